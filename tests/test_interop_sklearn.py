@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info
 
 from mp_core import config
 from mp_core.interop import sklearn as interop
-from mp_core.interop.sklearn import TextEmbedder
+from mp_core.interop.sklearn import TextClassifier, TextEmbedder
 from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "d e", "", "h g f e d", "a", "c b a"] * 4
@@ -174,3 +174,59 @@ def test_what_yields_something_else_than_texts_is_refused_by_name(embedder, kind
 def test_bad_parameters_are_refused_by_fit(embedder, parameters, message):
     with pytest.raises((OSError, ValueError), match=message):
         embedder.set_params(**parameters).fit(TEXTS)
+
+
+# ---- classes
+
+WORDED = ["sports" if label else "weather" for label in LABELS]
+
+
+@pytest.mark.parametrize("labels", [LABELS, WORDED, [3 if label else 7 for label in LABELS]])
+def test_classes_are_learned_on_frozen_embeddings(folder, labels):
+    classifier = TextClassifier(folder).fit(TEXTS, labels)
+    regression = LogisticRegression(C=100).fit(classifier.encoder_.encode(TEXTS), labels)
+    assert classifier.score(TEXTS, labels) >= regression.score(classifier.encoder_.encode(TEXTS), labels)
+    probabilities = classifier.predict_proba(TEXTS)
+    assert probabilities.shape == (len(TEXTS), 2)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(classifier.classes_[probabilities.argmax(axis=1)], classifier.predict(TEXTS))
+    np.testing.assert_array_equal(classifier.decision_function(TEXTS) > 0, probabilities[:, 1] > 0.5)
+    np.testing.assert_array_equal(classifier.encoder_.encode(TEXTS), BertEncoder.from_folder(folder).encode(TEXTS))
+
+
+def test_three_classes_and_the_whole_network(tmp_path):
+    folder = str(tiny_bert.write(tmp_path / "model", hidden_dropout_prob=0.0))
+    labels = np.arange(len(TEXTS)) % 3
+    texts = [f"{text} {'bdh'[label]}" for text, label in zip(TEXTS, labels, strict=True)]
+    frozen = TextClassifier(folder).fit(texts, labels)
+    tuned = TextClassifier(folder, fine_tune=True, epochs=30, learning_rate=1e-3).fit(texts, labels)
+    assert tuned.score(texts, labels) >= frozen.score(texts, labels)
+    assert (tuned.encoder_.encode(texts) != frozen.encoder_.encode(texts)).any()
+    again = clone(tuned).fit(texts, labels)
+    np.testing.assert_array_equal(again.predict_proba(texts), tuned.predict_proba(texts))
+    kept = pickle.loads(pickle.dumps(tuned))
+    np.testing.assert_array_equal(kept.predict_proba(texts), tuned.predict_proba(texts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        (["a", "b"], [1], r"`y` must have shape \(2,\)"),
+        (["a", "b"], [1, 1], r"at least two classes; received \[1\]"),
+        (["a", "b"], [1, np.nan], "must be finite"),
+        (["a", 3], [1, 2], "must be a str"),
+    ],
+)
+def test_classes_that_cannot_be_learned_are_refused(folder, texts, labels, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        TextClassifier(folder).fit(texts, labels)
+
+
+def test_a_classifier_that_has_not_learned_says_so(folder):
+    with pytest.raises(NotFittedError):
+        TextClassifier(folder).predict(["a"])
+
+
+def test_a_search_over_the_classifier_runs(folder):
+    search = GridSearchCV(TextClassifier(folder), {"policy": ["float32", "int8"]}, cv=2).fit(TEXTS, LABELS)
+    assert search.best_score_ > 0.8

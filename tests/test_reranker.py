@@ -391,3 +391,51 @@ def test_tokenize_refuses_what_is_neither_a_text_nor_a_pair(tmp_path, wrong):
     written(tmp_path)
     with pytest.raises((TypeError, ValueError), match=r"`(inputs|pairs)\[0\]"):
         Reranker.from_folder(tmp_path).tokenize(wrong)
+
+
+# ---- training
+
+
+LABELED = [("a b", "c d", 1.0), ("e f", "g", 0.0), ("h", "a b c", 0.75), ("d e", "h", 0.25)]
+
+
+@pytest.mark.parametrize(("name", "labels"), [("bert", 1), ("roberta", 1), ("distilbert", 3), ("modernbert", 1)])
+def test_training_lowers_the_loss_and_the_folder_opens_with_the_same_scores(tmp_path, name, labels):
+    (tmp_path / "model").mkdir()
+    written(tmp_path / "model", name, labels)
+    reranker = Reranker.from_folder(tmp_path / "model")
+    data = LABELED if labels == 1 else [(*pair, place % 3) for place, (*pair, _) in enumerate(LABELED)]
+    found = reranker.fit(data, epochs=8, batch_size=4, learning_rate=2e-3, dropout=0, seed=0, verbose=0).history["loss"]
+    assert found[-1] < 0.8 * found[0]
+    reranker.save(tmp_path / "tuned")
+    np.testing.assert_array_equal(Reranker.from_folder(tmp_path / "tuned").predict(PAIRS), reranker.predict(PAIRS))
+
+
+def test_the_first_loss_is_that_of_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    network = written(tmp_path)
+    scores = torch.tensor(logits(network, tmp_path, [pair for *pair, _ in LABELED])[:, 0])
+    wanted = torch.nn.functional.binary_cross_entropy_with_logits(scores, torch.tensor([y for *_, y in LABELED]))
+    found = Reranker.from_folder(tmp_path).fit(LABELED, batch_size=4, dropout=0, seed=0, verbose=0).history["loss"]
+    np.testing.assert_allclose(found, [wanted.item()], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([("a", "b")], "must have a column 'label' or 'score'"),
+        ([("a", "b", 0.5), ("c", "d", 1.5)], "label of row 1 of `data` must be from 0 to 1; received 1.5"),
+        ([("a", "b", float("nan"))], "must be finite"),
+        ([("a", "b", "c", 1.0)], "one or two texts a row"),
+    ],
+)
+def test_examples_that_do_not_fit_are_refused(tmp_path, data, message):
+    written(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        Reranker.from_folder(tmp_path).fit(data)
+
+
+def test_classes_are_whole_numbers(tmp_path):
+    written(tmp_path, labels=3)
+    with pytest.raises(ValueError, match="label of row 0 of `data` must be integers from 0 to 2"):
+        Reranker.from_folder(tmp_path).fit([("a", "b", 0.5)])

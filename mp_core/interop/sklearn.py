@@ -1,10 +1,13 @@
-"""An estimator of scikit-learn: texts in, embeddings out."""
+"""Estimators of scikit-learn: texts in, embeddings or classes out."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
 from os import PathLike
 from typing import Any, Self
 
+import numpy as np
+
+from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.config import num_threads
 from mp_core.dtype_policies import DTypePolicy
@@ -14,10 +17,10 @@ from mp_core.models.texts import in_order, list_of_texts
 from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.sklearn"):
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["TextEmbedder"]
+__all__ = ["TextClassifier", "TextEmbedder"]
 
 _TEXTS = "an iterable of str"
 register()  # scikit-learn limits threads by threadpoolctl
@@ -131,4 +134,142 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
         tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier of texts: the embeddings of an encoder, and a layer that gives the scores of classes.
+
+    `fit` embeds each text once and trains the layer on that. With `fine_tune` it then trains the encoder together with
+    the layer. The same texts, labels and seed give the same bits.
+
+    Parameters
+    ----------
+    model : path
+        A folder, as of :meth:`mp_core.models.BertEncoder.from_folder`.
+    policy : str or DTypePolicy, optional
+        The policy of the encoder. By default as the folder says.
+    fine_tune : bool
+        Whether to train the encoder too; then its weights are floats.
+    epochs, learning_rate
+        Of that training: see :meth:`mp_core.models.BertEncoder.fit`.
+    batch_size, prompt_name
+        Those of :meth:`mp_core.models.BertEncoder.encode`; the former is the number of texts in a step, too.
+    seed : int
+        Of the order of texts and the dropout.
+
+    Attributes
+    ----------
+    encoder_ : BertEncoder
+        The model; ``encoder_.save(folder)`` writes what `fine_tune` has made of it.
+    head_ : Dense
+        The layer.
+    classes_ : ndarray
+        The labels, each once, in ascending order.
+
+    Examples
+    --------
+    >>> classifier = TextClassifier("all-MiniLM-L6-v2", policy="int8")
+    >>> classifier.fit(["It rains.", "We won."], ["weather", "sports"]).predict(["Snow falls."])  # doctest: +SKIP
+    array(['weather'], dtype='<U7')
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str],
+        *,
+        policy: str | DTypePolicy | None = None,
+        fine_tune: bool = False,
+        epochs: int = 1,
+        learning_rate: float = 5e-5,
+        batch_size: int = 32,
+        prompt_name: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model = model
+        self.policy = policy
+        self.fine_tune = fine_tune
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.prompt_name = prompt_name
+        self.seed = seed
+
+    def fit(self, X: Iterable[str], y: Any) -> Self:  # noqa: N803
+        """Open the model, and learn the classes of texts.
+
+        Parameters
+        ----------
+        X : iterable of str
+        y : array-like, shape (n,)
+            The label of each text: numbers or strings, at least two different ones.
+
+        Raises
+        ------
+        OSError, TypeError
+            As of :class:`TextEmbedder`.
+        ValueError
+            That too; `y` has another length than `X`, NaN, or fewer than two classes.
+        """
+        from mp_core.models.tuning.fitting import Recipe
+        from mp_core.models.tuning.scoring import fit_classifier, fit_head
+
+        texts, labels = list_of_texts(in_order(X, "X", _TEXTS), "X"), np.asarray(y)
+        if labels.shape != (len(texts),):
+            raise ValueError(f"`y` must have shape ({len(texts)},), a label for each text; received {labels.shape}")
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise ValueError("`y` must be finite; received NaN or an infinity")
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"`y` must have at least two classes; received {self.classes_.tolist()}")
+        self.encoder_ = BertEncoder.from_folder(self.model, self.policy)
+        classes = numbers.astype(np.int32)
+        self.head_ = fit_head(self._vectors(texts), classes, len(self.classes_), self.seed)
+        if self.fine_tune:
+            recipe = Recipe(
+                self.epochs, self.batch_size, self.learning_rate, 0.1, 0.0, 1.0, None, None, True, self.seed, None, 0
+            )
+            tokens = self.encoder_.tokenize(texts, prompt_name=self.prompt_name)
+            fit_classifier(self.encoder_, self.head_, tokens, classes, recipe)
+        return self
+
+    def decision_function(self, X: Iterable[str]) -> Array:  # noqa: N803
+        """Return the scores of classes, shape (n, classes); of two classes those of the second less those of the first.
+
+        Parameters
+        ----------
+        X : iterable of str
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            `fit` was not called.
+        TypeError, ValueError
+            As :meth:`TextEmbedder.transform`.
+        """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Iterable[str]) -> Any:  # noqa: N803
+        """Return the class of each text; arguments and errors are of :meth:`decision_function`."""
+        best = self._scores(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Iterable[str]) -> Array:  # noqa: N803
+        """Return the probability of each class, shape (n, classes); as :meth:`decision_function`."""
+        return ops.softmax(self._scores(X))
+
+    def _scores(self, texts: Iterable[str]) -> Array:
+        check_is_fitted(self)
+        scores: Array = self.head_(self._vectors(list_of_texts(in_order(texts, "X", _TEXTS), "X")))
+        return scores
+
+    def _vectors(self, texts: list[str]) -> Array:
+        return self.encoder_.encode(texts, self.batch_size, prompt_name=self.prompt_name)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
         return tags

@@ -282,6 +282,65 @@ class Reranker(TextModel):
         kinds = None if types is None else np.concatenate(types)
         return texts(np.concatenate(rows), [len(row) for row in rows], kinds)
 
+    def fit(
+        self,
+        data: Any,
+        epochs: int = 1,
+        batch_size: int = 32,
+        *,
+        learning_rate: float = 2e-5,
+        warmup: float = 0.1,
+        weight_decay: float = 0.01,
+        max_norm: float | None = 1.0,
+        optimizer: Any = None,
+        dropout: float | None = None,
+        shuffle: bool = True,
+        seed: int | None = None,
+        validation_data: Any = None,
+        callbacks: Any = None,
+        verbose: Any = "auto",
+    ) -> Any:
+        """Train the network and its head by cross-entropy, as ``CrossEncoder`` is, and return the History of the loss.
+
+        Where tokens have several types, the tables of positions and types stay as they are.
+
+        Parameters
+        ----------
+        data : iterable of rows, mapping of columns, or path of a .jsonl, .csv or .tsv file
+            A row is two texts and a label; for classifiers of single texts, one text and a label. The label of a model
+            of one score is from 0 to 1, that of a model of several the number of a class.
+        epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed
+            Those of :meth:`mp_core.models.BertEncoder.fit`.
+        validation_data, callbacks, verbose
+            Those too.
+
+        Returns
+        -------
+        History
+
+        Raises
+        ------
+        OSError
+            A file is missing or unreadable.
+        TypeError, ValueError
+            As :meth:`mp_core.models.BertEncoder.fit`. No weight has changed.
+
+        Examples
+        --------
+        >>> reranker = Reranker.from_folder("ms-marco-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> pairs = [("Who eats?", "A man is eating.", 1.0), ("Who eats?", "It rains.", 0.0)]
+        >>> reranker.fit(pairs, epochs=2).history["loss"]  # doctest: +SKIP
+        [0.31, 0.12]
+        """
+        from mp_core.models.tuning.fitting import Recipe
+        from mp_core.models.tuning.scoring import fit_reranker
+
+        recipe = Recipe(
+            epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
+            callbacks, verbose,
+        )  # fmt: skip
+        return fit_reranker(self, data, recipe, validation_data)
+
     def rank(self, query: Text, documents: Iterable[Text], top_k: int | None = None) -> list[tuple[int, float]]:
         """Return the positions of documents and their scores for a query, the best first.
 

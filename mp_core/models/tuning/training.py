@@ -20,7 +20,7 @@ from mp_core.plans.backward import ValueAndGrad
 from mp_core.training.compiled import scale_of
 from mp_core.training.models import Model
 
-__all__ = ["TunedEncoder", "TunedModel"]
+__all__ = ["TunedEncoder", "TunedModel", "vectors_of"]
 
 
 class TunedModel(Model):
@@ -49,6 +49,15 @@ class TunedModel(Model):
     def outputs_of(self, x: dict[str, Array]) -> Array:
         """Return the outputs for ragged texts, without that of the last one, which only fills up."""
         raise NotImplementedError
+
+
+def vectors_of(
+    network: Network, x: dict[str, Array], poolings: Sequence[str], steps: Sequence[Step], skipped: int
+) -> Array:
+    """Return the vectors of ragged texts, of :func:`laid_out`, float32: what an encoder makes of its network's."""
+    hidden = network(x["ids"], places=x["places"], offsets=x["offsets"])
+    pooled = ops.ragged_pool(hidden, x["offsets"], poolings, skipped, network.settings.max_length)
+    return in_training(steps, pooled[: len(x["lengths"])])
 
 
 class TunedEncoder(TunedModel):
@@ -80,10 +89,7 @@ class TunedEncoder(TunedModel):
 
     def outputs_of(self, x: dict[str, Array]) -> Array:
         """Return the vectors of ragged texts, float32."""
-        hidden = self.network(x["ids"], places=x["places"], offsets=x["offsets"])
-        longest = self.network.settings.max_length
-        pooled = ops.ragged_pool(hidden, x["offsets"], self.poolings, self.skipped, longest)
-        return in_training(self.steps, pooled[: len(x["lengths"])])
+        return vectors_of(self.network, x, self.poolings, self.steps, self.skipped)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True

@@ -1,0 +1,161 @@
+"""The training of what gives scores: rerankers, and encoders with a head for classes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
+from mp_core.layers import Dense
+from mp_core.losses import SparseCategoricalCrossentropy, binary_crossentropy, sparse_categorical_crossentropy
+from mp_core.models.blocks import Positions
+from mp_core.models.model import Model as Network
+from mp_core.models.texts import Tokens
+from mp_core.models.tuning.batches import TextBatches
+from mp_core.models.tuning.examples import Examples, read_examples
+from mp_core.models.tuning.fitting import Recipe, check_trainable, rates, run
+from mp_core.models.tuning.training import TunedModel, vectors_of
+from mp_core.optimizers import Adam
+from mp_core.training.models import Sequential
+from mp_core.utilities.arguments import positive_integer
+
+__all__ = ["fit_classifier", "fit_head", "fit_reranker"]
+
+_HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32  # of Adam on unit vectors: near a logistic regression with C=100
+
+
+class TunedScores(TunedModel):
+    """A network whose outputs are scores.
+
+    Parameters
+    ----------
+    network, rates, seed
+        Those of :class:`TunedModel`.
+    scores : callable
+        From a batch to its scores, float32 of shape (texts, labels).
+    head : Dense, optional
+        What is trained beside the network.
+    """
+
+    def __init__(
+        self, network: Network, rates: Mapping[str, float], seed: int | None, scores: Callable[[Any], Array],
+        head: Dense | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(network, rates, seed)
+        self.head, self._scores = head, scores
+
+    def outputs_of(self, x: dict[str, Array]) -> Array:
+        """Return the scores of ragged texts, without that of the last one, which only fills up."""
+        return self._scores(x)
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Any:
+        """Return the mean cross-entropy of a batch: of one score its logistic, of several their softmax."""
+        if y_pred.shape[1] == 1:
+            loss = binary_crossentropy(y[:, None], y_pred, from_logits=True)
+        else:
+            loss = sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+        return self._compiled.loss_of(None, y_pred, None, [ops.mean(loss), *self.losses])
+
+
+def fit_reranker(reranker: Any, data: Any, recipe: Recipe, validation_data: Any) -> Any:
+    """Train a reranker or a classifier of texts: see :meth:`mp_core.models.Reranker.fit`."""
+    network = reranker.model
+    check_trainable(network)
+    size = positive_integer(recipe.batch_size, "batch_size")
+    batches = TextBatches(network, *_scored(reranker, data, "data"), size)
+    held = None
+    if validation_data is not None:
+        held = TextBatches(network, *_scored(reranker, validation_data, "validation_data"), size)
+
+    def scores(x: Any) -> Array:
+        found: Array = ops.cast(network(x["ids"], places=x["places"], offsets=x["offsets"]), F32)
+        return found[: len(x["lengths"])]
+
+    with _frozen(network):
+        return run(TunedScores(network, rates(network, recipe.dropout), recipe.seed, scores), batches, held, recipe)
+
+
+@contextmanager
+def _frozen(network: Network) -> Iterator[None]:
+    """Freeze sums of positions and types meanwhile: files hold the two apart, and no sum that is trained."""
+    sums = [
+        layer for layer in network.flatten() if isinstance(layer, Positions) and layer.types > 1 and layer.trainable
+    ]
+    for layer in sums:
+        layer.trainable = False
+    try:
+        yield
+    finally:
+        for layer in sums:
+            layer.trainable = True
+
+
+def _scored(reranker: Any, data: Any, argument: str) -> tuple[list[Tokens], Array]:
+    """Return the tokens of examples, and their labels."""
+    examples = read_examples(data, argument)
+    if len(examples.texts) > 2:
+        raise ValueError(f"`{argument}` must have one or two texts a row; received the columns {examples.names}")
+    if examples.labels is None:
+        raise ValueError(f"`{argument}` must have a column 'label' or 'score'")
+    labels = _labels(examples, reranker.model.labels, argument)
+    texts = examples.texts[0] if len(examples.texts) == 1 else zip(*examples.texts, strict=True)
+    return [reranker.tokenize(texts)], labels
+
+
+def _labels(examples: Examples, count: int, argument: str) -> Array:
+    """Return targets of one score, from 0 to 1, or the numbers of classes of several."""
+    labels = examples.numbers(argument)
+    if labels.ndim > 1:
+        raise ValueError(f"labels of `{argument}` must be numbers; received lists of {labels.shape[1]}")
+    allowed = "from 0 to 1" if count == 1 else f"integers from 0 to {count - 1}"
+    most = 1 if count == 1 else count - 1
+    wrong = (labels < 0) | (labels > most) | ((count > 1) & (labels % 1 != 0))
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise ValueError(
+            f"the label of {examples.where(place)} of `{argument}` must be {allowed}; received {labels[place]}"
+        )
+    return labels if count == 1 else labels.astype(np.int32)
+
+
+# ---- heads of encoders
+
+
+def fit_head(vectors: Array, classes: Array, count: int, seed: int) -> Dense:
+    """Return a layer that gives the scores of classes, trained on vectors that stay as they are.
+
+    Parameters
+    ----------
+    vectors : ndarray of float32, shape (n, width)
+    classes : ndarray of int32, shape (n,)
+    count : int
+        The number of classes.
+    seed : int
+        Of the order of samples.
+    """
+    head = Dense(count, kernel_initializer="zeros", name="head", dtype="float32")
+    head.build((None, vectors.shape[1]))
+    model = Sequential([head], dtype="float32")
+    model.compile(Adam(_HEAD_RATE), SparseCategoricalCrossentropy(from_logits=True))
+    model._compiled.seed = seed
+    epochs = -(-_HEAD_STEPS // -(-len(vectors) // _HEAD_BATCH))
+    model.fit(vectors, classes, batch_size=_HEAD_BATCH, epochs=max(epochs, 10), verbose=0)
+    return head
+
+
+def fit_classifier(encoder: Any, head: Dense, tokens: Tokens, classes: Array, recipe: Recipe) -> Any:
+    """Train an encoder together with its head, and return the History."""
+    network, poolings, steps = encoder.model, encoder.poolings, encoder._modules.steps
+    check_trainable(network)
+
+    def scores(x: Any) -> Array:
+        found: Array = head(vectors_of(network, x, poolings, steps, tokens.skipped))
+        return found
+
+    tuned = TunedScores(network, rates(network, recipe.dropout), recipe.seed, scores, head)
+    columns: Sequence[Tokens] = [tokens]
+    return run(tuned, TextBatches(network, columns, classes, recipe.batch_size), None, recipe)
