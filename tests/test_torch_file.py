@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import random_models
 
+from mp_core.checkpoint import convert, open_tensors
 from mp_core.checkpoint.torch_file import open_torch
 from mp_core.models import BertEncoder
 
@@ -77,6 +78,36 @@ def test_a_folder_with_such_a_file_is_opened_and_saved(tmp_path, shards, policy)
     assert (tmp_path / "again" / "model.safetensors").exists()
     assert not list((tmp_path / "again").glob("*.bin"))
     np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "again").encode(texts), expected)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_old_folder_is_converted_with_its_modules(tmp_path, shards):
+    (tmp_path / "old" / "2_Dense").mkdir(parents=True)
+    network, texts = random_models.made("bert"), ["a b c", "d"]
+    written(tmp_path / "old", network, shards)
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense")]
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in modules]
+    (tmp_path / "old" / "modules.json").write_text(json.dumps(listed))
+    torch.save(
+        {"linear.weight": torch.ones(3, 32), "linear.bias": torch.zeros(3)}, tmp_path / "old/2_Dense/pytorch_model.bin"
+    )
+    (tmp_path / "old/2_Dense/config.json").write_text(json.dumps({"in_features": 32, "out_features": 3}))
+    encoder = BertEncoder.from_folder(tmp_path / "old")
+    report = convert(tmp_path / "old", tmp_path / "new", "float32")
+    assert {row["file"] for row in report["tensors"]} == {"model.safetensors", "2_Dense/model.safetensors"}
+    assert not list((tmp_path / "new").rglob("*.bin*"))
+    np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "new").encode(texts), encoder.encode(texts))
+    for place in (tmp_path / "old", tmp_path / "old" / "new"):
+        with pytest.raises(ValueError, match=r"the target .* is .*, or lies inside it"):
+            convert(tmp_path / "old", place, "float32", force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+
+
+def test_a_file_of_torch_is_converted(tmp_path):
+    path = saved({"a": torch.ones(2, 3), "b": torch.arange(3)}, tmp_path / "a.pt")
+    convert(path, tmp_path / "a.safetensors", "bfloat16")
+    found = open_tensors(tmp_path / "a.safetensors")
+    assert {name: tensor.dtype.name for name, tensor in found.items()} == {"a": "bfloat16", "b": "int64"}
 
 
 def test_a_shard_outside_of_the_folder_is_refused(tmp_path):
@@ -158,7 +189,7 @@ def test_storages_that_do_not_fit_are_refused(tmp_path):
     pickled, members = parts(path)
     for content, message in (
         (packed(pickled, {}), "needs the member data/0"),
-        (packed(pickled, members, zipfile.ZIP_DEFLATED), "neither compressed"),
+        (packed(pickled, members, zipfile.ZIP_DEFLATED), "not compressed"),
         (packed(pickled, {"0": b"1234"}), "has a storage of 6 float32; its member has 4 bytes"),
         (packed(pickled.replace(b"K\x02K\x03", b"K\x03K\x03"), members), "ends at element 8 of a storage of 6"),
     ):

@@ -21,6 +21,7 @@ from mp_core.checkpoint.mark import copy_files, dtype_of_most, marked, retype
 from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
 from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
+from mp_core.checkpoint.sources import as_safetensors
 from mp_core.checkpoint.tensors import File, metadata_of
 from mp_core.checkpoint.work import Work, steps
 from mp_core.utilities.arguments import path_of
@@ -61,7 +62,8 @@ def convert(
     ----------
     source : path
         A safetensors file, the ``.safetensors.index.json`` of a model in several, or a folder: all its files but hidden
-        ones are converted or copied.
+        ones are converted or copied. Or a file of ``torch.save`` (``.bin``, ``.pt``, ``.pth``), of which nothing is
+        run, a GGUF file, or a folder with ``pytorch_model.bin``: written as safetensors first, beside `target`.
     target : path
         A file if `source` is one, else a folder. Two exceptions: if `source` is a file and `target` an existing folder,
         the result goes into it under the name of `source`; if `source` is a folder with one safetensors file and
@@ -127,8 +129,8 @@ def convert(
     thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
     path = Path(os.path.realpath(path_of(target, "target")))
     as_folder, target = os.fspath(target).endswith(os.sep), path
-    with Pool(threads, max_memory) as pool:
-        checkpoint = open_checkpoint(path_of(source, "source"), exclude)
+    with as_safetensors(path_of(source, "source"), path) as given, Pool(threads, max_memory) as pool:
+        checkpoint = open_checkpoint(given, exclude)
         checkpoint, target = _fitting(checkpoint, target, as_folder)
         _check_excluded(checkpoint, exclude)
         refuse_tools(checkpoint)

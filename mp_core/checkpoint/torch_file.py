@@ -102,16 +102,23 @@ def _tensors(archive: zipfile.ZipFile, path: Path) -> dict[str, Array]:
         raise ValueError(f"{path} has {len(pickles)} members data.pkl; expected one")
     root = pickles[0].removesuffix("data.pkl")
     order = members.get(f"{root}byteorder")
-    if order is not None and archive.read(order)[:16] != b"little":
+    if order is not None and _content(archive, order, path)[:16] != b"little":
         raise ValueError(f"{path} has the byte order of another CPU; expected 'little'")
-    if members[pickles[0]].file_size > MAX_JSON:
-        raise ValueError(f"{path} has a pickle of {members[pickles[0]].file_size} bytes; expected at most {MAX_JSON}")
-    content = _Reader(path).read(archive.read(pickles[0]))
+    content = _Reader(path).read(_content(archive, members[pickles[0]], path))
     whole = np.memmap(path, np.uint8, "r").view(np.ndarray)
     return {
         name: _mapped(whole, placed, members.get(f"{root}data/{placed.storage.key}"), f"{path}: tensor {name}")
         for name, placed in content
     }
+
+
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> bytes:
+    """Return a small member, as torch writes it: not compressed, so that it takes no more memory than its file."""
+    most = min(MAX_JSON, path.stat().st_size)
+    if member.compress_type != zipfile.ZIP_STORED or not member.file_size == member.compress_size <= most:
+        said = f"{member.file_size} bytes in {member.compress_size}"
+        raise ValueError(f"{path} has the member {member.filename} of {said}; expected at most {most}, not compressed")
+    return archive.read(member)
 
 
 def _mapped(whole: Array, placed: _Placed, member: zipfile.ZipInfo | None, what: str) -> Array:

@@ -2,17 +2,34 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mp_core.arrays import Array
 from mp_core.checkpoint import open_tensors, stored_policies
-from mp_core.models.folder import read_object
+from mp_core.checkpoint.sources import PARTS, open_parts
 from mp_core.quantization import QuantizedArray
 
-__all__ = ["Stored", "tensors_in"]
+__all__ = ["Stored", "gguf_in", "tensors_in"]
 
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 Stored = tuple[str | None, Mapping[str, str]]
 """The policy under which a file is stored, if it says so, and those of tensors that have another one."""
+
+
+def gguf_in(folder: Path) -> Path | None:
+    """Return the GGUF file of a folder, if it has one and no weights in another form.
+
+    Raises
+    ------
+    ValueError
+        There are several, of which one could be meant.
+    """
+    if any((folder / name).exists() for name in (*PARTS, _WEIGHTS, _INDEX)):
+        return None
+    found = sorted(folder.glob("*.gguf"))
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found[:5])
+        raise ValueError(f"{folder} has {len(found)} GGUF files; expected one of {names} alone")
+    return found[0] if found else None
 
 
 def tensors_in(folder: Path) -> tuple[Path, dict[str, Array | QuantizedArray], Stored]:
@@ -27,21 +44,8 @@ def tensors_in(folder: Path) -> tuple[Path, dict[str, Array | QuantizedArray], S
     ValueError
         It is corrupt, or holds something else than tensors.
     """
-    index, path = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    index, path = folder / _INDEX, folder / _WEIGHTS
     path = index if index.exists() else path
-    old, parts = folder / "pytorch_model.bin", folder / "pytorch_model.bin.index.json"
-    if path.exists() or not (old.exists() or parts.exists()):
+    if path.exists() or not any((folder / name).exists() for name in PARTS):
         return path, open_tensors(path), stored_policies(path)
-    from mp_core.checkpoint.torch_file import open_torch  # only old folders need it, and zip archives
-
-    found: dict[str, Any] = {}
-    if not parts.exists():
-        return old, dict(open_torch(old)), (None, {})
-    shards = read_object(parts).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise ValueError(f"{parts}: weight_map is {shards!r}; expected an object of names of files")
-    for name in dict.fromkeys(shards.values()):
-        if Path(name).name != name:
-            raise ValueError(f"{parts} names the file {name!r}; expected names in its own folder")
-        found |= open_torch(folder / name)
-    return parts, found, (None, {})
+    return *open_parts(folder), (None, {})

@@ -171,7 +171,7 @@ class TextModel(AdaptedModel):
         weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
         tensors, policy, policies = tensors_of(self.model, weights)
         home = None
-        if weights.path.suffix != ".safetensors" and ".bin" in weights.path.suffixes:
+        if {".bin", ".gguf"} & {*weights.path.suffixes}:
             home = self._modules.network.relative_to(self._folder).as_posix()
         for file in self._folder.rglob("pytorch_model.bin"):
             if file.parent != self._modules.network and not file.with_name("model.safetensors").exists():

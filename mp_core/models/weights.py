@@ -19,7 +19,8 @@ from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.architectures.deberta import DistanceEmbeddings
 from mp_core.models.blocks import PositionBias, Positions
-from mp_core.models.files import tensors_in
+from mp_core.models.files import Stored, gguf_in, tensors_in
+from mp_core.models.folder import read_object
 from mp_core.models.gated import RootMeanSquare, TokenTypes
 from mp_core.models.heads import Answer
 from mp_core.models.model import Model
@@ -59,11 +60,11 @@ class Weights:
     tensors: Mapping[str, Tensor]
     prefix: str
     names: Mapping[str, str]
-    stored: tuple[str | None, Mapping[str, str]]
+    stored: Stored
 
     @classmethod
     def open(cls, folder: Path, architecture: Architecture, settings: Settings) -> "Weights":
-        """Map the tensors of a folder into memory, from the file that :func:`tensors_in` finds.
+        """Map the tensors of a folder into memory, from the file that :func:`tensors_in` finds, or one of GGUF.
 
         Raises
         ------
@@ -72,7 +73,7 @@ class Weights:
         ValueError
             It is corrupt, or holds a block that `settings` do not have.
         """
-        path, tensors, stored = tensors_in(folder)
+        path, tensors, stored = _read(folder, architecture, settings)
         entry, blocks = architecture.entry("num_hidden_layers"), settings.num_hidden_layers
         prefix = architecture.prefix if any(name.startswith(architecture.prefix) for name in tensors) else ""
         last = -1
@@ -151,6 +152,17 @@ class Weights:
             if policy != base:
                 found[re.escape(path)] = policy
         return DTypePolicyMap(base, found) if found else base
+
+
+def _read(folder: Path, architecture: Architecture, settings: Settings) -> tuple[Path, Mapping[str, Tensor], Stored]:
+    """Return what :func:`tensors_in` does, or that of the one GGUF file of a folder."""
+    path = gguf_in(folder)
+    if path is None:
+        return tensors_in(folder)
+    from mp_core.models.gguf_names import gguf_tensors  # seldom needed
+
+    kind = read_object(folder / "config.json")["model_type"]
+    return path, *gguf_tensors(path, kind, architecture, settings)
 
 
 def read_model(folder: Path, config: Mapping[str, Any], policy: DTypePolicy | None, kind: type[M]) -> tuple[M, Weights]:

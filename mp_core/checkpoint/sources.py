@@ -1,0 +1,120 @@
+"""Checkpoints in other forms, written as safetensors for a while, so that they are converted as these are."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mp_core.checkpoint.folder import open_checkpoint
+from mp_core.checkpoint.header import load_json
+from mp_core.checkpoint.plan import RequestError
+from mp_core.checkpoint.reading import read_file
+from mp_core.checkpoint.saving import save_tensors
+from mp_core.quantization import QuantizedArray
+
+__all__ = ["CODES_OF_GGUF", "PARTS", "as_safetensors", "open_parts"]
+
+CODES_OF_GGUF = "int8/weight_only/32_from_float32"
+"""The policy under which layers use the codes of Q8_0 as they are."""
+_NAME = "model.safetensors"
+PARTS = _OLD, _PARTS = "pytorch_model.bin", "pytorch_model.bin.index.json"
+"""The names of weights of ``torch.save``, or of their index."""
+
+
+def _torch(path: Path) -> dict[str, Any]:
+    from mp_core.checkpoint.torch_file import open_torch  # seldom needed, as the other one
+
+    return dict(open_torch(path))
+
+
+def _gguf(path: Path) -> dict[str, Any]:
+    from mp_core.checkpoint.gguf_file import open_gguf
+
+    tensors, _ = open_gguf(path)
+    return {name: tensor.codes() or tensor.numbers() for name, tensor in tensors.items()}
+
+
+_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    **dict.fromkeys((".bin", ".pt", ".pth"), _torch),
+    ".gguf": _gguf,
+}
+"""How files of other forms end -> the function that reads their tensors, by the names that they have there."""
+
+
+@contextmanager
+def as_safetensors(source: Path, target: Path) -> Iterator[Path]:
+    """Yield `source`, or while it is needed a copy of it whose weights are safetensors.
+
+    Parameters
+    ----------
+    source : Path
+        A file, or a folder, which is copied if it, or a folder in it, has ``pytorch_model.bin`` and no safetensors.
+    target : Path
+        What the conversion writes: the copy is made beside it.
+
+    Raises
+    ------
+    OSError
+        A file cannot be read or written.
+    ValueError
+        It is damaged, or holds something else than tensors; or `target` is `source` or lies in it.
+    """
+    names, olds = _files_of(source) if source.is_dir() else ([], [])
+    reader = _READERS.get(source.suffix) if source.is_file() else None
+    if not olds and reader is None:
+        yield source
+        return
+    if source.resolve() in (target, *target.parents):
+        raise RequestError(f"the target {target} is {source}, or lies inside it")
+    with TemporaryDirectory(prefix=".mp_core-", dir=target.parent) as room:
+        if reader is not None:
+            target = Path(room) / f"{source.stem}.safetensors"
+            _save(target, reader(source))
+            yield target
+            return
+        for name in names:
+            (Path(room) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, Path(room) / name)
+        for folder in olds:
+            (Path(room) / folder).mkdir(parents=True, exist_ok=True)
+            _save(Path(room) / folder / _NAME, open_parts(source / folder)[1])
+        yield Path(room)
+
+
+def _files_of(source: Path) -> tuple[list[str], list[str]]:
+    """Return the files of a folder that stay as they are, and the folders in it whose weights are of ``torch.save``."""
+    checkpoint = open_checkpoint(source, may_be_empty=True)
+    homes = {Path(name).parent for name in checkpoint.shards}
+    olds = dict.fromkeys(Path(name).parent for name in checkpoint.left_out if Path(name).name in PARTS)
+    return list(checkpoint.files), [folder.as_posix() for folder in olds if folder not in homes]
+
+
+def open_parts(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the tensors of ``pytorch_model.bin``, in one file or in several, and the file or the index of these.
+
+    Raises
+    ------
+    OSError, ValueError
+        As :func:`mp_core.checkpoint.torch_file.open_torch`; or an index names a file outside of the folder.
+    """
+    from mp_core.checkpoint.torch_file import open_torch  # only old folders need it, and zip archives
+
+    old, parts = folder / _OLD, folder / _PARTS
+    if not parts.exists():
+        return old, dict(open_torch(old))
+    shards = load_json(read_file(parts), f"{parts} is not a valid index").get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise ValueError(f"{parts}: weight_map is {shards!r}; expected an object of names of files")
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(shards.values()):
+        if Path(name).name != name:
+            raise ValueError(f"{parts} names the file {name!r}; expected names in its own folder")
+        found |= open_torch(folder / name)
+    return parts, found
+
+
+def _save(path: Path, tensors: dict[str, Any]) -> None:
+    codes = any(isinstance(tensor, QuantizedArray) for tensor in tensors.values())
+    save_tensors(path, tensors, policy=CODES_OF_GGUF if codes else "float32")

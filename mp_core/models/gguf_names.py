@@ -1,0 +1,163 @@
+"""The tensors of GGUF files as `transformers` has them: other names, sometimes in another order."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.checkpoint.gguf_file import GgufTensor, open_gguf
+from mp_core.checkpoint.sources import CODES_OF_GGUF
+from mp_core.models.architectures.table import Architecture
+from mp_core.models.settings import Settings, choices
+from mp_core.quantization import QuantizedArray
+
+__all__ = ["GgufTensors", "gguf_tensors"]
+
+_BLOCK = "encoder/layer_{}"
+_BOTH = {
+    "embeddings/word": "token_embd",
+    f"{_BLOCK}/attention/query": "blk.{}.attn_q",
+    f"{_BLOCK}/attention/key": "blk.{}.attn_k",
+    f"{_BLOCK}/attention/value": "blk.{}.attn_v",
+    f"{_BLOCK}/attention/attention_output": "blk.{}.attn_output",
+    f"{_BLOCK}/output": "blk.{}.ffn_down",
+}
+_BERT = _BOTH | {
+    "embeddings/position": "position_embd",
+    "embeddings/token_type": "token_types",
+    "embeddings/norm": "token_embd_norm",
+    f"{_BLOCK}/attention/qkv": "blk.{}.attn_qkv",
+    f"{_BLOCK}/attention_norm": "blk.{}.attn_output_norm",
+    f"{_BLOCK}/intermediate": "blk.{}.ffn_up",
+    f"{_BLOCK}/gate": "blk.{}.ffn_gate",
+    f"{_BLOCK}/up": "blk.{}.ffn_up",
+    f"{_BLOCK}/output_norm": "blk.{}.layer_output_norm",
+}
+_DECODER = _BOTH | {
+    f"{_BLOCK}/attention_norm": "blk.{}.attn_norm",
+    f"{_BLOCK}/attention/query_norm": "blk.{}.attn_q_norm",
+    f"{_BLOCK}/attention/key_norm": "blk.{}.attn_k_norm",
+    f"{_BLOCK}/intermediate_norm": "blk.{}.ffn_norm",
+    f"{_BLOCK}/gate": "blk.{}.ffn_gate",
+    f"{_BLOCK}/up": "blk.{}.ffn_up",
+    "encoder/norm": "output_norm",
+}
+_GEMMA3 = _DECODER | {
+    f"{_BLOCK}/after_attention_norm": "blk.{}.post_attention_norm",
+    f"{_BLOCK}/output_norm": "blk.{}.post_ffw_norm",
+}
+
+Change = Callable[[Array, str, Settings], Array]
+"""From numbers of a file, the path of their layer and the settings to the numbers of `transformers`."""
+
+
+def _in_halves(x: Array, path: str, settings: Settings) -> Array:
+    """Return queries and keys in the order in which the first half of a head turns with the second."""
+    if not path.endswith(("/query", "/key")):
+        return x
+    heads = len(x) // settings.head_size
+    pairs = x.reshape(heads, -1, 2, *x.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(x.shape)
+
+
+def _less_one(x: Array, path: str, settings: Settings) -> Array:
+    """Return the factors of norms without the 1 that the network adds itself."""
+    return x - np.float32(1) if path.endswith("norm") else x
+
+
+def _after_padding(x: Array, path: str, settings: Settings) -> Array:
+    """Return the table of positions with rows before the first one that is used."""
+    unused = settings.max_position_embeddings - len(x)
+    if path != "embeddings/position" or settings.padding_idx is None or unused != settings.padding_idx + 1:
+        return x
+    return np.concatenate([np.zeros((unused, x.shape[1]), x.dtype), x])
+
+
+_KINDS: dict[str, tuple[str, Mapping[str, str], Change | None]] = {
+    "bert": ("bert", _BERT, None),
+    "roberta": ("bert", _BERT, _after_padding),
+    "xlm-roberta": ("bert", _BERT, _after_padding),
+    "nomic_bert": ("nomic-bert", _BERT, None),
+    "qwen2": ("qwen2", _DECODER, None),
+    "qwen3": ("qwen3", _DECODER, None),
+    "llama": ("llama", _DECODER, _in_halves),
+    "mistral": ("llama", _DECODER, _in_halves),
+    "gemma": ("gemma", _DECODER, _less_one),
+    "gemma3_text": ("gemma3", _GEMMA3, _less_one),
+}
+"""``model_type`` -> what files call the network, the path of a layer -> how its names begin, and what changes."""
+_KEPT = "/query", "/key", "norm", "embeddings/position"
+"""How the paths end of tensors that a change may touch: they are numbers, never codes."""
+
+
+class GgufTensors(Mapping[str, Array | QuantizedArray]):
+    """Tensors by the names of `transformers`, made of the blocks of the file each time one is read.
+
+    Matrices of Q8_0 are codes. Holding the numbers of all would take several times the memory of the file.
+    """
+
+    def __init__(self, found: Mapping[str, tuple[GgufTensor, str]], settings: Settings, change: Change | None) -> None:
+        self._found, self._settings, self._change = found, settings, change
+
+    def __getitem__(self, name: str) -> Array | QuantizedArray:
+        tensor, path = self._found[name]
+        touched = self._change is not None and path.endswith(_KEPT)
+        codes = None if touched else tensor.codes()
+        if codes is not None:
+            return codes
+        numbers = tensor.numbers()
+        return self._change(numbers, path, self._settings) if touched and self._change is not None else numbers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def gguf_tensors(
+    path: Path, kind: str, architecture: Architecture, settings: Settings
+) -> tuple[GgufTensors, tuple[str | None, dict[str, str]]]:
+    """Return the tensors of a file of a network, and the policies under which they are stored.
+
+    Parameters
+    ----------
+    path : Path
+    kind : str
+        The ``model_type`` of ``config.json`` beside it.
+    architecture, settings
+        What mp_core knows of it.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ValueError
+        It is damaged, of another network, or has a tensor that the network does not have.
+    """
+    if kind not in _KINDS:
+        raise ValueError(
+            f"{path}: mp_core does not know the tensors of {kind!r} in GGUF files; expected {choices(_KINDS)}"
+        )
+    expected, names, change = _KINDS[kind]
+    tensors, said = open_gguf(path)
+    network: Any = said.get("general.architecture")
+    if network != expected:
+        raise ValueError(f"{path}: general.architecture is {network!r}; expected {expected!r}, for model_type {kind!r}")
+    of_names = {"output.weight": ("lm_head.weight", "head")}
+    for layer, name in architecture.names(settings).items():
+        number = layer.partition("layer_")[2].partition("/")[0]
+        pattern = names.get(layer.replace(f"layer_{number}/", "layer_{}/") if number else layer)
+        if pattern is not None:
+            of_names |= {f"{pattern.format(number)}.{part}": (f"{name}.{part}", layer) for part in ("weight", "bias")}
+    found = {}
+    for name, tensor in tensors.items():
+        if name in of_names:
+            today, layer = of_names[name]
+            found[today] = tensor, layer
+        elif name != "rope_freqs.weight":  # what turns vectors is said by config.json
+            raise ValueError(f"{path}: tensor {name} is left over; expected tensors of {kind!r}")
+    has_codes = any(tensor.kind.name == "Q8_0" for tensor, _ in found.values())
+    return GgufTensors(found, settings, change), (CODES_OF_GGUF if has_codes else None, {})

@@ -1,0 +1,143 @@
+"""Mutated weights in other forms: ``python hostile_files.py FOLDER FIRST COUNT`` reads so many of each kind, by number.
+
+Of files of torch.save and of GGUF, bytes, numbers and instructions are changed. Each is refused by OSError or
+ValueError with its path, or read whole; all else is printed and ends the process with 1. It may take little memory, and
+leaves no file.
+"""
+
+import io
+import random
+import resource
+import struct
+import sys
+import traceback
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from mp_core.checkpoint.gguf_file import open_gguf
+from mp_core.checkpoint.torch_file import open_torch
+
+MEMORY = 256 << 20  # bytes of addresses beyond those of the process at its start
+NUMBERS = (0, 1, 2, 3, 7, 31, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)
+NAMES = (b"os\nsystem\n", b"builtins\neval\n", b"torch._utils\n_rebuild_tensor_v2\n", b"collections\nOrderedDict\n")
+CODES = [
+    code.encode("latin1")
+    for code in "(.012FIJKLMNPQRSTUVXabcdeghijlopqrstu}]\x80\x81\x82\x85\x86\x87\x88\x89\x8a\x8b\x8c\x93\x94"
+]
+
+
+def changed(content, draw):
+    """Return bytes with a few of them, or a number in them, changed, or pieces left out, doubled or moved."""
+    content = bytearray(content)
+    for _ in range(draw.choice((1, 1, 1, 2, 4))):
+        place = draw.randrange(len(content) or 1)
+        kind = draw.randrange(6)
+        if kind == 0:
+            content[place : place + 1] = bytes([draw.randrange(256)])
+        elif kind == 1:
+            width = draw.choice((1, 2, 4, 8))
+            content[place : place + width] = struct.pack("<Q", draw.choice(NUMBERS))[:width]
+        elif kind == 2:
+            del content[place : place + draw.randint(1, 16)]
+        elif kind == 3:
+            piece = content[place : place + draw.randint(1, 64)]
+            at = draw.randrange(len(content) or 1)
+            content[at:at] = piece * draw.choice((1, 2, 100))
+        elif kind == 4:
+            content[place:place] = b"c" + draw.choice(NAMES) if draw.random() < 0.5 else draw.choice(CODES)
+        else:
+            del content[place:]
+    return bytes(content)
+
+
+def pickled_archive(pickled, members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a/data.pkl", pickled)
+        for name, content in members.items():
+            archive.writestr(f"a/data/{name}", content)
+    return stream.getvalue()
+
+
+def torch_base():
+    """Return a pickle as torch.save writes it, and the members of its archive; without torch."""
+    strings = {"key": b"0", "weight": b"weight"}
+    pickled = b"\x80\x02}q\x00("
+    for number in range(3):
+        pickled += b"X\x07\x00\x00\x00" + strings["weight"] + str(number).encode()
+        pickled += b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
+        pickled += b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x06tQK\x00K\x02K\x03\x86K\x03K\x01\x86\x89"
+        pickled += b"ccollections\nOrderedDict\n)RtR"
+    return pickled + b"u.", {"0": np.arange(6, dtype="<f4").tobytes()}
+
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value
+
+
+def gguf_base():
+    """Return a file of a few values and tensors; without the package."""
+    kinds = ((0, 6, 4), (8, 64, 68), (14, 256, 210), (2, 32, 18))
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(kinds), 4)
+    head += text(b"general.architecture") + struct.pack("<I", 8) + text(b"qwen3")
+    head += text(b"general.alignment") + struct.pack("<II", 4, 32)
+    head += text(b"words") + struct.pack("<IIQ", 9, 8, 3) + text(b"a") + text(b"bc") + text(b"")
+    head += text(b"numbers") + struct.pack("<IIQ", 9, 6, 5) + bytes(20)
+    body = b""
+    for number, (kind, count, size) in enumerate(kinds):
+        head += text(b"blk.%d.weight" % number) + struct.pack("<IQQIQ", 2, count, 2, kind, len(body))
+        body += bytes(range(256))[:1] * (2 * size if kind else 2 * count * size)
+        body += bytes(-len(body) % 32)
+    return head + bytes(-len(head) % 32) + body
+
+
+def read_torch(path):
+    for tensor in open_torch(path).values():
+        tensor.astype(np.float64).sum()
+
+
+def read_gguf(path):
+    for tensor in open_gguf(path)[0].values():
+        tensor.codes()
+        tensor.numbers().astype(np.float32).sum()
+
+
+def main(folder, first, count):
+    pickled, members = torch_base()
+    bases = {
+        "torch": (read_torch, lambda draw: pickled_archive(changed(pickled, draw), members)),
+        "archive": (read_torch, lambda draw: changed(pickled_archive(pickled, members), draw)),
+        "gguf": (read_gguf, lambda draw: changed(gguf_base(), draw)),
+    }
+    unchanged = {"torch": pickled_archive(pickled, members), "gguf": gguf_base()}
+    unchanged["archive"] = unchanged["torch"]
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    before, failed, refused = set(Path(folder).iterdir()), 0, dict.fromkeys(bases, 0)
+    np.seterr(all="ignore")
+    for name, (read, make) in bases.items():
+        path = Path(folder, f"{name}.file")
+        path.write_bytes(unchanged[name])
+        read(path)
+        for number in range(first, first + count):
+            path.write_bytes(make(random.Random(f"{name} {number}")))
+            try:
+                read(path)
+            except (OSError, ValueError) as error:
+                refused[name] += 1
+                if str(path) not in str(error):
+                    print(f"{name} {number}: {error!r} without its path", flush=True)
+                    failed += 1
+            except BaseException:
+                print(f"{name} {number}:", traceback.format_exc(), flush=True)
+                failed += 1
+        path.unlink()
+    assert set(Path(folder).iterdir()) == before
+    print(", ".join(f"{n} of {count} {name} refused" for name, n in refused.items()) + f"; {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], *map(int, sys.argv[2:])))

@@ -1,0 +1,232 @@
+"""GGUF files: the numbers of the package `gguf`, by its names of tensors, and of hostile files nothing that runs."""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import processes
+import pytest
+import random_models
+from safetensors.numpy import load_file
+
+from mp_core import dequantize
+from mp_core.checkpoint import convert, open_tensors
+from mp_core.checkpoint.gguf_blocks import KINDS
+from mp_core.checkpoint.gguf_file import open_gguf
+from mp_core.models import BertEncoder
+from mp_core.quantization import QuantizedArray
+
+TEXTS = ["a b c", "h g f e d c b a a b", "d"]
+HALVES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
+"""Type -> the bytes of a block at which its float16 begin; of others 0."""
+
+
+def blocks_of(kind, rows, columns, seed=0):
+    """Return random blocks, whose scales are finite."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (rows * columns // kind.length, kind.size), dtype=np.uint8)
+    for begin in HALVES.get(kind.name, (0,)):
+        scales = np.abs(rng.normal(size=(len(blocks), 1))).astype(np.float16)
+        blocks[:, begin : begin + 2] = scales.view(np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+def written(path, tensors, network="qwen3", **said):
+    """Write a file by the package: tensors by name, arrays or pairs of the number of a type and its blocks."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(path, network)
+    for name, value in said.items():
+        writer.add_uint32(name, value)
+    for name, value in tensors.items():
+        if isinstance(value, tuple):
+            writer.add_tensor(name, value[1], raw_dtype=gguf.GGMLQuantizationType(value[0]))
+        else:
+            writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("number", [number for number, kind in KINDS.items() if kind.read is not None])
+def test_blocks_are_the_numbers_of_the_package(tmp_path, number):
+    gguf = pytest.importorskip("gguf")
+    blocks = blocks_of(KINDS[number], 6, 512)
+    tensors, said = open_gguf(written(tmp_path / "a.gguf", {"x": (number, blocks), "y": np.ones(3, np.float32)}))
+    assert KINDS[number].name == gguf.GGMLQuantizationType(number).name
+    assert said["general.architecture"] == "qwen3"
+    assert tensors["x"].shape == (6, 512)
+    np.testing.assert_array_equal(
+        tensors["x"].numbers(), gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType(number))
+    )
+    np.testing.assert_array_equal(tensors["y"].numbers(), [1, 1, 1])
+
+
+def test_plain_numbers_are_read_as_they_are(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    half, brain = x.astype(np.float16), gguf.quants.quantize(x, gguf.GGMLQuantizationType.BF16)
+    tensors, _ = open_gguf(written(tmp_path / "a.gguf", {"a": x, "b": half, "c": (30, brain)}))
+    np.testing.assert_array_equal(tensors["a"].numbers(), x)
+    np.testing.assert_array_equal(tensors["b"].numbers(), half)
+    assert tensors["c"].numbers().dtype.name == "bfloat16"
+    expected = gguf.quants.dequantize(brain, gguf.GGMLQuantizationType.BF16)
+    np.testing.assert_array_equal(tensors["c"].numbers().astype(np.float32), expected)
+
+
+def test_matrices_of_q8_0_are_codes_with_the_same_numbers(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    x = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    x[1, :32] = 0
+    blocks = gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0)
+    negative = blocks.copy()
+    negative[0, 1] |= 128
+    tensors, _ = open_gguf(written(tmp_path / "a.gguf", {"x": (8, blocks), "y": (8, negative)}))
+    codes = tensors["x"].codes()
+    assert (codes.dtype.name, codes.axis, codes.group_size) == ("int8", (0,), 32)
+    np.testing.assert_array_equal(dequantize(codes), gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0))
+    assert tensors["y"].codes() is None  # a scale is negative: numbers only
+
+
+NETWORKS = {
+    "bert": ("BERT", {}), "xlm-roberta": ("BERT", {}), "nomic_bert": ("NOMIC_BERT", {}), "qwen2": ("QWEN2", {}),
+    "qwen3": ("QWEN3", {}), "llama": ("LLAMA", {}), "mistral": ("LLAMA", {}), "gemma": ("GEMMA", {}),
+    "gemma3_text": ("GEMMA3", {}),
+}  # fmt: skip
+
+
+def as_llama_cpp(kind, config, name, tensor):
+    """Return a tensor as the conversion of llama.cpp changes it."""
+    if kind in ("llama", "mistral") and name.split(".")[-2] in ("q_proj", "k_proj"):
+        heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
+        tensor = (
+            tensor.reshape(heads, 2, len(tensor) // heads // 2, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+        )
+    if kind.startswith("gemma") and name.endswith("norm.weight"):
+        tensor = tensor + 1
+    if kind == "xlm-roberta" and "position_embeddings" in name:
+        tensor = tensor[config.pad_token_id + 1 :]
+    return np.ascontiguousarray(tensor)
+
+
+def in_gguf(network, folder, quantized=None):
+    """Turn a saved folder into one with a GGUF file: by the package's map of names and the changes of llama.cpp."""
+    gguf = pytest.importorskip("gguf")
+    kind = network.config.model_type
+    arch = getattr(gguf.MODEL_ARCH, NETWORKS[kind][0])
+    names = gguf.get_tensor_name_map(arch, network.config.num_hidden_layers)
+    path, tensors = folder / "model.safetensors", {}
+    for name, tensor in load_file(path).items():
+        if "pooler" in name:
+            continue
+        found = names.get_name(name, try_suffixes=(".weight", ".bias")) or names.get_name(
+            "model." + name, (".weight", ".bias")
+        )
+        assert found is not None, name
+        tensor = as_llama_cpp(kind, network.config, name, tensor)
+        if (
+            quantized is not None
+            and tensor.ndim == 2
+            and tensor.shape[1] % 32 == 0
+            and "position" not in name
+            and "type" not in name
+        ):
+            tensors[found] = int(quantized), gguf.quants.quantize(tensor, quantized)
+        else:
+            tensors[found] = tensor
+    written(folder / "model.gguf", tensors, gguf.MODEL_ARCH_NAMES[arch])
+    path.unlink()
+    return folder
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_folder_with_a_gguf_file_has_the_embeddings_of_the_same_weights(tmp_path, kind):
+    network = random_models.made(kind)
+    folder = random_models.save(network, tmp_path)
+    expected = BertEncoder.from_folder(folder).encode(TEXTS)
+    received = BertEncoder.from_folder(in_gguf(network, folder)).encode(TEXTS)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_a_folder_of_q8_0_runs_by_its_codes_and_is_saved_as_safetensors(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    (tmp_path / "first").mkdir()
+    network = random_models.made("qwen3", hidden_size=64, intermediate_size=96)
+    folder = in_gguf(network, random_models.save(network, tmp_path / "first"), gguf.GGMLQuantizationType.Q8_0)
+    encoder = BertEncoder.from_folder(folder)
+    layer = encoder.model.encoder.blocks[0].attention.query
+    assert isinstance(layer.matrix, QuantizedArray)
+    assert layer.dtype_policy.name == "int8/weight_only/32_from_float32"
+    with_floats = BertEncoder.from_folder(folder, "float32").encode(TEXTS)
+    np.testing.assert_allclose(encoder.encode(TEXTS), with_floats, rtol=0, atol=1e-5 * np.abs(with_floats).max())
+    encoder.save(tmp_path / "again")
+    assert not list((tmp_path / "again").glob("*.gguf"))
+    np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "again").encode(TEXTS), encoder.encode(TEXTS))
+
+
+def test_a_file_is_converted_to_safetensors(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    kinds = gguf.GGMLQuantizationType
+    x = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
+    q4, q8 = (gguf.quants.quantize(x, kind) for kind in (kinds.Q4_0, kinds.Q8_0))
+    written(tmp_path / "a.gguf", {"a": (2, q4), "b": (8, q8), "c": x})
+    report = convert(tmp_path / "a.gguf", tmp_path / "a.safetensors", "float32")
+    assert [row["name"] for row in report["tensors"]] == ["a", "b", "c"]
+    found = open_tensors(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(found["a"], gguf.quants.dequantize(q4, kinds.Q4_0))
+    np.testing.assert_array_equal(found["b"], gguf.quants.dequantize(q8, kinds.Q8_0))
+    np.testing.assert_array_equal(found["c"], x)
+    assert not list(tmp_path.glob(".mp_core-*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: b"GGUX" + content[4:], "does not begin with GGUF"),
+        (lambda content: content[:4] + struct.pack("<I", 1) + content[8:], "the version is 1; expected 2 or 3"),
+        (lambda content: content[:8] + struct.pack("<Q", 2**63) + content[16:], "the file ends at byte"),
+        (lambda content: content[:16] + struct.pack("<Q", 2**60) + content[24:], "the file ends at byte"),
+        (lambda content: content[:-64], "tensor x ends at byte"),
+        (lambda content: content[:3], "has 3 bytes"),
+    ],
+)
+def test_damaged_files_are_refused_by_name(tmp_path, change, message):
+    path = written(tmp_path / "a.gguf", {"x": (8, blocks_of(KINDS[8], 2, 64))})
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=rf"a\.gguf.*({message})"):
+        open_gguf(path)
+
+
+def test_mutants_of_files_are_refused_by_their_path_or_read(tmp_path):
+    program = [sys.executable, Path(__file__).with_name("hostile_files.py"), tmp_path, "0", "100"]  # 10000: all of them
+    result = processes.run(program, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_types_that_are_not_read_are_named(tmp_path):
+    path = written(tmp_path / "a.gguf", {"x": (10, np.zeros((2, 84), np.uint8))})
+    with pytest.raises(
+        ValueError, match="tensor x has numbers of the type 10, which mp_core does not read; expected F32, F16"
+    ):
+        open_gguf(path)
+
+
+def test_a_file_of_another_network_is_refused(tmp_path):
+    network = random_models.made("qwen3")
+    folder = in_gguf(network, random_models.save(network, tmp_path))
+    path = folder / "config.json"
+    said = json.loads(path.read_text())
+    for entries, message in (
+        ({"model_type": "qwen2"}, "general.architecture is 'qwen3'; expected 'qwen2', for model_type 'qwen2'"),
+        (
+            {"model_type": "eurobert", "pad_token_id": 1},
+            "does not know the tensors of 'eurobert' in GGUF files; expected 'bert'",
+        ),
+        ({"num_hidden_layers": 1, "layer_types": None}, r"tensor blk\.1\.\S+ is left over; expected"),
+    ):
+        path.write_text(json.dumps(said | entries))
+        with pytest.raises(ValueError, match=message):
+            BertEncoder.from_folder(folder)
