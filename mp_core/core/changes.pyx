@@ -44,7 +44,7 @@ def undone_if_it_fails(Contents contents not None, function, *args):
     """Return ``function(*args)``; if it fails, some lists and dictionaries have the items of before."""
     try:
         return function(*args)
-    except:  # noqa: E722
+    except BaseException:
         contents.restore()
         raise
 

@@ -120,7 +120,7 @@ cdef class _Held:
         self.due = True
         try:
             self.enter(self.who)
-        except:  # noqa: E722
+        except BaseException:
             self.end()
             raise
 
@@ -135,7 +135,7 @@ cdef class _Held:
             self.due = False
             try:
                 self.leave(self.who)
-            except:  # noqa: E722
+            except BaseException:
                 self.leave(self.who)
                 raise
 
