@@ -151,6 +151,21 @@ def test_same_gradient_twice_is_two_arrays():
     assert not np.shares_memory(*found)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_same_gradient_of_two_numbers_is_two_arrays(dtype):
+    a, b = (AutoCastVariable(np.array(x, dtype), autocast=False, name=name) for name, x in (("a", 2), ("b", 3)))
+    weight = np.array([[1.25]], dtype)
+
+    def value(weight):
+        return mp.matmul(mp.add(a.value, b.value).reshape(1, 1), weight)
+
+    step = mp.value_and_grad(value, [a, b])
+    for factor in (1, 2):  # of float32, by a plan
+        total, found = step(factor * weight)
+        assert total == 6.25 * factor and [x.tolist() for x in found] == [1.25 * factor] * 2
+        assert not np.shares_memory(*found)
+
+
 def test_variable_that_the_value_does_not_depend_on_is_an_error():
     a, b = (AutoCastVariable(np.float32([[1.0]]), name=name) for name in "ab")
     with pytest.raises(ValueError, match="does not depend on the variables 'b'"):

@@ -96,8 +96,8 @@ cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_n
     memset(&s, 0, sizeof(s))
     s.cast, s.rows = c[0], cnp.PyArray_DIM(src, 0) if axes else 1
     s.row = c.n // s.rows
-    if axes and not (cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst) and c.src_format != MP_COPY):
-        s.axes = axes
+    if c.src_format == MP_COPY or not (cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst)):
+        s.axes, s.shape[0] = max(axes, 1), 1  # a number is a line of one element
         for axis in range(axes):
             s.shape[axis], s.src_stride[axis] = cnp.PyArray_DIM(src, axis), cnp.PyArray_STRIDE(src, axis)
             s.dst_stride[axis] = cnp.PyArray_STRIDE(dst, axis)
