@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -291,6 +292,17 @@ def test_broken_indices_are_refused_by_reason(folder, case, whole):
 def test_indices_that_are_no_json_are_refused(folder, text):
     (folder / "model.safetensors.index.json").write_bytes(text)
     check_refused(folder, "model.safetensors.index.json is not a valid index")
+
+
+def test_a_small_index_takes_little_memory(folder):
+    index = write_index(folder, {"x": "a.safetensors", "y": "b.safetensors"})
+    open_tensors(index)
+    tracemalloc.start()
+    try:
+        open_tensors(index)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
 
 
 def test_metadata_of_an_index_must_be_an_object(folder):

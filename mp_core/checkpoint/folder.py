@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mp_core.checkpoint.foreign import is_code, scale_names
-from mp_core.checkpoint.header import MAX_JSON, Header, load_json, open_regular, read_header
-from mp_core.checkpoint.output import naming
+from mp_core.checkpoint.header import Header, load_json, read_header
+from mp_core.checkpoint.reading import read_file
 from mp_core.checkpoint.tensors import Tensor, tensors_of
 
 __all__ = [
@@ -233,11 +233,7 @@ def _check_link(path: Path, folder: Path) -> None:
 
 def _index(folder: Path, name: str) -> Index:
     path = folder / name
-    with naming(path), open(open_regular(path), "rb") as file:
-        content = file.read(MAX_JSON + 1)
-    if len(content) > MAX_JSON:
-        raise ValueError(f"{path} has more than {MAX_JSON} bytes")
-    loaded = load_json(content, f"{path} is not a valid index")
+    loaded = load_json(read_file(path), f"{path} is not a valid index")
     files = loaded.get("weight_map")
     if not isinstance(files, dict) or not files or not all(isinstance(file, str) for file in files.values()):
         raise ValueError(f"{path} is not a valid index: weight_map must map names of tensors to names of files")

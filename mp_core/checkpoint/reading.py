@@ -9,6 +9,7 @@ from mp_core.checkpoint.output import naming
 
 __all__ = ["lines_of", "read_file"]
 
+_PIECE = 1 << 18  # bytes of a read
 _LONGEST = 1 << 26  # bytes of a line: more than any text of which a model reads all
 
 
@@ -24,10 +25,19 @@ def read_file(path: str | os.PathLike[str], most: int = MAX_JSON) -> bytes:
     """
     with naming(path), open(open_regular(path), "rb") as file:
         fits = os.fstat(file.fileno()).st_size <= most
-        content = file.read(most + 1) if fits else b""  # files of /proc say that they have 0 bytes
+        content = _beginning(file, most + 1) if fits else b""  # files of /proc say that they have 0 bytes
     if not fits or len(content) > most:
         raise ValueError(f"{path} has more than {most} bytes")
     return content
+
+
+def _beginning(file: BinaryIO, most: int) -> bytes:
+    """Return at most so many bytes, read piece by piece: a read allocates as much as it may return."""
+    pieces = []
+    while most > 0 and (piece := file.read(min(most, _PIECE))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
 
 
 def lines_of(stream: BinaryIO, name: str, longest: int = _LONGEST) -> Iterator[bytes]:
