@@ -107,6 +107,9 @@ def test_wrong_pairs_are_named():
         mp.add(x, np.ones(2, np.float32))
     with pytest.raises(TypeError, match="`y` must be an array of"):
         mp.multiply(x, np.array(["a"]))
+    for name, pair in (("x", (10**400, x)), ("y", (x, -(10**400)))):
+        with pytest.raises(ValueError, match=f"`{name}` must be a number that float64 can hold"):
+            mp.add(*pair)
     with pytest.raises(TypeError, match="float8 types never promote"):
         mp.add(x, x.astype(ml_dtypes.float8_e5m2))
     with pytest.raises(ValueError, match=r"`activation` must be one of 'linear', 'relu'.*; received 'glu'"):

@@ -236,16 +236,20 @@ def operands(x: Any, y: Any) -> tuple[Array, Array]:
     """Return both as arrays of float types; a number of Python beside an array gets its type."""
     if type(x) in _NUMBERS and type(y) not in _NUMBERS:
         y = as_float(y, "y")
-        return _number(x, y), y
+        return _number(x, y, "x"), y
     x = as_float(x, "x")
-    return x, _number(y, x) if type(y) in _NUMBERS else as_float(y, "y")
+    return x, _number(y, x, "y") if type(y) in _NUMBERS else as_float(y, "y")
 
 
 _NUMBERS = (int, float)
 
 
-def _number(value: float, beside: Array) -> Array:
-    return constant(cast(constant(np.full(1, value, F64)), beside.dtype))
+def _number(value: float, beside: Array, argument: str) -> Array:
+    try:
+        wide = np.full(1, value, F64)
+    except OverflowError:
+        raise ValueError(f"`{argument}` must be a number that float64 can hold; received a larger integer") from None
+    return constant(cast(constant(wide), beside.dtype))
 
 
 # ---- rotary positions
