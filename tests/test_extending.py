@@ -14,9 +14,10 @@ from mp_core.products.operands import ACTIVATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/extending.md"
-MOST_FILES = {"An activation": 4, "An operation": 10, "A storage format": 6, "An instruction set": 4}
+MOST_FILES = {"An activation": 4, "An operation": 12, "A storage format": 6, "An instruction set": 4}
 USE = """
-import sys
+import ctypes, sys
+from pathlib import Path
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in type(finder).__module__]
 import ml_dtypes, numpy as np, mp_core as mp
 from mp_core.core import cpu
@@ -50,6 +51,12 @@ from mp_core.ops import running_sum
 for count in (1, 3):
     with mp.config.num_threads(count):
         np.testing.assert_array_equal(running_sum(x), np.cumsum(x, axis=-1, dtype=np.float32))
+library = ctypes.CDLL(str(Path(mp.__file__).parent / "core/libmp_core.so"))
+out, size = np.empty_like(x), ctypes.c_ssize_t
+addresses = [ctypes.c_void_p(array.ctypes.data) for array in (x, out)]
+assert library.mp_core_running_sum(*map(size, x.shape), *addresses, 3) == 0
+np.testing.assert_array_equal(out, np.cumsum(x, axis=-1, dtype=np.float32))
+assert library.mp_core_running_sum(size(5), size(-1), *addresses, 1) == 1
 plan = mp.compile(lambda rows: running_sum(mp.relu(rows)), x)
 np.testing.assert_array_equal(plan(-x), np.cumsum(np.maximum(-x, 0), axis=-1, dtype=np.float32))
 
