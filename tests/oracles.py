@@ -157,6 +157,32 @@ ACTIVATIONS = {
 }
 
 
+# ---- rows and attention
+
+
+def exact_softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def exact_layer_norm(x, epsilon):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+
+
+def exact_attention(q, k, v, bias=None, mask=None, scale=None):
+    """Attention in float64; zeros where nothing is kept."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (np.repeat(x, q.shape[2] // k.shape[2], axis=2) for x in (k, v))
+    scores = np.einsum("nthd,nshd->nhts", q, k) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
+    scores = scores if bias is None else scores + bias
+    keep = np.broadcast_to(True if mask is None else mask, scores.shape)
+    scores = np.where(keep, scores, -np.inf)
+    peak = scores.max(-1, keepdims=True)
+    e = np.exp(scores - np.where(np.isinf(peak), 0, peak))
+    total = e.sum(-1, keepdims=True)
+    return np.einsum("nhts,nshd->nthd", e / np.where(total == 0, 1, total), v)
+
+
 # ---- quantization
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint4": (0, 15)}

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from oracles import UNIT, assert_same_bits
+from oracles import UNIT, assert_same_bits, exact_attention
 
 import mp_core as mp
 from mp_core import config
@@ -29,20 +29,6 @@ def operands(rng, shape, dtype):
         mp.cast(rng.standard_normal(axes), dtype)
         for axes in ((n, targets, heads, size), (n, sources, shared, size), (n, sources, shared, width))
     ]
-
-
-def exact(q, k, v, bias=None, mask=None, scale=None):
-    """The formula in float64; zeros where nothing is kept."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    k, v = (np.repeat(x, q.shape[2] // k.shape[2], axis=2) for x in (k, v))
-    scores = np.einsum("nthd,nshd->nhts", q, k) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
-    scores = scores if bias is None else scores + bias
-    keep = np.broadcast_to(True if mask is None else mask, scores.shape)
-    scores = np.where(keep, scores, -np.inf)
-    peak = scores.max(-1, keepdims=True)
-    e = np.exp(scores - np.where(np.isinf(peak), 0, peak))
-    total = e.sum(-1, keepdims=True)
-    return np.einsum("nhts,nshd->nthd", e / np.where(total == 0, 1, total), v)
 
 
 def apart(q, k, v, bias=None, mask=None):
@@ -72,7 +58,7 @@ def test_formula(isa, dtype, shape, rng):
     for bias, mask in extras(rng, shape):
         y = mp.dot_product_attention(q, k, v, bias, mask)
         assert y.dtype == q.dtype and y.shape == (*q.shape[:3], v.shape[3])
-        error = np.abs(y.astype(np.float64) - exact(q, k, v, bias, mask))
+        error = np.abs(y.astype(np.float64) - exact_attention(q, k, v, bias, mask))
         assert error.max() <= 4 * UNIT[dtype] * np.abs(v.astype(np.float64)).max() + 1e-5
         assert_same_bits(y, apart(q, k, v, bias, mask))
 
@@ -143,10 +129,10 @@ def test_nothing_kept_gives_zeros(dtype, rng):
 
 def test_other_types(rng):
     q, k, v = operands(rng, (2, 6, 9, 4, 2, 4, 4), "float64")
-    np.testing.assert_allclose(mp.dot_product_attention(q, k, v), exact(q, k, v), rtol=1e-12)
+    np.testing.assert_allclose(mp.dot_product_attention(q, k, v), exact_attention(q, k, v), rtol=1e-12)
     bias = rng.standard_normal((6, 9))
     np.testing.assert_allclose(
-        mp.dot_product_attention(q, k, v, bias, scale=0.3), exact(q, k, v, bias, None, 0.3), rtol=1e-12
+        mp.dot_product_attention(q, k, v, bias, scale=0.3), exact_attention(q, k, v, bias, None, 0.3), rtol=1e-12
     )
     eighth = [mp.cast(x, "float8_e4m3fn") for x in (q, k, v)]
     wide = [mp.cast(x, "float32") for x in eighth]
@@ -220,7 +206,7 @@ def test_near_attention_is_that_of_a_band_mask(isa, dtype, length, reach, rng):
         both = options | {"mask": banded(length, reach) & options.get("mask", True)}
         # as in test_formula: the weights and the result are rounded, each by half a unit
         bound = 4 * UNIT[dtype] * np.abs(v.astype(np.float64)).max() + 1e-5
-        np.testing.assert_allclose(found.astype(np.float64), exact(q, k, v, **both), rtol=0, atol=bound)
+        np.testing.assert_allclose(found.astype(np.float64), exact_attention(q, k, v, **both), rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -286,7 +272,7 @@ def test_causal_ragged_attention_does_not_look_ahead(rng):
 def test_near_attention_of_float64(rng):
     q, k, v = operands(rng, (2, 50, 50, 2, 2, 8, 8), "float64")
     np.testing.assert_allclose(
-        mp.dot_product_attention(q, k, v, reach=7), exact(q, k, v, mask=banded(50, 7)), rtol=0, atol=1e-14
+        mp.dot_product_attention(q, k, v, reach=7), exact_attention(q, k, v, mask=banded(50, 7)), rtol=0, atol=1e-14
     )
 
 

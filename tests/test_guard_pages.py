@@ -1,51 +1,14 @@
 """No kernel touches a byte outside its operands: each ends, or begins, at a page that must not be touched."""
 
-import ctypes
 import dataclasses
 import mmap
 
 import numpy as np
 import pytest
+from guards import PAGE, Guarded, Places, forbid
 from oracles import NARROW, assert_same_bits
 
 import mp_core as mp
-
-PAGE = mmap.PAGESIZE
-_mprotect = ctypes.CDLL(None, use_errno=True).mprotect
-_mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
-
-class Guarded:
-    """Memory between two pages without access; arrays are placed against either end."""
-
-    def __init__(self, pages=40):
-        self.memory = mmap.mmap(-1, (pages + 2) * PAGE)
-        self.bytes = np.frombuffer(self.memory, np.uint8)
-        self.start, self.size = self.bytes.ctypes.data, pages * PAGE
-        for guard in (self.start, self.start + PAGE + self.size):
-            assert _mprotect(guard, PAGE, 0) == 0
-
-    def place(self, x, end):
-        """Return a copy of `x` that ends (or begins) where access ends (begins)."""
-        assert x.nbytes <= self.size
-        first = PAGE + (self.size - x.nbytes if end else 0)
-        view = self.bytes[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
-        view[...] = x
-        return view
-
-
-class Places:
-    """Puts every array into memory of its own, until back() gives the last of it free."""
-
-    def __init__(self, guards, end):
-        self.guards, self.end, self.taken = guards, end, 0
-
-    def __call__(self, x):
-        self.taken += 1
-        return self.guards[self.taken - 1].place(x, self.end)
-
-    def back(self, count):
-        self.taken -= count
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +66,7 @@ def test_rows_before_pages_that_must_not_be_touched(isa, dtype):
     b = np.ndarray((k, n), dtype, room, PAGE - n * size, (2 * PAGE, size))
     b[...] = 1
     for row in range(k):
-        assert _mprotect(room.ctypes.data + (2 * row + 1) * PAGE, PAGE, 0) == 0
+        forbid(room.ctypes.data + (2 * row + 1) * PAGE)
     np.testing.assert_array_equal(mp.matmul(np.ones((m, k), dtype), b).astype(int), np.full((m, n), k))
 
 

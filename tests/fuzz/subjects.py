@@ -1,0 +1,31 @@
+"""What there is to fuzz: name -> how its state is made in a folder, and a case of it, drawn from a generator."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fuzz import calls, operations, readers
+from fuzz.arrays import Memory
+
+__all__ = ["SUBJECTS", "Subject"]
+
+
+class Subject(NamedTuple):
+    """`make` returns the state that every case gets; `run` raises what it finds."""
+
+    make: Callable[[Path], Any]
+    run: Callable[[Any, np.random.Generator], None]
+
+
+SUBJECTS = {
+    "operations": Subject(lambda folder: Memory(), operations.run),
+    "gradients": Subject(lambda folder: Memory(), operations.run_gradients),
+    "calls": Subject(lambda folder: calls.make(np.random.default_rng(0)), calls.run),
+    **{
+        name: Subject(functools.partial(readers.make, reader), functools.partial(readers.run, reader))
+        for name, reader in readers.READERS.items()
+    },
+}

@@ -1,0 +1,94 @@
+"""Fuzzing, for seconds: the first cases of a seed find nothing; and what fails, hangs or crashes is found."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import processes
+import pytest
+from fuzz import operations, readers
+from fuzz.arrays import Memory
+from fuzz.subjects import SUBJECTS
+
+from mp_core import ops
+
+TESTS = Path(__file__).parent
+CASES = {"operations": 300, "gradients": 60, "calls": 1000, "commands": 10, "keras": 30}
+
+ELSEWHERE = {  # whose tests compare them with these operations, or that have no result of elements
+    *("PackedMatrix", "pack", "pad", "pad_zeros", "power", "fixed_matmul", "qlinear_matmul", "ragged_attention"),
+    *("ragged_rotary", "token_places"),
+}
+PLANTED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from fuzz import __main__ as command, subjects
+calls = []
+def run(state, rng):
+    calls.append(rng.integers(1000))
+    if calls[-1] == __import__("numpy").random.default_rng([5, 1]).integers(1000):
+        {fault}
+subjects.SUBJECTS["planted"] = subjects.Subject(lambda folder: None, run)
+command.COMMAND, command.LONGEST = [sys.executable, __file__], 0.2
+sys.exit(command.main())
+"""
+
+
+def fuzz(*arguments, code=0):
+    command = [sys.executable, "-m", "fuzz", *map(str, arguments)]
+    done = processes.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_the_first_cases_find_nothing(subject):
+    if subject == "pickles":
+        pytest.importorskip("torch")
+    told = fuzz(subject, "--seed", 0, "--cases", CASES.get(subject, 100), "--seconds", 60)
+    assert re.search(rf"^{subject} +[1-9]\d* cases .* 0 found$", told, re.M), told
+
+
+def test_unknown_subjects_are_named():
+    fuzz("nothing", code=2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raise KeyError", "KeyError"),
+        ("while True: pass", "took more than 0.2 seconds of CPU time"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "the process ended with -11"),
+    ],
+)
+def test_what_fails_hangs_or_crashes_is_found_by_its_number(fault, message, tmp_path):
+    """By a subject that has this fault in case 1 of two."""
+    script = tmp_path / "planted.py"
+    script.write_text(PLANTED.format(tests=str(TESTS), fault=fault))
+    done = processes.run(
+        [sys.executable, script, "planted", "--seed", "5", "--cases", "3"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "planted, seed 5, case 1:" in done.stdout and message in done.stdout
+    assert re.search(r"^planted +3 cases .* 1 found$", done.stdout, re.M), done.stdout
+
+
+def test_every_operation_is_a_row_or_is_covered_elsewhere():
+    rows = {name.partition(" ")[0] for name in operations.OPERATIONS}
+    assert rows <= set(ops.__all__)
+    assert set(ops.__all__) - rows == ELSEWHERE
+
+
+def test_a_wrong_element_is_found(rng):
+    case = operations.OPERATIONS["matmul"](rng)
+    exact = case.exact + 0
+    exact[..., -1] += 1
+    with pytest.raises(AssertionError, match="elements; the first at"):
+        operations.check(case._replace(exact=exact, out=False), Memory(), rng)
+
+
+def test_damage_is_repeatable(rng):
+    content = b'{"a": [1, 2.5, "b"], "c": {"d": null}}' * 3
+    first, again = (readers.damaged(np.random.default_rng(4), content) for _ in range(2))
+    assert first == again != content
