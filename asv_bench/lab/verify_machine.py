@@ -1,6 +1,6 @@
 """Print one page about this machine, in Markdown: instruction sets, bits, exactness, speed beside the peers.
 
-`make -s verify-machine > machine.md` on a CPU or system that docs/platforms.md does not have: send it to the maintainers.
+`make -s verify-machine > machine.md` on a CPU or system that docs/platforms.md does not have, for the maintainers.
 The exit status is 1 if bits differ from those of all machines before, which `--learn` writes down after numerics have
 changed on purpose.
 """
