@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import random_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from mp_core.models import BertEncoder
 from mp_core.models import tokenizer as module
 from mp_core.models.tokenizer import _cuts_at_spaces, _first_words
 
@@ -177,3 +179,34 @@ def test_of_a_pair_with_one_long_text_the_package_sees_little(tmp_path, monkeypa
     tokenizer.pairs([("a b", "a " * 10**5), ("c d " * 10**5, "")])
     assert len(seen) == 4
     assert max(seen) < 1000
+
+
+SENTENCES = [
+    "the cat sat on the mat",
+    "a dog ran to the park",
+    "cats and dogs like the sun",
+    "it rains in the north",
+] * 20
+
+
+@pytest.mark.parametrize("name", ["spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json"])
+def test_a_folder_with_another_tokenizer_names_the_line_that_makes_it(tmp_path, name):
+    folder = random_models.save(random_models.made("bert"), tmp_path)
+    (folder / "tokenizer.json").rename(folder / name)
+    with pytest.raises(FileNotFoundError, match=rf"has {name}, from which transformers' AutoTokenizer") as refusal:
+        BertEncoder.from_folder(folder)
+    assert ("sentencepiece and protobuf" in str(refusal.value)) == name.endswith(".model")
+
+
+def test_that_line_makes_a_tokenizer_with_the_pieces_of_sentencepiece(tmp_path):
+    pieces = pytest.importorskip("sentencepiece")
+    pytest.importorskip("google.protobuf")
+    folder = random_models.save(random_models.made("t5", vocab_size=220), tmp_path)
+    (folder / "tokenizer.json").unlink()
+    (folder / "sentences.txt").write_text("\n".join(SENTENCES))
+    pieces.SentencePieceTrainer.train(input=str(folder / "sentences.txt"), model_prefix=str(folder / "spiece"),
+        vocab_size=32, model_type="unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)  # fmt: skip
+    random_models.library().AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    processor = pieces.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    rows = BertEncoder.from_folder(folder).tokenize(SENTENCES[:4]).rows
+    assert [row.tolist() for row in rows] == [[*processor.encode(text), 1] for text in SENTENCES[:4]]

@@ -3,8 +3,9 @@
 from mp_core.models.bert import BertEncoder
 from mp_core.models.model import Model
 from mp_core.models.reranker import Reranker
+from mp_core.models.templates import Template
 
-__all__ = ["BertEncoder", "Model", "Reranker"]
+__all__ = ["BertEncoder", "Model", "Reranker", "Template"]
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """Sentence encoders, from a folder as the sentence-transformers library writes it."""
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -12,11 +13,13 @@ from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
+from mp_core.models.ragged import Plans
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
 from mp_core.models.settings import LEAST_TOKENS
 from mp_core.models.steps import applied
 from mp_core.models.texts import Text, TextModel, Tokens, batches, encodable, is_one, list_of_texts, pad
 from mp_core.models.tokenizer import Tokenizer
+from mp_core.models.weights import Weights
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
 
 __all__ = ["BertEncoder", "TextError"]
@@ -116,6 +119,39 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         """
         folder = path_of(path, "path")
         return cls(folder, read_modules(folder), policy)
+
+    def with_task(self, task: str) -> "BertEncoder":
+        """Return the encoder for a task whose adapter the folder has, as that of jina-embeddings-v3.
+
+        Both share the weights of the network, and their memory.
+
+        Parameters
+        ----------
+        task : str
+            One of those that ``config.json`` lists as ``lora_adaptations``. Its instruction is the default prompt.
+
+        Raises
+        ------
+        OSError
+            The folder is not there any more.
+        ValueError
+            The folder has no such adapter, or one that does not fit.
+
+        Examples
+        --------
+        >>> queries = encoder.with_task("retrieval.query")  # doctest: +SKIP
+        """
+        from mp_core.models.tasks import adapted_to, check_task, instruction  # few models have them
+
+        modules, config = self._modules, self._modules.config
+        number = check_task(task, config, modules.network / "config.json")
+        weights = Weights.open(modules.network, self.model.architecture, self.model.settings)
+        other = copy(self)
+        other.model = adapted_to(self.model, weights, self.tensor_names, number, config)
+        other._plans = Plans()
+        other.prompts = self.prompts | instruction(task, config)
+        other.default_prompt_name = task if task in other.prompts else self.default_prompt_name
+        return other
 
     def __call__(self, texts: Text | Iterable[Text]) -> Array:
         """Return :meth:`encode` of `texts`."""

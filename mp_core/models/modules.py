@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mp_core.models.architectures import architecture_of
+from mp_core.models.architectures.jina import JINA_V3_OWN
 from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
@@ -120,7 +121,7 @@ _MODULE: dict[str, Rule] = {
         "a path in the folder",
     ),
     "type": (lambda value: isinstance(value, str), "a string"),
-    "kwargs": only(None, []),
+    "kwargs": only(None, [], ["task"]),
 }
 
 
@@ -306,7 +307,7 @@ def _listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, .
         if not isinstance(module, dict):
             raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
         check(path, module, _MODULE)
-        kind = module.get("type", "")
+        kind = _known(module.get("type", ""), folder / module.get("path", "") / "config.json")
         allowed = order[place] if place < len(order) else others
         if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] not in allowed:
             expected = choices(allowed) or "nothing"
@@ -315,6 +316,13 @@ def _listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, .
     if not found:
         raise ValueError(f"{path} lists 0 modules; expected {choices(kind for kinds in order for kind in kinds)}")
     return found
+
+
+def _known(kind: str, path: Path) -> str:
+    """Return the class of a module: for the code of jina-embeddings-v3, which is not run, the one that it extends."""
+    if kind == "custom_st.Transformer" and path.exists() and architecture_of(read_object(path), path) is JINA_V3_OWN:
+        return "sentence_transformers.models.Transformer"
+    return kind
 
 
 def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:

@@ -120,7 +120,7 @@ class Reranker(TextModel):
             ``head/norm`` and ``head/output``.
         template : str or Template, optional
             How a decoder is asked about a pair: ``"qwen3"`` (Qwen3-Reranker), ``"mxbai"`` (mxbai-rerank v2),
-            ``"gemma"`` (bge-reranker-v2-gemma) or a :class:`~mp_core.models.templates.Template`. The score is the logit
+            ``"gemma"`` (bge-reranker-v2-gemma) or a :class:`~mp_core.models.Template`. The score is the logit
             of its answer, less that of the other one. By default that of the network's ``model_type``, where
             `architectures` names a causal language model. Chat templates in the folder are programs, and are not run:
             the one of the folder must have the words of this one. With a decoder whose head gives scores, pairs are

@@ -27,6 +27,9 @@ _AT_ONCE = 1024
 # Characters per unit that counts. Texts of fewer are not shortened: that would cost more than it saves.
 _SHORT = 8
 
+# Files of other tokenizers, of which transformers makes tokenizer.json.
+_OTHERS = ("vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json")
+
 # The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
 _BERT_CLASSES = (None, *(f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "MPNet") for fast in ("", "Fast")))
 
@@ -187,10 +190,11 @@ def _cpus() -> int:
 def _read(path: Path, vocab_size: int) -> Any:
     with needed_by("a sentence encoder"):
         from tokenizers import Tokenizer
-    words = path.with_name("vocab.txt")
-    if words.exists() and not path.exists():
+    words = next((other for other in map(path.with_name, _OTHERS) if other.exists()), None)
+    if words is not None and not path.exists():
         how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
-        raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}")
+        needs = ", with the packages sentencepiece and protobuf" if words.suffix == ".model" else ""
+        raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}{needs}")
     text = read_text(path, MAX_JSON)
     with _refusing(f"{path} is not a valid tokenizer"):
         tokenizer = Tokenizer.from_str(text)

@@ -307,6 +307,7 @@ def _today(name: str) -> str:
     """Return a tensor's name as `transformers`, or of static embeddings sentence-transformers, writes it today."""
     if name == "embeddings":  # of model2vec
         return "embedding.weight"
+    name = name.replace(".parametrizations.weight.original", ".weight")  # beside adapters, of jina-embeddings-v3
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda old: f"LayerNorm.{_PARTS[old[1]]}", name)
 
 

@@ -7,7 +7,7 @@ from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.deberta import DEBERTA
 from mp_core.models.architectures.distilbert import DISTILBERT
 from mp_core.models.architectures.gemma import GEMMA, GEMMA3
-from mp_core.models.architectures.jina import JINA_V2, JINA_V3
+from mp_core.models.architectures.jina import JINA_V2, JINA_V3, JINA_V3_OWN
 from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
 from mp_core.models.architectures.narrow import ALBERT, ELECTRA
@@ -23,13 +23,13 @@ __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
 _TABLES: tuple[Architecture, ...] = (
     BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT, GTE, GTE_OWN,
-    EUROBERT, JINA_V2, JINA_V3, T5, MT5, QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA, GEMMA3, STATIC,
+    EUROBERT, JINA_V2, JINA_V3, JINA_V3_OWN, T5, MT5, QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA, GEMMA3, STATIC,
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""
-_WITH_ALIBI = "alibi"
-"""The ``position_embedding_type`` that tells a network of Jina's, whose ``model_type`` is ``bert`` too, from BERT."""
+_JINAS: dict[tuple[Any, Any], Architecture] = {("bert", "alibi"): JINA_V2, ("xlm-roberta", "rotary"): JINA_V3_OWN}
+"""``model_type`` and ``position_embedding_type`` -> networks of Jina's, which have the first of another one."""
 
 
 def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
@@ -37,8 +37,9 @@ def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
     if "model_type" not in config:
         raise ValueError(f"{path}: model_type is absent; expected {choices(ARCHITECTURES)}")
     kind = config["model_type"]
-    if kind == "bert" and config.get("position_embedding_type") == _WITH_ALIBI:
-        return JINA_V2
+    positions = config.get("position_embedding_type")
+    if isinstance(kind, str) and isinstance(positions, str) and (kind, positions) in _JINAS:
+        return _JINAS[kind, positions]
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise unexpected(path, "model_type", kind, choices(ARCHITECTURES))
     return ARCHITECTURES[kind]

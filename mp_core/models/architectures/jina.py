@@ -5,11 +5,13 @@
 .. [2] S. Sturua et al., "jina-embeddings-v3: Multilingual Embeddings With Task LoRA", 2024, arXiv:2409.10173.
 """
 
+from dataclasses import replace
+
 from mp_core.models.architectures.bert import DEFAULTS, TENSORS
 from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
 from mp_core.models.gated import Layout
 
-__all__ = ["JINA_V2", "JINA_V3"]
+__all__ = ["JINA_V2", "JINA_V3", "JINA_V3_OWN"]
 
 JINA_V2 = GatedArchitecture(
     model_types=("bert with alibi",),
@@ -81,3 +83,11 @@ JINA_V3 = GatedArchitecture(
     },
     thetas={FULL: ("rope_theta", 20_000.0)},
 )
+JINA_V3_OWN = replace(
+    JINA_V3,
+    model_types=("xlm-roberta with rotary",),
+    defaults=dict(JINA_V3.defaults) | {"layer_norm_eps": 1e-12, "vocab_size": 30522},
+    allowed={"position_embedding_type": ("rotary",), "hidden_act": ("gelu",)},
+    thetas={FULL: ("rotary_emb_base", 10_000.0)},
+)
+"""As it was published, with adapters by task: ``model_type`` is ``xlm-roberta`` there."""

@@ -1,0 +1,129 @@
+"""Adapters that a folder holds itself, one for each task: those of jina-embeddings-v3 [1]_.
+
+Beside each matrix lie ``lora_A`` and ``lora_B`` of all tasks; what a task adds is ``lora_alpha / lora_rank`` times
+their product.
+
+.. [1] S. Sturua et al., "jina-embeddings-v3: Multilingual Embeddings With Task LoRA", 2024, arXiv:2409.10173.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import F32, Array
+from mp_core.layers import Dense, Embedding, Layer
+from mp_core.models.gated import TokenTypes
+from mp_core.models.model import Model
+from mp_core.models.settings import KINDS, choices, unexpected
+from mp_core.models.weights import Weights, layers_of
+
+__all__ = ["adapted_to", "check_task", "instruction"]
+
+_TASKS = "lora_adaptations"
+_PARTS = "parametrizations.weight.0.lora_A", "parametrizations.weight.0.lora_B"
+
+
+def check_task(task: Any, config: Mapping[str, Any], path: Path) -> int:
+    """Return the number of a task of a folder; raise ValueError if there are none, or not this one."""
+    tasks = config.get(_TASKS)
+    if not isinstance(tasks, list) or not tasks or not all(isinstance(name, str) for name in tasks):
+        raise ValueError(f"{path} has no adapters by task: {_TASKS} is {tasks!r}")
+    if task not in tasks:
+        raise ValueError(f"`task` must be {choices(tasks)}; received {task!r}")
+    return tasks.index(task)
+
+
+def instruction(task: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the prompt of a task under its name, if the folder has one."""
+    said = config.get("task_instructions")
+    prompt = said.get(task) if isinstance(said, dict) else None
+    return {task: prompt} if isinstance(prompt, str) else {}
+
+
+def adapted_to(
+    model: Model, weights: Weights, names: Mapping[str, str], number: int, config: Mapping[str, Any]
+) -> Model:
+    """Return a model for one task, which shares the weights of another one.
+
+    Parameters
+    ----------
+    model : Model
+    weights : Weights
+        Of the folder that it was read from.
+    names : mapping of str to str
+        The path of each layer -> how the names of its tensors begin, with a point at the end.
+    number : int
+        Of the task.
+    config : mapping
+        What ``config.json`` says.
+
+    Raises
+    ------
+    ValueError
+        The file has no adapters, or such as do not fit.
+    """
+    path = weights.path
+    rank, alpha = config.get("lora_rank", 4), config.get("lora_alpha", 1)
+    for entry, value in (("lora_rank", rank), ("lora_alpha", alpha)):
+        fits, expected = KINDS[int]
+        if not fits(value):
+            raise unexpected(path.with_name("config.json"), entry, value, expected)
+    own = {id(layer.table) for layer in layers_of(model) if isinstance(layer, TokenTypes)}
+    found = deepcopy(model, {id(v): v for v in model.weights if id(v) not in own})
+    adapted = 0
+    for layer in layers_of(found):
+        start = names.get(str(layer.path), "")
+        a, b = (weights.tensors.get(f"{start}{part}") for part in _PARTS)
+        if a is None or b is None or type(layer) not in _ADAPT:
+            continue
+        inputs, outputs = _shape(layer)
+        turned = isinstance(layer, Dense)  # (rank, inputs) and (outputs, rank) of a product, of a table the other way
+        shapes = ((rank, inputs), (outputs, rank)) if turned else ((inputs, rank), (rank, outputs))
+        pair = [_matrix(x, number, shape, f"{path}: the adapters of {start}weight")
+                for x, shape in zip((a, b), shapes, strict=True)]  # fmt: skip
+        _ADAPT[type(layer)](layer, rank, float(alpha), *(x.T if turned else x for x in pair))
+        adapted += 1
+    if not adapted:
+        raise ValueError(f"{path} has no tensors {_PARTS[0]} of adapters")
+    return found
+
+
+def _shape(layer: Any) -> tuple[int, int]:
+    """Return the numbers of inputs and outputs of a matrix."""
+    if isinstance(layer, Dense):
+        return layer.depth, layer.units
+    if isinstance(layer, Embedding):
+        return layer.input_dim, layer.output_dim
+    return layer.settings.type_vocab_size, layer.settings.hidden_size
+
+
+def _matrix(tensors: Any, number: int, shape: tuple[int, int], what: str) -> Array:
+    """Return the matrix of a task out of those of all, in float32."""
+    fits = isinstance(tensors, np.ndarray) and tensors.ndim == 3 and dtypes.is_float(tensors.dtype)
+    if not fits or len(tensors) <= number or tensors.shape[1:] != shape:
+        found = getattr(tensors, "shape", type(tensors).__name__)
+        raise ValueError(f"{what} have the shape {found}; expected (tasks, {shape[0]}, {shape[1]})")
+    matrix: Array = ops.cast(tensors[number], F32)
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"{what} have Inf or NaN")
+    return matrix
+
+
+def _adapt(layer: Any, rank: int, alpha: float, a: Array, b: Array) -> None:
+    layer._adapt(rank, alpha, lambda *_: a, lambda *_: b)
+
+
+def _adapt_types(layer: TokenTypes, rank: int, alpha: float, a: Array, b: Array) -> None:
+    layer.table.assign(layer.table.numpy().astype(F32) + alpha / rank * ops.matmul(a, b)[: layer.types])
+
+
+_ADAPT: dict[type[Layer], Callable[[Any, int, float, Array, Array], None]] = {
+    Dense: _adapt,
+    Embedding: _adapt,
+    TokenTypes: _adapt_types,
+}
+"""Kind of layer -> how it is adapted by two matrices."""
