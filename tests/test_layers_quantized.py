@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from oracles import UNIT, gamma
 
-from mp_core import dtype_policies, layers
+from mp_core import dtype_policies, layers, ops, value_and_grad
 from mp_core.core import cpu
 from mp_core.dtype_policies import (
     DTypePolicyMap,
@@ -20,7 +20,13 @@ from mp_core.dtype_policies import (
     SchemeDTypePolicy,
 )
 from mp_core.loss_scale import SGD, LossScaleOptimizer
-from mp_core.quantizers import abs_max_quantize_grouped_with_zero_point, unpack_int4
+from mp_core.quantizers import (
+    abs_max_quantize_grouped_with_zero_point,
+    compute_float8_amax_history,
+    compute_float8_scale,
+    unpack_int4,
+)
+from mp_core.tf_keras import GradientTape
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F8 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -275,30 +281,50 @@ def test_float8_products_are_their_formula(make, tail, source):
     assert (np.abs(_wide(y).reshape(exact.shape) - exact) <= bound).all()
 
 
-def test_trap_14_float8_training_moves_the_scales_and_inference_does_not():
+def test_trap_14_float8_scales_are_moved_by_the_optimizer_alone():
     layer = layers.Dense(3, dtype=QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=3))
     layer.build((None, 4))
+    optimizer = SGD(0.0)
+    step = value_and_grad(lambda x: ops.sum(layer(x, training=True)), layer.trainable_variables)
     kernel_max = np.abs(layer.kernel.numpy()).max()
-    history, scale = np.zeros(3, np.float32), np.float32(1)
-    for step in range(6):
-        x = _x(2, 4) * np.float32(10.0**step)
+    history, scale, gradients = np.zeros(3, np.float32), np.float32(1), np.zeros(3, np.float32)
+    for number in range(6):
+        x = _x(2, 4) * np.float32(10.0**number)
         before = [w.copy() for w in layer.get_weights()]
-        frozen = layer(x)
+        np.testing.assert_array_equal(layer(x), layer(x, training=True))
+        found = step(x)[1]
         for old, new in zip(before, layer.get_weights(), strict=True):
             np.testing.assert_array_equal(old, new)
-        np.testing.assert_array_equal(layer(x, training=True), frozen)
+        optimizer.apply(found, layer.trainable_variables)
         if history.max() > 0:
             scale = history.max() / np.float32(448)
-        history = np.roll(history, -1)
-        history[0] = np.abs(x).max()
+        history = compute_float8_amax_history(x, history)
         np.testing.assert_array_equal(layer.inputs_scale.numpy(), scale)
         np.testing.assert_array_equal(layer.inputs_amax_history.numpy(), history)
-        assert layer.kernel_scale.numpy() == (1 if step == 0 else kernel_max / np.float32(448))
+        assert layer.kernel_scale.numpy() == (1 if number == 0 else kernel_max / np.float32(448))
         assert layer.kernel_amax_history.numpy()[0] == kernel_max
-    assert layer.outputs_grad_scale.numpy() == 1 and not layer.outputs_grad_amax_history.numpy().any()
-    layer(np.full((1, 4), np.nan, np.float32), training=True)
-    layer(_x(1, 4), training=True)
-    assert np.isfinite(layer.inputs_scale.numpy())
+        gradients = compute_float8_amax_history([1.0], gradients)
+        np.testing.assert_array_equal(layer.outputs_grad_amax_history.numpy(), gradients)
+    assert layer.outputs_grad_scale.numpy() == 1 / np.float32(57344)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_what_overwrites_delayed_scaling_is_what_the_formulas_give(length):
+    """Scales stay where the history is 0, infinite or NaN; a NaN among the inputs is their largest magnitude."""
+    layer = layers.Dense(3, dtype=QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length))
+    layer.build((None, 4))
+    step = value_and_grad(lambda x: ops.sum(layer(x, training=True)), layer.trainable_variables)
+    names = [v.name for v in layer.trainable_variables]
+    for largest in (0.0, 3.0, np.inf, np.nan):
+        past = np.arange(length, dtype=np.float32)
+        past[-1] = largest
+        layer.inputs_amax_history.assign(past)
+        x = _x(2, 4)
+        found = dict(zip(names, step(x)[1], strict=True))
+        with np.errstate(invalid="ignore"):
+            scale = compute_float8_scale(past.max(), 1.0, 448.0)
+        np.testing.assert_array_equal(found["inputs_scale"], scale)
+        np.testing.assert_array_equal(found["inputs_amax_history"], compute_float8_amax_history(x, past))
 
 
 @pytest.mark.parametrize("by_policy", [True, False])
@@ -324,11 +350,14 @@ def test_optimizers_overwrite_what_delayed_scaling_keeps(make, by_policy):
 
 def test_training_reaches_the_layers_of_a_stack():
     model = layers.Sequential([layers.Dense(3, dtype="float8_from_float32"), layers.Activation("relu")])
-    x = _x(2, 4)
+    x, history = _x(2, 4), None
     model(x)
-    assert model.layers[0].inputs_amax_history.numpy()[0] == 0
-    model(x, training=True)
-    assert model.layers[0].inputs_amax_history.numpy()[0] == np.abs(x).max()
+    for training in (True, False):
+        with GradientTape() as tape:
+            value = ops.sum(model(x, training=training))
+        history = tape.gradient(value, model.layers[0].inputs_amax_history)
+        assert (history is None) is not training
+        assert history is None or history[0] == np.abs(x).max()
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])

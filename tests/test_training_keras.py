@@ -34,12 +34,29 @@ def test_the_loss_of_each_of_100_steps_is_that_of_keras(curves, name):
     assert want[-1] < want[0]
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+POLICIES = [
+    "float32",
+    "mixed_bfloat16",
+    "mixed_float16",
+    "float8_from_float32",
+    "float8_from_mixed_bfloat16",
+    "float64",
+]
+
+
+# Keras 3.15 itself loses 0.56 points of wine (one of 180 answers) and 0.9 of diabetes by float8: 27 November 2026.
+LOSES = dict.fromkeys(POLICIES, 0.005) | {policy: 0.009 for policy in POLICIES if "float8" in policy}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", cases.CASES)
 def test_the_mean_score_of_5_seeds_is_that_of_keras_in_float32(curves, name, policy):
     scores = []
     for seed in cases.SEEDS:
-        model = cases.compiled(mp, cases.model(mp, name, policy), name)
-        model.load_weights(curves / f"{name}.{seed}.weights.h5")
+        plain, model = cases.model(mp, name), cases.compiled(mp, cases.model(mp, name, policy), name)
+        plain.load_weights(curves / f"{name}.{seed}.weights.h5")
+        for mine, read in zip(model.layers, plain.layers, strict=True):
+            mine.kernel.assign(read.kernel)
+            mine.bias.assign(read.bias)
         scores.append(cases.score(model, name))
-    assert np.mean(scores) == pytest.approx(np.load(curves / f"{name}.scores.npy").mean(), abs=0.005)
+    assert np.mean(scores) == pytest.approx(np.load(curves / f"{name}.scores.npy").mean(), abs=LOSES[policy])

@@ -14,6 +14,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
+from mp_core.arrays.recorded import under_way
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
@@ -21,19 +22,13 @@ from mp_core.dtype_policies.schemes import LARGEST_GROUP
 from mp_core.forms.form import AddWeight, Float, Form, Variable, check_finite, floating
 from mp_core.forms.products import Inputs
 from mp_core.quantization import QuantizedArray, dequantize, quantize
-from mp_core.quantizers import (
-    abs_max_quantize_grouped_with_zero_point,
-    compute_float8_amax_history,
-    compute_float8_scale,
-    pack_int4,
-    unpack_int4,
-)
+from mp_core.quantizers import abs_max_quantize_grouped_with_zero_point, pack_int4, unpack_int4
 from mp_core.quantizers.abs_max import abs_max_within
+from mp_core.quantizers.float8 import delayed_float8, with_float8_gradient
 
 __all__ = ["KerasFloat8", "KerasInt4", "KerasInt8"]
 
 _INT4 = dtypes.STORED["int4"]
-_E4M3_MAX = float(dtypes.finfo("float8_e4m3fn").max)
 
 
 class _Integers(Form):
@@ -242,13 +237,24 @@ class KerasFloat8(Float):
         compute: Any,
         training: bool = False,
     ) -> Array:
-        """Return the product of float8 codes; `training` moves the scales on afterwards."""
-        outputs = Form.multiply(self, rows, bias, activation, compute)
-        if training:
-            parts = {"inputs": floating(rows, compute), "kernel": self.variables[self.geometry.name].numpy()}
-            for part, x in parts.items():
-                scale, history = self.variables[f"{part}_scale"], self.variables[f"{part}_amax_history"]
-                past = history.numpy()  # of which the scale is set, before the maximum of `x` goes into it
-                scale.assign(compute_float8_scale(past.max(initial=0), scale.numpy(), _E4M3_MAX))
-                history.assign(compute_float8_amax_history(x, past))
-        return outputs
+        """Return the product of float8 codes; while gradients are found, by Keras' operations one by one."""
+        recording = under_way()
+        if recording is None or recording.noted is None:
+            return Form.multiply(self, rows, bias, activation, compute)
+        return self._recorded(floating(rows, compute), bias, activation, training)
+
+    def _recorded(self, rows: Array, bias: Any, activation: Any, training: bool) -> Array:
+        """Return the product in operations whose gradients move scales and histories on, if an optimizer takes them."""
+        kernel, compute = self.variables[self.geometry.name].read_value(), rows.dtype
+        left = delayed_float8(rows, *self._scaling("inputs"), compute, training)
+        right = self.geometry.arranged(delayed_float8(kernel, *self._scaling("kernel"), compute, training))
+        outputs = with_float8_gradient(ops.matmul(left, right), *self._scaling("outputs_grad"))
+        vector = self.bias_vector(bias)
+        if vector is not None:
+            outputs = ops.add(outputs, ops.cast(vector, compute))
+        return outputs if activation is None else ops.activations.activate(activation, outputs)
+
+    def _scaling(self, part: str) -> tuple[Array, Array]:
+        """Return scale and history of the inputs, the kernel or the gradients of the outputs."""
+        scale, history = (self.variables[f"{part}_{kept}"].read_value() for kept in ("scale", "amax_history"))
+        return scale, history

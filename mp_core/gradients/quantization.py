@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array, asarray, cast
 from mp_core.arrays.recorded import constant, recordable, with_numbers
 from mp_core.gradients.registry import gradient_of
-from mp_core.ops.elementwise import compared, where
+from mp_core.ops.elementwise import compared, computed, concatenated, where
 from mp_core.quantizers.fake_quant import fake_quant_with_min_max_vars, nudged_range
-from mp_core.quantizers.float8 import quantize_and_dequantize
+from mp_core.quantizers.float8 import delayed_float8, quantize_and_dequantize, with_float8_gradient
 
 __all__ = ["fake_quant_gradients"]
 
@@ -73,3 +74,41 @@ def _(
 @gradient_of(quantize_and_dequantize)
 def _(d: Array, out: Array, inputs: Any, scale: Any, quantized_dtype: Any, compute_dtype: Any) -> dict[str, Any]:
     return {"inputs": lambda dtype: cast(d, dtype)}
+
+
+# ---- delayed scaling: what variables are overwritten with takes the place of their gradients
+
+
+def _next_scale(scale: Any, history: Any, code_dtype: str) -> Any:
+    """Return :func:`~mp_core.quantizers.compute_float8_scale` of the largest magnitude of a history."""
+    most = constant(np.full(1, dtypes.finfo(code_dtype).max, F32))
+    new, kept = computed("divide", ops.max(history).reshape(1), most, dtype=F32), scale.reshape(1)
+    is_above = compared("greater", new, constant(np.zeros(1, F32)), dtype=F32)
+    is_finite = compared("less", new, constant(np.full(1, np.inf, F32)), dtype=F32)
+    return where(is_finite, where(is_above, new, kept, dtype=F32), kept, dtype=F32).reshape(scale.shape)
+
+
+def _next_history(x: Any, history: Any) -> Any:
+    """Return :func:`~mp_core.quantizers.compute_float8_amax_history`."""
+    largest = cast(ops.max(computed("absolute", x, dtype=x.dtype)).reshape(1), F32)
+    return largest if len(history) == 1 else concatenated(largest, history[2:], history[:1], axis=0)
+
+
+@gradient_of(delayed_float8)
+def _(d: Any, out: Any, x: Any, scale: Any, history: Any, compute_dtype: Any, training: bool) -> dict[str, Any]:
+    straight = {"x": lambda dtype: cast(d, dtype)}
+    if not training:
+        return straight
+    return straight | {
+        "scale": lambda _: _next_scale(scale, history, "float8_e4m3fn"),
+        "history": lambda _: _next_history(x, history),
+    }
+
+
+@gradient_of(with_float8_gradient)
+def _(d: Any, out: Any, x: Any, scale: Any, history: Any) -> dict[str, Any]:
+    return {
+        "x": lambda dtype: cast(quantize_and_dequantize(d, scale, "float8_e5m2", d.dtype), dtype),
+        "scale": lambda _: _next_scale(scale, history, "float8_e5m2"),
+        "history": lambda _: _next_history(d, history),
+    }

@@ -88,7 +88,7 @@ class Dense(AdaptableLayer):
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs, shape (..., units) for inputs of shape (..., inputs).
 
-        With `training`, a float8 layer moves its scales on afterwards.
+        With `training`, the gradients of a float8 layer's scales are their next values.
         """
         if inputs.shape[-1:] != (self.depth,):
             raise ValueError(

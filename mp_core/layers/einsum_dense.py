@@ -110,7 +110,7 @@ class EinsumDense(AdaptableLayer):
         self._adapt_if_wanted()
 
     def call(self, inputs: Array, training: bool = False) -> Array:
-        """Return the outputs; with `training`, a float8 layer moves its scales on afterwards."""
+        """Return the outputs; with `training`, the gradients of a float8 layer's scales are their next values."""
         if not self._fits(inputs.shape):
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the axes of '

@@ -3,12 +3,15 @@
 The words are Keras', but its scale of float8 is ours: codes are multiplied by it.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
 from mp_core.arrays import Array, asarray, cast
 from mp_core.arrays.recorded import constant, recordable, with_numbers
+from mp_core.core.convert import copied
 from mp_core.ops.elementwise import combined
 
 
@@ -116,3 +119,59 @@ def quantize_and_dequantize(
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         codes = cast(combined("divide", x, factor, compute), target, saturate=True)
         return combined("multiply", cast(codes, compute), factor, compute)
+
+
+@recordable
+@with_numbers
+def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeLike, training: bool) -> Array:
+    """Return an operand of a product as float8_e4m3fn holds it: :func:`quantize_and_dequantize` by the scale as it is.
+
+    The gradient passes straight through. In training the "gradients" of scale and history are their next values: the
+    scale that follows from the old history, and the history with the largest magnitude of `x`.
+
+    Parameters
+    ----------
+    x : ndarray of float
+    scale : ndarray of float32, shape ()
+    history : ndarray of float32, shape (length,)
+    compute_dtype : dtype
+    training : bool
+        Whether scale and history move on.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`, in `compute_dtype`.
+
+    Examples
+    --------
+    >>> delayed_float8(np.float32([1.0, 17.0]), np.float32(1), np.zeros(4, np.float32), "float32", True)
+    array([ 1., 16.], dtype=float32)
+    """
+    return quantize_and_dequantize(x, scale, "float8_e4m3fn", compute_dtype)
+
+
+@recordable
+@with_numbers
+def with_float8_gradient(x: Array, scale: Array, history: Array) -> Any:
+    """Return `x`, whose gradient is rounded to float8_e5m2 by the scale as it is on its way back.
+
+    The "gradients" of scale and history are their next values, as for :func:`delayed_float8`: the history gets the
+    largest magnitude of the gradient of `x`.
+
+    Parameters
+    ----------
+    x : ndarray of float
+    scale : ndarray of float32, shape ()
+    history : ndarray of float32, shape (length,)
+
+    Returns
+    -------
+    ndarray
+
+    Examples
+    --------
+    >>> with_float8_gradient(np.float32([1.0, 17.0]), np.float32(1), np.zeros(4, np.float32))
+    array([ 1., 17.], dtype=float32)
+    """
+    return copied(x)
