@@ -17,6 +17,9 @@ from mp_core.core.recording import UnseenError
 
 cnp.import_array()
 
+cdef extern from "library/array_cast.h" nogil:
+    void mp_join_cast_axes(mp_array_cast *c)
+
 
 cdef int contiguous(mp_cast *c) except -1:
     """All of c's elements, shared out among threads where that pays."""
@@ -101,6 +104,7 @@ cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_n
         for axis in range(axes):
             s.shape[axis], s.src_stride[axis] = cnp.PyArray_DIM(src, axis), cnp.PyArray_STRIDE(src, axis)
             s.dst_stride[axis] = cnp.PyArray_STRIDE(dst, axis)
+        mp_join_cast_axes(&s)
     tape.note(MP_OPERATION_CAST, &s, "copy" if c.src_format == MP_COPY else "cast", dst,
               mp_cost(s.rows, 0, MP_NO_ARITHMETIC, c.n * (c.src_size + c.dst_size)))
     return 1

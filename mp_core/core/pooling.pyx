@@ -1,4 +1,5 @@
-"""One row for each of several sequences, whose rows lie one behind the other (library/pooling.h)."""
+"""One row for each of several sequences, whose rows lie one behind the other (library/pooling.h), and pooling of
+windows (library/window_pooling.h)."""
 
 cimport numpy as cnp
 from libc.stdint cimport int32_t
@@ -7,7 +8,7 @@ from libc.string cimport memset
 from mp_core.core.header cimport MP_F32, mp_element_bytes
 from mp_core.core.library cimport (
     MP_FIRST_ROW, MP_LARGEST, MP_LAST_ROW, MP_MEAN, MP_MEAN_BY_PLACE, MP_MEAN_BY_ROOT, MP_NO_ARITHMETIC,
-    MP_OPERATION_POOLING, MP_OPERATION_POOLING_GRADIENT, mp_cost, mp_pool, mp_pooling,
+    MP_OPERATION_POOLING, MP_OPERATION_POOLING_GRADIENT, mp_cost, mp_operation_number, mp_pool, mp_pooling,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.run cimport refuse_huge
@@ -15,8 +16,30 @@ from mp_core.core.training cimport mp_pooling_gradient
 
 cnp.import_array()
 
+cdef extern from "library/window_pooling.h" nogil:
+    enum:
+        MP_OPERATION_WINDOW_POOLING
+
+    ctypedef enum mp_window_what:
+        MP_WINDOW_MAXIMA, MP_WINDOW_SUMS, MP_WINDOW_MAXIMA_GRADIENT, MP_WINDOW_SUMS_GRADIENT
+
+    ctypedef struct mp_window_array:
+        char *data
+        int format, size
+
+    ctypedef struct mp_window_pooling:
+        mp_window_what what
+        mp_window_array x, d, out
+        Py_ssize_t batch, channels
+        Py_ssize_t *length
+        Py_ssize_t *window
+        Py_ssize_t *step
+        Py_ssize_t *windows
+
 POOLINGS = {"mean": MP_MEAN, "mean_sqrt_len_tokens": MP_MEAN_BY_ROOT, "weightedmean": MP_MEAN_BY_PLACE,
             "cls": MP_FIRST_ROW, "lasttoken": MP_LAST_ROW, "max": MP_LARGEST}
+WINDOWS = {"maxima": MP_WINDOW_MAXIMA, "sums": MP_WINDOW_SUMS, "maxima gradient": MP_WINDOW_MAXIMA_GRADIENT,
+           "sums gradient": MP_WINDOW_SUMS_GRADIENT}
 
 
 def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None, cnp.ndarray weights not None,
@@ -64,3 +87,38 @@ def pooling_gradient(int fmt, int how, cnp.ndarray d not None, cnp.ndarray offse
     t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
     run_operation(MP_OPERATION_POOLING_GRADIENT, &t, "gradient of pooling", out,
                   mp_cost(t.sequences, 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out)))
+
+
+cdef int set_array(mp_window_array *a, cnp.ndarray x, object fmt) except -1:
+    a.data, a.format, a.size = cnp.PyArray_BYTES(x), fmt, <int>cnp.PyArray_ITEMSIZE(x)
+    return 0
+
+
+def pool_windows(str what not None, tuple window not None, tuple step not None, dict formats not None,
+                 cnp.ndarray out not None, cnp.ndarray x=None, cnp.ndarray d=None):
+    """out = what :data:`WINDOWS` names: maxima or sums of windows of `x`, or the gradient of x from that of these, `d`.
+
+    `window` and `step` are the lengths of a window along the axes of places, one to three, and how far the next one is.
+    x and its gradient have shape (batch, places..., channels), results and theirs (batch, windows..., channels): as
+    many windows as lie in the places, at least one. All are C-contiguous, without a length of 0, and of types of
+    `formats` that kernels write. `x` is not read for "sums gradient".
+    """
+    cdef mp_window_pooling p
+    cdef cnp.ndarray places = out if d is not None else x
+    cdef int axis, first = 3 - <int>len(window)
+    memset(&p, 0, sizeof(p))
+    p.what = <mp_window_what>WINDOWS[what]
+    set_array(&p.out, out, formats[out.dtype])
+    if x is not None:
+        set_array(&p.x, x, formats[x.dtype])
+    if d is not None:
+        set_array(&p.d, d, formats[d.dtype])
+    p.batch, p.channels = cnp.PyArray_DIM(places, 0), cnp.PyArray_DIM(places, cnp.PyArray_NDIM(places) - 1)
+    for axis in range(3):
+        p.length[axis] = p.window[axis] = p.step[axis] = p.windows[axis] = 1
+    for axis in range(first, 3):
+        p.length[axis] = cnp.PyArray_DIM(places, axis - first + 1)
+        p.window[axis], p.step[axis] = window[axis - first], step[axis - first]
+        p.windows[axis] = (p.length[axis] - p.window[axis]) // p.step[axis] + 1
+    run_operation(<mp_operation_number>MP_OPERATION_WINDOW_POOLING, &p, what, out,
+                  mp_cost(p.batch, 0, MP_NO_ARITHMETIC, (2 if d is not None else 1) * cnp.PyArray_NBYTES(places)))

@@ -114,7 +114,9 @@ def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
 
     def of_right(dtype: Any, other: Any) -> Any:
         x, y = both()
-        return matmul(x.swapaxes(-1, -2), y, out_dtype=dtype, residual=other)
+        if x.ndim > 2 or dtype == F64 or not _pays_transposed(*x.shape, y.shape[-1]):
+            return matmul(x.swapaxes(-1, -2), y, out_dtype=dtype, residual=other)
+        return matmul(y.T, x, out_dtype=dtype, residual=None if other is None else other.T).T
 
     right_shape = (b.shape[0], 1) if len(b.shape) == 1 else b.shape
     has_rows_of_both = len(b.shape) <= 2 or b.shape[:-2] == batch
@@ -139,6 +141,15 @@ def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summe
         return total.reshape(shape)
 
     return Summed(x.shape[-2], block, after)
+
+
+def _pays_transposed(rows: int, features: int, columns: int) -> bool:
+    """Whether ``(y^T x)^T`` is faster than ``x^T y``, whose sums have the same order, and so the same bits.
+
+    A product copies its transposed left operand. With x, the wider one, on the right, it copies fewer elements; but the
+    result has to be transposed, of which an element takes about four times as long.
+    """
+    return rows * (features - columns) >= 4 * features * columns
 
 
 def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool, summed: Any = None) -> Any:

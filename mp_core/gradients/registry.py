@@ -53,6 +53,7 @@ MODULES = (
     "mp_core.gradients.pooling",
     "mp_core.gradients.dropout",
     "mp_core.gradients.quantization",
+    "mp_core.gradients.windows",
 )  # fmt: skip
 """The modules that add rules, which are imported when a rule is looked up."""
 

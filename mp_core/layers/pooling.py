@@ -1,9 +1,7 @@
 """Pooling: the largest or the mean of windows, or of all places."""
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -89,37 +87,37 @@ class _Pooling(Spatial):
         x = np.moveaxis(x, 1, -1) if self.data_format == "channels_first" else x
         if self.padding == "valid" and any(n < size for n, size in zip(x.shape[1:-1], self.pool_size, strict=True)):
             raise ValueError(f"The inputs of layer '{self.name}', {inputs.shape}, are smaller than {self.pool_size}")
-        outputs = rounded(self._pooled, x)
+        outputs = self._pooled(x)
         return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
 
     def _pooled(self, x: Array) -> Array:
         raise NotImplementedError
 
-    def _windows(self, x: Array, outside: float) -> list[Array]:
-        """Return a view for each place in a window: the elements there of all windows."""
-        if self.padding == "same":
-            lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
-            x = ops.pad(x, [(0, 0), *(same_padding(*item) for item in lengths), (0, 0)], outside)
-        spans = [
-            [slice(start, length - size + start + 1, stride) for start in range(size)]
-            for length, size, stride in zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
-        ]
-        return [x[:, *place] for place in itertools.product(*spans)]
+    def _padded(self, x: Array, outside: float) -> Array:
+        """Return the inputs with what lies outside, of elements that are equal."""
+        lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
+        widths = [same_padding(*item) if self.padding == "same" else (0, 0) for item in lengths]
+        return ops.pad(x, [(0, 0), *widths, (0, 0)], outside) if any(map(any, widths)) else x
 
 
 class _Max(_Pooling):
     """The largest element of every window."""
 
     def _pooled(self, x: Array) -> Array:
-        return reduce(np.maximum, self._windows(x, -math.inf))
+        return rounded(self._maxima, x) if x.dtype.itemsize == 1 else self._maxima(x)  # float8 may have no infinity
+
+    def _maxima(self, x: Array) -> Array:
+        return ops.window_maxima(self._padded(x, -math.inf), self.pool_size, self.strides)
 
 
 class _Average(_Pooling):
     """The mean of every window, accumulated in float32."""
 
     def _pooled(self, x: Array) -> Array:
-        ones = np.ones((1, *x.shape[1:-1], 1), x.dtype)
-        return reduce(np.add, self._windows(x, 0.0)) / reduce(np.add, self._windows(ones, 0.0))
+        return rounded(lambda x: self._sums(x) / self._sums(np.ones((1, *x.shape[1:-1], 1), x.dtype)), x)
+
+    def _sums(self, x: Array) -> Array:
+        return ops.window_sums(self._padded(x, 0.0), self.pool_size, self.strides)
 
 
 class MaxPooling1D(_Max):

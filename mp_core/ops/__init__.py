@@ -52,6 +52,7 @@ from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
+from mp_core.ops.windows import window_maxima, window_sums
 from mp_core.products.matmul import matmul
 from mp_core.products.packing import pack
 from mp_core.products.panels import PackedMatrix
@@ -133,6 +134,8 @@ __all__ = [
     "transpose",
     "var",
     "where",
+    "window_maxima",
+    "window_sums",
     "zeros_like",
 ]
 

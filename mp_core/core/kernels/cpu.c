@@ -4,6 +4,7 @@
 
 #include "library/system.h"
 #include "updates/updates.h"
+#include "windows/windows.h"
 
 #define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
     extern const mp_casts mp_casts_##MOST; \
@@ -42,6 +43,17 @@ const mp_isa mp_isas[] = {
 mp_update_function *mp_update_of(const mp_kernels *kernels) {
 #define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
     if (kernels == &kernels_##NAME) return mp_update_##MOST;
+#include "isa.def"
+    return NULL; /* never: each kernels_... is a row */
+}
+
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
+    extern mp_window_function *const mp_window_functions_##MOST[];
+#include "isa.def"
+
+mp_window_function *const *mp_window_functions_of(const mp_kernels *kernels) {
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
+    if (kernels == &kernels_##NAME) return mp_window_functions_##MOST;
 #include "isa.def"
     return NULL; /* never: each kernels_... is a row */
 }

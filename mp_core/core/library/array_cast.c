@@ -6,18 +6,58 @@
 
 int mp_array_cast_is_large(const void *context) { return ((const mp_array_cast *)context)->cast.n >= MP_CAST_WORK; }
 
+void mp_join_cast_axes(mp_array_cast *c) {
+    int count = 1;
+    for (int axis = 1; axis < c->axes; axis++) {
+        if (c->shape[axis] == 1) continue;
+        const int is_joined = count > 1 && c->src_stride[count - 1] == c->src_stride[axis] * c->shape[axis]
+                              && c->dst_stride[count - 1] == c->dst_stride[axis] * c->shape[axis];
+        count -= is_joined;
+        c->shape[count] = is_joined ? c->shape[count] * c->shape[axis] : c->shape[axis];
+        c->src_stride[count] = c->src_stride[axis], c->dst_stride[count] = c->dst_stride[axis];
+        count++;
+    }
+    c->axes = count;
+}
+
 ptrdiff_t mp_plan_array_cast(void *context, ptrdiff_t rows, int threads, int reproducible) {
     mp_array_cast *c = context;
     (void)reproducible;
     if (rows < 0) rows = c->rows;
     c->cast.kernels = mp_active(), c->cast.n = rows * c->row, c->cast.mode &= ~MP_STREAM;
     if (c->axes == 0) return mp_share_cast(&c->cast, threads);
+    c->shape[0] = rows;
     return c->axes == 1 ? 1 : rows;
+}
+
+/* Copy a line of at most 32 bytes, without a call: both of its ends, which may overlap. */
+static inline void copy_short(const char *src, char *dst, ptrdiff_t bytes) {
+#define COPY_ENDS(SIZE) memcpy(dst, src, SIZE), memcpy(dst + bytes - SIZE, src + bytes - SIZE, SIZE)
+    if (bytes >= 16) COPY_ENDS(16);
+    else if (bytes >= 8) COPY_ENDS(8);
+    else if (bytes >= 4) COPY_ENDS(4);
+    else for (ptrdiff_t i = 0; i < bytes; i++) dst[i] = src[i];
+}
+
+/* Copy `count` lines of contiguous elements: windows of images with few channels have very short ones. */
+static void copy_lines(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t count,
+                       ptrdiff_t bytes) {
+    if (bytes > 32)
+        for (ptrdiff_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, (size_t)bytes);
+    else
+        for (ptrdiff_t i = 0; i < count; i++) copy_short(src + i * src_stride, dst + i * dst_stride, bytes);
 }
 
 /* The elements from `axis` on, line by line. */
 static void run_lines(const mp_array_cast *c, const char *src, char *dst, int axis) {
-    if (axis == c->axes - 1) {
+    const int last = c->axes - 1;
+    const ptrdiff_t size = c->cast.src_size;
+    const int is_contiguous = c->src_stride[last] == size && c->dst_stride[last] == size;
+    if (axis == last - 1 && c->cast.src_format == MP_COPY && is_contiguous) {
+        copy_lines(src, c->src_stride[axis], dst, c->dst_stride[axis], c->shape[axis], c->shape[last] * size);
+        return;
+    }
+    if (axis == last) {
         mp_cast_line(&c->cast, src, c->src_stride[axis], dst, c->dst_stride[axis], c->shape[axis]);
         return;
     }

@@ -19,6 +19,10 @@ typedef struct {
     int status;
 } mp_array_cast;
 
+/* Merge axes that lie in memory as one on both sides, and leave out those of length 1; the first one stays, since its
+ * length may differ from run to run. */
+void mp_join_cast_axes(mp_array_cast *c);
+
 /* The operation CAST. A task is a share of contiguous elements, or an index of the first of several axes. */
 ptrdiff_t mp_plan_array_cast(void *context, ptrdiff_t rows, int threads, int reproducible);
 void mp_run_array_cast(void *context, ptrdiff_t task);

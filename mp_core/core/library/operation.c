@@ -15,6 +15,7 @@
 #include "library/runtime.h"
 #include "library/sums.h"
 #include "library/taken_rows.h"
+#include "library/window_pooling.h"
 #include "library/windows.h"
 
 const mp_operation mp_operations[MP_OPERATIONS] = {

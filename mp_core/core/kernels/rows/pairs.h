@@ -1,9 +1,6 @@
 /* Functions of one or two rows, element by element, and vectors that turn with their positions. */
 
-/* The smaller and the larger number of two; NaN where one of them is NaN. If both are equal, their bits differ only in
- * the sign of zeros, of which the smaller one is -0. */
-MP_INLINE vf32 smaller_f32(vf32 x, vf32 y) { return as_f32(or_u32(as_u32(min_f32(x, y)), as_u32(min_f32(y, x)))); }
-MP_INLINE vf32 larger_f32(vf32 x, vf32 y) { return minus(smaller_f32(minus(x), minus(y))); }
+#include "rows/extremes.h"
 
 /* The functions of kernels/functions.def, over rows. */
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION)                                                                     \

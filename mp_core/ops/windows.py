@@ -1,0 +1,117 @@
+"""Pooling of windows: the largest element or the sum of each."""
+
+import itertools
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, contiguous
+from mp_core.arrays.recorded import recordable
+from mp_core.core.pooling import pool_windows
+from mp_core.utilities.arguments import positive_integer
+
+__all__ = ["parts_of_windows", "window_maxima", "window_sums"]
+
+
+@recordable
+def window_maxima(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
+    """Return the largest element of every window, for each channel: NaN if there is one, +0 of two zeros.
+
+    Parameters
+    ----------
+    x : array-like, shape (batch, places ..., channels)
+        With one to three axes of places; float or integer.
+    size : sequence of int
+        The lengths of a window along the axes of places.
+    strides : sequence of int
+        How far the next window is along each of them.
+
+    Returns
+    -------
+    ndarray, shape (batch, windows ..., channels)
+        In the type of `x`: of all windows that lie within its places.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or a length no integer.
+    ValueError
+        `x` has another number of axes, or fewer places than a window; a length is not positive.
+
+    Examples
+    --------
+    >>> window_maxima(np.array([[[1.0], [3.0], [2.0], [4.0]]], np.float32), [2], [2])
+    array([[[3.],
+            [4.]]], dtype=float32)
+    """
+    x = as_float(x)
+    return _pooled("maxima", x, x.dtype, size, strides)
+
+
+@recordable
+def window_sums(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
+    """Return the sum of every window, for each channel, whose places are added in C order, in float32.
+
+    Parameters
+    ----------
+    x : array-like, shape (batch, places ..., channels)
+        As for :func:`window_maxima`.
+    size, strides : sequence of int
+        As for :func:`window_maxima`.
+
+    Returns
+    -------
+    ndarray, shape (batch, windows ..., channels)
+        In float32, or float64 of that.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`window_maxima`.
+
+    Examples
+    --------
+    >>> window_sums(np.array([[[1.0], [3.0], [2.0], [4.0]]], np.float32), [3], [1])
+    array([[[6.],
+            [9.]]], dtype=float32)
+    """
+    x = as_float(x)
+    return _pooled("sums", x, F64 if x.dtype == F64 else F32, size, strides)
+
+
+def _pooled(what: str, x: Array, dtype: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
+    size, strides = (tuple(positive_integer(n, name) for n in given) for given, name in
+                     ((size, "size"), (strides, "strides")))  # fmt: skip
+    if not 3 <= x.ndim <= 5 or len(size) != x.ndim - 2 or len(strides) != x.ndim - 2:
+        raise ValueError(
+            "`x` must have one to three axes of places between those of the batch and of channels, and `size` and "
+            f"`strides` a number for each; received {x.shape}, {size} and {strides}"
+        )
+    places = x.shape[1:-1]
+    if any(length < span for length, span in zip(places, size, strict=True)):
+        raise ValueError(f"`size` must be at most the places of `x`, {places}; received {size}")
+    if dtype == F64:
+        with np.errstate(all="ignore"):
+            return np.array(reduce(np.maximum if what == "maxima" else np.add, parts_of_windows(x, size, strides)))
+    windows = ((length - span) // step + 1 for length, span, step in zip(places, size, strides, strict=True))
+    out = np.empty((len(x), *windows, x.shape[-1]), dtype)
+    if out.size:
+        pool_windows(what, size, strides, FORMATS, out, contiguous(x))
+    return out
+
+
+def parts_of_windows(x: Array, size: Sequence[int], strides: Sequence[int]) -> list[Array]:
+    """Return a view for each place in a window: the elements there of all windows.
+
+    Examples
+    --------
+    >>> [part.ravel().tolist() for part in parts_of_windows(np.arange(5.0).reshape(1, 5, 1), [2], [2])]
+    [[0.0, 2.0], [1.0, 3.0]]
+    """
+    spans = [
+        [slice(start, length - span + start + 1, step) for start in range(span)]
+        for length, span, step in zip(x.shape[1:-1], size, strides, strict=True)
+    ]
+    return [x[:, *place] for place in itertools.product(*spans)]
