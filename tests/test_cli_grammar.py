@@ -59,14 +59,14 @@ def test_options_of_one_name_have_one_meaning():
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("json", {"info", "choose", "profile", "convert", "inspect", "verify", "demo", "bench"}),
-        ("output", {"embed", "choose", "convert"}),
+        ("json", {"info", "choose", "tune", "profile", "convert", "inspect", "verify", "demo", "bench"}),
+        ("output", {"embed", "choose", "convert", "tune"}),
         ("threads", set(COMMANDS) - {"completion", "help", "version"}),
         ("quiet", set(COMMANDS) - {"info", "completion", "help", "version"}),
-        ("no-progress", {"embed", "choose", "convert", "inspect", "verify", "demo"}),
-        ("policy", {"embed", "serve", "profile", "convert", "choose", "demo"}),
+        ("no-progress", {"embed", "choose", "tune", "convert", "inspect", "verify", "demo"}),
+        ("policy", {"embed", "serve", "tune", "profile", "convert", "choose", "demo"}),
         ("policies", {"choose", "demo"}),
-        ("plot", {"profile", "bench"}),
+        ("plot", {"profile", "bench", "tune"}),
     ],
 )
 def test_options_are_where_they_make_sense(name, commands):
@@ -80,7 +80,7 @@ def test_a_model_is_the_first_argument_of_every_command_that_has_one():
     with_model = {
         name for name, (first, *_) in ((n, p) for n, p in positionals.items() if p) if first.metavar == "MODEL"
     }
-    assert with_model == {"embed", "serve", "choose", "profile", "convert", "inspect", "verify"}
+    assert with_model == {"embed", "serve", "choose", "tune", "profile", "convert", "inspect", "verify"}
 
 
 @pytest.mark.parametrize("place", ["first", "old", "old, equals", "old, last"])

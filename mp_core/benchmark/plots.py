@@ -6,7 +6,7 @@ which of them it is, the text is darker or lighter (`prefers-color-scheme`).
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from mp_core.benchmark.records import Report, library
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.extras import needed_by
 
-__all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "check_plots", "plot"]
+__all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "check_plots", "plot", "plot_curve"]
 
 INK = "#767676"
 """The colour of text and axes: its contrast is 4.5 with white and 4.6 with black."""
@@ -114,6 +114,25 @@ def plot(report: Report, path: str | Path) -> None:
         threads = max((record.threads for record in report.records), default=1)
         title = f"{report.cpu}, {report.isa}, {threads} thread{'s' * (threads > 1)}, {report.date}"
         figure.legend(shown.values(), shown, loc="outside upper center", ncols=4, title=title)
+        if path.suffix == ".svg":
+            path.write_bytes(as_svg(figure, title))
+        else:
+            figure.savefig(path, dpi=150)
+
+
+def plot_curve(values: Sequence[float], path: str | Path, title: str, x_label: str, y_label: str) -> None:
+    """Draw numbers that follow one another as an .svg or .png file; arguments and errors are those of :func:`plot`."""
+    check_plots()
+    path = path_of(path, "path")
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(LOOK):
+        figure = Figure(figsize=(6.5, 3.0), layout="constrained")
+        axes = figure.subplots()
+        axes.plot(range(1, len(values) + 1), values, color=LIBRARIES["mp_core"][0], linewidth=1.2)
+        axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        axes.grid(axis="y")
         if path.suffix == ".svg":
             path.write_bytes(as_svg(figure, title))
         else:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import about, checkpoints, choose, completion, embed, options, plan, profile, serve
+from mp_core.cli import about, checkpoints, choose, completion, embed, options, plan, profile, serve, tune
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -116,6 +116,7 @@ def _parser() -> Parser:
     serve.add_command(commands)
     choose.add_command(commands)
     profile.add_command(commands)
+    tune.add_command(commands)
     checkpoints.add_commands(commands)
 
     examples = ["demo", "demo --policies int8 int4/64 --threads 1"]

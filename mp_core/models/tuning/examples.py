@@ -85,7 +85,7 @@ def read_examples(data: Any, argument: str = "data") -> Examples:
 
     Parameters
     ----------
-    data : iterable of rows, mapping of columns, or path
+    data : iterable of rows, mapping of columns, path, or Examples
         A row is a sequence of texts, maybe with a label behind them; a mapping of column names; or an object with the
         attributes ``texts`` and ``label``. A path ends in ``.jsonl``, with an object or a list in each line, or in
         ``.csv`` or ``.tsv``, with names in the first line. Lines of white space are passed over.
@@ -110,6 +110,8 @@ def read_examples(data: Any, argument: str = "data") -> Examples:
     >>> read_examples([("A man eats.", "Someone eats.", 0.9)]).labels
     [0.9]
     """
+    if isinstance(data, Examples):
+        return data
     where, rows = _rows(data, argument)
     first: Any = None
     columns: dict[Any, list[Any]] = {}

@@ -110,8 +110,8 @@ def check_trainable(network: Any) -> None:
     if network.config.get("model_type", "").startswith("deberta"):
         raise ValueError("DeBERTa cannot be trained: its attention looks up distances by NumPy, without gradients")
     layers = [layer for layer in network.flatten() if isinstance(layer, Layer)]
-    codes = [str(layer.path) for layer in layers if layer.quantized and not getattr(layer, "lora_enabled", False)]
-    if codes:
+    codes = [str(layer.path) for layer in layers if layer.quantized]
+    if codes and not any(getattr(layer, "lora_enabled", False) for layer in layers):
         raise ValueError(
             f"{len(codes)} layers hold codes, which have no gradients, such as {codes[0]!r}: load the folder under "
             "policy='float32' or 'mixed_bfloat16', or call `enable_lora`"
