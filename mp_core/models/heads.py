@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from mp_core.models.model import Model
 from mp_core.models.pooling import pool
 from mp_core.models.settings import ACTIVATIONS, KINDS, Settings, choices, unexpected
 
-__all__ = ["SCORED", "Answer", "Classifier", "Head"]
+__all__ = ["SCORED", "Answer", "Classifier", "Head", "TokenNetwork", "label_names"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +48,19 @@ class Head:
     entries: Mapping[str, tuple[str, Mapping[Any, Any]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], path: Any) -> "Head":
+    def of(cls, config: Mapping[str, Any], path: Any, of_tokens: bool = False) -> "Head":
         """Return the head of a ``config.json``; raise ValueError, with its path, if mp_core does not compute it."""
-        kind = config["model_type"]
-        if kind not in _HEADS:
-            raise ValueError(f"{path}: model_type is {kind!r}, whose scores mp_core lacks; expected {choices(_HEADS)}")
+        kind, heads = config["model_type"], _HEADS_OF_TOKENS if of_tokens else _HEADS
+        if kind not in heads:
+            raise ValueError(f"{path}: model_type is {kind!r}, whose scores mp_core lacks; expected {choices(heads)}")
         names = config.get("architectures")
-        is_asked = kind in _DECODERS and isinstance(names, list) and any("ForCausalLM" in str(name) for name in names)
-        head = _ANSWER if is_asked else _HEADS[kind]
+        is_asked = (
+            not of_tokens
+            and kind in _DECODERS
+            and isinstance(names, list)
+            and any("ForCausalLM" in str(name) for name in names)
+        )
+        head = _ANSWER if is_asked else heads[kind]
         said = {}
         for attribute, (entry, meanings) in head.entries.items():
             value = config.get(entry, next(iter(meanings)))
@@ -100,6 +105,12 @@ _HEADS = {
     **dict.fromkeys(_DECODERS, _SCORE),
 }
 """``model_type`` in ``config.json`` -> the head of its sequence classification."""
+_EACH = "bert", "roberta", "xlm-roberta", "camembert", "mpnet", "deberta-v2", "electra", "distilbert", "albert"
+_HEADS_OF_TOKENS = {
+    **dict.fromkeys(_EACH, Head(tensors={"head/output": "classifier"})),
+    "modernbert": _HEADS["modernbert"],
+}
+"""The same of its token classification."""
 
 
 SCORED = tuple(_HEADS)
@@ -180,16 +191,19 @@ class Classifier(Model):
         The number of scores.
     """
 
+    of_tokens: ClassVar[bool] = False
+    """Whether the head scores tokens instead of texts."""
+
     def __init__(self, config: Mapping[str, Any], types: int = 2, **kwargs: Any) -> None:
         super().__init__(config, types, **kwargs)
         self.types = min(self.types, max(1, self.settings.type_vocab_size))
-        self._head = Head.of(self.config, "`config`")
+        self._head = Head.of(self.config, "`config`", self.of_tokens)
         self.labels = 1 if self._head.words else _labels(self.config, "`config`")
 
-    @staticmethod
-    def check(config: Mapping[str, Any], path: Any) -> None:
+    @classmethod
+    def check(cls, config: Mapping[str, Any], path: Any) -> None:
         """Raise ValueError, with the path, if mp_core does not compute the head that ``config.json`` says."""
-        if not Head.of(config, path).words:
+        if not Head.of(config, path, cls.of_tokens).words:
             _labels(config, path)
 
     @property
@@ -250,6 +264,48 @@ class Classifier(Model):
         kept = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
         outputs: Array = self.head(pool((self._head.pooling,), hidden, kept, kept))
         return outputs
+
+
+class TokenNetwork(Classifier):
+    """A network and the head that scores each token of a text.
+
+    Parameters
+    ----------
+    config, types, **kwargs
+        Those of :class:`Classifier`.
+    """
+
+    of_tokens = True
+
+    def call(
+        self,
+        ids: Array,
+        mask: Any = None,
+        types: Array | None = None,
+        places: Array | None = None,
+        offsets: Array | None = None,
+    ) -> Array:
+        """Return the scores of tokens before any activation, shape (n, length, labels).
+
+        Parameters
+        ----------
+        ids, mask, types, places, offsets
+            Those of :meth:`Model.call`.
+        """
+        hidden = Model.call(self, ids, mask=mask, types=types, places=places, offsets=offsets)
+        outputs: Array = self.head(hidden)
+        return outputs
+
+
+def label_names(config: Mapping[str, Any], count: int, path: Any) -> tuple[str, ...]:
+    """Return the names of so many labels: those of ``id2label``, or those that `transformers` gives them."""
+    names = config.get("id2label")
+    if names is None:
+        return tuple(f"LABEL_{number}" for number in range(count))
+    found = [names.get(str(number)) for number in range(count)]
+    if not all(isinstance(name, str) for name in found):
+        raise unexpected(path, "id2label", names, f"names of the labels '0' to '{count - 1}'")
+    return tuple(found)
 
 
 def _labels(config: Mapping[str, Any], path: Any) -> int:

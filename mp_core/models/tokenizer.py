@@ -124,6 +124,17 @@ class Tokenizer:
             rows.append(np.array(encoding.ids, np.int32))
         return rows, cut
 
+    def located(self, texts: Sequence[str]) -> tuple[list[Array], list[list[tuple[int, tuple[int, int]]]]]:
+        """Return the vocabulary indices of each text, and of each token but special ones its number and characters."""
+        with _refusing("the model's tokenizer cannot take a text"):
+            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=self._special)
+        rows, places = [], []
+        for encoding in encodings:
+            rows.append(np.array(encoding.ids, np.int32))
+            special = encoding.special_tokens_mask
+            places.append([(token, place) for token, place in enumerate(encoding.offsets) if not special[token]])
+        return rows, places
+
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Array], list[Array], list[int]]:
         """Return the vocabulary indices of each pair of texts, the types of its tokens, and which pairs were cut.
 

@@ -1,0 +1,244 @@
+"""Classifiers of texts, of pairs of them, and of their tokens, from folders as transformers writes them."""
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.layers import activations
+from mp_core.models.heads import TokenNetwork, label_names
+from mp_core.models.model import Model
+from mp_core.models.modules import Modules, read_cross
+from mp_core.models.reranker import Reranker
+from mp_core.models.texts import Text, TextModel, batches, list_of_texts, pad
+from mp_core.utilities.arguments import path_of, positive_integer
+
+__all__ = ["Classifier", "Span", "TokenClassifier"]
+
+
+class Classifier(Reranker):
+    """A classifier of texts or pairs of texts, with the names of its labels. :meth:`from_folder` builds one.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        The names of the scores, in their order: ``id2label`` of ``config.json``.
+
+    Examples
+    --------
+    >>> classifier = Classifier.from_folder("distilbert-base-uncased-finetuned-sst-2-english")  # doctest: +SKIP
+    >>> classifier.classify(["What a lovely day.", "It rains."])  # doctest: +SKIP
+    [('POSITIVE', 0.9998), ('NEGATIVE', 0.9874)]
+    """
+
+    def __init__(self, folder: Path, modules: Modules, *args: Any) -> None:
+        super().__init__(folder, modules, *args)
+        path = modules.network / "config.json"
+        self.labels = label_names(modules.config, self.model.labels, path)
+        several = modules.config.get("problem_type") == "multi_label_classification" or self.model.labels == 1
+        self._probabilities = activations.get("sigmoid" if several else "softmax")
+
+    def probabilities(self, inputs: Iterable[Text | Sequence[Text]], batch_size: int = 32) -> Array:
+        """Return how probable each label is: softmax of the scores, or sigmoid if there is one, or labels are several.
+
+        Parameters
+        ----------
+        inputs : iterable of str or of pairs of str
+            As :meth:`tokenize` takes them.
+        batch_size : int
+            Texts of similar length that go through the network at once; no result depends on it.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, labels)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`tokenize` and :meth:`predict`.
+        """
+        found = self.predict_tokens(self.tokenize(inputs), batch_size, activation=self._probabilities)
+        return found.reshape(len(found), -1)
+
+    def classify(self, inputs: Iterable[Text | Sequence[Text]], batch_size: int = 32) -> list[tuple[str, float]]:
+        """Return the most probable label of each text or pair, and how probable it is.
+
+        Parameters
+        ----------
+        inputs, batch_size
+            Those of :meth:`probabilities`.
+
+        Returns
+        -------
+        list of tuple of (str, float)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`probabilities`.
+        """
+        found = self.probabilities(inputs, batch_size)
+        return [(self.labels[place], float(row[place])) for row, place in zip(found, found.argmax(axis=1), strict=True)]
+
+
+class Span(NamedTuple):
+    """A part of a text with a label.
+
+    Attributes
+    ----------
+    label : str
+    score : float
+        How probable the label is; of several tokens the mean.
+    start, end : int
+        The characters of the text from `start` on, before `end`.
+    """
+
+    label: str
+    score: float
+    start: int
+    end: int
+
+
+class TokenClassifier(TextModel):
+    """A classifier of the tokens of texts: names, parts of speech and the like. :meth:`from_folder` builds one.
+
+    Attributes
+    ----------
+    model : TokenNetwork
+        The network and its head.
+    labels : tuple of str
+        The names of the scores, in their order: ``id2label`` of ``config.json``.
+    max_length : int
+        The most tokens a text may have, its special tokens included; the rest is cut off.
+
+    Examples
+    --------
+    >>> classifier = TokenClassifier.from_folder("bert-base-NER")  # doctest: +SKIP
+    >>> classifier.entities(["Ada Lovelace was born in London."])  # doctest: +SKIP
+    [[Span('PER', 0.998, 0, 12), Span('LOC', 0.999, 25, 31)]]
+    """
+
+    kind: ClassVar[type[Model]] = TokenNetwork
+    model: TokenNetwork
+
+    def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
+        path = modules.network / "config.json"
+        TokenNetwork.check(modules.config, path)
+        super().__init__(folder, modules, policy)
+        self.labels = label_names(modules.config, self.model.labels, path)
+
+    def __repr__(self) -> str:
+        size, policy = f"{self.model.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
+        return f"<TokenClassifier {str(self._folder)!r}: labels={len(self.labels)}, policy={policy}, {size} of weights>"
+
+    @classmethod
+    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "TokenClassifier":
+        """Load a model.
+
+        Parameters
+        ----------
+        path : path
+            Folder of a token classification as transformers saves it: ``config.json``, ``model.safetensors`` or
+            ``pytorch_model.bin``, ``tokenizer.json`` and, where it exists, ``tokenizer_config.json``.
+        policy : str or DTypePolicy, optional
+            As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
+            ``head/norm`` and ``head/output``.
+
+        Raises
+        ------
+        OSError
+            A file is missing or unreadable.
+        ValueError
+            A file holds something else than expected, or a setting that mp_core does not know.
+        ImportError
+            The tokenizers package is missing.
+        """
+        folder = path_of(path, "path")
+        return cls(folder, read_cross(folder)[0], policy)
+
+    def __call__(self, texts: Text | Iterable[Text]) -> list[list[Span]]:
+        """Return :meth:`predict` of `texts`."""
+        return self.predict(texts)
+
+    def predict(self, texts: Text | Iterable[Text], batch_size: int = 32) -> list[list[Span]]:
+        """Return the most probable label of each token, special tokens left out.
+
+        Parameters
+        ----------
+        texts : str or iterable of str
+        batch_size : int
+            Texts of similar length that go through the network at once; no result depends on it.
+
+        Returns
+        -------
+        list of list of Span
+            For each text, in their order.
+
+        Raises
+        ------
+        TypeError
+            A text is no str, or `texts` are no texts in an order.
+        ValueError
+            `batch_size` is no positive integer, or a text has no token or a character that UTF-8 cannot encode.
+        """
+        given, size = list_of_texts(texts, "texts"), positive_integer(batch_size, "batch_size")
+        rows, places = self._tokenizer.located(given)
+        for position, row in enumerate(rows):
+            if not len(row):
+                raise ValueError(f"`texts[{position}]` must have a token; the model's tokenizer gives it none")
+        found: list[list[Span]] = [[] for _ in rows]
+        for batch in batches(rows, size, False):
+            ids, mask = pad([rows[index] for index in batch])
+            scores = ops.softmax(ops.cast(self.model(ids, mask=mask), F32))
+            for index, own in zip(batch, scores, strict=True):
+                best = own.argmax(axis=1)
+                found[index] = [
+                    Span(self.labels[best[token]], float(own[token, best[token]]), start, end)
+                    for token, (start, end) in places[index]
+                ]
+        return found
+
+    def entities(self, texts: Text | Iterable[Text], batch_size: int = 32) -> list[list[Span]]:
+        """Return what neighbouring tokens of one label stand for, without those of the label ``O``.
+
+        As the aggregation ``"simple"`` of the pipeline of transformers: a label ``B-X`` begins an ``X``, and ``I-X``,
+        or another label ``X``, goes on with one, or begins it.
+
+        Parameters
+        ----------
+        texts, batch_size
+            Those of :meth:`predict`.
+
+        Returns
+        -------
+        list of list of Span
+            For each text, in their order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`predict`.
+        """
+        return [_joined(spans) for spans in self.predict(texts, batch_size)]
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """Return spans whose neighbours of one label are one."""
+    groups: list[list[Span]] = []
+    for span in spans:
+        begins, name = span.label.startswith("B-"), span.label.removeprefix("B-").removeprefix("I-")
+        own = span._replace(label=name)
+        if groups and groups[-1][-1].label == name and not begins:
+            groups[-1].append(own)
+        else:
+            groups.append([own])
+    return [
+        Span(group[0].label, float(np.mean([span.score for span in group])), group[0].start, group[-1].end)
+        for group in groups
+        if group[0].label != "O"
+    ]
