@@ -69,7 +69,7 @@ def records(row: dict, operation: str, unit: str) -> Iterator[Record]:
     own = {"shape", "dtype", "threads", "rounds", "seconds", "rate", "ratios", "least", "limit", "share_of_limit"}
     for name, rate in row["rate"].items():
         details = {key: value for key, value in row.items() if key not in own | {"wrong"}}
-        details = {key: value[name] if isinstance(value, dict) else value for key, value in details.items()}
+        details = {key: value.get(name) if isinstance(value, dict) else value for key, value in details.items()}
         ratios = {column: each[name] for column, each in row["ratios"].items() if name in each}
         details |= {"ratios": ratios} if ratios else {}
         details |= {"wrong": True} if name in row["wrong"] else {}

@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "lab"))  # where the shapes are
 
 import peers_casts
 import peers_dynamic
+import peers_gradients
 import peers_minilm
 import peers_policies
 import peers_products
@@ -33,6 +34,7 @@ SUBJECTS = {
     "dynamic": peers_dynamic,
     "minilm": peers_minilm,
     "policies": peers_policies,
+    "gradients": peers_gradients,
     "training": peers_training,
 }
 FORCED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # some environments set these for an older OpenBLAS

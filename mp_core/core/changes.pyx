@@ -33,6 +33,8 @@ def counted(function, *args):
 
 def set_counted(str name, list pairs):
     """Set an attribute of each object of (object, value): of all of them, or, interrupted, of none."""
+    if not pairs:
+        return
     try:
         for owner, value in pairs:
             setattr(owner, name, value)
