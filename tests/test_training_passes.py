@@ -43,7 +43,7 @@ def embedding(policy):
     ]  # fmt: skip
 
 
-def trained(make, policy, passes, optimizer="adam"):
+def trained(make, policy, passes, optimizer="adam", **options):
     mp.random.set_seed(1)
     shape, stack = make(policy)
     state, is_embedding = np.random.default_rng(2), make is embedding
@@ -51,7 +51,8 @@ def trained(make, policy, passes, optimizer="adam"):
     x = state.integers(0, 20, (SAMPLES, *shape)) if is_embedding else state.standard_normal((SAMPLES, *shape))
     y, weights = state.integers(0, 3, SAMPLES), state.random(SAMPLES).astype(np.float32)
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    history = model.fit(x, y, batch_size=SAMPLES, epochs=2, verbose=0, sample_weight=weights, passes=passes)
+    history = model.fit(x, y, batch_size=SAMPLES, epochs=2, verbose=0, sample_weight=weights, passes=passes,
+                        **options)  # fmt: skip
     return digest(model), history.history, model
 
 

@@ -1,5 +1,6 @@
 """Rules of rows of tables."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,13 @@ def sum_taken_rows(x: Array, indices: Array, rows: int, dtype: Any = F32) -> Arr
 def _(d: Array, out: Array, table: Any, indices: Array, dtype: Any) -> dict[str, Any]:
     rows, wide = indices.size, F64 if d.dtype == F64 else F32
 
+    def part(taken: slice) -> Any:
+        given, places = d.reshape(rows, d.shape[-1]), indices.reshape(-1)
+        return sum_taken_rows(given[taken], places[taken], len(table), wide)
+
     def after(before: Any) -> Any:
         if before is None:
             return sum_taken_rows(d, indices, len(table), wide)
-        given, places = d.reshape(rows, d.shape[-1]), indices.reshape(-1)
-        for part in blocks_of(rows, BLOCK):
-            before = add(before, sum_taken_rows(given[part], places[part], len(table), wide))
-        return before
+        return functools.reduce(add, map(part, blocks_of(rows, BLOCK)), before)
 
-    return {"table": Summed(rows, BLOCK, after)}
+    return {"table": Summed(rows, BLOCK, after, part)}

@@ -17,7 +17,7 @@ from mp_core.arrays import F32, F64
 from mp_core.arrays.recorded import Noted, Recorded, Recording
 from mp_core.gradients.registry import Added, Summed
 from mp_core.gradients.reverse import Walk, recorded_in
-from mp_core.gradients.sums import summed_rows
+from mp_core.gradients.sums import blocks_of, summed_rows
 from mp_core.ops.elementwise import computed
 
 __all__ = ["Meeting", "PassWalk", "dependents"]
@@ -59,19 +59,23 @@ class PassWalk(Walk):
         The running sums that the pass before has left, in the order of :attr:`sums_after`. None: there was none.
     is_last : bool
         Whether to go on through what the samples share.
+    is_apart : bool
+        Whether the K blocks of this pass are added elsewhere.
 
     Attributes
     ----------
     meetings : list of Meeting
     sums_after : list of array
-        The running sums after this pass: float32.
+        The running sums after this pass: float32. Of one that is apart, the K blocks of each sum, in order.
     """
 
-    def __init__(self, recording: Recording, dependent: set[int], before: Sequence[Any] | None, is_last: bool) -> None:
+    def __init__(
+        self, recording: Recording, dependent: set[int], before: Sequence[Any] | None, is_last: bool, is_apart: bool
+    ) -> None:
         super().__init__(recording)
         self.meetings: list[Meeting] = []
         self.sums_after: list[Any] = []
-        self._dependent, self._before, self._is_last = dependent, before, is_last
+        self._dependent, self._before, self._is_last, self._is_apart = dependent, before, is_last, is_apart
         self._passed: Noted | None = None  # the operation on samples through which a gradient passes
 
     def depends(self, x: Recorded) -> bool:
@@ -89,16 +93,19 @@ class PassWalk(Walk):
     def add(self, x: Recorded, gradient: Any) -> None:
         """Add a gradient of an array to that of its buffer; to the running sum if the array is shared."""
         if self._passed is not None and self.place(x) is not None and not self.depends(x):
-            gradient = self._summed(x, gradient)
+            adds, total = isinstance(gradient, Added), self._sum_of(x, gradient)
+            self.meetings.append(Meeting(total.rows, total.block))
+            if self._is_apart:
+                self.sums_after += map(total.part, blocks_of(total.rows, total.block))
+                return
+            gradient = self._summed(total, adds)
             if not self._is_last:
                 return
         super().add(x, gradient)
 
-    def _summed(self, x: Recorded, gradient: Any) -> Added:
+    def _summed(self, total: Summed, adds: bool) -> Added:
         """Return the sum over the rows of all passes so far as a gradient that rounds as one of the whole batch."""
-        adds, total = isinstance(gradient, Added), self._sum_of(x, gradient)
-        number = len(self.meetings)
-        self.meetings.append(Meeting(total.rows, total.block))
+        number = len(self.sums_after)
         rows = total.after(None if self._before is None else self._before[number])
         self.sums_after.append(rows)
 

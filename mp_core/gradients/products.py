@@ -132,15 +132,19 @@ def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summe
     is_in_pairs = x.dtype.name == "bfloat16" and y.dtype.name not in ("float32", "float16")
     block = 2 * BLOCK if is_in_pairs or "float8" in x.dtype.name else BLOCK
 
+    def product(rows: slice, total: Any = None) -> Any:
+        wide = F64 if x.dtype == F64 else F32
+        return matmul(x[..., rows, :].swapaxes(-1, -2), y[..., rows, :], out_dtype=wide, residual=total)
+
     def after(before: Any) -> Any:
         if before is None:
-            return matmul(x.swapaxes(-1, -2), y, out_dtype=F64 if x.dtype == F64 else F32).reshape(shape)
+            return product(slice(None)).reshape(shape)
         total = before.reshape(*x.shape[:-2], x.shape[-1], y.shape[-1])
-        for part in blocks_of(x.shape[-2], block):
-            total = matmul(x[..., part, :].swapaxes(-1, -2), y[..., part, :], out_dtype=F32, residual=total)
+        for rows in blocks_of(x.shape[-2], block):
+            total = product(rows, total)
         return total.reshape(shape)
 
-    return Summed(x.shape[-2], block, after)
+    return Summed(x.shape[-2], block, after, lambda rows: product(rows).reshape(shape))
 
 
 def _pays_transposed(rows: int, features: int, columns: int) -> bool:

@@ -76,11 +76,14 @@ class Summed:
         ``after(before)`` returns `before`, the float32 sum of earlier rows, and these: the blocks are added to it in
         order. Of None it returns the sum of these rows. Both are float32 (float64 where the rows are) and have the
         shape of the argument.
+    part : callable
+        ``part(rows)`` returns the sum of some rows alone, like those of ``after``: `rows` is the slice of a K block.
     """
 
     rows: int
     block: int
     after: Callable[[Any], Any]
+    part: Callable[[slice], Any]
 
     def __call__(self, dtype: Any) -> Any:
         """Return the sum of these rows, rounded to a dtype."""

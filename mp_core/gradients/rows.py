@@ -156,7 +156,10 @@ def _norm_rule(is_centred: bool, d: Array, x: Any, gamma: Any, axis: Any, epsilo
         "x": of_input,
         "residual": of_input,
         "gamma": Summed(
-            x.size // max(prod(lengths), 1), BLOCK, lambda before: summed_rows(parts()[1], lengths).after(before)
+            x.size // max(prod(lengths), 1),
+            BLOCK,
+            lambda before: summed_rows(parts()[1], lengths).after(before),
+            lambda rows: summed_rows(parts()[1], lengths).part(rows),
         ),
         "beta": summed_rows(d, lengths, axes),
     }

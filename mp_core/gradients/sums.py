@@ -26,7 +26,14 @@ def rows_behind(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 @recordable
-def sum_rows(x: Array, axes: tuple[int, ...] | None = None, *, dtype: Any = F32, before: Array | None = None) -> Array:
+def sum_rows(
+    x: Array,
+    axes: tuple[int, ...] | None = None,
+    *,
+    dtype: Any = F32,
+    before: Array | None = None,
+    part: slice = slice(None),
+) -> Array:
     """Return the sum over all axes but some, added in float32 in K blocks: the gradient of what every row shares.
 
     The index into the axes that are summed is a row. Rows are added in blocks of 1024 from the front: the sum of each
@@ -42,6 +49,8 @@ def sum_rows(x: Array, axes: tuple[int, ...] | None = None, *, dtype: Any = F32,
         That of the result: sums are rounded once.
     before : ndarray of float32, optional
         The sum of earlier rows, in the shape of the result (float64 of float64 `x`).
+    part : slice
+        Which rows; default: all.
 
     Returns
     -------
@@ -56,7 +65,7 @@ def sum_rows(x: Array, axes: tuple[int, ...] | None = None, *, dtype: Any = F32,
     kept = (x.ndim - 1,) if axes is None else axes
     shape = tuple(x.shape[axis] for axis in kept)
     wide = F64 if x.dtype == F64 else F32
-    rows = rows_behind(x, kept)
+    rows = rows_behind(x, kept)[part]
     out = np.zeros(shape, wide) if before is None or rows.size == 0 else np.empty(shape, wide)
     if x.dtype == F64:
         out = rows.sum(axis=0).reshape(shape) + (0.0 if before is None else before)
@@ -77,7 +86,10 @@ def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None =
         other = None if before is None else before.reshape(lengths)
         return sum_rows(x, kept, dtype=wide, before=other).reshape(shape)
 
-    return Summed(x.size // max(prod(lengths), 1), BLOCK, after)
+    def part(rows: slice) -> Any:
+        return sum_rows(x, kept, dtype=wide, part=rows).reshape(shape)
+
+    return Summed(x.size // max(prod(lengths), 1), BLOCK, after, part)
 
 
 def blocks_of(rows: int, block: int) -> list[slice]:

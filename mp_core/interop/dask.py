@@ -16,6 +16,7 @@ from mp_core.interop.cluster import PartError, run
 from mp_core.interop.manifest import Manifest, Part, digest, digest_of_files
 from mp_core.interop.sources import pieces
 from mp_core.interop.tasks import FORMATS, Conversion, Embedding
+from mp_core.interop.training import Workers
 from mp_core.models import BertEncoder
 from mp_core.utilities.arguments import integer, path_of, positive_integer
 from mp_core.utilities.extras import needed_by
@@ -23,7 +24,7 @@ from mp_core.utilities.extras import needed_by
 with needed_by("mp_core.interop.dask"):
     from distributed import Client
 
-__all__ = ["FORMATS", "PartError", "convert_shards", "embed"]
+__all__ = ["FORMATS", "PartError", "Workers", "convert_shards", "embed"]
 
 
 def embed(

@@ -1,7 +1,9 @@
 """The gradients of a batch in several passes over its samples: in bounded memory, with the bits of the whole batch."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from mp_core.gradients.products import WHOLE
 from mp_core.plans.backward import Assigned, StepPlan, apart, checked_variables, found_apart, plan_key
 from mp_core.utilities.tree import leaves
 
-__all__ = ["Described", "PassGradients", "Passed", "unit_of"]
+__all__ = ["Described", "PassGradients", "Passed", "added_blocks", "unit_of"]
 
 _MOST_PLANS = 32
 
@@ -30,14 +32,15 @@ class Passed(NamedTuple):
     aux : Any
         What else it has returned.
     sums : list of ndarray
-        The running sums after the pass: of the last one, the gradients of the variables, in their order.
+        The running sums after the pass: of the last one, the gradients of the variables, in their order. Of one that
+        was computed apart, a list for each sum: its K blocks.
     assigned : list of (AutoCastVariable, ndarray)
         What the variables that the function assigns get once the batch is done: every pass finds the same.
     """
 
     targets: list[Array]
     aux: Any
-    sums: list[Array]
+    sums: list[Any]
     assigned: Assigned
 
 
@@ -46,8 +49,7 @@ class PassGradients:
 
     The passes of a batch hand on running sums: ``sums`` of one is ``before`` of the next. If the rows of every sum in
     every pass but the last are whole K blocks (:func:`unit_of`), the gradients have the bits of one pass over all.
-    Where each pass has one K block of each sum, passes may also run elsewhere, without ``before``: adding up their sums
-    in float32 in the order of the passes gives the same bits.
+    Passes may also run elsewhere, in any order (:meth:`apart`): their K blocks are added by :func:`added_blocks`.
 
     Parameters
     ----------
@@ -113,18 +115,31 @@ class PassGradients:
         plan = self._plan(given, is_last)
         return Passed(*plan.outputs_of((np.array([samples_before], np.int32), *given), {}))
 
+    def apart(self, samples_before: int, samples: tuple[Any, ...], upstream: Sequence[Array]) -> Passed:
+        """Compute one pass that knows nothing of the others; it is not the last one.
+
+        Arguments and errors are those of a call. ``sums`` has a list for each sum over rows: the sums of its K blocks,
+        in order.
+        """
+        given = samples, list(upstream), None
+        plan = self._plan(given, False, is_apart=True)
+        found = Passed(*plan.outputs_of((np.array([samples_before], np.int32), *given), {}))
+        blocks = iter(found.sums)
+        sums = [list(islice(blocks, -(-rows // block))) for rows, block in plan.described.meetings]
+        return found._replace(sums=sums)
+
     def described(self, samples: tuple[Any, ...]) -> "Described":
         """Return what a pass over such samples is like."""
         return self._plan((samples, None, None), False).described
 
-    def _plan(self, given: Any, is_last: bool) -> "_PassPlan":
+    def _plan(self, given: Any, is_last: bool, is_apart: bool = False) -> "_PassPlan":
         arrays = [x for x in leaves(given) if isinstance(x, np.ndarray)]
         if any(x.dtype == F64 for x in arrays) or any(v.true_dtype is F64 for v in self.variables):
             raise TypeError("float64 is computed call by call, not in passes: use passes=1")
-        key = plan_key(given, {"is_last": is_last})
+        key = plan_key(given, {"is_last": is_last, "is_apart": is_apart})
         plan = self._plans.pop(key, None)
         if plan is None:
-            plan = _PassPlan(self, given, is_last)
+            plan = _PassPlan(self, given, is_last, is_apart)
         self._plans[key] = plan  # the one that was used last is last
         if len(self._plans) > _MOST_PLANS:
             del self._plans[next(iter(self._plans))]
@@ -144,6 +159,19 @@ class Described(NamedTuple):
 
     targets: list[tuple[tuple[int, ...], Any, bool]]
     meetings: list[Meeting]
+
+
+def added_blocks(before: Sequence[Array] | None, passed: Passed) -> list[Array]:
+    """Return the running sums behind a pass that was computed apart; `before`: those of the pass before, if any.
+
+    Examples
+    --------
+    >>> passed = Passed([], None, [[np.float32([1.0]), np.float32([2.0])]], [])
+    >>> added_blocks(added_blocks(None, passed), passed)
+    [array([6.], dtype=float32)]
+    """
+    totals = [[]] * len(passed.sums) if before is None else [[total] for total in before]
+    return [functools.reduce(np.add, [*total, *blocks]) for total, blocks in zip(totals, passed.sums, strict=True)]
 
 
 def unit_of(meetings: Sequence[Meeting], samples: int) -> int:
@@ -182,8 +210,8 @@ class _PassPlan(StepPlan):
 
     described: Described
 
-    def __init__(self, passes: PassGradients, given: Any, is_last: bool) -> None:
-        self._is_last = is_last
+    def __init__(self, passes: PassGradients, given: Any, is_last: bool, is_apart: bool) -> None:
+        self._is_last, self._is_apart = is_last, is_apart
         super().__init__(passes, (np.zeros(1, np.int32), *given), {})
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
@@ -199,7 +227,7 @@ class _PassPlan(StepPlan):
         targets, aux = self._step.function(start, *samples)
         recording.noted = None
         rows = dependents(recording, noted, [x for x in leaves(samples) if type(x) is Recorded])
-        walk = PassWalk(recording, rows, before, self._is_last)
+        walk = PassWalk(recording, rows, before, self._is_last, self._is_apart)
         walk.follow(noted, [held[id(variable)] for variable in self._step.variables])
         self._begin(recording, walk, targets, upstream)
         for note in reversed(noted):

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +16,13 @@ from mp_core.layers.building import added_losses
 from mp_core.layers.parts import Part, part_under_way
 from mp_core.losses import Loss
 from mp_core.plans.backward import ValueAndGrad, assign_arrays
-from mp_core.plans.batch_passes import Passed, PassGradients, unit_of
+from mp_core.plans.batch_passes import Passed, PassGradients, added_blocks, unit_of
 from mp_core.training.batches import Batch, number_of_samples, part_of
 from mp_core.training.objectives import Targets, check_target, targets_of
 from mp_core.training.trainer import Trainer
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["BatchPasses", "Stepped", "check_model"]
+__all__ = ["BatchPasses", "Piece", "Stepped", "check_model"]
 
 _MOST_TOTALS = 8
 _MIXES = "the loss '{}' is no sum over the samples of a batch, so `passes` must be 1"
@@ -43,6 +44,24 @@ class Stepped(NamedTuple):
     parts: list[Any]
     outputs: Any
     gradients: list[Array]
+
+
+class Piece(NamedTuple):
+    """The samples of a pass.
+
+    Attributes
+    ----------
+    start : int
+        How many samples of the batch come before.
+    samples : tuple
+        Their inputs and targets, and how many samples the batch has.
+    upstream : list of ndarray
+        The gradients of their values, and of what else adds to the loss.
+    """
+
+    start: int
+    samples: tuple[Any, Any, int]
+    upstream: list[Array]
 
 
 class BatchPasses:
@@ -70,13 +89,18 @@ class BatchPasses:
         self._gradients = PassGradients(self._forward, variables)
         self._totals: dict[Any, _Total] = {}
 
-    def size_for(self, batch: Batch, passes: int) -> int:
-        """Return how many samples a pass has: a share of the batch, with whole K blocks of every sum over rows."""
-        size = -(-number_of_samples(batch.x) // passes)
-        unit = unit_of(self._gradients.described(_samples(batch, 0, size)).meetings, size)
-        return -(-size // unit) * unit
+    def cuts(self, batch: Batch, passes: int) -> list[tuple[int, int]]:
+        """Return the samples of each pass: a share of the batch, with whole K blocks of every sum over rows.
 
-    def step(self, batch: Batch, scale: Any, size: int) -> Stepped:
+        If others compute all passes but the last, they wait for that one, so it is as short as it may be.
+        """
+        count = number_of_samples(batch.x)
+        size = -(-count // passes)
+        unit = unit_of(self._gradients.described(_samples(batch, 0, size)).meetings, size)
+        last = count if self._compiled.workers is None else (count - 1) // unit * unit
+        return list(pairwise(sorted({*range(0, last, -(-size // unit) * unit), last, count})))
+
+    def step(self, batch: Batch, scale: Any, cuts: Sequence[tuple[int, int]]) -> Stepped:
         """Compute a batch in passes of so many samples, and assign what its layers assign.
 
         Parameters
@@ -85,19 +109,16 @@ class BatchPasses:
             Its targets are what losses read.
         scale : ndarray or None
             What multiplies the loss.
-        size : int
+        cuts : sequence of (int, int)
+            Where passes begin and end.
         """
         count, targets = number_of_samples(batch.x), self._targets(batch.y, self._compiled.arrangement, batch.weights)
-        described = self._gradients.described(_samples(batch, 0, size)).targets
+        described = self._gradients.described(_samples(batch, *cuts[0])).targets
         total = self._total_of([(count, *shape[1:]) for shape, _, _ in described[: len(targets)]])
         upstream = total.upstream(targets, scale)
         rest = [np.full(shape, 1.0 if scale is None else scale[0], F32) for shape, _, _ in described[len(targets) :]]
-        passes: list[Passed] = []
-        for start in range(0, count, size):
-            end = min(start + size, count)
-            given = [*(d[start:end] for d in upstream), *rest]
-            before = passes[-1].sums if passes else None
-            passes.append(self._gradients(start, _samples(batch, start, end), given, before, end == count))
+        pieces = [Piece(a, _samples(batch, a, b), [*(d[a:b] for d in upstream), *rest]) for a, b in cuts]
+        passes = self._passed(pieces)
         assign_arrays(passes[-1].assigned)
         columns = list(zip(*(each.targets for each in passes), strict=True))
         parts = total.losses([np.concatenate(column) for column in columns[: len(targets)]], targets)
@@ -108,6 +129,23 @@ class BatchPasses:
         loss = functools.reduce(ops.add, [*parts, *others])
         outputs = _joined([each.aux for each in passes])
         return Stepped(loss, parts if len(parts) > 1 else [], outputs, passes[-1].sums)
+
+    def apart(self, piece: Piece) -> Passed:
+        """Compute one pass that knows nothing of the others; variables are as they are when the batch begins."""
+        return self._gradients.apart(*piece)._replace(assigned=[])
+
+    def _passed(self, pieces: Sequence[Piece]) -> list[Passed]:
+        """Compute the passes: one after the other, or all but the last elsewhere."""
+        passes: list[Passed] = []
+        before: list[Array] | None = None
+        if self._compiled.workers is not None:
+            for passed in self._compiled.workers(self._compiled, pieces[:-1]):
+                before = added_blocks(before, passed)
+                passes.append(passed._replace(sums=[]))
+        for number, piece in enumerate(pieces[len(passes) :], len(passes) + 1):
+            passes.append(self._gradients(*piece, before, number == len(pieces)))
+            before = passes[-1].sums
+        return passes
 
     # ---- one pass
 

@@ -1,6 +1,6 @@
 """What ``compile`` makes: an optimizer, losses, metrics, and the steps of training and evaluation."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,10 @@ from mp_core.training.objectives import Losses, LossTracker, Metrics, targets_of
 from mp_core.utilities.arguments import boolean, positive_integer
 from mp_core.utilities.tree import map_leaves
 
-__all__ = ["Compiled", "compiled", "scale_of"]
+__all__ = ["Compiled", "Workers", "compiled", "scale_of"]
+
+Workers = Callable[["Compiled", Sequence[Any]], Iterable[Any]]
+"""What computes passes of a batch apart, and returns their results in order."""
 
 
 def compiled(
@@ -60,25 +63,28 @@ class Compiled:
         self._current: list[Any] = []  # the losses of the outputs in the step under way
         self._step: ValueAndGrad | None = None
         self.passes = 1
+        self.workers: Workers | None = None
         self._passes: Any = None  # what computes batches in passes
         self._adds_losses: bool | None = None  # None: that is not known yet
         self._outputs: tuple[list[str], Any] = [], None  # their names, and how they are arranged
 
     # ---- steps
 
-    def use_passes(self, passes: int) -> None:
-        """Compute each batch in so many passes from now on.
+    def use_passes(self, passes: int, workers: Workers | None = None) -> None:
+        """Compute each batch in so many passes from now on; `workers` compute all but the last one, if there are some.
 
         Raises
         ------
         TypeError, ValueError
-            `passes` is no positive integer, or the model has a step or a loss of its own.
+            `passes` is no positive integer, or 1 with workers; or the model has a step or a loss of its own.
         """
+        if workers is not None and passes == 1:
+            raise ValueError("with a `cluster`, `passes` must be at least 2; received 1")
         if positive_integer(passes, "passes") > 1:
             from mp_core.training.batch_passes import check_model
 
             check_model(self.model)
-        self.passes = passes
+        self.passes, self.workers = passes, workers
 
     def train(self, data: Sequence[Any]) -> None:
         """Move the weights by the gradients of a batch; if it fails, nothing has changed."""
@@ -99,9 +105,9 @@ class Compiled:
         """Return the loss of a batch, those of the outputs, the outputs and the gradients."""
         if self.passes > 1:
             passes = self._passes = self._passes or _batch_passes(self, step.variables)
-            size = passes.size_for(batch, self.passes)
-            if size < number_of_samples(batch.x):
-                return passes.step(batch, scale, size)
+            cuts = passes.cuts(batch, self.passes)
+            if len(cuts) > 1:
+                return passes.step(batch, scale, cuts)
         (_, (loss, parts, outputs)), gradients = step(batch.x, batch.y, batch.weights, scale)
         return loss, parts, outputs, gradients
 
@@ -221,7 +227,7 @@ class Compiled:
         return found | {name: _number(metric.result()) for name, metric in self.metrics.named}
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_step": None, "_passes": None}  # plans are made anew
+        return vars(self) | {"_step": None, "_passes": None, "passes": 1, "workers": None}  # plans are made anew
 
 
 def _batch_passes(compiled: Compiled, variables: Sequence[AutoCastVariable]) -> Any:

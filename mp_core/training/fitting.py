@@ -13,8 +13,8 @@ __all__ = ["fit"]
 
 
 def fit(
-    model: Any, data: Any, batch_size: int | None, class_weight: Any, shuffle: Any, passes: int, how: dict[str, Any],
-    validation: dict[str, Any],
+    model: Any, data: Any, batch_size: int | None, class_weight: Any, shuffle: Any, passes: tuple[int, Any],
+    how: dict[str, Any], validation: dict[str, Any],
 ) -> Any:  # fmt: skip
     """Train a model, and return the History callback.
 
@@ -23,8 +23,10 @@ def fit(
     model : Model
     data : tuple
         ``x``, ``y`` and the weights of samples.
-    batch_size, class_weight, shuffle, passes
+    batch_size, class_weight, shuffle
         Those of ``fit``.
+    passes : tuple
+        ``passes`` and ``cluster`` of ``fit``.
     how : dict
         The arguments of :class:`~mp_core.training.loop.Fit` but that of validation.
     validation : dict
@@ -42,11 +44,18 @@ def fit(
         *data, batch_size=batch_size, class_weight=class_weight, order=order if boolean(shuffle, "shuffle") else None
     )
     validate = None if held is None else _validation(model, held, validation)
-    compiled.use_passes(passes)
+    compiled.use_passes(passes[0], _job(passes[1]))
     try:
         return fitted(model, batches, Fit(**how, validate=validate))
     finally:
         compiled.use_passes(1)
+
+
+def _job(cluster: Any) -> Any:
+    """Return what computes passes on a cluster; None without one."""
+    if cluster is not None and not hasattr(cluster, "job"):
+        raise TypeError(f"`cluster` must be mp_core.interop.dask.Workers(client); received {type(cluster).__name__}")
+    return None if cluster is None else cluster.job()
 
 
 def _validation(model: Any, data: Any, how: dict[str, Any]) -> Callable[[Any], Any]:

@@ -15,7 +15,7 @@ from mp_core.utilities import hdf5
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.tree import leaves
 
-__all__ = ["load_state", "save_state"]
+__all__ = ["load_state", "save_state", "state_variables"]
 
 _FORMAT = 1
 
@@ -29,11 +29,11 @@ def save_state(model: Any, path: Any) -> None:
     about = {
         "format": _FORMAT, "place": list(compiled.place), "seed": compiled.seed,
         "means": {tracker.name: tracker.state for tracker in compiled.losses},
-        "weights": [[v.name, list(v.shape), v.true_dtype.name] for v in _variables(model)],
+        "weights": [[v.name, list(v.shape), v.true_dtype.name] for v in state_variables(model)],
     }  # fmt: skip
     tree = {
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
-        "weights": _numbered([v.numpy() for v in _variables(model)]),
+        "weights": _numbered([v.numpy() for v in state_variables(model)]),
         "optimizer": {name: storable(x) for name, x in optimizer.items()},
         "metrics": _numbered([v.numpy() for v in _of_metrics(compiled)]),
     }
@@ -53,7 +53,7 @@ def load_state(model: Any, path: Any) -> None:
         raise ValueError(f"`path` must be a file of save_training_state; {path}: {error}") from error
     compiled = model._compiled
     compiled.prepare()
-    variables = _variables(model)
+    variables = state_variables(model)
     here = [[v.name, list(v.shape), v.true_dtype.name] for v in variables]
     if here != about["weights"]:
         raise ValueError(f"{path} is of another model: it has weights {about['weights']}; '{model.name}' has {here}")
@@ -70,7 +70,7 @@ def load_state(model: Any, path: Any) -> None:
     compiled.seed = seed
 
 
-def _variables(model: Any) -> list[AutoCastVariable]:
+def state_variables(model: Any) -> list[AutoCastVariable]:
     """Return the weights, and the states of random numbers."""
     held = (item for layer in model.flatten() for item in leaves(vars(layer)))
     states = {id(item.state): item.state for item in held if isinstance(item, SeedGenerator)}

@@ -181,6 +181,7 @@ class Trainer:
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
         passes: int = 1,
+        cluster: Any = None,
     ) -> Any:
         """Train the model, and return the History of its loss and metrics.
 
@@ -219,6 +220,8 @@ class Trainer:
             In how many passes a batch is computed, at most: each needs memory for its own samples only, and the weights
             have the bits of one pass. A pass has whole K blocks of every sum over samples: 1024 samples of a dense
             network (2048 in bfloat16), fewer of one with many places per sample.
+        cluster : mp_core.interop.dask.Workers, optional
+            What computes the passes on other machines, all but the last one; the weights have the same bits.
 
         Returns
         -------
@@ -245,7 +248,7 @@ class Trainer:
         from mp_core.training.fitting import fit
 
         return fit(
-            self, (x, y, sample_weight), batch_size, class_weight, shuffle, passes,
+            self, (x, y, sample_weight), batch_size, class_weight, shuffle, (passes, cluster),
             {"epochs": epochs, "verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch,
              "steps_per_epoch": steps_per_epoch, "validation_freq": validation_freq},
             {"split": validation_split, "data": validation_data, "steps": validation_steps,
