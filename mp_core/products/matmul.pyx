@@ -2,11 +2,22 @@
 
 from cpython.ref cimport PyObject
 
+from mp_core.products cimport panels
 from mp_core.products.operands cimport NO_SCALES, Call, multiply
 
 from mp_core.arrays.recorded import call_recorded
 from mp_core.products.general import multiply_any
 from mp_core.products.panels import _restore  # no-cython-lint: pickles of earlier versions have it from here
+
+
+cdef inline Call call_of(a, b) noexcept:
+    """Describe a product of two operands, without anything else."""
+    cdef Call call
+    cdef PyObject *none = <PyObject *>None
+    call.a, call.b, call.out_dtype, call.out, call.bias = <PyObject *>a, <PyObject *>b, none, none, none
+    call.activation, call.residual, call.scale, call.zeros = none, none, none, none
+    call.left, call.copies = NO_SCALES, False
+    return call
 
 
 def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residual=None):
@@ -137,14 +148,21 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     >>> bool((error <= k * u / (1 - k * u) * (np.abs(wide_a) @ np.abs(wide_b))).all())
     True
     """
-    cdef Call call
-    call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>out_dtype, <PyObject *>out
-    call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
-    call.residual, call.left = <PyObject *>residual, NO_SCALES
-    call.copies = False
-    call.scale = call.zeros = <PyObject *>None
+    cdef Call call = call_of(a, b)
+    call.out_dtype, call.out, call.bias = <PyObject *>out_dtype, <PyObject *>out, <PyObject *>bias
+    call.activation, call.residual = <PyObject *>activation, <PyObject *>residual
     result = multiply(&call)
     if result is None:
         arguments = {"out_dtype": out_dtype, "out": out, "bias": bias, "activation": activation, "residual": residual}
         result = call_recorded(matmul, (a, b), arguments)
     return multiply_any(a, b, out_dtype, out, bias, activation, residual) if result is None else result
+
+
+cdef object product(a, b):
+    """Return ``matmul(a, b)``, sooner: there are no arguments by name to look for."""
+    cdef Call call = call_of(a, b)
+    result = multiply(&call)
+    return matmul(a, b) if result is None else result
+
+
+panels.product = product

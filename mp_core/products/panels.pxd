@@ -1,5 +1,9 @@
 cimport numpy as cnp
 
+ctypedef object (*Product)(object a, object b)
+
+cdef Product product  # matmul(a, b), for operators; NULL before products/matmul.pyx, which reads this module, is there
+
 
 cdef class PackedMatrix:
     cdef readonly tuple shape

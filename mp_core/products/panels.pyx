@@ -46,16 +46,14 @@ cdef int panel_format(dtype) except? -1:
     return -1 if fmt is None else fmt
 
 
-cdef object _matmul = None
+cdef Product product = NULL
 
 
-cdef object product(a, b):
-    """Return `a @ b`. matmul reads packed matrices, so it is imported when an operator needs it first."""
-    global _matmul
-    if _matmul is None:
-        from mp_core.products.matmul import matmul
-        _matmul = matmul
-    return _matmul(a, b)
+cdef object multiplied(a, b):
+    """Return `a @ b`."""
+    if product == NULL:
+        import mp_core.products.matmul  # no-cython-lint: it sets product
+    return product(a, b)
 
 
 cdef class PackedMatrix:
@@ -139,10 +137,10 @@ cdef class PackedMatrix:
         return out
 
     def __matmul__(self, other):
-        return product(self, other)
+        return multiplied(self, other)
 
     def __rmatmul__(self, other):
-        return product(other, self)
+        return multiplied(other, self)
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("a PackedMatrix is no array: unpack() returns the elements that it holds")
