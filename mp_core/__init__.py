@@ -13,7 +13,8 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     training           Input, Sequential, Functional, Model, KerasTensor, optimizers, losses, metrics, callbacks,
                        regularizers, constraints, initializers, activations, random, load_model, utils, and the base
                        classes Layer, Loss, Metric, Optimizer, Regularizer, Initializer
-    models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
+    models             layers, models, calibrate, choose_policy, sensitivity, distill, prepare_qat, convert_qat,
+                       checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast
     settings, types    config, dtypes, get_include, __version__
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from mp_core.autocast import AutoCastVariable
     from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
-    from mp_core.fitting import calibrate, choose_policy, sensitivity
+    from mp_core.fitting import calibrate, choose_policy, convert_qat, distill, prepare_qat, sensitivity
     from mp_core.gradients.custom import custom_gradient
     from mp_core.interop.keras import load_model
     from mp_core.layers import Layer, activations, initializers
@@ -146,8 +147,10 @@ _HOMES = {
     "cast": "ops",
     "choose_policy": "fitting",
     "compile": "plans",
+    "convert_qat": "fitting",
     "custom_gradient": "gradients.custom",
     "dequantize": "quantization",
+    "distill": "fitting",
     "dot_product_attention": "ops",
     "DTypePolicy": "dtype_policies",
     "dynamic_matmul": "ops",
@@ -171,6 +174,7 @@ _HOMES = {
     "Optimizer": "optimizers",
     "pack": "ops",
     "PackedMatrix": "ops",
+    "prepare_qat": "fitting",
     "qlinear_matmul": "ops",
     "quantize": "quantization",
     "QuantizedArray": "quantization",
@@ -217,8 +221,10 @@ __all__ = [
     "compile",
     "config",
     "constraints",
+    "convert_qat",
     "custom_gradient",
     "dequantize",
+    "distill",
     "dot_product_attention",
     "dtype_policies",
     "dtypes",
@@ -244,6 +250,7 @@ __all__ = [
     "ops",
     "optimizers",
     "pack",
+    "prepare_qat",
     "qlinear_matmul",
     "quantize",
     "quantizers",

@@ -115,6 +115,8 @@ class Form:
     """The name of its row in the table; of a form of the Keras integration, the quantization mode."""
     is_float: ClassVar[bool] = False
     """Whether it holds the floats of the layer as they are, so that the layer counts as not quantized."""
+    is_trained: ClassVar[bool] = False
+    """Whether it holds floats of which training makes codes: files have those only when it has ended."""
     looks_up: ClassVar[bool] = True
     """Whether the table of an Embedding can have this form."""
     rounds_bias: bool = False

@@ -194,6 +194,8 @@ class AdaptableLayer(MatrixLayer):
     def _check_lora(self, form: Form) -> None:
         if form.name == "float8":
             raise NotImplementedError(f"layer '{self.name}' cannot have LoRA beside delayed float8 scaling")
+        if form.is_trained:
+            raise ValueError(f"layer '{self.name}' cannot have LoRA while its codes are trained: `convert_qat` first")
 
     # ---- what the layer stands for
 
@@ -220,7 +222,10 @@ class AdaptableLayer(MatrixLayer):
         return form
 
     def save_own_variables(self, store: Any) -> None:
-        """As of every layer; what LoRA adds is in the matrix."""
+        """As of every layer; what LoRA adds is in the matrix. Codes that are trained are refused."""
+        form = vars(self).get("form")
+        if form is not None and form.is_trained:
+            raise ValueError(f"the codes of layer '{self.name}' are trained: `convert_qat` before saving")
         super().save_own_variables(store)
         if self._lora is not None:
             merged = self._stored().variables

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from mp_core import optimizers
 from mp_core.arrays import Array
 from mp_core.layers import Layer
+from mp_core.layers.lora import AdaptableLayer
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import TextBatches
 from mp_core.models.tuning.dropout import rates_of
@@ -111,10 +112,11 @@ def check_trainable(network: Any) -> None:
         raise ValueError("DeBERTa cannot be trained: its attention looks up distances by NumPy, without gradients")
     layers = [layer for layer in network.flatten() if isinstance(layer, Layer)]
     codes = [str(layer.path) for layer in layers if layer.quantized]
-    if codes and not any(getattr(layer, "lora_enabled", False) for layer in layers):
+    adapted = (layer.lora_enabled or layer.form.is_trained for layer in layers if isinstance(layer, AdaptableLayer))
+    if codes and not any(adapted):
         raise ValueError(
             f"{len(codes)} layers hold codes, which have no gradients, such as {codes[0]!r}: load the folder under "
-            "policy='float32' or 'mixed_bfloat16', or call `enable_lora`"
+            "policy='float32' or 'mixed_bfloat16', or call `enable_lora` or `prepare_qat`"
         )
 
 

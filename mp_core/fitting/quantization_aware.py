@@ -1,0 +1,207 @@
+"""Quantization-aware training: floats learn to make the codes that will run, and a model is distilled into codes."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.fitting.calibration import calibrate
+from mp_core.fitting.running import LayerLike
+from mp_core.forms import Codes
+from mp_core.forms.trained import TrainedCodes
+from mp_core.layers import Dense, EinsumDense
+from mp_core.layers.contents import contents_of
+from mp_core.utilities.arguments import boolean, number, positive_integer
+
+__all__ = ["convert_qat", "distill", "prepare_qat"]
+
+M = TypeVar("M", bound=LayerLike)
+
+_EPSILON = 1e-12  # of Adam: gradients of a mean over all numbers of all vectors are near its usual 1e-8
+
+
+def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
+    """Let training change the codes of a model, in place.
+
+    Each Dense and EinsumDense layer with int8 or int4 codes gets floats, from which every product makes the codes that
+    will run, and multiplies by what these stand for. Inputs with fixed scales are rounded by them. Gradients pass
+    straight through the rounding of what is not clipped [1]_, and scales learn by the gradients of [2]_. At first
+    all codes and scales are those of the model. :func:`convert_qat` ends it.
+
+    Parameters
+    ----------
+    model : Layer
+        Or anything with its methods, such as a :class:`~mp_core.models.BertEncoder`; with fixed scales of inputs, as
+        :func:`calibrate` gives them, or floats as inputs (weight-only).
+    learn_scales : bool
+        Whether scales are trained too: those of weights, and the fixed ones of inputs. Zero points are not.
+
+    Raises
+    ------
+    TypeError
+        `model` is none of these, or `learn_scales` no bool.
+    ValueError
+        No layer has such codes; one quantizes each row of its inputs by itself, or has LoRA, or its codes are trained
+        already. Nothing has changed.
+
+    Notes
+    -----
+    A change of 1 in such a float is one of 128 codes, so that the usual learning rates move a code after some steps. A
+    scale is ``scale * exp(growth)``, and `growth` is trained.
+
+    References
+    ----------
+    .. [1] Y. Bengio, N. Leonard, A. Courville, "Estimating or Propagating Gradients Through Stochastic Neurons for
+       Conditional Computation", 2013, arXiv:1308.3432.
+    .. [2] S. K. Esser et al., "Learned Step Size Quantization", ICLR 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = Dense(2, dtype="int8/weight_only_from_float32")
+    >>> layer.build((None, 3))
+    >>> layer.set_matrix(np.float32([[1, 2, 3], [4, 5, 6]]))
+    >>> prepare_qat(layer)
+    >>> [variable.name for variable in layer.trainable_weights]
+    ['bias', 'weights', 'growth']
+    >>> convert_qat(layer)
+    >>> [variable.name for variable in layer.trainable_weights]
+    ['bias']
+    """
+    learn_scales = boolean(learn_scales, "learn_scales")
+    layers = [layer for layer in _kernels(model) if layer.quantized]
+    if not layers:
+        raise ValueError(
+            "`model` must have Dense or EinsumDense layers with codes; it has none: `calibrate` makes them"
+        )
+    for layer in layers:
+        _check(layer)
+
+    def prepare() -> None:
+        for layer in layers:
+            layer._hold(TrainedCodes.of(layer.form, layer.add_weight, learn_scales))
+
+    undone_if_it_fails(contents_of(layers), prepare)
+
+
+def convert_qat(model: LayerLike) -> None:
+    """End what :func:`prepare_qat` began, in place: layers hold the codes and scales that were found, and no floats.
+
+    Parameters
+    ----------
+    model : Layer
+        Or anything with its methods.
+
+    Raises
+    ------
+    TypeError
+        `model` is none of these.
+    ValueError
+        No layer of it has codes that are trained, or a scale is not finite any more.
+    """
+    layers = [layer for layer in _kernels(model) if layer.form.is_trained]
+    if not layers:
+        raise ValueError("`model` has no codes that are trained: `prepare_qat` was not called")
+
+    found = [layer.form.found() for layer in layers]
+    for layer, values in zip(layers, found, strict=True):
+        layer._hold(layer.form.finished(values))
+
+
+def distill(
+    encoder: M,
+    texts: Sequence[str],
+    policy: Any,
+    *,
+    epochs: int = 4,
+    batch_size: int = 16,
+    learning_rate: float = 1e-4,
+    learn_scales: bool = True,
+    alpha: float = 0.75,
+    seed: int | None = 0,
+    callbacks: Any = None,
+    verbose: Any = "auto",
+) -> M:
+    """Return an encoder under a policy, calibrated, and trained to give the vectors that `encoder` gives: no labels.
+
+    It is :func:`calibrate`, :func:`prepare_qat`, ``fit`` with the mean square of the difference to the vectors of
+    `encoder`, and :func:`convert_qat`. Biases, norms and tables of floats are trained too. Adam's learning rate falls
+    from `learning_rate` to 0 along half a cosine.
+
+    Parameters
+    ----------
+    encoder : BertEncoder
+        Whose weights are floats: the teacher. It does not change.
+    texts : sequence of str
+        What the model is calibrated on and trained with: a few hundred texts like those that it will get.
+    policy : DTypePolicy or str
+        As for :func:`calibrate`: with int8 or int4 codes.
+    epochs, batch_size : int
+    learning_rate : float
+        A fifth of the default suits int8, which has less to learn.
+    learn_scales, alpha
+        Those of :func:`prepare_qat` and :func:`calibrate`.
+    seed : int, optional
+        Of the order of the texts.
+    callbacks, verbose
+        Those of ``fit``.
+
+    Returns
+    -------
+    BertEncoder
+
+    Raises
+    ------
+    TypeError
+        `encoder` is none, or an argument of another type.
+    ValueError
+        What :func:`calibrate` and :func:`prepare_qat` refuse, or an argument is out of range.
+
+    Examples
+    --------
+    >>> student = distill(encoder, texts, "int4/64")  # doctest: +SKIP
+    >>> student.save("MODEL-int4")  # doctest: +SKIP
+    """
+    from mp_core.optimizers import Adam
+    from mp_core.optimizers.schedules import CosineDecay
+
+    if not (isinstance(encoder, LayerLike) and hasattr(encoder, "fit") and hasattr(encoder, "encode")):
+        raise TypeError(f"`encoder` must be an encoder of texts; received {type(encoder).__name__}")
+    texts, epochs = [*texts], positive_integer(epochs, "epochs")
+    batch_size, rate = positive_integer(batch_size, "batch_size"), number(learning_rate, "learning_rate", 0.0)
+    student = calibrate(encoder, texts, policy, alpha=alpha)
+    prepare_qat(student, learn_scales=learn_scales)
+    rows = zip(texts, encoder.encode(texts, truncate_dim=sys.maxsize), strict=True)
+    schedule = CosineDecay(rate, epochs * -(-len(texts) // batch_size))
+    student.fit(
+        [*rows], "mse", epochs, batch_size, optimizer=Adam(schedule, epsilon=_EPSILON), dropout=0.0, seed=seed,
+        callbacks=callbacks, verbose=verbose,
+    )  # fmt: skip
+    convert_qat(student)
+    return student
+
+
+def _kernels(model: Any) -> list[Any]:
+    """Return the layers with a kernel."""
+    if not isinstance(model, LayerLike):
+        raise TypeError(f"`model` must be a Layer, or have its methods; received {type(model).__name__}")
+    return [layer for layer in model.flatten() if isinstance(layer, Dense | EinsumDense)]
+
+
+def _check(layer: Any) -> None:
+    """Raise ValueError unless the codes of a layer can be trained."""
+    form, where = layer.form, f"layer '{layer.path}'"
+    if layer.lora_enabled:
+        raise ValueError(f"{where} has LoRA: `merge_lora` first")
+    if form.is_trained:
+        raise ValueError(f"the codes of {where} are trained already")
+    if not isinstance(form, Codes) or form.scheme.codes not in ("int8", "int4"):
+        raise ValueError(
+            f"{where} must hold int8 or int4 codes as `calibrate` or `with_policy` makes them; it is under "
+            f"'{form.policy.name}' in form '{form.name}'"
+        )
+    if form.dynamic:
+        raise ValueError(
+            f"{where} quantizes each row of its inputs by itself, under '{form.policy.name}': `calibrate` gives fixed "
+            "scales"
+        )
