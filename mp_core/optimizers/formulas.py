@@ -13,7 +13,7 @@ import numpy as np
 
 from mp_core.arrays import F64, Array, cast
 
-__all__ = ["RULES", "Preparation", "power", "prepared", "updated", "work_type"]
+__all__ = ["RULES", "Preparation", "applied", "power", "prepared", "updated", "work_type"]
 
 Slots = Sequence[Array]
 Numbers = Sequence[Any]
@@ -158,8 +158,15 @@ def updated(
         Those of the rule, in the type of the computation.
     how : Preparation
     """
+    return applied(RULES[rule], w, g, slots, numbers, how)
+
+
+def applied(
+    rule: Rule, w: Array, g: Array, slots: Slots, numbers: Numbers, how: Preparation
+) -> tuple[Array, list[Array], bool]:
+    """Return what :func:`updated` returns, by a formula."""
     work = work_type(w.dtype)
     with np.errstate(all="ignore"):
-        value, states = RULES[rule](*prepared(w, g, how), [cast(slot, work) for slot in slots], numbers)
+        value, states = rule(*prepared(w, g, how), [cast(slot, work) for slot in slots], numbers)
     finite = bool(np.isfinite(cast(g, work)).all())
     return cast(value, w.dtype), [cast(state, w.dtype) for state in states], finite

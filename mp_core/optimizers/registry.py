@@ -6,13 +6,15 @@ from mp_core.dtype_policies.lookup import class_and_config, known_classes, seria
 from mp_core.optimizers.adafactor import Adafactor
 from mp_core.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
 from mp_core.optimizers.base import Optimizer
+from mp_core.optimizers.composed import Adadelta, Adamax, Ftrl, Lamb, Nadam
 from mp_core.optimizers.descent import SGD, Lion
 from mp_core.optimizers.protocol import Optimizer as AnyOptimizer
 from mp_core.optimizers.protocol import check_optimizer
 
 __all__ = ["CLASSES", "deserialize", "get", "serialize"]
 
-CLASSES: dict[str, Any] = {found.__name__: found for found in (Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop, SGD)}
+_BUILT_IN = (Adadelta, Adafactor, Adagrad, Adam, Adamax, AdamW, Ftrl, Lamb, Lion, Nadam, RMSprop, SGD)
+CLASSES: dict[str, Any] = {found.__name__: found for found in _BUILT_IN}
 """Name -> class, those that wrap another optimizer too once their module is imported."""
 
 _OF_TF_KERAS = ("jit_compile", "is_legacy_optimizer")
