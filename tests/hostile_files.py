@@ -1,6 +1,6 @@
 """Mutated weights in other forms: ``python hostile_files.py FOLDER FIRST COUNT`` reads so many of each kind, by number.
 
-Of files of torch.save and of GGUF, bytes, numbers and instructions are changed. Each is refused by OSError or
+Of files of torch.save, GGUF and ONNX, bytes, numbers and instructions are changed. Each is refused by OSError or
 ValueError with its path, or read whole; all else is printed and ends the process with 1. It may take little memory, and
 leaves no file.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from mp_core.checkpoint.gguf_file import open_gguf
+from mp_core.checkpoint.onnx_file import open_onnx
 from mp_core.checkpoint.torch_file import open_torch
 
 MEMORY = 256 << 20  # bytes of addresses beyond those of the process at its start
@@ -93,6 +94,26 @@ def gguf_base():
     return head + bytes(-len(head) % 32) + body
 
 
+def field(number, content):
+    """Return a field of a message: its number, its length, its bytes."""
+    assert number < 16
+    assert len(content) < 2**14
+    length = len(content)
+    return bytes([number << 3 | 2, *([length] if length < 128 else [length & 127 | 128, length >> 7])]) + content
+
+
+def onnx_base():
+    """Return a file of two initializers and two nodes; without the package."""
+    numbers = np.arange(6, dtype="<f4").tobytes()
+    first = b"\x08\x02\x08\x03\x10\x01" + field(8, b"onnx::MatMul_1") + field(9, numbers)
+    second = b"\x08\x06\x10\x01" + field(8, b"a.bias") + field(4, numbers)
+    product = (
+        field(1, b"x") + field(1, b"onnx::MatMul_1") + field(2, b"y") + field(3, b"/a/MatMul") + field(4, b"MatMul")
+    )
+    same = field(1, b"a.bias") + field(2, b"b.bias") + field(4, b"Identity")
+    return b"\x08\x08" + field(7, field(1, product) + field(1, same) + field(5, first) + field(5, second))
+
+
 def read_torch(path):
     for tensor in open_torch(path).values():
         tensor.astype(np.float64).sum()
@@ -104,14 +125,20 @@ def read_gguf(path):
         tensor.numbers().astype(np.float32).sum()
 
 
+def read_onnx(path):
+    for tensor in open_onnx(path).values():
+        tensor.astype(np.float64).sum()
+
+
 def main(folder, first, count):
     pickled, members = torch_base()
     bases = {
         "torch": (read_torch, lambda draw: pickled_archive(changed(pickled, draw), members)),
         "archive": (read_torch, lambda draw: changed(pickled_archive(pickled, members), draw)),
         "gguf": (read_gguf, lambda draw: changed(gguf_base(), draw)),
+        "onnx": (read_onnx, lambda draw: changed(onnx_base(), draw)),
     }
-    unchanged = {"torch": pickled_archive(pickled, members), "gguf": gguf_base()}
+    unchanged = {"torch": pickled_archive(pickled, members), "gguf": gguf_base(), "onnx": onnx_base()}
     unchanged["archive"] = unchanged["torch"]
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))

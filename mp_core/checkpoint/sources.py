@@ -36,9 +36,16 @@ def _gguf(path: Path) -> dict[str, Any]:
     return {name: tensor.codes() or tensor.numbers() for name, tensor in tensors.items()}
 
 
+def _onnx(path: Path) -> dict[str, Any]:
+    from mp_core.checkpoint.onnx_file import open_onnx
+
+    return dict(open_onnx(path))
+
+
 _READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     **dict.fromkeys((".bin", ".pt", ".pth"), _torch),
     ".gguf": _gguf,
+    ".onnx": _onnx,
 }
 """How files of other forms end -> the function that reads their tensors, by the names that they have there."""
 
