@@ -105,6 +105,7 @@ class ValueAndGrad:
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable], has_aux: bool) -> None:
         self.variables = checked_variables(variables)
         self.function, self.has_aux = function, has_aux
+        self.assigned: list[AutoCastVariable] = []  # by the plans so far: the states of random numbers
         self._plans: dict[Any, StepPlan] = {}
 
     def __call__(self, *inputs: Any, **options: Any) -> tuple[Any, list[Array]]:
@@ -143,7 +144,7 @@ class StepPlan(ForwardPlan[Any]):
     """A plan of a value and its gradients; the variables that are trained, or assigned, are inputs of it."""
 
     def __init__(self, step: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self._step, self._held = step, list(step.variables)
+        self._step, self._held = step, [*step.variables, *step.assigned]
         super().__init__(self._differentiated, (inputs, []), options)
 
     def _recorded(self) -> Any:
@@ -157,6 +158,7 @@ class StepPlan(ForwardPlan[Any]):
                 state.add_variables(self._read)
                 return changes, found
             self._held = list({id(v): v for v in (*self._held, *self._assigned)}.values())
+            self._step.assigned = self._held[len(self._step.variables) :]
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
         """Return the value, the rest, the gradients, and what is assigned."""

@@ -79,6 +79,7 @@ class PassGradients:
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
         self.function, self.variables, self.has_aux = function, checked_variables(variables), True
+        self.assigned: list[AutoCastVariable] = []  # as of ValueAndGrad
         self._plans: dict[Any, _PassPlan] = {}
 
     def __call__(
