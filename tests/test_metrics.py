@@ -10,7 +10,10 @@ from mp_core import metrics
 os.environ.setdefault("KERAS_BACKEND", "torch")  # on JAX the values are the same, and each new shape takes a second
 keras = pytest.importorskip("keras")
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
+pytestmark = [  # of Keras
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:More independent predictors than datapoints:UserWarning"),
+]
 
 CASES = [
     ("MeanSquaredError", {}, "numbers"),
@@ -56,6 +59,14 @@ CASES = [
     ("F1Score", {"average": "micro"}, "one-hot"),
     ("F1Score", {"average": "macro", "threshold": 0.3}, "binary"),
     ("FBetaScore", {"average": "weighted", "beta": 2.0}, "one-hot"),
+    ("R2Score", {}, "numbers"),
+    ("R2Score", {"class_aggregation": "variance_weighted_average", "num_regressors": 2}, "numbers"),
+    ("R2Score", {"class_aggregation": None}, "numbers"),
+    ("IoU", {"num_classes": 4, "target_class_ids": [0, 2], "dtype": "float32"}, "equal"),
+    ("BinaryIoU", {"threshold": 0.4, "dtype": "float32"}, "flat"),
+    ("MeanIoU", {"num_classes": 4, "ignore_class": 1, "dtype": "float32"}, "equal"),
+    ("OneHotIoU", {"num_classes": 4, "target_class_ids": [1, 3], "dtype": "float32"}, "one-hot"),
+    ("OneHotMeanIoU", {"num_classes": 4, "dtype": "float32"}, "one-hot"),
 ]
 IDS = [f"{name}-{kind}-{'-'.join(map(str, own.values()))}" for name, own, kind in CASES]
 

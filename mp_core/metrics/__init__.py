@@ -23,6 +23,7 @@ from mp_core.metrics.confusion import (
     TrueNegatives,
     TruePositives,
 )
+from mp_core.metrics.explained import R2Score
 from mp_core.metrics.f_scores import (
     F1Score,
     FBetaScore,
@@ -50,6 +51,7 @@ from mp_core.metrics.metric import (
     Metric,
     Sum,
 )
+from mp_core.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
 from mp_core.metrics.registry import deserialize, get, serialize
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "Accuracy",
     "BinaryAccuracy",
     "BinaryCrossentropy",
+    "BinaryIoU",
     "CategoricalAccuracy",
     "CategoricalCrossentropy",
     "CategoricalHinge",
@@ -66,16 +69,21 @@ __all__ = [
     "FalseNegatives",
     "FalsePositives",
     "Hinge",
+    "IoU",
     "KLDivergence",
     "LogCoshError",
     "Mean",
     "MeanAbsoluteError",
     "MeanAbsolutePercentageError",
+    "MeanIoU",
     "MeanSquaredError",
     "MeanSquaredLogarithmicError",
     "Metric",
+    "OneHotIoU",
+    "OneHotMeanIoU",
     "Poisson",
     "Precision",
+    "R2Score",
     "Recall",
     "RootMeanSquaredError",
     "SparseCategoricalAccuracy",

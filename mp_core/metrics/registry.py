@@ -4,12 +4,12 @@ from typing import Any
 
 from mp_core import losses
 from mp_core.dtype_policies.lookup import Registry
-from mp_core.metrics import accuracies, confusion, f_scores, means, metric
+from mp_core.metrics import accuracies, confusion, explained, f_scores, means, metric, overlap
 from mp_core.metrics.metric import Metric
 
 __all__ = ["CLASSES", "FUNCTIONS", "deserialize", "get", "serialize"]
 
-_HOMES = (accuracies, confusion, f_scores, means)
+_HOMES = (accuracies, confusion, explained, f_scores, means, overlap)
 CLASSES: dict[str, Any] = {
     name: getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].isupper()
 } | {"Mean": metric.Mean, "Sum": metric.Sum}

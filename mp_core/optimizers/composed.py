@@ -191,10 +191,10 @@ class Nadam(_WithMoments):
         values[self._product] = np.asarray(self._momentum_product(step), self._product.true_dtype)
         super()._update(pairs, scale, values)
 
-    def _momentum(self, step: int) -> np.float32:
+    def _momentum(self, step: int) -> Any:
         return np.float32(self.beta_1) * (np.float32(1) - np.float32(0.5) * power(np.float32(0.96), step))
 
-    def _momentum_product(self, step: int) -> np.float32:
+    def _momentum_product(self, step: int) -> Any:
         return np.float32(self._product.numpy()) * self._momentum(step)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:

@@ -1,0 +1,232 @@
+"""Intersection over union: how far sets of classes overlap."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array, asarray
+from mp_core.losses.arrays import EPSILON
+from mp_core.metrics.metric import Metric
+from mp_core.utilities.arguments import boolean, integer, number, positive_integer
+
+__all__ = ["BinaryIoU", "IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU"]
+
+
+class IoU(Metric):
+    """The mean over classes of intersection over union: right ones, divided by all that are, or are said to be, of it.
+
+    Parameters
+    ----------
+    num_classes : int
+    target_class_ids : sequence of int
+        The classes whose mean it is; those that do not occur are left out.
+    name : str, optional
+    dtype : str, optional
+        Of the counts; default: int32, as in Keras. Weights of samples that are no integers need a float type.
+    ignore_class : int, optional
+        Elements whose target it is do not count; nor do those outside of the classes.
+    sparse_y_true, sparse_y_pred : bool
+        Whether targets, or outputs, are numbers of classes; otherwise they have an axis of classes, the largest of
+        which counts.
+    axis : int
+        That axis.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as above.
+
+    Examples
+    --------
+    >>> IoU(2, [0])([0, 0, 1, 1], [0, 1, 0, 1]).round(4)
+    np.float32(0.3333)
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        target_class_ids: Sequence[int],
+        name: str | None = None,
+        dtype: Any = None,
+        ignore_class: int | None = None,
+        sparse_y_true: bool = True,
+        sparse_y_pred: bool = True,
+        axis: int = -1,
+    ) -> None:
+        super().__init__("int32" if dtype is None else dtype, name)
+        self.num_classes = positive_integer(num_classes, "num_classes")
+        self.target_class_ids = [integer(each, "target_class_ids") for each in target_class_ids]
+        if not all(0 <= each < self.num_classes for each in self.target_class_ids):
+            raise ValueError(f"`target_class_ids` must be from 0 to {num_classes - 1}; received {target_class_ids}")
+        self.ignore_class = None if ignore_class is None else integer(ignore_class, "ignore_class")
+        self.sparse_y_true = boolean(sparse_y_true, "sparse_y_true")
+        self.sparse_y_pred = boolean(sparse_y_pred, "sparse_y_pred")
+        self.axis = integer(axis, "axis")
+        self.total_cm = self.add_variable((self.num_classes, self.num_classes), name="total_confusion_matrix")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Count a batch of targets and outputs."""
+        truth = self._classes(y_true, "y_true", self.sparse_y_true)
+        found = self._classes(y_pred, "y_pred", self.sparse_y_pred)
+        if truth.shape != found.shape:
+            raise ValueError(f"`y_true` and `y_pred` must have as many classes; received {truth.size} and {found.size}")
+        weight = self._weights(sample_weight, truth.shape)
+        kept = (truth >= 0) & (truth < self.num_classes) & (found >= 0) & (found < self.num_classes)
+        if self.ignore_class is not None:
+            kept &= truth != self.ignore_class
+        counts = np.zeros((self.num_classes, self.num_classes), weight.dtype)
+        np.add.at(counts, (truth[kept], found[kept]), weight[kept])
+        self.total_cm.assign_add(counts)
+
+    def _classes(self, x: Any, argument: str, is_sparse: bool) -> Array:
+        array = asarray(x, argument)
+        return (array if is_sparse else array.argmax(self.axis)).reshape(-1).astype(np.int64)
+
+    def _weights(self, sample_weight: Any, shape: tuple[int, ...]) -> Array:
+        dtype = self.total_cm.true_dtype
+        if sample_weight is None:
+            return np.ones(shape, dtype)
+        given = asarray(sample_weight, "sample_weight")
+        weight: Array = np.broadcast_to(given.reshape(-1) if given.ndim > 1 else given, shape)
+        if dtype.kind == "i" and np.any(weight % 1):
+            raise ValueError(f"`sample_weight` must be integers: the counts are {dtype}; use dtype='float32'")
+        return weight.astype(dtype)
+
+    def result(self) -> Any:
+        """Return the mean over the classes that occur; 0 if there is none."""
+        counts = self.total_cm.numpy().astype(np.float64)
+        right = counts.diagonal()
+        all_of = counts.sum(0) + counts.sum(1) - right
+        chosen = self.target_class_ids
+        occur = all_of[chosen] > 0
+        if not occur.any():
+            return np.float32(0)
+        return np.float32((right[chosen] / (all_of[chosen] + EPSILON)).sum() / occur.sum())
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        names = "num_classes", "target_class_ids", "ignore_class", "sparse_y_true", "sparse_y_pred", "axis"
+        return super().get_config() | {name: getattr(self, name) for name in names}
+
+    def _config_without(self, *names: str) -> dict[str, Any]:
+        return {name: value for name, value in IoU.get_config(self).items() if name not in names}
+
+
+class BinaryIoU(IoU):
+    """The mean over two classes of intersection over union, of outputs at or above a threshold.
+
+    Parameters
+    ----------
+    target_class_ids : sequence of int
+    threshold : float
+    name, dtype
+        Those of :class:`IoU`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`IoU`.
+
+    Examples
+    --------
+    >>> BinaryIoU(threshold=0.3)([0, 1, 0, 1], [0.1, 0.2, 0.4, 0.7]).round(4)
+    np.float32(0.3333)
+    """
+
+    def __init__(
+        self, target_class_ids: Sequence[int] = (0, 1), threshold: float = 0.5, name: str | None = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(2, target_class_ids, name, dtype)
+        self.threshold = number(threshold, "threshold")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Count a batch of targets and outputs."""
+        super().update_state(y_true, asarray(y_pred, "y_pred") >= self.threshold, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        kept = self._config_without("num_classes", "ignore_class", "sparse_y_true", "sparse_y_pred", "axis")
+        return kept | {"threshold": self.threshold}
+
+
+class MeanIoU(IoU):
+    """The mean over all classes of intersection over union.
+
+    Parameters
+    ----------
+    num_classes, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis
+        Those of :class:`IoU`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`IoU`.
+
+    Examples
+    --------
+    >>> MeanIoU(2)([0, 0, 1, 1], [0, 1, 0, 1]).round(4)
+    np.float32(0.3333)
+    """
+
+    def __init__(
+        self, num_classes: int, name: str | None = None, dtype: Any = None, ignore_class: int | None = None,
+        sparse_y_true: bool = True, sparse_y_pred: bool = True, axis: int = -1,
+    ) -> None:  # fmt: skip
+        targets = range(positive_integer(num_classes, "num_classes"))
+        super().__init__(num_classes, targets, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return self._config_without("target_class_ids")
+
+
+class OneHotIoU(IoU):
+    """:class:`IoU` of targets that are one-hot.
+
+    Parameters
+    ----------
+    num_classes, target_class_ids, name, dtype, ignore_class, sparse_y_pred, axis
+        Those of :class:`IoU`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`IoU`.
+    """
+
+    def __init__(
+        self, num_classes: int, target_class_ids: Sequence[int], name: str | None = None, dtype: Any = None,
+        ignore_class: int | None = None, sparse_y_pred: bool = False, axis: int = -1,
+    ) -> None:  # fmt: skip
+        super().__init__(num_classes, target_class_ids, name, dtype, ignore_class, False, sparse_y_pred, axis)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return self._config_without("sparse_y_true")
+
+
+class OneHotMeanIoU(MeanIoU):
+    """:class:`MeanIoU` of targets that are one-hot.
+
+    Parameters
+    ----------
+    num_classes, name, dtype, ignore_class, sparse_y_pred, axis
+        Those of :class:`IoU`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`IoU`.
+    """
+
+    def __init__(
+        self, num_classes: int, name: str | None = None, dtype: Any = None, ignore_class: int | None = None,
+        sparse_y_pred: bool = False, axis: int = -1,
+    ) -> None:  # fmt: skip
+        super().__init__(num_classes, name, dtype, ignore_class, False, sparse_y_pred, axis)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return self._config_without("target_class_ids", "sparse_y_true")
