@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import random_models
 
+import mp_core as mp
 from mp_core.models import BertEncoder, Model, Reranker
 from mp_core.models.architectures.deberta import _places
 
@@ -79,3 +80,12 @@ def test_the_head_of_its_rerankers_has_the_activation_of_its_pooler(tmp_path):
     received = Reranker.from_folder(tmp_path).predict(test_reranker.PAIRS, activation="linear")
     expected = test_reranker.logits(network, tmp_path, test_reranker.PAIRS)[:, 0]
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_plan_of_padded_texts_has_the_bits_of_the_call(tmp_path, policy):
+    model = BertEncoder.from_folder(random_models.save(random_models.made("deberta-v3"), tmp_path), policy).model
+    ids, mask = random_models.ragged(1, (3, 9))
+    ids, mask = ids.astype(np.int32), mask > 0
+    plan = mp.compile(lambda ids, mask: model(ids, mask=mask), ids, mask)
+    np.testing.assert_array_equal(plan(ids, mask), model(ids, mask=mask))

@@ -1,7 +1,8 @@
 """DeBERTa-v3 [1]_: scores of attention also say how contents and distances go together.
 
 To the score of a query and a key are added those of the query and the distance, and of the key and the distance. These
-depend on the text, so there is no plan: texts run one by one through the operations.
+depend on the lengths of the texts, so there is no plan for ragged ones: texts run one by one through the operations. A
+plan, or gradients, of padded texts are of one length.
 
 .. [1] P. He, J. Gao, W. Chen, "DeBERTaV3: Improving DeBERTa using ELECTRA-Style Pre-Training with Gradient-Disentangled
    Embedding Sharing", ICLR 2023.
@@ -17,12 +18,14 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.arrays.recorded import UnseenError
+from mp_core.arrays.recorded import UnseenError, is_recorded
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.blocks import Block, Embeddings, Encoder, Part, Shape
 from mp_core.models.settings import KINDS, Settings, unexpected
+from mp_core.ops.elementwise import concatenated
+from mp_core.ops.lookup import take_rows
 
 __all__ = ["DEBERTA"]
 
@@ -111,7 +114,7 @@ class DisentangledAttention(Part):
     ) -> Array:
         """Return as many vectors as there are in `hidden`, of padded texts; `bias` are the vectors of distances."""
         if offsets is not None or bias is None:
-            raise UnseenError("attention to distances depends on the text: there is no plan for it")
+            raise UnseenError("attention to distances depends on the lengths of texts: ragged ones have no plan")
         s, size = self.settings, self.settings.head_size
         heads = s.num_attention_heads, size
         parts = side_by_side((self.query, self.key, self.value), hidden)
@@ -125,7 +128,7 @@ class DisentangledAttention(Part):
             own = None if keep is None else keep[rows]
             context.append(ops.dot_product_attention(
                 query[rows], key[rows], value[rows], added[np.newaxis] * F32.type(scale), own, scale))  # fmt: skip
-        outputs: Array = self.attention_output(np.concatenate(context).reshape(hidden.shape))
+        outputs: Array = self.attention_output(concatenated(*context, axis=0).reshape(hidden.shape))
         return outputs
 
 
@@ -135,8 +138,13 @@ def _distant(rows: Array, distances: Array, places: Array) -> Array:
     `places` says which distance a token (first axis) has from another one (second axis).
     """
     products = ops.matmul(rows.transpose(1, 0, 2), distances.transpose(1, 2, 0), out_dtype=F32)
-    found: Array = np.take_along_axis(products, places[np.newaxis], axis=2)
-    return found
+    if not is_recorded(products):
+        found: Array = np.take_along_axis(products, places[np.newaxis], axis=2)
+        return found
+    heads, length, count = products.shape  # the same by operations: a row of the table has a number for each head
+    table = products.transpose(1, 2, 0).reshape(-1).reshape(length * count, heads)  # the first makes a copy
+    indices = np.arange(length)[:, np.newaxis] * count + places
+    return take_rows(table, indices.astype(np.int32), table.dtype).transpose(2, 0, 1)
 
 
 class DebertaBlock(Block):
