@@ -199,8 +199,10 @@ def test_kernels_have_the_bits_of_numpy(isa, rule, how, rng):
             if bad is not None:
                 g[n // 2] = bad
             expected, states, finite = formulas.updated(rule, w, g, slots, numbers, how)
-            new, *outs = (np.full(n, 7, np.float32) for _ in range(1 + kept))
-            assert updates.update(rule, w, g, slots, numbers, how, new, tuple(outs)) is finite is (bad is None)
+            item = w, g, list(slots), how, [[] for _ in range(1 + kept)]
+            results, are_finite = updates.update_each(rule, [item, item], numbers)
+            assert are_finite is finite is (bad is None)
+            new, outs = results[1]
             for found, other in zip((new, *outs), (expected, *states), strict=True):
                 np.testing.assert_array_equal(np.isnan(found), np.isnan(other))
                 nan = np.isnan(found)
@@ -214,21 +216,13 @@ def test_bits_do_not_depend_on_threads(rule, rng):
     found = []
     for threads in (1, 3):
         with mp.config.num_threads(threads):
-            outs = [np.empty(n, np.float32) for _ in range(1 + len(slots))]
-            assert updates.update(rule, w, g, tuple(slots), numbers, formulas.Preparation(), outs[0], tuple(outs[1:]))
+            item = w, g, slots, formulas.Preparation(), [[] for _ in range(1 + len(slots))]
+            ((new, outs),), are_finite = updates.update_each(rule, [item], numbers)
+            assert are_finite
             last, g[-1] = g[-1], np.nan
-            assert not updates.update(
-                rule,
-                w,
-                g,
-                tuple(slots),
-                numbers,
-                formulas.Preparation(),
-                np.empty_like(w),
-                tuple(map(np.empty_like, slots)),
-            )
+            assert not updates.update_each(rule, [item], numbers)[1]
             g[-1] = last
-            found.append(b"".join(x.tobytes() for x in outs))
+            found.append(b"".join(x.tobytes() for x in (new, *outs)))
     assert found[0] == found[1]
 
 
@@ -247,11 +241,13 @@ def test_memory_is_used_again_but_never_what_somebody_holds():
 
 def test_updates_refuse_arrays_that_do_not_fit():
     x, how = np.ones(4, np.float32), formulas.Preparation()
-    for bad in (np.ones(3, np.float32), np.ones(4), np.ones(8, np.float32)[::2]):
-        with pytest.raises(TypeError, match="must be float32, contiguous and of one size"):
-            updates.update("sgd", x, bad, (), (0.1,), how, np.empty(4, np.float32), ())
+    with pytest.raises(TypeError, match="must be of one size"):
+        updates.update_each("sgd", [(x, np.ones(3, np.float32), [], how, [[]])], (0.1,))
     with pytest.raises(TypeError, match="adam keeps 2 arrays of a variable, not 1"):
-        updates.update("adam", x, x, (x,), (0.1,), how, np.empty(4, np.float32), (x,))
+        updates.update_each("adam", [(x, x, [x], how, [[], []])], (0.1,))
+    for strided in (np.ones(4), np.ones(8, np.float32)[::2]):
+        ((new, _),), _ = updates.update_each("sgd", [(x, strided, [], how, [[]])], (np.float32(0.5),))
+        assert new.tolist() == [0.5] * 4
 
 
 def test_powers_round_once():

@@ -5,20 +5,10 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arrays import Array
+from mp_core.arrays import F32, Array
+from mp_core.core.convert import Memory, read_only
 
 __all__ = ["Value", "frozen", "is_shared"]
-
-
-class _Memory:
-    """The memory of an array, from which NumPy makes read-only arrays that cannot be made writeable again."""
-
-    __slots__ = ("__array_interface__", "_owner")
-
-    def __init__(self, array: Array) -> None:
-        self._owner = array
-        interface = array.__array_interface__
-        self.__array_interface__ = interface | {"data": (interface["data"][0], True)}
 
 
 class Value(np.ndarray[Any, Any]):
@@ -34,9 +24,8 @@ class Value(np.ndarray[Any, Any]):
 
 def frozen(array: Array) -> Array:
     """Return a read-only array on the memory of `array` that no attribute and no base of it makes writeable."""
-    dtype = dtypes.parse(array.dtype)  # unpickled dtypes are equal, but not the same object
-    codes = np.asarray(array).view(f"u{dtype.itemsize}")  # an interface has no name for the types of ml_dtypes
-    return np.asarray(_Memory(codes)).view(dtype)
+    dtype = array.dtype
+    return read_only(array, dtype if dtype is F32 else dtypes.parse(dtype))  # unpickled dtypes are equal, not the same
 
 
 def is_shared(array: Array) -> bool:
@@ -49,7 +38,7 @@ def is_shared(array: Array) -> bool:
             writeable, base = base.flags.writeable, base.base
         if writeable:
             return True
-    if base is None or isinstance(base, _Memory):
+    if base is None or isinstance(base, Memory):
         return False
     try:
         return not memoryview(base).readonly

@@ -432,8 +432,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
 def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) -> None:
     """Replace the values of all variables by arrays of their dtypes and shapes, or, interrupted, of none."""
-    pairs = zip(variables, arrays, strict=True)
-    set_counted("_state", [(variable, variable._state_of(array, variable.version + 1)) for variable, array in pairs])
+    if under_way() is not None:
+        new = [x._state_of(array, x.version + 1) for x, array in zip(variables, arrays, strict=True)]
+    else:
+        new = [(frozen(array), {}, x._state[2] + 1, object()) for x, array in zip(variables, arrays, strict=True)]
+    set_counted("_state", list(zip(variables, new, strict=True)))
 
 
 def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:

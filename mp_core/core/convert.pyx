@@ -1,6 +1,8 @@
-"""Casts of arrays between float formats; library/cast.c does the work."""
+"""Casts of arrays between float formats, which library/cast.c does, copies, and arrays that nobody can write to."""
 
 cimport numpy as cnp
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
 from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport threads_for
@@ -16,6 +18,10 @@ import numpy as np
 from mp_core.core.recording import UnseenError
 
 cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":  # which takes over a reference to the type
+    cnp.ndarray PyArray_NewFromDescr(PyTypeObject *kind, cnp.dtype dtype, int axes, cnp.npy_intp *shape,
+                                     cnp.npy_intp *strides, void *data, int flags, PyObject *like)
 
 cdef extern from "library/array_cast.h" nogil:
     void mp_join_cast_axes(mp_array_cast *c)
@@ -145,6 +151,27 @@ def filled(tuple shape not None, object dtype not None, object value):
             raise UnseenError(f"an array of {result.dtype} cannot be filled by a plan")
         memcpy(f.element, f.to, f.size)
         recording().note(MP_OPERATION_FILL, &f, "fill", result, mp_cost(0, 0, MP_NO_ARITHMETIC, f.bytes))
+    return result
+
+
+cdef class Memory:
+    """The memory of an array, of which nobody makes an array that can be written: it shows no owner and no buffer."""
+
+    cdef object owner
+
+
+def read_only(cnp.ndarray array not None, cnp.dtype dtype not None):
+    """Return an array of NumPy's own type on the memory of `array`, in its dtype or an equal one.
+
+    No attribute and no base of it makes it writeable.
+    """
+    cdef Memory memory = Memory()
+    memory.owner = array
+    Py_INCREF(dtype)  # which the new array takes over
+    cdef cnp.ndarray result = PyArray_NewFromDescr(
+        <PyTypeObject *>np.ndarray, dtype, cnp.PyArray_NDIM(array), cnp.PyArray_DIMS(array),
+        cnp.PyArray_STRIDES(array), cnp.PyArray_DATA(array), 0, NULL)
+    cnp.set_array_base(result, memory)
     return result
 
 

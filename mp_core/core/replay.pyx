@@ -94,6 +94,17 @@ cdef class Replay:
         return taken
 
 
+def set_addresses(cnp.ndarray bases not None, list inputs not None, dict results not None):
+    """Write where arrays lie: `inputs` into the first elements of `bases`, `results` into those of their numbers."""
+    cdef Py_ssize_t *to = <Py_ssize_t *>cnp.PyArray_DATA(bases)
+    cdef Py_ssize_t number
+    cdef cnp.ndarray array
+    for number, array in enumerate(inputs):
+        to[number] = <Py_ssize_t>cnp.PyArray_DATA(array)
+    for number, array in results.items():
+        to[number] = <Py_ssize_t>cnp.PyArray_DATA(array)
+
+
 def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray given not None,
                cnp.ndarray addresses not None, cnp.ndarray rows not None):
     """Run passes of a plan side by side, each on one thread: as many at a time as there are replays.

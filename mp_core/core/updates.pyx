@@ -42,37 +42,60 @@ while mp_update_names[len(RULES)] != NULL:
 cdef bint COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock a count may be too low
 
 
-def update(str rule not None, cnp.ndarray w not None, cnp.ndarray g not None, tuple slots not None,
-           tuple numbers not None, how, cnp.ndarray w_out not None, tuple slots_out not None):
-    """Write the new values of a variable and of what is kept of it; return whether its gradient was finite.
+cdef cnp.ndarray as_float32(x):
+    """Return an array as float32, C-contiguous: itself if it is."""
+    if (type(x) is np.ndarray and cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32 and cnp.PyArray_IS_C_CONTIGUOUS(x)
+            and cnp.PyArray_ISALIGNED(x)):
+        return x
+    return np.require(x, np.float32, ("C", "A"))
 
-    All arrays are float32, C-contiguous and of one size; outputs overlap nothing. `numbers` are those of the rule, and
-    `how` holds divisor, factor, limit and decay.
-    """
-    cdef mp_update u
-    cdef Py_ssize_t i, count = cnp.PyArray_SIZE(w)
+
+cdef bint run_update(mp_update *u, Py_ssize_t count) except -1:
+    """Run an update that is described; return whether the gradient was finite."""
     cdef int threads, finite
-    memset(&u, 0, sizeof(u))
-    u.rule, kept = RULES[rule]
-    if len(slots) != kept or len(slots_out) != kept or len(numbers) > 5:
-        raise TypeError(f"{rule} keeps {kept} arrays of a variable, not {len(slots)}")
-    for x in (w, g, w_out, *slots, *slots_out):
-        if cnp.PyArray_TYPE(x) != cnp.NPY_FLOAT32 or cnp.PyArray_SIZE(x) != count or not x.flags.c_contiguous:
-            raise TypeError("arrays of an update must be float32, contiguous and of one size")
-    u.w, u.g = <const float *>cnp.PyArray_DATA(w), <const float *>cnp.PyArray_DATA(g)
-    u.w_out = <float *>cnp.PyArray_DATA(w_out)
-    for i in range(kept):
-        u.slot[i] = <const float *>cnp.PyArray_DATA(<cnp.ndarray>slots[i])
-        u.slot_out[i] = <float *>cnp.PyArray_DATA(<cnp.ndarray>slots_out[i])
-    for i in range(len(numbers)):
-        u.number[i] = numbers[i]
-    u.divisor, u.factor, u.limit, u.decay = how
     if count < MP_UPDATE_WORK:
-        return bool(mp_run_update(&u, count, 1))
+        return mp_run_update(u, count, 1)
     threads = threads_for(1, 0)
     with nogil:
-        finite = mp_run_update(&u, count, threads)
-    return bool(finite)
+        finite = mp_run_update(u, count, threads)
+    return finite
+
+
+def update_each(str rule not None, list items not None, tuple numbers not None):
+    """Update variables; return a list of (new value, [what is now kept of it]), and whether all gradients were finite.
+
+    An item is (variable, gradient, [what is kept], (divisor, factor, limit, decay), blocks): float arrays of one shape,
+    and a list for each array that is written, of memory for :func:`block`. `numbers` are those of the rule.
+    """
+    cdef mp_update u
+    cdef cnp.ndarray w, g
+    cdef Py_ssize_t i, count
+    cdef bint finite = True
+    memset(&u, 0, sizeof(u))
+    u.rule, kept = RULES[rule]
+    if len(numbers) > 5:
+        raise TypeError(f"{rule} takes at most 5 numbers, not {len(numbers)}")
+    for i in range(len(numbers)):
+        u.number[i] = numbers[i]
+    results = []
+    for x, gradient, slots, how, blocks in items:
+        w, g, count = as_float32(x), as_float32(gradient), cnp.PyArray_SIZE(x)
+        if len(slots) != kept or len(blocks) != kept + 1:
+            raise TypeError(f"{rule} keeps {kept} arrays of a variable, not {len(slots)}")
+        u.w, u.g = <const float *>cnp.PyArray_DATA(w), <const float *>cnp.PyArray_DATA(g)
+        arrays = [as_float32(slot) for slot in slots]
+        outs = [block(own, x.shape) for own in blocks]
+        for each in (g, *arrays, *outs):
+            if cnp.PyArray_SIZE(each) != count:
+                raise TypeError("arrays of an update must be of one size")
+        u.w_out = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[0])
+        for i in range(kept):
+            u.slot[i] = <const float *>cnp.PyArray_DATA(<cnp.ndarray>arrays[i])
+            u.slot_out[i] = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[i + 1])
+        u.divisor, u.factor, u.limit, u.decay = how
+        finite &= run_update(&u, count)
+        results.append((outs[0], outs[1:]))
+    return results, bool(finite)
 
 
 def block(list blocks not None, shape):

@@ -200,30 +200,59 @@ class Optimizer(State):
         rate, step = float(self.learning_rate), int(self.iterations) + 1
         factors = self._factors([gradient for gradient, _ in pairs], scale)
         numbers: dict[Any, Sequence[Any]] = {}
+        fused = []
         for (gradient, variable), factor in zip(pairs, factors, strict=True):
             decay = (self.weight_decay or 0.0) * rate if id(variable) in self._decayed else 0.0
             how = formulas.Preparation(scale, factor, self.clipvalue or math.inf, decay)
             work = formulas.work_type(variable.true_dtype)
             if work not in numbers:
                 numbers[work] = self.numbers(work(rate), step, work)
-            self._update_one(gradient, variable, numbers[work], how, values)
+            if self._fuses and variable.size and variable.true_dtype == F32:
+                fused.append((gradient, variable, how))
+            else:
+                self._update_one(gradient, variable, numbers[work], how, values)
+        if fused:
+            self._update_fused(fused, numbers[np.float32], values)
+
+    @property
+    def _fuses(self) -> bool:
+        """Whether kernels update float32 variables: a subclass has no update of its own."""
+        kind = type(self)
+        return kind.update_step is Optimizer.update_step and kind.updated is Optimizer.updated
+
+    def _update_fused(
+        self, items: list[tuple[Array, AutoCastVariable, Any]], numbers: Sequence[Any], values: _Values
+    ) -> None:
+        """Compute what :meth:`updated` returns, bit for bit, of float32 variables: in one pass over their memory.
+
+        What is written is memory of the steps before that nobody reads any more, where there is such.
+        """
+        given = []
+        for gradient, variable, how in items:
+            g = gradient if gradient.dtype == F32 else cast(gradient, F32)
+            kept = [state.numpy() for state in self._states[id(variable)]]
+            given.append((variable.numpy(), g, kept, how, self._blocks[id(variable)]))
+        found, finite = updates.update_each(self.rule(), given, tuple(numbers))
+        values.finite &= finite
+        for (_, variable, _), (new, arrays) in zip(items, found, strict=True):
+            self._keep(variable, arrays, values)
+            values[variable] = _constrained(variable, new)
+
+    def _keep(self, variable: AutoCastVariable, arrays: Sequence[Array], values: _Values) -> None:
+        """Note what is kept of a variable."""
+        for state, array in zip(self._states[id(variable)], arrays, strict=True):
+            values[state] = array
 
     def _update_one(
         self, gradient: Array, variable: AutoCastVariable, numbers: Sequence[Any], how: Any, values: _Values
     ) -> None:
-        states = self._states[id(variable)]
         if type(self).update_step is not Optimizer.update_step:
             new, finite = self._by_update_step(gradient, variable, how, values)
         else:
-            w, kept = variable.numpy(), [state.numpy() for state in states]
-            if w.dtype == F32 and w.size and type(self).updated is Optimizer.updated:
-                new, arrays, finite = self._fused(w, gradient, kept, numbers, how, self._blocks[id(variable)])
-            else:
-                new, arrays, finite = self.updated(w, gradient, kept, numbers, how)
-            for state, array in zip(states, arrays, strict=True):
-                values[state] = array
-        constraint = getattr(variable, "constraint", None)
-        values[variable] = new if constraint is None else cast(constraint(new), variable.true_dtype)
+            kept = [state.numpy() for state in self._states[id(variable)]]
+            new, arrays, finite = self.updated(variable.numpy(), gradient, kept, numbers, how)
+            self._keep(variable, arrays, values)
+        values[variable] = _constrained(variable, new)
         values.finite &= finite
 
     def updated(
@@ -231,19 +260,6 @@ class Optimizer(State):
     ) -> tuple[Array, list[Array], bool]:
         """Return the new value of a variable, those of its slots, and whether its gradient was finite."""
         return formulas.updated(self.rule(), w, g, slots, numbers, how)
-
-    def _fused(
-        self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: Any, blocks: list[list[Array]]
-    ) -> tuple[Array, list[Array], bool]:
-        """Return what :meth:`updated` returns, bit for bit, of float32: computed in one pass over the memory.
-
-        What is written is memory of the steps before that nobody reads any more, where there is such.
-        """
-        g = g if g.dtype == F32 else cast(g, F32)
-        w, g, *kept = (np.asarray(x, F32, order="C") for x in (w, g, *slots))
-        new, *states = (updates.block(own, w.shape) for own in blocks)
-        finite = updates.update(self.rule(), w, g, tuple(kept), tuple(numbers), how, new, tuple(states))
-        return new, states, finite
 
     def rule(self) -> str:
         """Return the name of the formula: one of :data:`mp_core.optimizers.formulas.RULES`."""
@@ -321,6 +337,11 @@ def _checked_gradient(gradient: Any, variable: AutoCastVariable) -> Array:
             f"The gradient of variable '{variable.name}' must have its shape {variable.shape}; received {array.shape}"
         )
     return np.broadcast_to(array, variable.shape)
+
+
+def _constrained(variable: AutoCastVariable, new: Array) -> Array:
+    """Return the new value of a variable after its constraint."""
+    return new if variable.constraint is None else cast(variable.constraint(new), variable.true_dtype)
 
 
 def _squares(g: Array, scale: float) -> float:

@@ -267,8 +267,12 @@ def assign_arrays(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
 
 def plan_key(inputs: Any, options: dict[str, Any]) -> Any:
     """Return for what a plan is kept: shapes and types of arrays, how they are arranged, anything else as it is."""
-    return tuple(map(_key, leaves((inputs, options)))), *map(str, (map_leaves(type, inputs), sorted(options)))
+    return _key(inputs), _key(options)
 
 
 def _key(x: Any) -> Any:
-    return (x.shape, x.dtype.str, x.dtype.name) if isinstance(x, np.ndarray) else x
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype
+    if isinstance(x, dict):
+        return type(x), tuple((name, _key(value)) for name, value in x.items())
+    return (type(x), *map(_key, x)) if isinstance(x, list | tuple) else (type(x), x)

@@ -12,7 +12,7 @@ from mp_core.arrays import Array
 from mp_core.arrays.recorded import UnseenError
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
-from mp_core.core.replay import Replay, c_plan, run_passes
+from mp_core.core.replay import Replay, c_plan, run_passes, set_addresses
 from mp_core.core.scopes import called_in, called_under, still_have
 from mp_core.plans.arena import ARENAS
 from mp_core.plans.costs import ARITHMETICS, Memory, Operation
@@ -161,8 +161,7 @@ class ForwardPlan(Generic[R]):
         arena = ARENAS.take(size)
         try:
             bases = offsets + arena.address
-            for number, array in (*enumerate(arrays), *made.items()):
-                bases[number] = address_of(array)
+            set_addresses(bases, arrays, made)
             replay = plan.replay()
             found = run(replay, bases, np.array(rows, np.intp))
             plan.replays.append(replay)
