@@ -163,7 +163,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     ValueError
         It is no safetensors file: truncated, corrupt, or with gaps, overlaps or types that the format does not have.
     """
-    with naming(path), open(open_regular(path), "rb", buffering=0) as file:
+    with naming(path), open(open_regular(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(_START)
         if start[8:9] != b"{":

@@ -22,6 +22,7 @@ from mp_core import dtypes
 from mp_core.arrays import Array
 from mp_core.checkpoint.header import MAX_JSON, open_regular
 from mp_core.checkpoint.output import naming
+from mp_core.utilities.system import reading_failure
 
 __all__ = ["open_torch"]
 
@@ -91,6 +92,8 @@ def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
         except _DAMAGED as error:
             if str(path) in str(error):
                 raise
+            if failure := reading_failure(error):
+                raise failure from None
             hint = "files from before PyTorch 1.6 are not read: torch.load and torch.save it once more"
             raise ValueError(f"{path} is no archive of torch.save ({error}); {hint}") from None
 

@@ -1,5 +1,6 @@
 """What differs between operating systems, in one place: Windows and macOS lack some of what Linux has."""
 
+import errno
 import os
 import signal
 import sys
@@ -7,7 +8,17 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["BINARY", "ENDING", "after_fork", "lock_folder", "peak_rss_bytes", "read_at", "sync_folder", "write_at"]
+__all__ = [
+    "BINARY",
+    "ENDING",
+    "after_fork",
+    "lock_folder",
+    "peak_rss_bytes",
+    "read_at",
+    "reading_failure",
+    "sync_folder",
+    "write_at",
+]
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """The signals that end the process, but let it remove its unfinished files first."""
@@ -39,6 +50,16 @@ def write_at(descriptor: int, content: memoryview, start: int) -> int:
     with _SEEKING:
         os.lseek(descriptor, start, os.SEEK_SET)
         return os.write(descriptor, content)
+
+
+def reading_failure(error: Exception) -> OSError | None:
+    """Return why the system could not read a file, if the error of a library comes from that and not from damage.
+
+    zipfile says of a file that it cannot read that it is no archive; of a damaged one it seeks places that are none.
+    """
+    cause = error if isinstance(error, OSError) else error.__context__
+    is_failure = isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL)
+    return cause if is_failure else None  # type: ignore[return-value]
 
 
 def sync_folder(folder: Path) -> None:

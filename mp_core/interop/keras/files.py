@@ -28,6 +28,7 @@ from mp_core.layers.building import snake_case
 from mp_core.utilities import hdf5
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.extras import needed_by
+from mp_core.utilities.system import reading_failure
 from mp_core.utilities.tree import leaves
 
 __all__ = ["load_keras", "load_model"]
@@ -196,6 +197,8 @@ def _blaming(what: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGES as error:
+        if failure := reading_failure(error):
+            raise failure from None
         text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
         raise ValueError(f"{what}: {text or type(error).__name__}") from error
 
