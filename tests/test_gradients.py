@@ -9,6 +9,7 @@ import mp_core as mp
 from mp_core import layers
 from mp_core.arrays.recorded import recordable
 from mp_core.autocast import AutoCastVariable
+from mp_core.core.changes import count
 from mp_core.gradients.registry import UngradedError
 
 rng = np.random.default_rng(0)
@@ -271,3 +272,10 @@ def test_quantized_layers_pass_gradients_on_by_the_numbers_that_their_codes_stan
     expected = d @ matrix.astype(np.float64)
     unit = 2.0**-8 if "bfloat16" in policy else 2.0**-22
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * unit * np.abs(expected).max())
+
+
+def test_a_step_that_assigns_nothing_changes_nothing_for_other_plans():
+    w = AutoCastVariable(np.float32([1.0, 2.0]))
+    step, before = mp.value_and_grad(lambda: squares(w), [w]), count()
+    step()
+    assert count() is before
