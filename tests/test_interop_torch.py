@@ -13,7 +13,7 @@ from oracles import assert_same_bits, rows_of_every_size
 from torch import nn
 
 import mp_core as mp
-from mp_core.interop.torch import PackedLinear, from_torch, replace_linears
+from mp_core.interop.torch import PackedLinear, TrainableLinear, from_torch, replace_linears
 from mp_core.interop.torch.linears import _known, array_of
 from mp_core.interop.torch.modules import _LAYERS
 
@@ -123,6 +123,87 @@ def test_a_backward_pass_says_that_there_are_no_gradients():
         y = model(torch.randn(2, 40, requires_grad=True))
         with pytest.raises(RuntimeError, match="PackedLinear has no gradients: its weights are packed for inference"):
             y.sum().backward()
+
+
+# ---- gradients of inputs
+
+EPSILON = {"int8": 2e-6, "float32": 1e-6, "bfloat16": 2e-2, "float16": 2e-3}
+"""Of the type that the gradient of outputs is rounded to, times what is summed: beside torch's own sums in float32."""
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", EPSILON)
+def test_gradients_of_inputs_are_those_of_torch(dtype, given):
+    own = linear()
+    layer, x = TrainableLinear(own, dtype), torch.randn(3, 5, 40).to(given)
+    d = torch.randn(3, 5, 24).to(given)
+    with torch.enable_grad():
+        x.requires_grad_()
+        y = layer(x)
+        y.backward(d)
+    assert torch.equal(y.detach(), PackedLinear(own, dtype)(x.detach()))
+    weight = layer.weight.clone().requires_grad_(False)
+    other = x.detach().float().requires_grad_()
+    with torch.enable_grad():
+        nn.functional.linear(other, weight).backward(d.float())
+    bound = max(EPSILON[dtype], 0 if given is torch.float32 else torch.finfo(given).eps)
+    torch.testing.assert_close(x.grad.float(), other.grad, rtol=bound, atol=bound)
+    assert x.grad.dtype is given and not [*layer.parameters()]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_the_operator_with_gradients_is_as_torch_wants_it(dtype):
+    layer, tests = TrainableLinear(linear(), dtype), ("test_schema", "test_faketensor", "test_autograd_registration")
+    with torch.enable_grad():
+        x = torch.randn(3, 40, requires_grad=True)
+        arguments = (
+            x, layer.panels, layer.column_sums, layer.scale, layer.bias, layer.shape, layer.dtype, layer.back,
+            layer.back_sums, layer.back_scale,
+        )  # fmt: skip
+        torch.library.opcheck(torch.ops.mp_core.linear.default, arguments, test_utils=tests)
+        compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        compiled(x).sum().backward()
+        want, x.grad = x.grad, None
+        layer(x).sum().backward()
+    torch.testing.assert_close(x.grad, want, rtol=0, atol=0)
+
+
+def _losses(model, steps=20):
+    """Train LoRA of peft beside the linears of a model, and return the loss of each step."""
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(3)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["0", "3"]))
+    optimizer = torch.optim.Adam([p for p in adapted.parameters() if p.requires_grad], 1e-2)
+    x, y, found = torch.randn(64, 40), torch.randn(64, 8), []
+    with torch.enable_grad():
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = (adapted(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+    return found, adapted
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-5), ("int8", 2e-2)])
+def test_lora_of_peft_trains_beside_packed_linears_as_beside_those_of_torch(dtype, bound):
+    model = nn.Sequential(linear(), nn.LayerNorm(24), nn.ReLU(), linear(24, 8))
+    want, _ = _losses(copy.deepcopy(model))
+    found, adapted = _losses(replace_linears(model, dtype, trainable=True))
+    np.testing.assert_allclose(found, want, rtol=bound)
+    assert found[-1] < 0.8 * found[0]
+    for safe in (False, True):
+        with pytest.raises(RuntimeError, match="adapters cannot be merged"):
+            adapted.merge_adapter(safe_merge=safe)
+
+
+def test_states_of_linears_with_gradients_load():
+    layer, x = TrainableLinear(linear(), "int8"), torch.randn(3, 40)
+    other = TrainableLinear(nn.Linear(40, 24), "int8")
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x)) and set(layer.state_dict()) > {"back", "back_sums", "back_scale"}
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
@@ -291,6 +372,7 @@ def test_linears_are_replaced_where_they_are():
     [
         (lambda: replace_linears(3), TypeError, "`model` must be a torch.nn.Module; received int"),
         (lambda: replace_linears(nn.Sequential(linear()), "int3"), ValueError, "`dtype` must be one .*'int3'"),
+        (lambda: replace_linears(nn.Sequential(linear()), trainable=1), TypeError, "`trainable` must be True or False"),
         (lambda: replace_linears(nn.Sequential(linear()), skip="1"), ValueError, r"`skip` must name linears.*\['1'\]"),
         (lambda: PackedLinear(nn.ReLU(), "int8"), TypeError, "`linear` must be a torch.nn.Linear; received ReLU"),
         (lambda: PackedLinear(linear().to("meta"), "int8"), ValueError, "received weights on meta"),

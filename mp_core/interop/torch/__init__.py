@@ -3,7 +3,7 @@
 from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.torch"):
-    from mp_core.interop.torch.linears import PackedLinear, replace_linears
+    from mp_core.interop.torch.linears import PackedLinear, TrainableLinear, replace_linears
     from mp_core.interop.torch.modules import from_torch
 
-__all__ = ["PackedLinear", "from_torch", "replace_linears"]
+__all__ = ["PackedLinear", "TrainableLinear", "from_torch", "replace_linears"]

@@ -16,12 +16,14 @@ from mp_core.arrays.formats import PANEL_DTYPES
 from mp_core.core.cpu import get_num_threads, num_threads
 from mp_core.dtypes import ALLOWED
 from mp_core.ops import PackedMatrix
-from mp_core.quantization import quantize
+from mp_core.quantization import QuantizedArray, quantize
+from mp_core.utilities.arguments import boolean
 
-__all__ = ["PackedLinear", "replace_linears"]
+__all__ = ["PackedLinear", "TrainableLinear", "replace_linears"]
 
 KINDS = ("float32", "float16", "bfloat16", "int8")
 _TENSORS = ("panels", "column_sums", "scale", "bias")
+_TRANSPOSED = ("back", "back_sums", "back_scale")
 _INPUTS = (torch.float32, torch.bfloat16, torch.float16)
 _known: Any = WeakTensorKeyDictionary()  # panels of a module -> what its last call was computed with
 _BF16 = ALLOWED["bfloat16"]
@@ -42,8 +44,11 @@ def _linear(
     bias: Tensor | None,
     shape: list[int],
     dtype: str,
+    back: Tensor | None = None,
+    back_sums: Tensor | None = None,
+    back_scale: Tensor | None = None,
 ) -> Tensor:
-    """Return ``x @ matrix + bias`` for tensors of the CPU."""
+    """Return ``x @ matrix + bias`` for tensors of the CPU. The transposed matrix is there for the gradient."""
     result = _empty_result(x, shape)
     matrix, offset = _operands(panels, column_sums, scale, bias, shape, dtype)
     a, out = array_of(x.detach()), array_of(result)
@@ -75,7 +80,33 @@ def _operands(panels: Tensor, *others: Any) -> tuple[PackedMatrix, Array | None]
     return known[1], known[2]
 
 
-def _fake(x: Tensor, panels: Tensor, column_sums: Any, scale: Any, bias: Any, shape: list[int], dtype: str) -> Tensor:
+def _led_back(
+    d: Tensor,
+    back: Tensor,
+    back_sums: Tensor | None,
+    back_scale: Tensor | None,
+    scale: Tensor | None,
+    shape: list[int],
+    dtype: str,
+) -> Tensor:
+    """Return ``d @ matrix.T``, the gradient of the inputs, in the type of `d`: with what int8 weights stand for."""
+    rows = d.contiguous() if scale is None else (d.float() * scale.reshape(-1)).contiguous()
+    matrix, _ = _operands(back, back_sums, back_scale, None, shape[::-1], dtype)
+    a, result = array_of(rows.detach()), d.new_empty((*d.shape[:-1], shape[0]))
+    out, threads = array_of(result), torch.get_num_threads()
+    with nullcontext() if get_num_threads() == threads else num_threads(threads):
+        a = a if scale is not None or a.dtype == matrix.dtype else ops.cast(a, matrix.dtype)
+        ops.matmul(a, matrix, out_dtype=out.dtype, out=out)
+    return result
+
+
+def _fake_led_back(d: Tensor, back: Tensor, *others: Any) -> Tensor:
+    return d.new_empty((*d.shape[:-1], others[-2][0]))
+
+
+def _fake(
+    x: Tensor, panels: Tensor, column_sums: Any, scale: Any, bias: Any, shape: list[int], dtype: str, *back: Any
+) -> Tensor:
     """Return what torch.compile has to know of the result: its shape and type.
 
     torch also comes here if one of the tensors is on the meta device. Then only a result without numbers is right.
@@ -95,18 +126,38 @@ def _empty_result(x: Tensor, shape: list[int]) -> Tensor:
     return x.new_empty((*x.shape[:-1], shape[1]))
 
 
-def _backward(context: Any, gradient: Tensor) -> Any:
-    raise RuntimeError("PackedLinear has no gradients: its weights are packed for inference. Train the model first")
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Keep what the backward pass needs of the arguments of the operator."""
+    _, _, _, scale, _, ctx.shape, ctx.dtype, *back = inputs
+    ctx.save_for_backward(scale, *back)
 
 
-_NAME = "mp_core::linear"
+def _backward(ctx: Any, gradient: Tensor) -> Any:
+    scale, back, back_sums, back_scale = ctx.saved_tensors
+    if back is None:
+        raise RuntimeError(
+            "PackedLinear has no gradients: its weights are packed for inference. Train the model first, or replace "
+            "its linears with trainable=True, for gradients of the inputs"
+        )
+    led = torch.ops.mp_core.linear_gradient(gradient, back, back_sums, back_scale, scale, ctx.shape, ctx.dtype)
+    return led, *[None] * 9
+
+
+_NAME, _GRADIENT = "mp_core::linear", "mp_core::linear_gradient"
 torch.library.define(
     _NAME,
-    "(Tensor x, Tensor panels, Tensor? column_sums, Tensor? scale, Tensor? bias, int[2] shape, str dtype) -> Tensor",
+    "(Tensor x, Tensor panels, Tensor? column_sums, Tensor? scale, Tensor? bias, int[2] shape, str dtype, "
+    "Tensor? back=None, Tensor? back_sums=None, Tensor? back_scale=None) -> Tensor",
 )
 torch.library.impl(_NAME, "cpu", _linear)
 torch.library.register_fake(_NAME, _fake)
-torch.library.register_autograd(_NAME, _backward)
+torch.library.register_autograd(_NAME, _backward, setup_context=_keep)
+torch.library.define(
+    _GRADIENT,
+    "(Tensor d, Tensor back, Tensor? back_sums, Tensor? back_scale, Tensor? scale, int[2] shape, str dtype) -> Tensor",
+)
+torch.library.impl(_GRADIENT, "cpu", _led_back)
+torch.library.register_fake(_GRADIENT, _fake_led_back)
 
 
 class PackedLinear(nn.Module):
@@ -153,7 +204,7 @@ class PackedLinear(nn.Module):
     bias: Tensor | None
 
     def __init__(self, linear: nn.Linear, dtype: str) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"`linear` must be a torch.nn.Linear; received {type(linear).__name__}")
         self.dtype = _kind(dtype)
@@ -196,6 +247,79 @@ class PackedLinear(nn.Module):
         )
 
 
+class _FixedWeight(Tensor):
+    """A copy of what packed weights stand for: nobody may take it for the weights, and write to it."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        """The copy."""
+        return Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        raise RuntimeError("the weights of a TrainableLinear are packed: adapters cannot be merged into them")
+
+
+class TrainableLinear(PackedLinear, nn.Linear):
+    """A :class:`PackedLinear` whose inputs have gradients: for adapters, or layers before it, that are trained.
+
+    Its own weights and bias are frozen. It is a :class:`torch.nn.Linear` to others, so that peft puts LoRA beside it;
+    adapters cannot be merged into it, and stay beside it.
+
+    Parameters
+    ----------
+    linear, dtype
+        Those of :class:`PackedLinear`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`PackedLinear`.
+
+    Notes
+    -----
+    The gradient is that of the weights that the packed ones stand for, ``d @ W``: exact codes and scales, sums in
+    float32; that of int8 inputs passes straight through their rounding. The transposed matrix is packed too, in the
+    same type: twice the memory of a :class:`PackedLinear`, in int8 half of the float32 weights.
+
+    Examples
+    --------
+    >>> x = torch.ones(5, 3, requires_grad=True)
+    >>> TrainableLinear(nn.Linear(3, 2), "int8")(x).sum().backward()
+    >>> x.grad.shape
+    torch.Size([5, 3])
+    """
+
+    back: Tensor
+    back_sums: Tensor | None
+    back_scale: Tensor | None
+
+    def __init__(self, linear: nn.Linear, dtype: str) -> None:
+        super().__init__(linear, dtype)
+        matrix, _ = _operands(self.panels, self.column_sums, self.scale, None, self.shape, self.dtype)
+        lines: Any = np.ascontiguousarray(matrix.unpack().T)
+        if dtype == "int8":
+            lines = QuantizedArray(lines, np.ones((1, lines.shape[1]), np.float32), None, (1,))
+        packed = ops.pack(lines) if dtype == "int8" else ops.pack(lines, dtype=dtype)
+        for name, part in zip(_TRANSPOSED, (packed.data, packed.column_sums, packed.scale), strict=True):
+            self.register_buffer(name, _tensor(part))
+
+    @property
+    def weight(self) -> Tensor:
+        """As that of :class:`PackedLinear`."""
+        return super().weight.as_subclass(_FixedWeight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs, shape (..., out_features) for inputs of shape (..., in_features)."""
+        outputs: Tensor = torch.ops.mp_core.linear(
+            x, self.panels, self.column_sums, self.scale, self.bias, self.shape, self.dtype,
+            self.back, self.back_sums, self.back_scale,
+        )  # fmt: skip
+        return outputs
+
+
 def _tensor(part: Array | None) -> Tensor | None:
     """Return a buffer of a packed matrix as a tensor of its own: a state_dict may be loaded into it."""
     return None if part is None else torch.from_numpy(np.array(part))
@@ -207,7 +331,9 @@ def _kind(dtype: Any) -> str:
     return str(dtype)
 
 
-def replace_linears(model: nn.Module, dtype: str = "int8", *, skip: str | Iterable[str] = ()) -> nn.Module:
+def replace_linears(
+    model: nn.Module, dtype: str = "int8", *, skip: str | Iterable[str] = (), trainable: bool = False
+) -> nn.Module:
     """Replace every :class:`torch.nn.Linear` of a model, in place, by a :class:`PackedLinear`.
 
     Parameters
@@ -219,6 +345,9 @@ def replace_linears(model: nn.Module, dtype: str = "int8", *, skip: str | Iterab
     skip : str or iterable of str
         Names of modules (as ``named_modules`` has them) to leave as they are; ``*`` stands for anything:
         ``["classifier", "*.attention.*"]``.
+    trainable : bool
+        Whether to replace them by :class:`TrainableLinear`, so that gradients pass through to their inputs: adapters of
+        peft beside them, and what lies before them, can be trained.
 
     Returns
     -------
@@ -228,7 +357,7 @@ def replace_linears(model: nn.Module, dtype: str = "int8", *, skip: str | Iterab
     Raises
     ------
     TypeError
-        `model` is no module.
+        `model` is no module, or `trainable` no bool.
     ValueError
         `dtype` is another, weights cannot be packed, or a name in `skip` matches no linear. Nothing is replaced then.
 
@@ -251,6 +380,7 @@ def replace_linears(model: nn.Module, dtype: str = "int8", *, skip: str | Iterab
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module; received {type(model).__name__}")
     _kind(dtype)
+    kind = TrainableLinear if boolean(trainable, "trainable") else PackedLinear
     patterns = (skip,) if isinstance(skip, str) else tuple(skip)
     linears = {
         name: module for name, module in model.named_modules(remove_duplicate=False) if type(module) is nn.Linear
@@ -263,7 +393,7 @@ def replace_linears(model: nn.Module, dtype: str = "int8", *, skip: str | Iterab
     chosen = {
         name: linear for name, linear in linears.items() if not any(fnmatchcase(name, pattern) for pattern in patterns)
     }
-    packed = {id(linear): PackedLinear(linear, dtype).train(linear.training) for linear in chosen.values()}
+    packed = {id(linear): kind(linear, dtype).train(linear.training) for linear in chosen.values()}
     if "" in chosen:
         return packed[id(model)]
     for name, linear in chosen.items():
