@@ -25,7 +25,7 @@ _SEEN = {
     "bert with alibi": ("jina-embeddings-v2", (9.1e-7, 0.013, 0.043)),
     "jina_embeddings_v3": ("jina-embeddings-v3, as transformers writes it", (9.0e-7, 0.010, 0.030)),
     "xlm-roberta with rotary": ("jina-embeddings-v3, as it was published", (9.0e-7, 0.010, 0.030)),
-    "t5": ("sentence-t5, GTR, instructor", (4.7e-7, 0.008, 0.023)),
+    "t5": ("sentence-t5, GTR", (4.7e-7, 0.008, 0.023)),
     "mt5": ("encoders of mT5", (5.0e-7, 0.006, 0.019)),
     "qwen3": ("Qwen3-Embedding, Qwen3-Reranker", (1.5e-6, 0.014, 0.043)),
     "qwen2": ("embedders on Qwen2 and Qwen2.5 that attend to what is before, mxbai-rerank v2", (2.5e-6, 0.020, 0.063)),

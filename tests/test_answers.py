@@ -155,6 +155,16 @@ def test_templates_without_their_fields_are_refused(pieces, message):
         Template(pieces, "yes")
 
 
+def test_a_decoder_is_served_as_a_reranker(tmp_path):
+    from mp_core.serving.models import open_models
+
+    written(tmp_path, "qwen3")
+    (served,) = open_models({"r": tmp_path})
+    assert served.kind == "reranker"
+    scores = served.compute(served.tokenize(PAIRS), {})
+    np.testing.assert_array_equal(scores, Reranker.from_folder(tmp_path).predict(PAIRS))
+
+
 def test_what_is_no_question_is_refused_by_name(tmp_path):
     written(tmp_path, "qwen3")
     with pytest.raises(ValueError, match=r"`template` must be a Template or 'qwen3' or 'mxbai'.*received 'yes'"):

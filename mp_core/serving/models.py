@@ -168,11 +168,12 @@ def _served(name: str, model: BertEncoder | Reranker, created: int) -> Served:
 
 
 def _is_encoder(folder: Path) -> bool:
-    """Whether a folder holds an encoder: one with a pooling, or one whose network is no classification."""
+    """Whether a folder holds an encoder: one with a pooling, or one whose network neither classifies nor writes."""
     if (folder / "modules.json").exists():
         modules = read_list(folder / "modules.json")
         return any(isinstance(module, dict) and "Pooling" in str(module.get("type")) for module in modules)
     if (folder / "1_Pooling").exists():
         return True
     names = read_object(folder / "config.json").get("architectures")
-    return not any("Classification" in str(name) for name in (names if isinstance(names, list) else []))
+    written = [str(name) for name in names] if isinstance(names, list) else []
+    return not any(kind in name for name in written for kind in ("Classification", "ForCausalLM"))

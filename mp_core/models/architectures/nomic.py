@@ -30,6 +30,7 @@ _OLD_CHOICES: dict[str, tuple[Any, ...]] = {
     "activation_function": ("swiglu",),
     "rotary_emb_fraction": (1.0, 1),
     "rotary_scaling_factor": (None,),
+    "moe_every_n_layers": (0, -1, None),
     "rotary_emb_scale_base": (None,),
     **dict.fromkeys(("prenorm", "parallel_block", "causal", "rotary_emb_interleaved", "use_rms_norm"), (False,)),
     **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), (False,)),
