@@ -412,9 +412,9 @@ BROKEN = {
         r"tokenizer\.json has a token 12; expected tokens below vocab_size, 12",
     ),
     "architecture": (
-        edit_json("config.json", model_type="t5"),
+        edit_json("config.json", model_type="gpt2"),
         ValueError,
-        r"config\.json: model_type is 't5'; expected 'bert'",
+        r"config\.json: model_type is 'gpt2'; expected 'bert'",
     ),
     "activation": (
         edit_json("config.json", hidden_act="mish"),

@@ -165,8 +165,8 @@ def test_a_call_names_the_bad_argument(model, ids, arguments, error, message):
 
 
 def test_a_configuration_that_is_not_computed_is_refused_by_entry():
-    with pytest.raises(ValueError, match="`config`: model_type is 't5'; expected 'bert'"):
-        Model({"model_type": "t5"})
+    with pytest.raises(ValueError, match="`config`: model_type is 'gpt2'; expected 'bert'"):
+        Model({"model_type": "gpt2"})
     with pytest.raises(ValueError, match="`config`: vocab_size is None; expected a positive int"):
         Model({"model_type": "bert", "vocab_size": None})
     with pytest.raises(TypeError, match="`config` must be a dict; received 'bert'"):

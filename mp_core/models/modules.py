@@ -121,7 +121,7 @@ _MODULE: dict[str, Rule] = {
         "a path in the folder",
     ),
     "type": (lambda value: isinstance(value, str), "a string"),
-    "kwargs": only(None, [], ["task"]),
+    "kwargs": only(None, []),
 }
 
 
@@ -306,8 +306,9 @@ def _listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, .
     for place, module in enumerate(read_list(path)):
         if not isinstance(module, dict):
             raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
+        module = _known(module, folder)
         check(path, module, _MODULE)
-        kind = _known(module.get("type", ""), folder / module.get("path", "") / "config.json")
+        kind = module.get("type", "")
         allowed = order[place] if place < len(order) else others
         if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] not in allowed:
             expected = choices(allowed) or "nothing"
@@ -318,11 +319,15 @@ def _listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, .
     return found
 
 
-def _known(kind: str, path: Path) -> str:
-    """Return the class of a module: for the code of jina-embeddings-v3, which is not run, the one that it extends."""
-    if kind == "custom_st.Transformer" and path.exists() and architecture_of(read_object(path), path) is JINA_V3_OWN:
-        return "sentence_transformers.models.Transformer"
-    return kind
+def _known(module: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return a module as it is; that of jina-embeddings-v3, whose code is not run, as the one that it extends."""
+    if module.get("type") != "custom_st.Transformer" or module.get("path") != "":
+        return module
+    path = folder / "config.json"
+    if not path.exists() or architecture_of(read_object(path), path) is not JINA_V3_OWN:
+        return module
+    kept = {name: value for name, value in module.items() if (name, value) != ("kwargs", ["task"])}
+    return kept | {"type": "sentence_transformers.models.Transformer"}
 
 
 def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
