@@ -155,6 +155,30 @@ def test_what_needs_all_samples_is_refused_and_changes_nothing(stack, loss, matc
     assert digest(model) == before
 
 
+def test_an_interruption_between_two_passes_changes_nothing(monkeypatch):
+    """Neither weights, nor what the optimizer and random numbers have: the step happens as a whole or not."""
+    model = mp.Sequential([mp.Input((3,)), layers.Dense(3), layers.Dropout(0.5, seed=1), layers.Dense(1)])
+    model.compile("adam", "mse")
+    x = np.ones((3000, 3), np.float32)
+    model.train_on_batch(x, x[:, :1], passes=3)
+    states = [*model.variables, *model.optimizer.variables]
+    before = [variable.numpy() for variable in states]
+    run = PassGradients.__call__
+
+    def interrupted(passes, start, *arguments):
+        if start:
+            raise KeyboardInterrupt
+        return run(passes, start, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PassGradients, "__call__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(x, x[:, :1], batch_size=3000, verbose=0, passes=3)
+    assert all(map(np.array_equal, before, [variable.numpy() for variable in states]))
+    assert model._compiled.passes == 1
+    model.fit(x, x[:, :1], batch_size=3000, verbose=0, passes=3)
+
+
 def test_steps_and_losses_of_ones_own_are_refused():
     start = mp.Input((3,))
     model = _OwnLoss(start, layers.Dense(1)(start))

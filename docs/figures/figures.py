@@ -1,9 +1,10 @@
-"""Draw the figures of docs/ from the stored data: `make figures`, or `python docs/figures/figures.py NAME...`."""
+"""Draw the figures of docs/, of stored data or by training: `make figures`, `python docs/figures/figures.py NAME...`."""
 
 import sys
 
 import accuracy
 import casts
+import loss_scale
 import minilm
 import policies
 import products
@@ -13,7 +14,7 @@ import style
 
 FIGURES = {
     name: drawn
-    for module in (minilm, policies, roofline, products, casts, quantize, accuracy)
+    for module in (minilm, policies, roofline, products, casts, quantize, accuracy, loss_scale)
     for name, drawn in module.FIGURES.items()
 }
 """Name -> title, function that draws it."""
