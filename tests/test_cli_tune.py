@@ -81,6 +81,21 @@ def test_adapters_are_trained_beside_codes_and_the_sums_are_written(capsys, tmp_
     assert (encoder.encode(["a b"]) != plain.encode(["a b"])).any()
 
 
+def test_codes_are_trained_to_give_the_vectors_of_the_floats(capsys, tmp_path, model, pairs):
+    for name, options in {"floats": [], "rounded": ["--policy", "int4/8"], "trained": ["--distill", 60]}.items():
+        options = [*options, *(["--policy", "int4/8"] if name == "trained" else [])]
+        assert tune(model, pairs, "-o", tmp_path / name, "--quiet", *options) == 0
+    texts = [text for pair in PAIRS for text in pair]
+    floats, *codes = (
+        BertEncoder.from_folder(tmp_path / name).encode(texts) for name in ("floats", "rounded", "trained")
+    )
+    rounded, trained = ((floats * vectors).sum(axis=1).mean() for vectors in codes)
+    assert trained > rounded
+    assert "needs --policy with codes" in usage_error(
+        capsys, "tune", model, pairs, "-o", str(tmp_path / "x"), "--distill", "1"
+    )
+
+
 def test_scores_are_learned_by_their_order_and_judged_by_correlation(capsys, tmp_path, model):
     path = tmp_path / "scored.csv"
     rows = [f"{a},{b},{score}" for (a, b), score in zip(PAIRS, (0.1, 0.9, 0.4, 0.8, 0.2), strict=True)]

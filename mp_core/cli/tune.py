@@ -45,6 +45,9 @@ def add_command(commands: Any) -> None:
     tune.add_argument("--learning-rate", type=_rate, default=5e-5, metavar="X", help="default: %(default)s")
     tune.add_argument("--lora", type=positive, metavar="RANK", help="train adapters of this rank, not the weights")
     options.add(tune, "policy", help="of OUT, such as int8 or mixed_bfloat16 (default: float32)")
+    tune.add_argument(
+        "--distill", type=positive, metavar="N", help="so many epochs more that train the codes of --policy: int8, int4"
+    )
     tune.add_argument("--seed", type=_seed, default=0, metavar="N", help="of order and dropout; default: %(default)s")
     tune.add_argument("--resume", metavar="FOLDER", help="keep the state of training there, and go on from it")
     options.add(tune, "json", "plot", "threads", "quiet", "no-progress")
@@ -91,8 +94,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise RequestError(f"the target {target} lies inside the folder {model}")
     names = {path.relative_to(model).as_posix() for path in model.rglob("*")}
     check_free(target, names, [*model.rglob("*"), *map(Path, files)], force=arguments.force)
+    scheme = None if arguments.policy is None else policy_of(arguments.policy).scheme
+    if arguments.distill is not None and (scheme is None or arguments.lora is not None):
+        raise argparse.ArgumentError(None, "argument --distill: needs --policy with codes, such as int8, and no --lora")
     if arguments.policy is not None:
-        scheme = policy_of(arguments.policy).scheme
         try:
             if scheme is not None:
                 scheme.check_stored()

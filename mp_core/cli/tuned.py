@@ -18,6 +18,7 @@ from mp_core.checkpoint.output import new_file, temporary_beside
 from mp_core.cli import options
 from mp_core.cli.common import as_json
 from mp_core.dtype_policies import policy_of
+from mp_core.fitting.quantization_aware import distill
 from mp_core.models import BertEncoder
 from mp_core.models.tuning.evaluation import measured
 from mp_core.models.tuning.examples import read_examples
@@ -51,10 +52,10 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
         chunk=arguments.chunk, seed=arguments.seed, callbacks=callbacks, verbose=0,
     )  # fmt: skip
     _check_finite(encoder, steps.losses)
-    report["seconds"] = time.perf_counter() - started
     report |= {"examples_per_second": steps.rate, "losses": history.history["loss"], "steps": steps.losses}
     options.tell(arguments, f"writing {arguments.output}")
-    encoder = _saved(arguments, encoder)
+    encoder = _saved(arguments, encoder, [text for column in examples.texts for text in column])
+    report["seconds"] = time.perf_counter() - started
     if held is not None:
         options.tell(arguments, f"measuring {arguments.output} on {len(held):,} examples")
         report["after"] = measured(encoder, held)
@@ -67,10 +68,16 @@ def _training_policy(arguments: argparse.Namespace) -> str:
     return "float32" if policy.scheme is not None and arguments.lora is None else policy.name
 
 
-def _saved(arguments: argparse.Namespace, encoder: BertEncoder) -> BertEncoder:
-    """Write the folder, and return the encoder in it."""
+def _saved(arguments: argparse.Namespace, encoder: BertEncoder, texts: list[str]) -> BertEncoder:
+    """Write the folder, and return the encoder in it; codes may be trained with the texts before."""
     policy = None if arguments.policy is None else policy_of(arguments.policy)
-    if policy is None or policy.scheme is None or arguments.lora is not None:
+    if arguments.distill is not None:
+        options.tell(arguments, f"training the codes of {arguments.policy}")
+        encoder = distill(
+            encoder, list(dict.fromkeys(texts)), policy, epochs=arguments.distill, seed=arguments.seed, verbose=0
+        )
+        encoder.save(arguments.output, force=arguments.force)
+    elif policy is None or policy.scheme is None or arguments.lora is not None:
         encoder.save(arguments.output, force=arguments.force)
     else:
         with temporary_beside(Path(os.path.realpath(arguments.output))) as floats:
@@ -89,7 +96,7 @@ def _check_finite(encoder: BertEncoder, losses: list[float]) -> None:
 def _check_state(arguments: argparse.Namespace, loss: str) -> None:
     """Raise if the folder of --resume has the state of a run of other examples or options."""
     folder = Path(arguments.resume)
-    names = ("epochs", "batch_size", "chunk", "learning_rate", "lora", "policy", "seed")
+    names = ("epochs", "batch_size", "chunk", "learning_rate", "lora", "policy", "distill", "seed")
     here = {name: getattr(arguments, name) for name in names} | {"loss": loss}
     here["examples"] = hashlib.sha256(Path(arguments.examples).read_bytes()).hexdigest()
     path = folder / "tune.json"
