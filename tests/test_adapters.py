@@ -9,6 +9,7 @@ import tiny_bert
 from safetensors.numpy import load_file, save_file
 from servers import scorer
 
+import mp_core as mp
 from mp_core.models import BertEncoder, Reranker
 from mp_core.serving.models import open_models
 
@@ -144,6 +145,24 @@ def test_only_lora_is_trainable(folder):
     encoder.enable_lora(2)
     names = [layer.name for layer in encoder._adapted().values()]
     assert names == ["query", "value"] * tiny_bert.LAYERS
+
+
+@pytest.mark.parametrize("policy", ["float32", "int8"])
+def test_an_adapter_that_is_trained_has_the_same_bytes_for_every_number_of_threads(folder, tmp_path, policy):
+    pairs, saved = [("a b c", "d e"), ("f", "g h a"), ("b b", "c d e f"), ("h", "a")], []
+    for threads in (1, 2):
+        encoder = BertEncoder.from_folder(folder, policy)
+        base = [variable.numpy().tobytes() for variable in encoder.model.weights]
+        mp.random.set_seed(5)
+        encoder.enable_lora(2)
+        with mp.config.num_threads(threads):
+            encoder.fit(pairs, epochs=5, batch_size=2, learning_rate=1e-2, seed=0, verbose=0)
+        encoder.save_adapter(tmp_path / str(threads))
+        saved.append((tmp_path / str(threads) / "adapter_model.safetensors").read_bytes())
+        thin = {id(variable) for layer in encoder._adapted().values() for variable in layer._thin}
+        assert [v.numpy().tobytes() for v in encoder.model.weights if id(v) not in thin] == base
+    mp.random.set_seed(None)
+    assert saved[0] == saved[1] and all(layer._lora.b.numpy().any() for layer in encoder._adapted().values())
 
 
 def test_targets_that_choose_nothing_are_refused_with_the_names(folder):

@@ -149,7 +149,10 @@ def test_a_distilled_encoder_is_nearer_to_its_teacher_and_is_saved_as_codes(enco
     texts = [" ".join(draws.choice(words, draws.integers(2, 8))) for _ in range(64)]
     train, held = texts[:48], texts[48:]
     teacher = encoder.encode(held)
-    students = [mp.distill(encoder, train, policy, epochs=20, learning_rate=rate, verbose=0) for _ in range(2)]
+    students = []
+    for threads in (1, 2):
+        with mp.config.num_threads(threads):
+            students.append(mp.distill(encoder, train, policy, epochs=20, learning_rate=rate, verbose=0))
     calibrated = mp.calibrate(encoder, train, policy)
     error = [np.square(model.encode(held) - teacher).sum(1).mean() for model in (calibrated, students[0])]
     assert error[1] < share * error[0]

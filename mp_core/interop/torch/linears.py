@@ -253,7 +253,7 @@ class _FixedWeight(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @property
-    def data(self) -> Tensor:  # type: ignore[override]
+    def data(self) -> Tensor:
         """The copy."""
         return Tensor.data.__get__(self)
 
