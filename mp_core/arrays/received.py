@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays.recorded import UnseenError
+from mp_core.arrays.recorded import SymbolicError, UnseenError
 from mp_core.core.dlpack import from_dlpack
 from mp_core.dtypes import ALLOWED, STORED, name_of
 
@@ -104,7 +104,7 @@ def _received(x: Any, argument: str) -> Array:
             reason = error
     try:
         array: Array = np.asanyarray(x)
-    except (MemoryError, UnseenError):
+    except (MemoryError, UnseenError, SymbolicError):
         raise
     except Exception as error:
         kind = "an array or nested sequence of numbers" if reason is None else "an array or a plain tensor"

@@ -26,6 +26,7 @@ __all__ = [
     "Recorded",
     "Recording",
     "Symbolic",
+    "SymbolicError",
     "UnseenError",
     "begin",
     "call_recorded",
@@ -38,6 +39,7 @@ __all__ = [
     "note_offsets",
     "recordable",
     "refuse_recorded",
+    "takes_symbols",
     "under_way",
     "with_numbers",
 ]
@@ -407,6 +409,23 @@ def recordable(function: Callable[P, R]) -> Callable[P, R]:
                 return x._recording.call(function, args, kwargs)  # type: ignore[no-any-return]
         if HOLDING and (recording := _reads_held(args, kwargs)) is not None:
             return recording.call(function, args, kwargs)  # type: ignore[no-any-return]
+        try:
+            return function(*args, **kwargs)
+        except SymbolicError as error:
+            return error.symbol.computed(function, args, kwargs)  # type: ignore[no-any-return]
+
+    return operation
+
+
+def takes_symbols(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that other operations make up be a layer of its own with symbolic arrays among its arguments."""
+
+    @functools.wraps(function)
+    def operation(*args: P.args, **kwargs: P.kwargs) -> R:
+        for x in (*args, *kwargs.values()):
+            for part in x if isinstance(x, list | tuple) else (x,):
+                if isinstance(part, Symbolic):
+                    return part.computed(function, args, kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
     return operation
@@ -463,6 +482,18 @@ class Symbolic:
     def called(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what `layer` returns for arguments among which there are such arrays."""
         raise NotImplementedError
+
+    def computed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a function of :mod:`mp_core.ops` returns for arguments among which there are such arrays."""
+        raise NotImplementedError
+
+
+class SymbolicError(TypeError):
+    """The elements of a symbolic array were asked for."""
+
+    def __init__(self, symbol: Symbolic, message: str) -> None:
+        super().__init__(message)
+        self.symbol = symbol
 
 
 def note_call(layer: Any, arguments: Any) -> Symbolic | None:

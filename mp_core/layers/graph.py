@@ -14,6 +14,7 @@ from mp_core.layers.embedding import Embedding
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
+from mp_core.layers.operation import Operation
 from mp_core.layers.sequential import Sequential, add_face, layer_classes
 from mp_core.layers.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves, map_leaves
@@ -337,6 +338,8 @@ def _arguments(part: Any, name: str) -> Any:
     if isinstance(part, dict) and part.get("class_name") == _TENSOR:
         own = part.get("config")
         return _source(own.get("keras_history") if isinstance(own, dict) else None)
+    if isinstance(part, dict) and part.get("class_name") in ("__slice__", "__ellipsis__"):
+        return part  # of an index, which the operation has itself
     if isinstance(part, dict) and "class_name" in part:
         raise ValueError(
             f"layer '{name}' is called with a {part['class_name']}: only arrays and numbers can be arguments"
@@ -375,7 +378,7 @@ def _count_of_outputs(layer: Layer, node: Node) -> int | None:
         return len(list(leaves(layer.outputs)))
     if isinstance(layer, Sequential) and type(layer).call is Sequential.call:
         return _count_of_outputs(layer.layers[-1], Node((), {})) if layer.layers else 1
-    if type(layer) not in layer_classes(None).values():
+    if type(layer) not in layer_classes(None).values() or (isinstance(layer, Operation) and layer.returns_list):
         return None
     return 2 if node.kwargs.get("return_attention_scores") else 1
 

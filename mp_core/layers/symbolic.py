@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.arrays.recorded import Symbolic
+from mp_core import dtypes, ops
+from mp_core.arrays.recorded import Symbolic, SymbolicError
 from mp_core.core.scopes import called_in
 from mp_core.layers.building import handed_training, unique_name
 from mp_core.layers.graph import Functional, Node, Source
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
-from mp_core.layers.operation import Operation
+from mp_core.layers.operation import Operation, index_entry, operation_of
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
@@ -42,8 +42,8 @@ class Call:
 class KerasTensor(Symbolic):
     """What stands for an array while a functional model is made: :func:`Input` returns it, and layers called with it.
 
-    Arithmetic (``x + y``, ``2 * x``) and NumPy's functions of the same meaning become layers (:class:`Operation`).
-    Everything else that needs elements raises TypeError.
+    Operators (``x + y``, ``x @ y``, ``x[:, 0]``), NumPy's functions of the same meaning and most functions of
+    :mod:`mp_core.ops` become layers (:class:`Operation`). Everything else that needs elements raises TypeError.
 
     Attributes
     ----------
@@ -90,11 +90,22 @@ class KerasTensor(Symbolic):
 
     # ---- what computes with it
 
+    def _without(self, what: str) -> str:
+        return f"{what} of {self!r} is no layer: compute it in the `call` of a Layer, and call that with it"
+
     def _refuse(self, what: str) -> NoReturn:
-        raise TypeError(f"{what} of {self!r} is no layer: compute it in the `call` of a Layer, and call that with it")
+        raise TypeError(self._without(what))
+
+    def computed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a function of :mod:`mp_core.ops` returns, as the layer that Keras has for it."""
+        found = operation_of(function, args, kwargs)
+        if found is None:
+            self._refuse(f"mp_core.ops.{function.__name__}")
+        name, operands, options = found
+        return _operation(name, *operands, options=options)
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("a function of the elements")
+        raise SymbolicError(self, self._without("a function of the elements"))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc not in _NAMES or method != "__call__" or kwargs:
@@ -104,8 +115,14 @@ class KerasTensor(Symbolic):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
         self._refuse(f"numpy.{function.__name__}")
 
-    def __getitem__(self, index: Any) -> NoReturn:
-        self._refuse("a part")
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part, for an index of integers, slices, None and ``...``."""
+        layer = Operation("GetItem", [None, index_entry(index)], name=unique_name("GetItem"), dtype="float32")
+        return layer(self)
+
+    def reshape(self, *newshape: Any) -> Any:
+        """Return the elements in another shape."""
+        return ops.reshape(self, newshape[0] if len(newshape) == 1 else newshape)
 
     def __iter__(self) -> Iterator[Any]:
         self._refuse("a part")
@@ -117,20 +134,26 @@ class KerasTensor(Symbolic):
         """Return the products with -1."""
         return _operation("Multiply", self, -1)
 
+    def __abs__(self) -> Any:
+        """Return the magnitudes."""
+        return _operation("Absolute", self)
+
 
 _NAMES = {
     np.add: "Add", np.subtract: "Subtract", np.multiply: "Multiply", np.true_divide: "TrueDivide",
     np.maximum: "Maximum", np.minimum: "Minimum", np.not_equal: "NotEqual", np.logical_and: "LogicalAnd",
-    np.logical_or: "LogicalOr",
+    np.logical_or: "LogicalOr", np.negative: "Negative", np.absolute: "Absolute", np.square: "Square", np.sqrt: "Sqrt",
+    np.matmul: "Matmul", np.less: "Less", np.less_equal: "LessEqual", np.greater: "Greater",
+    np.greater_equal: "GreaterEqual",
 }  # fmt: skip
 """NumPy's function -> Keras' name of the operation."""
 
 
-def _operation(name: str, *operands: Any) -> Any:
-    """Return what an operation of Keras returns for symbolic arrays, or for one and a number."""
-    constants = [None if isinstance(x, KerasTensor) else x for x in operands]
-    layer = Operation(name, constants, name=unique_name(name), dtype="float32")
-    return layer(*(x for x in operands if isinstance(x, KerasTensor)))
+def _operation(name: str, *operands: Any, options: dict[str, Any] | None = None) -> Any:
+    """Return what an operation of Keras returns for symbolic arrays, lists of them, and numbers."""
+    constants = [None if any(isinstance(part, KerasTensor) for part in leaves(x)) else x for x in operands]
+    layer = Operation(name, constants, options, name=unique_name(name), dtype="float32")
+    return layer(*(x for x, value in zip(operands, constants, strict=True) if value is None))
 
 
 def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
@@ -140,7 +163,11 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     return operator
 
 
-for _word, _name in {"add": "Add", "sub": "Subtract", "mul": "Multiply", "truediv": "TrueDivide"}.items():
+for _word, _name in {"lt": "Less", "le": "LessEqual", "gt": "Greater", "ge": "GreaterEqual", "pow": "Power"}.items():
+    setattr(KerasTensor, f"__{_word}__", _operator(_name))
+for _word, _name in {
+    "add": "Add", "sub": "Subtract", "mul": "Multiply", "truediv": "TrueDivide", "matmul": "Matmul",
+}.items():  # fmt: skip
     setattr(KerasTensor, f"__{_word}__", _operator(_name))
     setattr(KerasTensor, f"__r{_word}__", _operator(_name, reflected=True))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, asarray, cast
-from mp_core.arrays.recorded import recordable
+from mp_core.arrays.recorded import recordable, takes_symbols
 from mp_core.core.convert import copy_into, empty
 from mp_core.dtypes import parse, result_type
 from mp_core.ops import elementwise
@@ -28,6 +28,7 @@ def array_of(x: Any) -> Array:
     return x if isinstance(x, np.ndarray) else asarray(x, "x")
 
 
+@takes_symbols
 def reshape(x: ArrayLike, newshape: int | Sequence[int]) -> Array:
     """Return the elements in another shape, of which one length may be -1.
 
@@ -39,6 +40,7 @@ def reshape(x: ArrayLike, newshape: int | Sequence[int]) -> Array:
     return array_of(x).reshape(newshape)
 
 
+@takes_symbols
 def ravel(x: ArrayLike) -> Array:
     """Return the elements along one axis.
 
@@ -50,6 +52,7 @@ def ravel(x: ArrayLike) -> Array:
     return array_of(x).reshape(-1)
 
 
+@takes_symbols
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Return the array with its axes in another order, by default in the reverse one.
 
@@ -62,6 +65,7 @@ def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     return np.transpose(array_of(x), axes)
 
 
+@takes_symbols
 def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Array:
     """Return the array with two axes exchanged.
 
@@ -74,6 +78,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Array:
     return np.swapaxes(array_of(x), axis1, axis2)
 
 
+@takes_symbols
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Return the array with axes moved to other places, the rest in order.
 
@@ -85,6 +90,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
     return np.moveaxis(array_of(x), source, destination)
 
 
+@takes_symbols
 def expand_dims(x: ArrayLike, axis: int | Sequence[int]) -> Array:
     """Return the array with axes of length 1 more.
 
@@ -96,6 +102,7 @@ def expand_dims(x: ArrayLike, axis: int | Sequence[int]) -> Array:
     return np.expand_dims(array_of(x), axis if isinstance(axis, int) else tuple(axis))
 
 
+@takes_symbols
 def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Return the array without axes of length 1, by default without all of them.
 
@@ -107,6 +114,7 @@ def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     return np.squeeze(array_of(x), axis if axis is None or isinstance(axis, int) else tuple(axis))
 
 
+@takes_symbols
 def flip(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Return the array with the elements along axes in reverse order, by default along all of them.
 
@@ -118,6 +126,7 @@ def flip(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(array_of(x), axis if axis is None or isinstance(axis, int) else tuple(axis))
 
 
+@takes_symbols
 def broadcast_to(x: ArrayLike, shape: Sequence[int]) -> Array:
     """Return the array stretched to a shape.
 
@@ -130,6 +139,7 @@ def broadcast_to(x: ArrayLike, shape: Sequence[int]) -> Array:
     return np.broadcast_to(array_of(x), tuple(shape))
 
 
+@takes_symbols
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Return the parts of an array along an axis: so many equal ones, or those between indices.
 
@@ -141,6 +151,7 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
     return list(np.split(array_of(x), indices_or_sections, axis))
 
 
+@takes_symbols
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Return arrays behind each other along an axis, in the type that they have in common.
 
@@ -166,6 +177,7 @@ def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
     return elementwise.concatenated(*(x if x.dtype == kind else cast(x, kind) for x in arrays), axis=along)
 
 
+@takes_symbols
 def stack(x: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Return arrays of one shape along an axis more.
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array
-from mp_core.arrays.recorded import recordable, with_numbers
+from mp_core.arrays.recorded import recordable, takes_symbols, with_numbers
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import elementwise
 from mp_core.ops.arrangement import array_of
@@ -13,6 +13,7 @@ from mp_core.ops.pairs import operands
 __all__ = ["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"]
 
 
+@takes_symbols
 def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return where ``x1 == x2``; NaN is unequal to all.
 
@@ -39,26 +40,31 @@ def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     return _compared("equal", x1, x2)
 
 
+@takes_symbols
 def not_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return where ``x1 != x2``: see :func:`equal`."""
     return _compared("not_equal", x1, x2)
 
 
+@takes_symbols
 def less(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return where ``x1 < x2``: see :func:`equal`."""
     return _compared("less", x1, x2)
 
 
+@takes_symbols
 def less_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return where ``x1 <= x2``: see :func:`equal`."""
     return _compared("less_equal", x1, x2)
 
 
+@takes_symbols
 def greater(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return where ``x1 > x2``: see :func:`equal`."""
     return _compared("greater", x1, x2)
 
 
+@takes_symbols
 def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return where ``x1 >= x2``: see :func:`equal`."""
     return _compared("greater_equal", x1, x2)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, Array, as_float, cast
+from mp_core.arrays.recorded import takes_symbols
 from mp_core.dtypes import is_float
 from mp_core.ops.arrangement import array_of, squeeze
 from mp_core.ops.comparisons import equal
@@ -35,6 +36,7 @@ def _wide(x: ArrayLike) -> tuple[Array, np.dtype[np.generic]]:
     return (array if array.dtype == F64 else cast(array, F32)), array.dtype
 
 
+@takes_symbols
 def var(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """Return the variance along axes: the mean of the squares of what differs from the mean.
 
@@ -47,6 +49,7 @@ def var(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     return cast(mean(square(subtract(wide, mean(wide, axis, keepdims=True))), axis, keepdims=keepdims), kind)
 
 
+@takes_symbols
 def std(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """Return the standard deviation along axes: the root of the variance.
 
@@ -59,6 +62,7 @@ def std(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     return cast(sqrt(var(wide, axis, keepdims)), kind)
 
 
+@takes_symbols
 def logsumexp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """Return the logarithm of the sum of the exponentials along axes, without overflow.
 
@@ -74,6 +78,7 @@ def logsumexp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     return cast(total if keepdims else squeeze(total, axis), kind)
 
 
+@takes_symbols
 def rsqrt(x: ArrayLike) -> Array:
     """Return ``1 / sqrt(x)``.
 
@@ -86,6 +91,7 @@ def rsqrt(x: ArrayLike) -> Array:
     return cast(divide(1.0, sqrt(wide)), kind)
 
 
+@takes_symbols
 def reciprocal(x: ArrayLike) -> Array:
     """Return ``1 / x``.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, Array, as_float, as_mask, cast
-from mp_core.arrays.recorded import constant, recordable, with_numbers
+from mp_core.arrays.recorded import constant, recordable, takes_symbols, with_numbers
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import elementwise
 from mp_core.ops.activations import activate
@@ -309,6 +309,7 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     return elementwise.where(as_mask(condition), x, y, dtype=result_type(x.dtype, y.dtype))
 
 
+@takes_symbols
 def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     """Return `x` with elements below `low` or above `high` replaced by these: ``minimum(maximum(x, low), high)``.
 
@@ -335,6 +336,7 @@ def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     return minimum(maximum(x, low), high)
 
 
+@takes_symbols
 def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     """Return `x` divided by its Euclidean length along an axis: ``x / sqrt(maximum(sum(x**2), epsilon))``.
 
@@ -370,6 +372,7 @@ def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     return cast(divide(wide, length), x.dtype)
 
 
+@takes_symbols
 def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Array:
     """Return the largest element along axes; NaN where there is one.
 
@@ -402,6 +405,7 @@ def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool
     return _extreme(maximum, x, axis, keepdims)
 
 
+@takes_symbols
 def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Array:
     """Return the smallest element along axes; NaN where there is one.
 

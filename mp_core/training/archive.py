@@ -18,7 +18,7 @@ from mp_core.core.cpu import __version__
 from mp_core.layers import Functional, InputLayer, Layer, Sequential
 from mp_core.layers.building import snake_case
 from mp_core.layers.graph import Source
-from mp_core.layers.operation import Operation
+from mp_core.layers.operation import FUNCTIONS, Operation
 from mp_core.layers.serialization import serialize_keras_object
 from mp_core.layers.symbolic import KerasTensor, traced
 from mp_core.utilities import hdf5
@@ -71,8 +71,9 @@ def archived(layer: Layer) -> dict[str, Any]:
         first = [] if layer.input_layer is None else [layer.input_layer]
         entry["config"]["layers"] = [archived(part) for part in (*first, *layer.layers)]
     elif isinstance(layer, Operation):
-        entry |= {"module": "keras.src.ops.numpy", "class_name": layer.operation, "registered_name": layer.operation}
-        entry["config"] = {"name": layer.name}
+        home = FUNCTIONS[layer.operation].home if layer.operation in FUNCTIONS else "numpy"
+        entry |= {"module": f"keras.src.ops.{home}", "class_name": layer.operation, "registered_name": layer.operation}
+        entry["config"] = {"name": layer.name} | layer.options
     shapes = layer._build_shapes
     if shapes is not None and not isinstance(layer, InputLayer | Operation):
         key = "shapes_dict" if isinstance(shapes, dict) else "input_shape"

@@ -15,6 +15,7 @@ from mp_core.layers.operation import OPERATIONS, Operation
 from mp_core.layers.penalties import module_of
 from mp_core.layers.sequential import layer_classes
 from mp_core.training import Functional, Sequential
+from mp_core.utilities.tree import leaves
 
 __all__ = ["Part", "build", "translated"]
 
@@ -195,17 +196,27 @@ def _operation(entry: dict[str, Any]) -> Layer:
         raise NotImplementedError(f"of Keras' operations there are {', '.join(OPERATIONS)}")
     if not all(isinstance(call, dict) and isinstance(call.get("args"), list | tuple) for call in calls):
         raise ValueError("its nodes must have `args`")
-    constants = [[None if isinstance(arg, dict) else arg for arg in call["args"]] for call in calls]
+    constants = [[None if _has_tensor(arg) else arg for arg in call["args"]] for call in calls]
     if not constants or any(other != constants[0] for other in constants):
         raise ValueError("it must be called with the same numbers at each of its nodes")
-    return Operation(kind, constants[0], name=entry.get("name"), dtype="float32")
+    options = {name: value for name, value in entry["config"].items() if name not in ("name", "dtype")}
+    if kind == "Cast":
+        options["dtype"] = entry["config"].get("dtype")
+    return Operation(kind, constants[0], options, name=entry.get("name"), dtype="float32")
+
+
+def _has_tensor(part: Any) -> bool:
+    """Whether an argument of a call is an array, or holds some."""
+    if isinstance(part, list | tuple):
+        return any(map(_has_tensor, part))
+    return isinstance(part, dict) and part.get("class_name") == "__keras_tensor__"
 
 
 def _without_constants(node: Node, layer: Layer) -> Node:
     """Return a node of an operation with its arrays alone: it has the numbers itself."""
     if not isinstance(layer, Operation):
         return node
-    return Node(tuple(arg for arg in node.args if isinstance(arg, Source)), {})
+    return Node(tuple(arg for arg in node.args if any(isinstance(part, Source) for part in leaves(arg))), {})
 
 
 # ---- building
