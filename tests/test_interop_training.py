@@ -6,10 +6,12 @@ import signal
 
 import numpy as np
 import pytest
+import tiny_bert
 from test_training_passes import convolution, dense, digest, embedding, trained
 
 import mp_core as mp
 from mp_core import layers
+from mp_core.models import BertEncoder
 
 distributed = pytest.importorskip("distributed")
 from mp_core.interop import training  # noqa: E402
@@ -66,13 +68,26 @@ def test_a_killed_worker_costs_its_pass_only(client):
     assert killed
 
 
-def test_weights_are_those_of_one_process_for_1_2_and_4_workers(client):
+def encoder_saved(folder, **options):
+    """The bytes of the folder of an encoder that was trained on pairs of texts, in chunks."""
+    encoder = BertEncoder.from_folder(tiny_bert.write(folder / "model"), "float32")
+    pairs = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
+    encoder.fit(pairs, epochs=3, batch_size=5, chunk=2, dropout=0.2, seed=3, verbose=0, **options)
+    encoder.save(folder / "out")
+    return {path.name: path.read_bytes() for path in (folder / "out").rglob("*.*") if path.is_file()}
+
+
+def test_weights_and_folders_are_those_of_one_process_for_1_2_and_4_workers(client, tmp_path):
     expected, seen = weights_after(), set()
+    for part in ("here", "4", "2", "1"):
+        (tmp_path / part).mkdir()
+    folder = encoder_saved(tmp_path / "here")
     for count in (4, 2, 1):
         client.cluster.scale(count)
         client.cluster.sync(client.cluster._correct_state)
         client.wait_for_workers(count)
         assert weights_after(passes=3, cluster=Workers(client)) == expected
+        assert encoder_saved(tmp_path / str(count), cluster=Workers(client)) == folder
         seen.add(len(client.scheduler_info(n_workers=-1)["workers"]))
     assert seen >= {1, 4}
 
@@ -141,8 +156,11 @@ def test_what_fails_for_its_samples_is_raised_and_changes_nothing(client):
     assert digest(model) == before
 
 
-def test_wrong_arguments_are_named(client):
+def test_wrong_arguments_are_named(client, tmp_path):
     model, x, y = model_and_data()
+    encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"), "float32")
+    with pytest.raises(ValueError, match="with a `cluster`, `chunk` must be below `batch_size`, 2; received None"):
+        encoder.fit([("a", "b"), ("c", "d")], batch_size=2, cluster=Workers(client))
     with pytest.raises(ValueError, match="with a `cluster`, `passes` must be at least 2"):
         model.fit(x, y, verbose=0, cluster=Workers(client))
     with pytest.raises(

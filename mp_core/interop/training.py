@@ -1,4 +1,4 @@
-"""Passes of a batch on the workers of a dask cluster: the gradients, and so the weights, that one process computes."""
+"""Parts of a batch on the workers of a dask cluster: the gradients, and so the weights, that one process computes."""
 
 import pickle
 import time
@@ -12,8 +12,6 @@ from typing import Any
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.plans.backward import assign_arrays
-from mp_core.plans.batch_passes import Passed
-from mp_core.training.batch_passes import BatchPasses, Piece
 from mp_core.training.compiled import Compiled
 from mp_core.training.resume import state_variables
 from mp_core.utilities.arguments import integer
@@ -92,11 +90,12 @@ class Job:
     def __init__(self, client: Client, retries: int) -> None:
         self._client, self._retries, self._step = client, retries, 0
         self._variables: list[tuple[AutoCastVariable, object]] = []  # with their stamps when the workers got the model
+        self._stamps: list[object] = []  # when the workers got the values of this step
         self._given: list[Any] = []  # the model, and the values of this step
         self._held: list[Any] = []  # the same, as futures
 
-    def __call__(self, compiled: Compiled, pieces: Sequence[Piece]) -> Iterator[Passed]:
-        """Yield what passes give, in their order.
+    def __call__(self, compiled: Compiled, method: str, pieces: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """Yield what a method of ``model.in_parts()`` gives for several arguments, in their order.
 
         Raises
         ------
@@ -104,10 +103,10 @@ class Job:
             That of a pass which has failed, for its samples or as often as is allowed.
         """
         self._send(compiled)
-        futures = [self._submitted(piece) for piece in pieces]
+        futures = [self._submitted(method, piece) for piece in pieces]
         try:
             for number, piece in enumerate(pieces):
-                yield self._result(futures, number, piece)
+                yield self._result(futures, number, method, piece)
         finally:
             self._client.cancel(futures)
 
@@ -117,28 +116,31 @@ class Job:
             self._variables = [(variable, variable.stamp) for variable in state_variables(compiled.model)]
             self._given = [_Setup(token_hex(8), pickle.dumps(compiled))]
             self._held = [self._scattered(self._given[0])]
-        self._step += 1
+        stamps = [variable.stamp for variable, _ in self._variables]
+        if stamps == self._stamps:
+            return
+        self._step, self._stamps = self._step + 1, stamps
         numbered = enumerate(self._variables)
         arrays = {number: v.numpy() for number, (v, stamp) in numbered if v.stamp is not stamp}
         self._given[1:] = [_Values(self._step, arrays)]
         self._held[1:] = [self._scattered(self._given[1])]
 
-    def _submitted(self, piece: Piece) -> Any:
-        key = f"mp_core-pass-{piece.start}-{token_hex(4)}"
-        return self._client.submit(_computed, *self._held, piece, key=key, pure=False)
+    def _submitted(self, method: str, piece: tuple[Any, ...]) -> Any:
+        key = f"mp_core-{method}-{token_hex(4)}"
+        return self._client.submit(_computed, *self._held, method, piece, key=key, pure=False)
 
-    def _result(self, futures: list[Any], number: int, piece: Piece) -> Passed:
+    def _result(self, futures: list[Any], number: int, method: str, piece: tuple[Any, ...]) -> Any:
         """Return what a pass gives, computed again if its worker has died."""
         for _ in range(self._retries):
             try:
-                return futures[number].result()  # type: ignore[no-any-return]
+                return futures[number].result()
             except (TypeError, ValueError, IndexError):
                 raise
             except (Exception, CancelledError):
                 pairs = zip(self._given, self._held, strict=True)
                 self._held = [future if future.status == "finished" else self._scattered(x) for x, future in pairs]
-                futures[number] = self._submitted(piece)
-        return futures[number].result()  # type: ignore[no-any-return]
+                futures[number] = self._submitted(method, piece)
+        return futures[number].result()
 
     def _scattered(self, value: Any) -> Any:
         """Return a value that is on every worker; it is sent again if one of them dies meanwhile."""
@@ -158,7 +160,7 @@ class _Opened:
     """A model on a worker."""
 
     name: str
-    passes: BatchPasses
+    parts: Any
     variables: list[AutoCastVariable]
     step: int = -1
     lock: Lock = field(default_factory=Lock)
@@ -169,21 +171,20 @@ _opened: list[_Opened] = []
 """The model that this process has opened last."""
 
 
-def _computed(setup: _Setup, values: _Values, piece: Piece) -> Passed:
-    """Compute a pass with the values that variables have in its step; a process computes one at a time."""
+def _computed(setup: _Setup, values: _Values, method: str, piece: tuple[Any, ...]) -> Any:
+    """Compute a part of a batch with the values that variables have in its step; a process computes one at a time."""
     opened = _open(setup)
     with opened.lock:
         if opened.step != values.step:
             opened.step = -1  # if it is interrupted, the next pass begins anew
             assign_arrays((opened.variables[number], array.copy()) for number, array in values.arrays.items())
             opened.step = values.step
-        return opened.passes.apart(piece)
+        return getattr(opened.parts, method)(*piece)
 
 
 def _open(setup: _Setup) -> _Opened:
     with _opening:
         if not _opened or _opened[0].name != setup.name:
             compiled = pickle.loads(setup.model)
-            passes = BatchPasses(compiled, compiled.model.trainable_variables)
-            _opened[:] = [_Opened(setup.name, passes, state_variables(compiled.model))]
+            _opened[:] = [_Opened(setup.name, compiled.model.in_parts(), state_variables(compiled.model))]
         return _opened[0]

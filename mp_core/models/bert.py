@@ -337,6 +337,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         optimizer: Any = None,
         dropout: float | None = None,
         chunk: int | None = None,
+        cluster: Any = None,
         prompts: str | Mapping[str, str] | None = None,
         shuffle: bool = True,
         seed: int | None = None,
@@ -370,6 +371,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
             The rate of dropout, instead of the rates of the configuration. Weights of attention are not dropped.
         chunk : int, optional
             Embed so many examples at a time, by cached gradients: the memory of a step is that of a chunk.
+        cluster : mp_core.interop.dask.Workers, optional
+            What computes the chunks on other machines; the weights have the same bits.
         prompts : str or mapping of str to str, optional
             What is put before each text, or those of each column. Default: as :meth:`encode`.
         shuffle : bool
@@ -408,7 +411,9 @@ class BertEncoder(SentenceTransformerNames, TextModel):
             epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
             callbacks, verbose,
         )  # fmt: skip
-        return fit_encoder(self, data, loss, recipe, chunk=chunk, validation_data=validation_data, prompts=prompts)
+        return fit_encoder(
+            self, data, loss, recipe, chunk=chunk, validation_data=validation_data, prompts=prompts, cluster=cluster
+        )
 
     @property
     def max_seq_length(self) -> int:

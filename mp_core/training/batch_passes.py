@@ -130,16 +130,16 @@ class BatchPasses:
         outputs = _joined([each.aux for each in passes])
         return Stepped(loss, parts if len(parts) > 1 else [], outputs, passes[-1].sums)
 
-    def apart(self, piece: Piece) -> Passed:
+    def apart(self, start: int, samples: tuple[Any, Any, int], upstream: list[Array]) -> Passed:
         """Compute one pass that knows nothing of the others; variables are as they are when the batch begins."""
-        return self._gradients.apart(*piece)._replace(assigned=[])
+        return self._gradients.apart(start, samples, upstream)._replace(assigned=[])
 
     def _passed(self, pieces: Sequence[Piece]) -> list[Passed]:
         """Compute the passes: one after the other, or all but the last elsewhere."""
         passes: list[Passed] = []
         before: list[Array] | None = None
         if self._compiled.workers is not None:
-            for passed in self._compiled.workers(self._compiled, pieces[:-1]):
+            for passed in self._compiled.workers(self._compiled, "apart", pieces[:-1]):
                 before = added_blocks(before, passed)
                 passes.append(passed._replace(sums=[]))
         for number, piece in enumerate(pieces[len(passes) :], len(passes) + 1):

@@ -19,8 +19,8 @@ from mp_core.utilities.tree import map_leaves
 
 __all__ = ["Compiled", "Workers", "compiled", "scale_of"]
 
-Workers = Callable[["Compiled", Sequence[Any]], Iterable[Any]]
-"""What computes passes of a batch apart, and returns their results in order."""
+Workers = Callable[["Compiled", str, Sequence[tuple[Any, ...]]], Iterable[Any]]
+"""What calls a method of ``model.in_parts()`` on other machines, with several arguments: returns results in order."""
 
 
 def compiled(

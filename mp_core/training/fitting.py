@@ -9,7 +9,7 @@ from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean
 
-__all__ = ["fit"]
+__all__ = ["fit", "job_of"]
 
 
 def fit(
@@ -44,15 +44,21 @@ def fit(
         *data, batch_size=batch_size, class_weight=class_weight, order=order if boolean(shuffle, "shuffle") else None
     )
     validate = None if held is None else _validation(model, held, validation)
-    compiled.use_passes(passes[0], _job(passes[1]))
+    compiled.use_passes(passes[0], job_of(passes[1]))
     try:
         return fitted(model, batches, Fit(**how, validate=validate))
     finally:
         compiled.use_passes(1)
 
 
-def _job(cluster: Any) -> Any:
-    """Return what computes passes on a cluster; None without one."""
+def job_of(cluster: Any) -> Any:
+    """Return what computes parts of batches on a cluster; None without one.
+
+    Raises
+    ------
+    TypeError
+        It is no :class:`mp_core.interop.dask.Workers`.
+    """
     if cluster is not None and not hasattr(cluster, "job"):
         raise TypeError(f"`cluster` must be mp_core.interop.dask.Workers(client); received {type(cluster).__name__}")
     return None if cluster is None else cluster.job()

@@ -81,6 +81,12 @@ class Trainer:
 
     # ---- training
 
+    def in_parts(self) -> Any:
+        """Return what computes parts of a batch on another machine (:class:`mp_core.interop.dask.Workers`)."""
+        from mp_core.training.batch_passes import BatchPasses
+
+        return BatchPasses(self._compiled, cast(Any, self).trainable_variables)
+
     def compile(
         self,
         optimizer: Any = "rmsprop",

@@ -64,8 +64,8 @@ def rates_of(config: Mapping[str, Any]) -> dict[str, float]:
 
 def drops_of(rates: Mapping[str, float], seeds: SeedGenerator) -> dict[str, Callable[[Array], Array]]:
     """Return the function that drops elements of each place; each call draws from the seeds."""
+    return {place: partial(_drop, seeds, share(rate, "dropout")) for place, rate in rates.items()}
 
-    def drop(rate: float, hidden: Array) -> Array:
-        return dropout(hidden, seeds.next(), rate)
 
-    return {place: partial(drop, share(rate, "dropout")) for place, rate in rates.items()}
+def _drop(seeds: SeedGenerator, rate: float, hidden: Array) -> Array:
+    return dropout(hidden, seeds.next(), rate)

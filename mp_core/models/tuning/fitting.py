@@ -14,6 +14,7 @@ from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.models.tuning.losses import CoSENT, TextLoss, get
 from mp_core.models.tuning.schedule import WarmupLinear
 from mp_core.models.tuning.training import TunedEncoder, TunedModel
+from mp_core.training.fitting import job_of
 from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, integer, number, positive_integer, share
@@ -40,7 +41,7 @@ class Recipe(NamedTuple):
 
 def fit_encoder(
     encoder: Any, data: Any, loss: Any, recipe: Recipe, *, chunk: int | None, validation_data: Any,
-    prompts: str | Mapping[str, str] | None,
+    prompts: str | Mapping[str, str] | None, cluster: Any,
 ) -> Any:  # fmt: skip
     """Train an encoder: see :meth:`mp_core.models.BertEncoder.fit`."""
     check_trainable(encoder.model)
@@ -48,6 +49,8 @@ def fit_encoder(
     size = positive_integer(recipe.batch_size, "batch_size")
     if chunk is not None and positive_integer(chunk, "chunk") >= size:
         chunk = None
+    if cluster is not None and chunk is None:
+        raise ValueError(f"with a `cluster`, `chunk` must be below `batch_size`, {size}; received {chunk}")
     columns, labels = _read(encoder, data, text_loss, prompts, "data")
     if min(size, len(columns[0])) < text_loss.least_examples:
         raise ValueError(
@@ -64,14 +67,15 @@ def fit_encoder(
         if len(held_columns) != len(columns):
             raise ValueError(f"`validation_data` must have {len(columns)} texts a row; received {len(held_columns)}")
         held = TextBatches(encoder.model, held_columns, held_labels, size)
-    return run(tuned, TextBatches(encoder.model, columns, labels, size, chunk=chunk), held, recipe)
+    return run(tuned, TextBatches(encoder.model, columns, labels, size, chunk=chunk), held, recipe, job_of(cluster))
 
 
-def run(tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe) -> Any:
-    """Run the loop, and return its History."""
+def run(tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe, workers: Any = None) -> Any:
+    """Run the loop, and return its History; `workers` compute the chunks of batches, if there are some."""
     epochs = positive_integer(recipe.epochs, "epochs")
     tuned.compile(_optimizer(recipe, epochs * (batches.steps or 1)))
     compiled = tuned._compiled
+    compiled.workers = workers
     if recipe.seed is not None:
         compiled.seed = integer(recipe.seed, "seed")
 

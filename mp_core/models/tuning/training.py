@@ -1,7 +1,8 @@
 """The training of an encoder: its network as a model of the loop of mp_core.training, and its cached gradients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,7 @@ class TunedEncoder(TunedModel):
         self.columns, self.text_loss = columns, text_loss
         self._of_vectors: dict[Any, ValueAndGrad] = {}
         self._of_chunk: ValueAndGrad | None = None
+        self._draws: int | None = None  # of a chunk: how many keys of dropout
 
     def outputs_of(self, x: dict[str, Array]) -> Array:
         """Return the vectors of ragged texts, float32."""
@@ -119,31 +121,54 @@ class TunedEncoder(TunedModel):
             return super().train_step(data)
         chunks, y = data[0], data[1] if len(data) > 1 else None
         variables = self._compiled.prepare()
-        loss, gradients = self._gradients(chunks, y, variables)
+        loss, gradients = self._gradients(chunks, y)
         self._compiled.move(gradients, variables)
         self._compiled.losses[0].update_state(loss, sum(len(chunk["lengths"]) for chunk in chunks))
         return self._compiled.logs()
 
-    def _gradients(
-        self, chunks: list[dict[str, Array]], y: Any, variables: list[AutoCastVariable]
-    ) -> tuple[Array, list[Array]]:
-        """Return the loss, and the gradients of variables, with the loss scale in them."""
-        keys, parts = [], []
-        for chunk in chunks:
-            keys.append(self.seeds.state.numpy())
-            parts.append(self._by_column(self(chunk, training=True)))
+    def _gradients(self, chunks: list[dict[str, Array]], y: Any) -> tuple[Array, list[Array]]:
+        """Return the loss, and the gradients of the variables that are trained, with the loss scale in them."""
+        *keys, following = self._keys(chunks)
+        parts = list(self._of_each("embedded", zip(chunks, keys, strict=True)))
         loss, of_vectors = self._loss_of(list(map(np.concatenate, zip(*parts, strict=True))), y)
+        ends = np.cumsum([len(part[0]) for part in parts])[:-1]
+        d = map(np.concatenate, zip(*(np.split(each, ends) for each in of_vectors), strict=True))
+        total: list[Array] = []
+        for found in self._of_each("led_on", zip(chunks, keys, d, strict=True)):
+            total = [ops.add(x, part) for x, part in zip(total, found, strict=True)] if total else found
+        self.seeds.state.assign(following)
+        return loss, total
+
+    def _of_each(self, name: str, pieces: Iterable[tuple[Any, ...]]) -> Iterable[Any]:
+        """Return what a method gives for each chunk, here or on workers."""
+        workers = self._compiled.workers
+        return starmap(getattr(self, name), pieces) if workers is None else workers(self._compiled, name, [*pieces])
+
+    def _keys(self, chunks: list[dict[str, Array]]) -> list[Array]:
+        """Return the key of the first random numbers of each chunk, and that behind the last: all draw as many."""
+        first = self.seeds.state.numpy()
+        if self._draws is None:
+            self.embedded(chunks[0], first)
+            self._draws = int(self.seeds.state.numpy()[1]) - int(first[1])
+            self.seeds.state.assign(first)
+        return [first + np.array([0, number * self._draws], first.dtype) for number in range(len(chunks) + 1)]
+
+    def in_parts(self) -> "TunedEncoder":
+        """Return what computes chunks of a batch on another machine: :meth:`embedded` and :meth:`led_on`."""
+        return self
+
+    def embedded(self, chunk: dict[str, Array], key: Array) -> list[Array]:
+        """Return the vectors of the texts of a chunk, by column, with dropout from a key on."""
+        self.seeds.state.assign(key)
+        return self._by_column(self(chunk, training=True))
+
+    def led_on(self, chunk: dict[str, Array], key: Array, d: Array) -> list[Array]:
+        """Return the gradients of the variables that are trained; `d` are those of the vectors."""
+        variables = self.trainable_variables
         if self._of_chunk is None or self._of_chunk.variables != variables:
             self._of_chunk = ValueAndGrad(self._led_on, variables, has_aux=False)
-        total: list[Array] = []
-        start = 0
-        for chunk, key, part in zip(chunks, keys, parts, strict=True):
-            self.seeds.state.assign(key)
-            rows = slice(start, start + len(part[0]))
-            _, found = self._of_chunk(chunk, np.concatenate([d[rows] for d in of_vectors]))
-            total = [ops.add(x, d) for x, d in zip(total, found, strict=True)] if total else found
-            start = rows.stop
-        return loss, total
+        self.seeds.state.assign(key)
+        return self._of_chunk(chunk, d)[1]
 
     def _led_on(self, chunk: dict[str, Array], d: Array) -> Any:
         """Return a number whose gradients are those of the loss, of which `d` are those of the vectors."""
