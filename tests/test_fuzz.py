@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
-from fuzz import operations, readers
+from fuzz import operations, readers, soak
 from fuzz.arrays import Memory
 from fuzz.subjects import SUBJECTS
 
@@ -86,3 +86,18 @@ def test_damage_is_repeatable(rng):
     content = b'{"a": [1, 2.5, "b"], "c": {"d": null}}' * 3
     first, again = (readers.damaged(np.random.default_rng(4), content) for _ in range(2))
     assert first == again != content
+
+
+def test_a_short_soak_keeps_the_bits():
+    command = [sys.executable, "-W", "ignore", "-m", "fuzz.soak", "--seconds", "3"]
+    done = processes.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "every result had its bits" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_grows_in_a_soak_is_named():
+    flat = [(10_000_000, 7, 1)] * 100
+    assert soak.grown(flat) == []
+    assert soak.grown(flat[:50] + [(12_000_000, 8, 1)] * 50) == [
+        "memory from 10000000 to 12000000 bytes",
+        "descriptors from 7 to 8",
+    ]
