@@ -114,7 +114,7 @@ def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
 
     def of_right(dtype: Any, other: Any) -> Any:
         x, y = both()
-        if x.ndim > 2 or dtype == F64 or not _pays_transposed(*x.shape, y.shape[-1]):
+        if x.ndim > 2 or dtype == F64 or not _pays_transposed(x.shape[0], x.shape[1], y.shape[-1]):
             return matmul(x.swapaxes(-1, -2), y, out_dtype=dtype, residual=other)
         return matmul(y.T, x, out_dtype=dtype, residual=None if other is None else other.T).T
 
