@@ -68,6 +68,8 @@ def test_a_number_has_the_type_of_the_array(dtype, rng):
     assert_same_bits(mp.multiply(x, 0.3), expected)
     assert_same_bits(mp.multiply(0.3, x), expected)
     assert mp.add(1, 2.5) == 3.5
+    for found in (mp.add(1, x[0, 0, ...]), mp.add(x[0, 0, ...], 1)):
+        assert_same_bits(found, (x[0, 0].astype(wide) + wide(1)).astype(x.dtype)[...])
     assert_same_bits(mp.add(x, 2), (x.astype(wide) + wide(2)).astype(x.dtype))
 
 

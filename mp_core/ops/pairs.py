@@ -246,7 +246,7 @@ _NUMBERS = (int, float)
 
 def _number(value: float, beside: Array, argument: str) -> Array:
     try:
-        wide = np.full(1, value, F64)
+        wide = np.full((1,) if beside.ndim else (), value, F64)
     except OverflowError:
         raise ValueError(f"`{argument}` must be a number that float64 can hold; received a larger integer") from None
     return constant(cast(constant(wide), beside.dtype))
