@@ -69,7 +69,7 @@ def pair(function, formula):
         other = tuple(1 if rng.random() < 0.3 else length for length in lengths[int(rng.integers(len(lengths) + 1)) :])
         y = values(rng, other, dtype, special=0.3)
         exact = formula(wide(x), wide(y))
-        return Case(function, (x, y), {}, exact, UNIT * np.abs(exact))
+        return Case(function, (x, y), {}, exact, 0 if exact.dtype == np.bool_ else UNIT * np.abs(exact))
 
     return draw
 
@@ -82,6 +82,17 @@ def one(function, formula, ulps, positive=False):
         x = np.abs(x) if positive else x
         exact = formula(wide(x))
         return Case(function, (x,), {}, exact, 2 * ulps * UNIT * np.abs(exact) + 2.0**-126)
+
+    return draw
+
+
+def moved(function, formula, draw_options):
+    """The elements of an array in other places."""
+
+    def draw(rng):
+        x = values(rng, shape(rng, int(rng.integers(1, 4))), rng.choice(WIDE), special=0.3)
+        options = draw_options(rng, x.ndim)
+        return Case(function, (x,), options, formula(wide(x), **options))
 
     return draw
 
@@ -125,6 +136,24 @@ def reduction(function, formula, bound):
         return Case(function, (x,), options, exact, limit * size if limit else 0)
 
     return draw
+
+
+def spread(function, formula, error):
+    """A statistic of rows whose error follows from their largest magnitude."""
+
+    def draw(rng):
+        x = values(rng, shape(rng, int(rng.integers(1, 4)), empty=0), rng.choice(WIDE)).clip(-20, 20)
+        options = {"axis": int(rng.integers(-x.ndim, x.ndim)), "keepdims": bool(rng.integers(2))}
+        exact = formula(wide(x), **options)
+        return Case(function, (x,), options, exact, error(exact, np.abs(wide(x)).max(initial=0)))
+
+    return draw
+
+
+def logsumexp(x, axis, keepdims):
+    peak = x.max(axis, keepdims=True)
+    total = np.log(np.exp(x - peak).sum(axis, keepdims=True)) + peak
+    return total if keepdims else np.squeeze(total, axis)
 
 
 def rows(function, formula, error):
@@ -261,6 +290,7 @@ def pool(rng):
     return Case(ops.ragged_pool, (x, offsets), {"pooling": how}, exact, gamma(40) * size * (how == "mean"))
 
 
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "add": pair(ops.add, np.add),
     "subtract": pair(ops.subtract, np.subtract),
@@ -279,6 +309,20 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
         name: one(getattr(ops, name), ACTIVATIONS[name], 8) for name in ("relu", "relu6", "sigmoid", "tanh", "softplus")
     },
     **{name: one(getattr(ops, name), ACTIVATIONS[name], 16) for name in ("gelu", "silu")},
+    "abs": one(ops.abs, np.abs, 0),
+    "reciprocal": one(ops.reciprocal, np.reciprocal, 1),
+    "rsqrt": one(ops.rsqrt, lambda x: 1 / np.sqrt(x), 3, positive=True),
+    **{name: pair(getattr(ops, name), getattr(np, name)) for name in COMPARISONS},
+    "flip": moved(ops.flip, np.flip, lambda rng, axes: {"axis": int(rng.integers(-axes, axes))}),
+    "transpose": moved(ops.transpose, np.transpose, lambda rng, axes: {"axes": tuple(map(int, rng.permutation(axes)))}),
+    "swapaxes": moved(
+        ops.swapaxes,
+        lambda x, axis1, axis2: x.swapaxes(axis1, axis2),
+        lambda rng, axes: {"axis1": int(rng.integers(axes)), "axis2": int(rng.integers(-axes, axes))},
+    ),
+    "logsumexp": spread(ops.logsumexp, logsumexp, lambda exact, size: 2e-6 * (1 + size)),
+    "var": spread(ops.var, np.var, lambda exact, size: 1e-5 * exact + 1e-6 * size**2),
+    "std": spread(ops.std, np.std, lambda exact, size: 1e-5 * exact + 2e-3 * size),
     "gate": gate,
     "clip": clip,
     "where": where,
@@ -322,6 +366,9 @@ DIFFERENTIABLE = (
 def near(found, exact, error):
     """Hold a result to float64: as many units of its type as one rounding takes, and the error that the case allows."""
     assert found.shape == exact.shape, (found.shape, exact.shape)
+    if found.dtype == np.bool_:
+        np.testing.assert_array_equal(found, exact)
+        return
     limits, received = ml_dtypes.finfo(found.dtype), wide(found)
     with np.errstate(all="ignore"):
         allowed = error + np.abs(exact) * float(limits.eps) * 0.5000001 + float(limits.smallest_subnormal) / 2
