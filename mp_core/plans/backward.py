@@ -156,6 +156,8 @@ class StepPlan(ForwardPlan[Any]):
             found = record(self._layer, self._tree, ((), {}), self._sizes, state)
             if len(self._assigned) == len(set(map(id, self._assigned)) & {id(v) for v in self._held}):
                 state.add_variables(self._read)
+                shells = [np.broadcast_to(np.empty((), x.dtype), x.shape) for x in values]  # hold no memory
+                self._tree = (self._tree[0][0], shells), self._tree[1]
                 return changes, found
             self._held = list({id(v): v for v in (*self._held, *self._assigned)}.values())
             self._step.assigned = self._held[len(self._step.variables) :]
