@@ -3,10 +3,23 @@
 from mp_core.models.bert import BertEncoder
 from mp_core.models.classifiers import Classifier, TokenClassifier
 from mp_core.models.model import Model
+from mp_core.models.multi import MultiVectorEncoder, max_similarity
 from mp_core.models.reranker import Reranker
+from mp_core.models.sparse import SparseEncoder, SparseVectors
 from mp_core.models.templates import Template
 
-__all__ = ["BertEncoder", "Classifier", "Model", "Reranker", "Template", "TokenClassifier"]
+__all__ = [
+    "BertEncoder",
+    "Classifier",
+    "Model",
+    "MultiVectorEncoder",
+    "Reranker",
+    "SparseEncoder",
+    "SparseVectors",
+    "Template",
+    "TokenClassifier",
+    "max_similarity",
+]
 
 
 def __dir__() -> list[str]:

@@ -13,11 +13,12 @@ from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
+from mp_core.models.prompted import PromptedModel, TextError
 from mp_core.models.ragged import Plans
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
 from mp_core.models.settings import LEAST_TOKENS
 from mp_core.models.steps import applied
-from mp_core.models.texts import Text, TextModel, Tokens, batches, encodable, is_one, list_of_texts, pad
+from mp_core.models.texts import Text, Tokens, batches, is_one, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
@@ -25,24 +26,7 @@ from mp_core.utilities.arguments import boolean, path_of, positive_integer
 __all__ = ["BertEncoder", "TextError"]
 
 
-class TextError(ValueError):
-    """A text that cannot be embedded.
-
-    Attributes
-    ----------
-    position : int
-        Which of the texts it is, counted from 0.
-    reason : str
-        What it must have, and has not: a sentence without its subject.
-    """
-
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(f"`texts[{position}]` {reason}")
-        self.position = position
-        self.reason = reason
-
-
-class BertEncoder(SentenceTransformerNames, TextModel):
+class BertEncoder(SentenceTransformerNames, PromptedModel):
     """A sentence encoder: texts in, one float32 vector each out. :meth:`from_folder` builds one.
 
     It can be handed to code that expects a ``SentenceTransformer``: the evaluators and utilities of that library, for
@@ -77,8 +61,6 @@ class BertEncoder(SentenceTransformerNames, TextModel):
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         super().__init__(folder, modules, policy)
         self.poolings = modules.poolings
-        self.prompts = dict(modules.prompts)
-        self.default_prompt_name = modules.default_prompt_name
         self.similarity_fn_name = modules.similarity
         widths = [modules.settings.hidden_size * len(modules.poolings), *(step.width for step in modules.steps)]
         self._pooled_dim = widths[-1]
@@ -231,33 +213,6 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         asked: Array = as_asked(embeddings[0] if is_one(texts) else embeddings, options)
         return asked
 
-    def tokenize(
-        self, texts: Text | Iterable[Text], *, prompt: str | None = None, prompt_name: str | None = None
-    ) -> Tokens:
-        """Return the tokens of texts: the first half of :meth:`encode`, which may run in another thread.
-
-        Parameters
-        ----------
-        texts, prompt, prompt_name
-            Those of :meth:`encode`.
-
-        Returns
-        -------
-        Tokens
-            What :meth:`encode_tokens` takes. Its attribute `cut` says which texts were cut off.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`encode`.
-        """
-        prefix = self._prompt(prompt, prompt_name)
-        given = list_of_texts(texts, "texts")
-        rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
-        skipped = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
-        self._check_lengths(rows, skipped)
-        return Tokens(rows, cut, skipped=skipped)
-
     def encode_tokens(
         self,
         tokens: Tokens,
@@ -311,17 +266,6 @@ class BertEncoder(SentenceTransformerNames, TextModel):
             if on_batch is not None:
                 on_batch(len(batch))
         return embeddings
-
-    def _check_lengths(self, rows: list[Array], unpooled: int) -> None:
-        """Raise for a text with no token beyond its first `unpooled`, or with more than the network takes."""
-        longest = self.model.settings.max_length
-        for position, row in enumerate(rows):
-            if len(row) <= unpooled:
-                beyond = " beyond the prompt" if unpooled else ""
-                raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
-            if len(row) > longest:
-                tokens = f"at most {longest} tokens; the model's tokenizer gives it {len(row)}"
-                raise TextError(position, f"must have {tokens}")
 
     def fit(
         self,
@@ -476,14 +420,3 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         hidden = self.model(ids, mask=mask)
         kept = mask & (np.arange(mask.shape[1]) >= unpooled)
         return pool(self._modules.poolings, hidden, mask, kept)
-
-    def _prompt(self, prompt: str | None, name: str | None) -> str:
-        """Return what is put before each text."""
-        if prompt is not None:
-            if name is not None:
-                raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")
-            return encodable(prompt, "prompt")
-        name = self.default_prompt_name if name is None else name
-        if name is not None and name not in self.prompts:
-            raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
-        return "" if name is None else encodable(self.prompts[name], f"prompts[{name!r}]")

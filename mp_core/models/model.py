@@ -1,6 +1,6 @@
 """A transformer encoder as a layer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,10 @@ class Model(Layer):
     def names(self, prefix: str) -> dict[str, str]:
         """Return the path of each layer -> how the names of its tensors begin, in a checkpoint with this prefix."""
         return {path: prefix + name for path, name in self.architecture.names(self.settings).items()}
+
+    def aliases(self, tensors: Iterable[str], prefix: str) -> dict[str, str]:
+        """Return the names of tensors that a checkpoint with these tensors has under another name -> that name."""
+        return {}
 
     def shapes(self) -> dict[str, dict[str, int]]:
         """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""

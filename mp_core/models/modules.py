@@ -17,7 +17,20 @@ from mp_core.models.pooling import POOLINGS
 from mp_core.models.settings import LEAST_TOKENS, Settings, choices
 from mp_core.models.steps import KINDS_OF_STEPS, Step, read_steps
 
-__all__ = ["SWITCH", "Modules", "Rule", "check", "only", "read_cross", "read_modules", "token_limit"]
+__all__ = [
+    "SWITCH",
+    "TRANSFORMER",
+    "Modules",
+    "Rule",
+    "check",
+    "modules_listed",
+    "only",
+    "read_cross",
+    "read_known",
+    "read_modules",
+    "read_prompts",
+    "token_limit",
+]
 
 _ORDER = (("Transformer",), ("Pooling",))
 
@@ -46,7 +59,7 @@ SWITCH: Rule = lambda value: isinstance(value, bool), "true or false"
 _ANY: Rule = lambda _: True, "anything"
 _NOTHING = only(None, {})
 
-_SENTENCE_BERT: dict[str, Rule] = {
+TRANSFORMER: dict[str, Rule] = {
     "max_seq_length": _ANY,  # checked as a limit
     "do_lower_case": SWITCH,
     "transformer_task": only("feature-extraction"),
@@ -79,13 +92,13 @@ _MODEL: dict[str, Rule] = {
         "a positive integer or null",
     ),
 }
-_CROSS_TRANSFORMER: dict[str, Rule] = _SENTENCE_BERT | {
+_CROSS_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
     "transformer_task": only("sequence-classification"),
     "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
     "module_output_name": only("scores"),
 }
 _LOGITS = {"method": "forward", "method_output_name": "logits"}
-_ANSWERING_TRANSFORMER: dict[str, Rule] = _SENTENCE_BERT | {
+_ANSWERING_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
     "transformer_task": only("text-generation"),
     "modality_config": (
         lambda value: (
@@ -189,7 +202,7 @@ def _read_static(folder: Path) -> Modules | None:
         first = next(iter(read_list(listing)), None)
         if not isinstance(first, dict) or str(first.get("type")).rpartition(".")[2] != "StaticEmbedding":
             return None
-        (_, network), *others = _listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS)
+        (_, network), *others = modules_listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS)
     elif said.exists() and read_object(said).get("model_type") == "model2vec":
         network, others = folder, [("Normalize", folder / "no file")] * (read_object(said).get("normalize") is True)
     else:
@@ -213,7 +226,7 @@ def _read_static(folder: Path) -> Modules | None:
         max_length=None,
         lower_case=False,
         special_tokens=False,
-        **_read_model(folder / "config_sentence_transformers.json"),
+        **read_prompts(folder / "config_sentence_transformers.json"),
     )
 
 
@@ -225,7 +238,7 @@ def _read_transformer(folder: Path) -> Modules:
     settings = architecture_of(config, path).read(config, path)
     poolings, include_prompt = _read_pooling(pooling / "config.json", settings.hidden_size)
     path = network / "sentence_bert_config.json"
-    transformer = _read(path, _SENTENCE_BERT)
+    transformer = read_known(path, TRANSFORMER)
     return Modules(
         network=network,
         config=config,
@@ -235,23 +248,23 @@ def _read_transformer(folder: Path) -> Modules:
         steps=read_steps(others, settings.hidden_size * len(poolings)),
         max_length=token_limit(path, transformer, "max_seq_length"),
         lower_case=transformer.get("do_lower_case", False),
-        **_read_model(folder / "config_sentence_transformers.json"),
+        **read_prompts(folder / "config_sentence_transformers.json"),
     )
 
 
 def read_cross(folder: Path) -> tuple[Modules, Any]:
     """Return the settings of a cross-encoder, and the name that they give the activation of its scores, if any."""
-    listed = _listed(folder, (("Transformer",), ("LogitScore",)), ())
+    listed = modules_listed(folder, (("Transformer",), ("LogitScore",)), ())
     network = listed[0][1] if listed else folder
     path = network / "config.json"
     config = read_object(path)
     settings = architecture_of(config, path).read(config, path)
     answers = len(listed) > 1
     if answers:
-        config |= _read(listed[1][1] / "config.json", _ANSWER)
+        config |= read_known(listed[1][1] / "config.json", _ANSWER)
     rules = _ANSWERING_TRANSFORMER if answers else _CROSS_TRANSFORMER
-    transformer = _read(network / "sentence_bert_config.json", rules)
-    said = _read(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
+    transformer = read_known(network / "sentence_bert_config.json", rules)
+    said = read_known(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
     if said is None:
         library = config.get("sentence_transformers") or {}
         if not isinstance(library, dict):
@@ -284,7 +297,7 @@ def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None
 
 def _module_folders(folder: Path) -> tuple[Path, Path, list[tuple[str, Path]]]:
     """Return where the settings of the network and of the pooling are, and the kinds and folders of what follows."""
-    listed = _listed(folder, _ORDER, KINDS_OF_STEPS)
+    listed = modules_listed(folder, _ORDER, KINDS_OF_STEPS)
     if not listed:
         return folder, folder / "1_Pooling", []
     if len(listed) < 2:
@@ -294,7 +307,7 @@ def _module_folders(folder: Path) -> tuple[Path, Path, list[tuple[str, Path]]]:
     return network, pooling, others
 
 
-def _listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...]) -> list[tuple[str, Path]]:
+def modules_listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...]) -> list[tuple[str, Path]]:
     """Return the kinds and folders of the modules that ``modules.json`` lists; none without this file.
 
     The first ones must be of the kinds in `order`, those behind them of `others`.
@@ -351,9 +364,9 @@ def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
     return tuple(names), config.get("include_prompt", True)
 
 
-def _read_model(path: Path) -> dict[str, Any]:
-    """Return the settings of the model as a whole."""
-    config = _read(path, _MODEL)
+def read_prompts(path: Path, kind: str = "SentenceTransformer") -> dict[str, Any]:
+    """Return the settings of the model as a whole, which is of this class of sentence-transformers."""
+    config = read_known(path, _MODEL | {"model_type": only(kind)})
     prompts = {"query": "", "document": ""} | {name: text or "" for name, text in config.get("prompts", {}).items()}
     default = config.get("default_prompt_name")
     if default is not None and default not in prompts:
@@ -366,7 +379,7 @@ def _read_model(path: Path) -> dict[str, Any]:
     }
 
 
-def _read(path: Path, rules: Mapping[str, Rule]) -> dict[str, Any]:
+def read_known(path: Path, rules: Mapping[str, Rule]) -> dict[str, Any]:
     """Return the settings in a file that may be missing, all of them known."""
     settings = read_object(path) if path.exists() else {}
     check(path, settings, rules)

@@ -53,7 +53,9 @@ class Step:
     width: int
 
 
-def read_steps(folders: Sequence[tuple[str, Path]], width: int) -> tuple[Step, ...]:
+def read_steps(
+    folders: Sequence[tuple[str, Path]], width: int, of: tuple[str | None, ...] = (None, "sentence_embedding")
+) -> tuple[Step, ...]:
     """Return the steps of modules.
 
     Parameters
@@ -62,6 +64,8 @@ def read_steps(folders: Sequence[tuple[str, Path]], width: int) -> tuple[Step, .
         The kind of each module, and its folder.
     width : int
         How long the vectors of texts are before the first one.
+    of : tuple of (str or None)
+        What the files may call the vectors that a step reads and writes.
 
     Raises
     ------
@@ -75,8 +79,8 @@ def read_steps(folders: Sequence[tuple[str, Path]], width: int) -> tuple[Step, .
         path = folder / "config.json"
         config = read_object(path) if path.exists() else {}
         for entry in _SENTENCE:
-            if config.get(entry) not in (None, "sentence_embedding"):
-                raise unexpected(path, entry, config[entry], "'sentence_embedding'")
+            if config.get(entry) not in of:
+                raise unexpected(path, entry, config.get(entry), choices(of))
         step = Step(kind, *_READERS[kind](path, config, width))
         width = step.width
         steps.append(step)

@@ -169,6 +169,7 @@ class TextModel(AdaptedModel):
             of tokens were changed; or a module behind the pooling has its weights in ``pytorch_model.bin`` only.
         """
         weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
+        weights.names.update(self.model.aliases(weights.names, weights.prefix))
         tensors, policy, policies = tensors_of(self.model, weights)
         home = None
         if {".bin", ".gguf"} & {*weights.path.suffixes}:

@@ -114,6 +114,11 @@ class Tokenizer:
         self._tokenizer.enable_truncation(self.max_length)
         self._shorten = _shortening(self._tokenizer, self.max_length)
 
+    def index_of(self, token: str) -> int | None:
+        """Return the index of a token of the vocabulary; None if it has none of this name."""
+        index: int | None = self._tokenizer.token_to_id(token)
+        return index
+
     def __call__(self, texts: Sequence[str], special: bool = True) -> tuple[list[Array], list[int]]:
         """Return the vocabulary indices of each text, and which texts were cut; maybe without special tokens."""
         rows: list[Array] = []

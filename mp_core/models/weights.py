@@ -48,7 +48,7 @@ class Weights:
     tensors : mapping of str to ndarray or QuantizedArray
     prefix : str
         How the names of the network's tensors begin.
-    names : mapping of str to str
+    names : dict of str to str
         The name that `transformers` gives a tensor today -> its name in the file, which may be an older one. Both have
         the prefix.
     stored : tuple of (str or None, mapping of str to str)
@@ -59,7 +59,7 @@ class Weights:
     path: Path
     tensors: Mapping[str, Tensor]
     prefix: str
-    names: Mapping[str, str]
+    names: dict[str, str]
     stored: Stored
 
     @classmethod
@@ -183,6 +183,7 @@ def read_model(folder: Path, config: Mapping[str, Any], policy: DTypePolicy | No
     settings = architecture.read(config, folder / "config.json")
     weights = Weights.open(folder, architecture, settings)
     planned = kind(config, dtype="float32")
+    weights.names.update(planned.aliases(weights.names, weights.prefix))
     names = planned.names(weights.prefix)
     _check_sizes(weights, names, planned.shapes(), config)
     model = kind(config, name="model", dtype=weights.policy(names) if policy is None else policy)

@@ -1,0 +1,99 @@
+"""Encoders of single texts: a prompt is put before each text, and the tokenizer makes tokens of both."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mp_core.arrays import Array
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.models.modules import Modules
+from mp_core.models.texts import Text, TextModel, Tokens, encodable, list_of_texts
+
+__all__ = ["PromptedModel", "TextError"]
+
+
+class TextError(ValueError):
+    """A text that cannot be embedded.
+
+    Attributes
+    ----------
+    position : int
+        Which of the texts it is, counted from 0.
+    reason : str
+        What it must have, and has not: a sentence without its subject.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"`texts[{position}]` {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class PromptedModel(TextModel):
+    """A network with its tokenizer and the prompts of its folder.
+
+    Parameters
+    ----------
+    folder, modules, policy
+        Those of :class:`TextModel`.
+
+    Attributes
+    ----------
+    prompts : dict of str to str
+        Name -> text to put before a text, as the folder lists them.
+    default_prompt_name : str or None
+        The name of the prompt that is used if the caller names none.
+    """
+
+    def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
+        super().__init__(folder, modules, policy)
+        self.prompts = dict(modules.prompts)
+        self.default_prompt_name = modules.default_prompt_name
+
+    def tokenize(
+        self, texts: Text | Iterable[Text], *, prompt: str | None = None, prompt_name: str | None = None
+    ) -> Tokens:
+        """Return the tokens of texts: the first half of embedding them, which may run in another thread.
+
+        Parameters
+        ----------
+        texts, prompt, prompt_name
+            Those of the method that embeds texts.
+
+        Returns
+        -------
+        Tokens
+            Its attribute `cut` says which texts were cut off.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As that method.
+        """
+        prefix = self._prompt(prompt, prompt_name)
+        given = list_of_texts(texts, "texts")
+        rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
+        skipped = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
+        self._check_lengths(rows, skipped)
+        return Tokens(rows, cut, skipped=skipped)
+
+    def _check_lengths(self, rows: list[Array], unpooled: int) -> None:
+        """Raise for a text with no token beyond its first `unpooled`, or with more than the network takes."""
+        longest = self.model.settings.max_length
+        for position, row in enumerate(rows):
+            if len(row) <= unpooled:
+                beyond = " beyond the prompt" if unpooled else ""
+                raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
+            if len(row) > longest:
+                tokens = f"at most {longest} tokens; the model's tokenizer gives it {len(row)}"
+                raise TextError(position, f"must have {tokens}")
+
+    def _prompt(self, prompt: str | None, name: str | None) -> str:
+        """Return what is put before each text."""
+        if prompt is not None:
+            if name is not None:
+                raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")
+            return encodable(prompt, "prompt")
+        name = self.default_prompt_name if name is None else name
+        if name is not None and name not in self.prompts:
+            raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
+        return "" if name is None else encodable(self.prompts[name], f"prompts[{name!r}]")
