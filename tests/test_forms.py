@@ -16,7 +16,8 @@ from mp_core.forms import FORMS, Codes, Form, Inputs, KerasInt8, Variable, add_f
 OUTPUTS, INPUTS = 24, 64
 SCHEMES = [
     "int8", "int8/tensor", "int8/fixed", "int8/fixed/tensor", "int8/weight_only", "int8/weight_only/16",
-    "int8/weight_only/tensor", "int4/16", "int4/64", "int4/-1", "float8_e4m3fn", "float8_e4m3fn/16", "float8_e5m2",
+    "int8/weight_only/tensor", "int4/16", "int4/64", "int4/-1",
+    "int4/dynamic/16", "int4/dynamic/-1", "float8_e4m3fn", "float8_e4m3fn/16", "float8_e5m2",
     "float8_e4m3fn/tensor", "float8_e4m3fn/fixed/tensor",
 ]  # fmt: skip
 
@@ -80,10 +81,10 @@ def test_the_packed_codes_and_scales_are_those_of_the_file(scheme, tmp_path, mon
     layer(normal(7, INPUTS))
     (matrix,) = packed  # once
     codes, groups = codes_of(q), q.scale.shape[1]
-    if q.zero_point is not None and q.zero_point.any():
-        zeros = np.repeat(q.zero_point, -(-INPUTS // groups), axis=1)[:, :INPUTS]
-        codes = codes - zeros  # what is left of the zero points
-    np.testing.assert_array_equal(matrix.unpack(), codes.T.astype(matrix.dtype))
+    assert matrix.dtype == q.dtype
+    np.testing.assert_array_equal(matrix.unpack().astype(codes.dtype), codes.T)
+    if q.zero_point is not None:
+        np.testing.assert_array_equal(matrix.zero_point.reshape(q.zero_point.T.shape), q.zero_point.T)
     scale = np.broadcast_to(q.scale, (OUTPUTS, groups)).T
     np.testing.assert_array_equal(matrix.scale.reshape(scale.shape), scale)
 

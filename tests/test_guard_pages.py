@@ -184,6 +184,24 @@ def test_quantization_of_every_kind(isa, place, kind, k, n, rng):
             assert_same_bits(mp.ops.dynamic_matmul(a, mp.pack(q)), mp.ops.dynamic_matmul(a, mp.pack(expected)))
 
 
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (1, 9, 17), (7, 24, 63), (17, 40, 65), (40, 65, 130)])
+@pytest.mark.parametrize("group", [None, 8, 16])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_packed_int4_of_every_shape(isa, place, m, k, n, group, symmetric, rng):
+    """Rows, panels, scales and zero points, each at a page, beside floats and beside rows that become int8."""
+    w = rng.standard_normal((k, n)).astype(np.float32)
+    packed = mp.pack(mp.quantize(w, axis=1, dtype="int4", group_size=group, symmetric=symmetric))
+    zero = None if packed.zero_point is None else place(packed.zero_point)
+    size = packed.group_size
+    placed = mp.PackedMatrix(packed.shape, packed.dtype, place(packed.data), None, place(packed.scale), zero, size)
+    for dtype in ("float32", "bfloat16"):
+        x = place(mp.cast(rng.standard_normal((m, k)), dtype))
+        out = place(np.zeros((m, n), dtype))
+        assert_same_bits(mp.matmul(x, placed, out=out), mp.matmul(x.copy(), packed))
+        assert_same_bits(mp.dynamic_matmul(x, placed, out=out), mp.dynamic_matmul(x.copy(), packed))
+        place.back(2)
+
+
 @pytest.mark.parametrize("n", TAILS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn"])
 def test_rows_of_every_type(isa, place, dtype, n, rng):

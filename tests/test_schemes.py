@@ -22,6 +22,7 @@ from mp_core.dtype_policies import (
 )
 
 SIZES = [1, 2, 3, 20, 64, 128, 32768, 2**31 - 1]
+EIGHTS = 3  # of them multiples of 8, which int4 with dynamic inputs needs
 SPELLED = {  # how the contract of files and policies spells each scheme -> its fields
     "int8": ("int8", "dynamic", None, "channel"),
     "int8/tensor": ("int8", "dynamic", None, "tensor"),
@@ -32,6 +33,8 @@ SPELLED = {  # how the contract of files and policies spells each scheme -> its 
     "int8/weight_only/N": ("int8", "float", 64, "group"),
     "int4/N": ("int4", "float", 64, "group"),
     "int4/-1": ("int4", "float", None, "channel"),
+    "int4/dynamic/N": ("int4", "dynamic", 64, "group"),
+    "int4/dynamic/-1": ("int4", "dynamic", None, "channel"),
 } | {
     spelling: (codes, *fields)
     for codes in ("float8_e4m3fn", "float8_e5m2")
@@ -61,7 +64,7 @@ def _every():
 
 def test_every_scheme_is_printed_and_parsed_as_it_is():
     schemes = _every()
-    assert len(set(map(str, schemes))) == len(schemes) == len(SPELLED) - 4 + 4 * len(SIZES)
+    assert len(set(map(str, schemes))) == len(schemes) == len(SPELLED) - 5 + 4 * len(SIZES) + EIGHTS
     for scheme in schemes:
         again = Scheme.parse(str(scheme))
         assert again == scheme and hash(again) == hash(scheme) and type(again.group_size) is type(scheme.group_size)
@@ -81,6 +84,7 @@ HOSTILE = [
     "int8/weight_only/channel", "int8/weight_only/64/64", "int8/weight_only/N", "int4/N", "int4/0", "int4/-2",
     "int4/-0", "int4/064", "int4/ 64", "int4/64\n", "int4/+64", "int4/6_4", "int4/64.0", "int4/None", "int4/٦٤",
     "int4/tensor", "int4/weight_only/64", "int4/fixed/64", "int4/2147483648", "int4/9999999999", "int4/" + "9" * 5000,
+    "int4/dynamic", "int4/dynamic/tensor", "int4/64/dynamic",
     "float8", "float8/tensor", "float8_e4m3fn/-1", "float8_e4m3fn/fixed", "float8_e4m3fn/fixed/64",
     "float8_e4m3fn/weight_only", "float8_e4m3", "int16", "ternary", "int8_from_float32",
     "int8/weight_only_from_float32",
@@ -108,6 +112,13 @@ def test_no_other_order_of_words_is_a_scheme():
     assert accepted == {word for word in WORDS if "e5m2" not in word}
 
 
+def test_groups_of_int4_beside_rows_of_int8_are_multiples_of_8():
+    with pytest.raises(
+        ValueError, match="`group_size` must be a multiple of 8 for int4 with dynamic inputs; received 20"
+    ):
+        Scheme.parse("int4/dynamic/20")
+
+
 def test_int4_alone_is_refused_by_name():
     with pytest.raises(ValueError, match="must name its groups, as in int4/64; received 'int4'"):
         Scheme.parse("int4")
@@ -120,7 +131,7 @@ def test_int4_alone_is_refused_by_name():
     [
         (("int16",), ValueError, "`codes` must be 'int8' or 'int4' .*; received 'int16'"),
         ((["int8"],), ValueError, r"`codes` must be .*; received \['int8'\]"),
-        (("int4", "dynamic"), ValueError, "`inputs` must be 'float' for int4; received 'dynamic'"),
+        (("int4", "fixed"), ValueError, "`inputs` must be 'float' or 'dynamic' for int4; received 'fixed'"),
         (("int8", "fixed", 64, "group"), ValueError, "`per` must be 'channel' or 'tensor' for int8 with fixed inputs"),
         (("int8", "float", None, "group"), ValueError, "`group_size` must be from 1 to 2147483647 for per='group'"),
         (("int8", "float", 0, "group"), ValueError, "`group_size` must be from 1 .*; received 0"),
@@ -255,7 +266,7 @@ def test_policies_of_keras_say_their_scheme(name, scheme):
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("source", ["float16", "mixed_float16"])
 def test_only_integer_products_refuse_float16(word, source):
-    if word.startswith("int8") and "weight_only" not in word:
+    if (word.startswith("int8") and "weight_only" not in word) or "dynamic" in word:
         with pytest.raises(ValueError, match=f"mode='{word}' doesn't work well with compute_dtype='float16'"):
             get(f"{word}_from_{source}")
     else:

@@ -486,6 +486,21 @@ def test_pair_from_i4(words, rng):
     assert_same_bits(words.each("pair_from_i4", [x], expected), expected)
 
 
+def test_pair_from_u5(words, rng):
+    (x,) = operands(rng, ["u32"])
+    x &= 0x001F001F
+    expected = exactly(np.stack([x & 31, x >> 16], -1).astype(np.int8) - 16, BF16).reshape(len(x), -1)
+    assert_same_bits(words.each("pair_from_u5", [x], expected), expected)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_quad_from_u4(words, half, rng):
+    (x,) = operands(rng, ["u32"])
+    fours = [x >> np.uint32(8 * half + bit) & 15 for bit in (0, 16, 4, 20)]
+    expected = sum(four << np.uint32(8 * place) for place, four in enumerate(fours)).astype(np.uint32)
+    assert_same_bits(words.each("quad_from_u4", [x], expected, n=half), expected)
+
+
 def test_counts(words):
     for n, limit in itertools.product((0, 1, 15, 16, 2**40), repeat=2):
         assert words["at_most"](np.array([n, limit]), out=np.empty(1, np.int64))[0] == min(n, limit)
@@ -537,7 +552,7 @@ TESTED = {
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
     "fma_columns", "interleave_rows", "i16_from_i8", "interleave_u8", "narrow_high_i8",
     "load_octs", "zip_words", "zip_octs", "unzip_octs",
-    "pair_from_i4", "at_most", "unaligned_head",
+    "pair_from_i4", "pair_from_u5", "quad_from_u4", "at_most", "unaligned_head",
 }  # fmt: skip
 
 

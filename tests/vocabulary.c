@@ -185,6 +185,10 @@ PAIR(pair_from_i8)
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
 UNARY(pair_from_i4, vu32, vu32)
+UNARY(pair_from_u5, vu32, vu32)
+#endif
+#ifdef MP_NATIVE_U4_QUADS
+PAIR(quad_from_u4)
 #endif
 
 #ifdef MP_NATIVE_TRANSPOSE
@@ -235,6 +239,9 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
     "MP_NATIVE_I4_PAIRS "
+#endif
+#ifdef MP_NATIVE_U4_QUADS
+    "MP_NATIVE_U4_QUADS "
 #endif
 #ifdef MP_NATIVE_TRANSPOSE
     "MP_NATIVE_TRANSPOSE "

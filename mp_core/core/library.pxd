@@ -1,5 +1,5 @@
 # The headers of library/ as Cython sees them; the structs may hold more.
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, uint8_t
 
 from mp_core.core.header cimport (
     mp_activation, mp_cpu_family, mp_format, mp_gemm, mp_kernels, mp_tuning,
@@ -23,13 +23,13 @@ cdef extern from "library/plan.h" nogil:
         Py_ssize_t matrices, m, n, k
         int threads
         mp_layout a, b
-        bint packed, quantized_here, finds_scales, row_zero, zero_point
+        bint packed, quantized_here, finds_scales, row_zero, zero_point, code_zero
         Py_ssize_t group
         bint reproducible
 
     ctypedef struct mp_task_scratch:
         Py_ssize_t row_scales, a_copy, a_narrow, a_gathered, row_sums, accumulators, partial_sums, made, copy
-        Py_ssize_t column_sums, group_scales, total
+        Py_ssize_t column_sums, group_scales, group_zeros, group_sums, total
 
     ctypedef struct mp_plan:
         int arithmetic, format
@@ -75,6 +75,7 @@ cdef extern from "library/product.h" nogil:
         const float *group_scale
         Py_ssize_t group
         const int32_t *zero_point
+        const int8_t *code_zero
 
     ctypedef struct mp_lines:
         char *data

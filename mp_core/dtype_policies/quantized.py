@@ -57,7 +57,7 @@ class QuantizedDTypePolicy(DTypePolicy):
             raise TypeError(f"`mode` must be a string, such as 'int8'. Received: mode={mode!r} (of type {type(mode)})")
         self._mode, self._quantization_mode = self._parse_mode(mode)
         scheme = self.scheme
-        integers = scheme is not None and scheme.codes == "int8" and not scheme.is_weight_only
+        integers = scheme is not None and "int" in scheme.codes and not scheme.is_weight_only
         if integers and self.compute_dtype == "float16":
             raise ValueError(f"Quantization mode='{mode}' doesn't work well with compute_dtype='float16'.")
         self._source_name = self._name
@@ -136,7 +136,7 @@ class SchemeDTypePolicy(QuantizedDTypePolicy):
     Parameters
     ----------
     mode : str
-        The spelling of a :class:`Scheme`, but ``"int8"`` and ``"int4/N"``, for which Keras has classes.
+        The spelling of a :class:`Scheme`, but ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has classes.
     source_name : str, optional
         The plain policy underneath. Default: the name of :func:`dtype_policy`.
 
@@ -161,7 +161,7 @@ class SchemeDTypePolicy(QuantizedDTypePolicy):
             scheme = Scheme.parse(mode)
         except ValueError as error:
             raise ValueError(f"Invalid mode for SchemeDTypePolicy: {error}") from None
-        if mode == "int8" or scheme.codes == "int4":
+        if mode == "int8" or (scheme.codes == "int4" and scheme.is_weight_only):
             keras = "QuantizedDTypePolicy" if mode == "int8" else "Int4DTypePolicy"
             raise ValueError(f"Invalid mode for SchemeDTypePolicy. Expected {keras} for it. Received: mode={mode}")
         return mode, scheme.codes.partition("_")[0]
@@ -276,6 +276,7 @@ _FAMILIES: dict[str, type[QuantizedDTypePolicy]] = {
     "float8_": SchemeDTypePolicy,
     "float8": QuantizedFloat8DTypePolicy,
     "int8/": SchemeDTypePolicy,
+    "int4/dynamic": SchemeDTypePolicy,
     "int4/": Int4DTypePolicy,
     "gptq": GPTQDTypePolicy,
     "awq": AWQDTypePolicy,

@@ -16,7 +16,7 @@ __all__ = ["LARGEST_GROUP", "SPELLINGS", "Scheme"]
 _EVERY = ("channel", "tensor", "group")
 _TABLE: dict[str, dict[str, tuple[str, ...]]] = {
     "int8": {"dynamic": ("channel", "tensor"), "fixed": ("channel", "tensor"), "float": _EVERY},
-    "int4": {"float": ("group", "channel")},
+    "int4": {"float": ("group", "channel"), "dynamic": ("group", "channel")},
     "float8_e4m3fn": {"float": _EVERY, "fixed": ("tensor",)},
     "float8_e5m2": {"float": _EVERY, "fixed": ("tensor",)},
 }
@@ -69,8 +69,9 @@ class Scheme:
     TypeError
         `group_size` is neither an integer nor None.
     ValueError
-        There is no such scheme: only float inputs go with groups, int4 needs them, fixed inputs of float8 go with one
-        scale; or `group_size` does not fit `per`, or is not from 1 to 2147483647.
+        There is no such scheme: beside int8 and float8 only float inputs go with groups, fixed inputs of float8 go with
+        one scale; or `group_size` does not fit `per`, is not from 1 to 2147483647 or, of int4 with dynamic inputs, no
+        multiple of 8.
 
     Examples
     --------
@@ -95,6 +96,8 @@ class Scheme:
             raise TypeError(f"`group_size` must be an int or None; received {size!r}")
         if self.per == "group" and (size is None or not 1 <= size <= LARGEST_GROUP):
             raise ValueError(f"`group_size` must be from 1 to {LARGEST_GROUP} for per='group'; received {size}")
+        if self.codes == "int4" and self.inputs == "dynamic" and size is not None and size % 8:
+            raise ValueError(f"`group_size` must be a multiple of 8 for int4 with dynamic inputs; received {size}")
         if self.per != "group" and size is not None:
             raise ValueError(f"`group_size` must be None for per={self.per!r}; received {size}")
 

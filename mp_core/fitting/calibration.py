@@ -126,8 +126,8 @@ def _under(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DTypePoli
 
 
 def _fixed(scheme: Scheme) -> Scheme:
-    """Return the scheme of a layer that is fitted: inputs that it quantizes get fixed scales."""
-    return scheme if scheme.is_weight_only else replace(scheme, inputs="fixed")
+    """Return the scheme of a layer that is fitted: inputs that it quantizes get fixed scales, but beside int4."""
+    return scheme if scheme.is_weight_only or scheme.codes == "int4" else replace(scheme, inputs="fixed")
 
 
 def _not_fixed(scheme: Scheme) -> Scheme:
@@ -155,7 +155,7 @@ def _fitted(
 
     `weight` has the largest weight of each input, if the scheme is int8 with fixed inputs.
     """
-    if scheme.is_weight_only:
+    if scheme.inputs != "fixed":
         return quantize_for(lines, scheme, seen.moments), None
     inputs = _float8_inputs(scheme, seen) if weight is None else _inputs(weight, seen, alpha)
     scale = np.broadcast_to(cast(inputs.scale, "float64"), lines.shape[1:])

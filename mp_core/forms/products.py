@@ -87,9 +87,13 @@ def _weight_only(lines: QuantizedArray | Array, dtype: np.dtype[Any]) -> PackedM
     wide = dtypes.name_of(dtype) in dtypes.WIDE
     if not isinstance(lines, QuantizedArray):
         return packed(lines.T, dtype)
-    q = _without_zeros(lines)
+    q = lines
     if q.group_size is not None and q.scale.shape[1] == 1:
         q = replace(q, group_size=None)  # one group is the whole line
+    if wide and dtypes.name_of(q.dtype) == "int4" and (q.group_size is None or q.group_size % 8 == 0):
+        zero = q.zero_point
+        return ops.pack((q if zero is not None and zero.any() else replace(q, zero_point=None)).T)
+    q = _without_zeros(q)
     if wide and q.zero_point is None and (q.group_size is None or q.group_size % 8 == 0):
         return ops.pack(q.T)
     return packed(dequantize(q, "float32" if wide else dtype).T, dtype)

@@ -180,15 +180,15 @@ def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
 
 def _unpacked(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
     """Return the elements for which a packed matrix stands."""
-    codes = cast(b.unpack(), dtype)
-    if b.zero_point is not None:
-        codes = codes - cast(b.zero_point, dtype)
-    if b.scale is None:
-        return codes
-    scale = cast(b.scale, dtype)
+    codes, scale, zero = cast(b.unpack(), dtype), b.scale, b.zero_point
     if b.group_size:
-        scale = np.repeat(scale, b.group_size, axis=0)[: codes.shape[-2]]
-    elements: Array = codes * scale
+        group_of = np.arange(codes.shape[-2]) // b.group_size
+        scale, zero = (None if x is None else x[group_of] for x in (scale, zero))
+    if zero is not None:
+        codes = codes - cast(zero, dtype)
+    if scale is None:
+        return codes
+    elements: Array = codes * cast(scale, dtype)
     return elements
 
 

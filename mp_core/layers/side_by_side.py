@@ -103,11 +103,15 @@ def _of_floats(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> P
 
 
 def _of_codes(matrices: list[Any], inputs: Inputs | None, bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
-    if not all(
-        isinstance(q, QuantizedArray) and q.dtype == np.int8 and q.axis == (0,) and q.zero_point is None
-        and q.group_size is None for q in matrices
-    ):  # fmt: skip
+    if not all(isinstance(q, QuantizedArray) and q.axis == (0,) for q in matrices):
         return None
+    kinds = {(dtypes.name_of(q.dtype), q.group_size, q.zero_point is None) for q in matrices}
+    if len(kinds) > 1 or not all(kind == ("int8", None, True) or kind[0] == "int4" for kind in kinds):
+        return None
+    first = matrices[0]
     values, scale = (np.concatenate([getattr(q, name) for q in matrices]) for name in ("values", "scale"))
-    multiply = product_of(QuantizedArray(values, scale, None, (0,)), inputs, inputs is None, dtype)
+    zero = None if first.zero_point is None else np.concatenate([q.zero_point for q in matrices])
+    shape = sum(q.shape[0] for q in matrices), first.shape[1]
+    joined = QuantizedArray(values, scale, zero, (0,), first.group_size, first.dtype, shape)
+    multiply = product_of(joined, inputs, inputs is None, dtype)
     return lambda rows: multiply(rows, bias, None, dtype)

@@ -7,7 +7,7 @@ calibrated layer, one for each element of k.
 from cpython.ref cimport PyObject
 cimport numpy as cnp
 
-from mp_core.core.header cimport MP_I8
+from mp_core.core.header cimport MP_I4, MP_I8
 from mp_core.products.operands cimport TO_CODES, Call, multiply
 from mp_core.products.panels cimport PackedMatrix
 
@@ -22,7 +22,7 @@ cnp.import_array()
 def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, activation=None, residual=None):
     """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights, `a` being quantized during the product.
 
-    It has the bits of ``matmul(quantize(a, axis=every axis but the last), b)``, if `scale` is given of
+    If `b` is int8, it has the bits of ``matmul(quantize(a, axis=every axis but the last), b)``, if `scale` is given of
     ``matmul(quantize(a, scale=scale), b)``, but makes no array of codes in between.
 
     Parameters
@@ -30,7 +30,8 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     a : array-like
         Shape (..., m, k) or (k,), float; integers become float32.
     b : PackedMatrix
-        Shape (k, n), int8, packed from a :class:`QuantizedArray`.
+        Shape (k, n), packed from a :class:`QuantizedArray`: int8 with scales by column, or int4 with scales by column
+        or by groups of k, with zero points or without.
     scale : float, optional
         The scale of the int8 codes of `a`. None: each row has its own, ``max|a| / 127``.
     out_dtype, out, bias, activation, residual
@@ -43,9 +44,15 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     Raises
     ------
     TypeError
-        `a` is not numeric, `b` no packed int8 matrix with scales, or `scale` no number.
+        `a` is not numeric, `b` no packed int8 or int4 matrix with such scales, or `scale` no number.
     ValueError
         The shapes do not fit, or `scale` is not positive and finite.
+
+    Notes
+    -----
+    Sums of products with int4 are exact in each scale group: ``s_g = sum q(a) (q(b) - zero_point_g)``, in int32. In
+    float32 they are scaled and added in order, ``c = s_0 scale_0``, then ``c = fma(s_g, scale_g, c)``, and c is scaled
+    by the row's scale. (``matmul`` of two quantized arrays, of which `b` is int4, multiplies floats.)
 
     Examples
     --------
@@ -54,10 +61,9 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     >>> dynamic_matmul(np.array([[1.0, 2.0]], np.float32), w).round(1)
     array([[1.5, 2.5]], dtype=float32)
     """
-    if (not isinstance(b, PackedMatrix) or (<PackedMatrix>b).format != MP_I8 or (<PackedMatrix>b).scale is None
-            or (<PackedMatrix>b).group or len((<PackedMatrix>b).shape) != 2):
+    if not isinstance(b, PackedMatrix) or not has_dynamic_products(<PackedMatrix>b):
         found = b if isinstance(b, PackedMatrix) else type(b).__name__
-        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {found}")
+        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column, or of int4; received {found}")
     if scale is not None:
         if isinstance(scale, bool) or getattr(scale, "dtype", None) == np.bool_:
             raise TypeError(f"`scale` must be a number; received {scale!r}")
@@ -81,6 +87,13 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
         arguments = {"out_dtype": out_dtype, "out": out, "bias": bias, "activation": activation, "residual": residual}
         result = call_recorded(dynamic_matmul, (a, b), {"scale": scale, **arguments})
     return dynamic_any(a, b, scale, None, out_dtype, out, (bias, activation, residual)) if result is None else result
+
+
+cdef bint has_dynamic_products(PackedMatrix b):
+    """Whether rows of int8 multiply the codes of b."""
+    if b.scale is None or len(b.shape) != 2:
+        return False
+    return b.format == MP_I4 or (b.format == MP_I8 and not b.group)
 
 
 cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:

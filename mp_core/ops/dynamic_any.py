@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import Array, as_float, imported_all, imported_out
+from mp_core.arrays import F32, Array, as_float, imported_all, imported_out
 from mp_core.dtypes import parse
 from mp_core.products.general import multiply_any
 from mp_core.products.panels import PackedMatrix
+from mp_core.products.quantized import Factors
 from mp_core.quantization import QuantizedArray, quantize
 
 __all__ = ["dynamic_any"]
@@ -35,5 +36,6 @@ def dynamic_any(
     else:
         codes = quantize(a, axis=-1, scale=scale, zero_point=zeros).values
         rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
-    result = multiply_any(rows, b, a.dtype if wanted is None else wanted, held, bias, activation, residual)
+    factors = Factors(rows.values, b, rows.scale, rows.zero_point, F32)
+    result = multiply_any(factors, b, a.dtype if wanted is None else wanted, held, bias, activation, residual)
     return result if out is None else out

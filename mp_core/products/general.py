@@ -52,14 +52,17 @@ class _Epilogue(NamedTuple):
 
 
 def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation: Any, residual: Any) -> Array:
-    """Do what ``matmul`` says for all operands that the fast path does not serve."""
+    """Do what ``matmul`` says for all operands that the fast path does not serve.
+
+    `a` may be the :class:`Factors` of rows that became codes, with `b`.
+    """
     if not isinstance(activation, str | None) or activation not in _NAMES:
         choices = ", ".join(repr(name) for name in _NAMES)
         raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
     held = imported_out(out)
     a, b, bias, residual = imported_all(
-        ("a", "b", "bias", "residual"), a, b, bias, residual, kept=(QuantizedArray, PackedMatrix)
+        ("a", "b", "bias", "residual"), a, b, bias, residual, kept=(QuantizedArray, PackedMatrix, Factors)
     )
     result = _multiply(a, b, wanted, held, _Epilogue(bias, _NAMES[activation], residual))
     return result if out is None else out
@@ -74,7 +77,7 @@ def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: 
         batch = _broadcast(a.shape[:-2], b.shape[:-2])
         if 0 not in (*batch, *a.shape[-2:-1], *b.shape[-1:]):
             return _matrix_by_matrix(a, b, batch, wanted, out, epilogue)
-    factors = _factors(a, b)
+    factors = a if isinstance(a, Factors) else _factors(a, b)
     target = _out_dtype(factors, wanted, epilogue)
     a, b = factors.a, factors.b
     shape = _shape(factors)
@@ -171,7 +174,8 @@ def _shape(factors: Factors) -> tuple[int, ...]:
             f"and {b.shape}"
         )
     if not is_float(a.dtype):
-        most = most_exact_k(a.dtype is U8 or zero is not None, isinstance(b, PackedMatrix) and b.zero_point is not None)
+        shifted = isinstance(b, PackedMatrix) and b.zero_point is not None and b.dtype is I8
+        most = most_exact_k(a.dtype is U8 or zero is not None, shifted)
         if k > most:
             raise ValueError(f"{a.dtype} products need k <= {most} to be exact in int32; received k = {k}")
     batch = a.shape[:-2] if len(b.shape) < 3 else _broadcast(a.shape[:-2], b.shape[:-2])
@@ -201,7 +205,8 @@ def _out_dtype(factors: Factors, wanted: np.dtype[Any] | None, epilogue: _Epilog
     """Return the type of the result; raise for one that the product does not have."""
     a, b, scale, _, default = factors
     target = default if wanted is None else wanted
-    if not is_float(target) and not (target is I32 and (a.dtype is I8 or a.dtype is U8)):
+    integers = (a.dtype is I8 or a.dtype is U8) and name_of(b.dtype) != "int4"
+    if not is_float(target) and not (target is I32 and integers):
         raise TypeError(f"`out_dtype` must be a float type, or int32 for an int8 product; received {target.name}")
     if target is I32 and any(part is not None for part in epilogue):
         raise TypeError("`bias`, `activation` and `residual` need a float `out_dtype`; received int32")

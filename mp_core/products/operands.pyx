@@ -10,12 +10,12 @@ import sys
 
 from cpython.ref cimport PyObject
 cimport numpy as cnp
-from libc.stdint cimport int32_t
+from libc.stdint cimport int8_t, int32_t
 from libc.string cimport memset
 
 from mp_core.core.arrays cimport apart
 from mp_core.core.header cimport (
-    MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, MP_U8, mp_activation, mp_activation_names, mp_format,
+    MP_F32, MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_LINEAR, MP_U8, mp_activation, mp_activation_names, mp_format,
 )
 from mp_core.core.library cimport (
     MP_ACCEPTED, MP_BAD_RESULT, MP_BAD_SCALES, MP_BAD_TYPES, MP_TOO_DEEP, mp_axis, mp_left, mp_lines,
@@ -98,7 +98,11 @@ cdef int describe_right(object x, Parts *parts) except -1:
     panels = x
     b.data, b.format = cnp.PyArray_BYTES(panels.data), panels.format
     b.packed, b.matrix_bytes, b.group = True, panels.matrix_bytes, panels.group
-    b.sums, b.zero_point = <const int32_t *>pointer(panels.column_sums), <const int32_t *>pointer(panels.zero_point)
+    b.sums = <const int32_t *>pointer(panels.column_sums)
+    if panels.format == MP_I4:
+        b.code_zero = <const int8_t *>pointer(panels.zero_point)
+    else:
+        b.zero_point = <const int32_t *>pointer(panels.zero_point)
     if not panels.group:
         b.scale = <const float *>pointer(panels.scale)
     elif panels.k:

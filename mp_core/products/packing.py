@@ -23,8 +23,8 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     ----------
     b : array-like or QuantizedArray
         Shape (..., k, n). A :class:`QuantizedArray` is one matrix of any type of codes, with one scale, one per column,
-        or one per column and group of k (symmetric, groups of a multiple of 8). uint8 and uint4 are held as int8, uint8
-        with another zero point.
+        or one per column and group of k (symmetric or int4, groups of a multiple of 8). uint8 and uint4 are held as
+        int8, uint8 with another zero point.
     dtype : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}, optional
         Cast to this type first. Default: the type of `b`.
 
@@ -33,7 +33,9 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     PackedMatrix
         Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` gives the elements back exactly. It holds the bytes of
         `b`, k rounded up to a multiple of 1 (float32, float16), 2 (bfloat16), 4 (float8, int8) or 8 (int4), 64 bytes
-        more, 4 bytes a column for int8, and the scales and zero points of a QuantizedArray.
+        more, 4 bytes a column for int8, and the scales and zero points of a QuantizedArray, which are int8 for int4.
+        Beside floats, int4 with zero points is multiplied as ``values - zero_point``, the sums scaled afterwards; an
+        array of such codes that is not packed is dequantized first (:func:`matmul`).
 
     Raises
     ------
@@ -51,10 +53,11 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     if isinstance(b, QuantizedArray):
         if dtype is not None:
             raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
-        if len(b.shape) != 2 or not scales_columns(b):
+        if len(b.shape) != 2 or not scales_columns(b, packed=True):
             raise ValueError(
-                "a quantized `b` must be one matrix with one scale or one per column (axis=1), symmetric if int4 or in "
-                f"groups, which have a multiple of 8; received {b.dtype} of shape {b.shape} with scales {b.scale.shape}"
+                "a quantized `b` must be one matrix with one scale or one per column (axis=1), or in groups of a "
+                "multiple of 8, which are symmetric or of int4; "
+                f"received {b.dtype} of shape {b.shape} with scales {b.scale.shape}"
             )
         return pack_quantized(b)
     wanted = None if dtype is None else parse(dtype)

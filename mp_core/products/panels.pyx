@@ -70,7 +70,7 @@ cdef class PackedMatrix:
     scale : numpy.ndarray or None
         For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
     zero_point : numpy.ndarray or None
-        Of int8, int32, shape (n,): what stands for zero. None: 0.
+        What stands for zero: of int8, int32, shape (n,); of int4, int8, the shape of `scale`. None: 0.
     group_size : int or None
         Elements along k that share a scale.
     nbytes : int
@@ -108,10 +108,13 @@ cdef class PackedMatrix:
                                  (self.matrices, self.n) if self.format == MP_I8 else None, np.int32)
         scaled = scale is not None or group_size is not None or self.format == MP_I4
         self.scale = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
-        shifted = zero_point is not None and scale is not None and self.format == MP_I8 and not groups
-        self.zero_point = _part(zero_point, "zero_point", (self.n,) if shifted else None, np.int32)
-        if shifted and np.any((self.zero_point < -128) | (self.zero_point > 127)):
-            raise ValueError(f"`zero_point` must lie in [-128, 127]; received {zero_point}")
+        shifted = zero_point is not None and scale is not None and (
+            self.format == MP_I4 or (self.format == MP_I8 and not groups))
+        self.zero_point = _part(zero_point, "zero_point", (*groups, self.n) if shifted else None,
+                                np.int8 if self.format == MP_I4 else np.int32)
+        least, most = (-8, 7) if self.format == MP_I4 else (-128, 127)
+        if shifted and np.any((self.zero_point < least) | (self.zero_point > most)):
+            raise ValueError(f"`zero_point` must lie in [{least}, {most}]; received {zero_point}")
 
     @property
     def nbytes(self):

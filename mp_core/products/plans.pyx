@@ -3,7 +3,7 @@
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport kernels_of, reproducible_here
-from mp_core.core.header cimport MP_PANEL, MP_U8, mp_active, mp_element_bytes
+from mp_core.core.header cimport MP_I4, MP_PANEL, MP_U8, mp_active, mp_element_bytes
 from mp_core.core.library cimport (
     MP_DECODED, MP_DECODED_TILES, MP_IN_PLACE, MP_IN_TURN, MP_OCTS, MP_PANELS, MP_TILES, MP_TRANSPOSED,
     MP_WIDER, mp_by_tiles, mp_copies_panels, mp_few_rows, mp_find_plan, mp_layout, mp_machine, mp_machine_of,
@@ -25,7 +25,7 @@ ARITHMETICS = ("wide", "pairs", "quads")
 #   cpu          the family of CPUs whose tuned constants are used, a key of cpu.CPU_FAMILIES; None: this one's
 #   caches       bytes of L1d and L2; None: this machine's
 #   quantize     rows of a float A become int8, by scales that are "found" or "given"; None: they do not
-#   zero_point, row_zero   whether columns of B, rows of A have zero points
+#   zero_point, row_zero   whether B (its columns or, of int4, scale groups) and rows of A have zero points
 #   group        elements of K in a scale group of B; 0: there are no scale groups
 #   reproducible the order of sums of pairs; None: the one that is set
 SETTINGS = {
@@ -108,7 +108,8 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     q.threads = s["threads"] if <double>q.matrices * m * n * k >= q.machine.tuning.thread_work else 1
     q.a = layout_of((PANELS | {"uint8": MP_U8})[dtype], m, k, s["a_layout"] == "km")
     q.b = layout_of(PANELS[s["b_dtype"]], k, n, s["layout"] == "nk")
-    q.packed, q.row_zero, q.zero_point = s["layout"] == "packed", s["row_zero"], s["zero_point"]
+    q.packed, q.row_zero = s["layout"] == "packed", s["row_zero"]
+    q.zero_point, q.code_zero = s["zero_point"] and q.b.format != MP_I4, s["zero_point"] and q.b.format == MP_I4
     q.quantized_here, q.finds_scales = s["quantize"] is not None, s["quantize"] == "found"
     q.reproducible = reproducible_here() if s["reproducible"] is None else s["reproducible"]
     if q.machine == mp_this_machine():

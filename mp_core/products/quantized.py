@@ -42,14 +42,20 @@ def scales_rows(q: QuantizedArray) -> bool:
     return (q.dtype is I8 or q.dtype is U8) and q.group_size is None and q.scale.shape[-1:] == (1,)
 
 
-def scales_columns(q: QuantizedArray) -> bool:
-    """Whether each matrix of q, as a right operand, can be packed with its scales: by column, or by groups of k."""
-    if len(q.shape) < 2 or q.dtype.itemsize > 1 or (q.zero_point is not None and name_of(q.dtype) == "int4"):
+def scales_columns(q: QuantizedArray, *, packed: bool = False) -> bool:
+    """Whether each matrix of q, as a right operand, can be packed with its scales: by column, or by groups of k.
+
+    int4 with zero points is only if it is `packed` by the caller; `matmul` dequantizes it.
+    """
+    if len(q.shape) < 2 or q.dtype.itemsize > 1:
+        return False
+    shifted_int4 = q.zero_point is not None and name_of(q.dtype) == "int4"
+    if shifted_int4 and not packed:
         return False
     if q.group_size is None:
         return bool(q.scale.shape[-2:-1] == (1,))
     by_k = len(q.shape) - 2 not in q.axis
-    return bool(by_k and q.zero_point is None and q.dtype is not U8 and q.group_size % 8 == 0)
+    return bool(by_k and (q.zero_point is None or shifted_int4) and q.dtype is not U8 and q.group_size % 8 == 0)
 
 
 def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
@@ -73,15 +79,20 @@ def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
 def pack_quantized(b: QuantizedArray) -> PackedMatrix:
     """Return one matrix that :func:`scales_columns`, packed; uint8 and uint4 codes as int8."""
     check_unchanged(b)
-    n = b.shape[1]
-    scale = np.array(np.broadcast_to(b.scale, (len(b.scale), n)), np.float32, order="C")  # `b` may change
-    values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
+    values, zero = unpacked_codes(b), b.zero_point
     if b.dtype is U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
-        values, zero = _less_128(values), np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
-    if zero is not None:
-        zero = np.array(np.broadcast_to(zero, (n,)), np.int32)
+        values, zero = _less_128(values), np.full((1, 1), -128, np.int32) if zero is None else zero - np.int32(128)
     dtype = I8 if b.dtype is U8 or name_of(b.dtype) == "uint4" else b.dtype
-    return pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
+    scale = _for_columns(b.scale, b, np.float32)
+    if zero is not None:
+        zero = _for_columns(zero, b, np.int8 if name_of(dtype) == "int4" else np.int32)
+    return pack(values, dtype, scale, zero, b.group_size)
+
+
+def _for_columns(x: Array, b: QuantizedArray, dtype: Any) -> Array:
+    """Return a copy of scales or zero points, since `b` may change: of shape (n,), or (groups, n)."""
+    whole = np.array(np.broadcast_to(x, (len(x), b.shape[1])), dtype, order="C")
+    return whole if b.group_size else whole[0]
 
 
 def pack_unsigned(b: Array) -> PackedMatrix:
@@ -115,7 +126,7 @@ def multipliable(a: Any, b: Any) -> Factors:
     exact = F64 if dtype is F64 else F32
     if isinstance(b, QuantizedArray):
         b = dequantize(b, exact)
-    elif packed and (b.zero_point is not None or exact is F64 or narrow):
+    elif packed and ((b.zero_point is not None and b.dtype is I8) or exact is F64 or narrow):
         b = unpacked(b, exact)
     a = dequantize(a, exact) if isinstance(a, QuantizedArray) else _wide(a)
     b = b if isinstance(b, PackedMatrix) else _wide(b)
@@ -131,11 +142,11 @@ def unpacked(b: PackedMatrix, dtype: np.dtype[Any] = F32) -> Array:
     """Return what a packed matrix holds, codes with scales as the floats of `dtype` that they stand for."""
     if b.scale is None:
         return b.unpack()
-    codes = cast(b.unpack(), F32)
-    if b.zero_point is not None:
-        codes -= b.zero_point
-    scale = b.scale
+    codes, scale, zero = cast(b.unpack(), F32), b.scale, b.zero_point
     if b.group_size is not None:
         k = b.shape[-2]
-        scale = scale[np.arange(k) // min(b.group_size, max(k, 1))]
+        group_of = np.arange(k) // min(b.group_size, max(k, 1))
+        scale, zero = scale[group_of], None if zero is None else zero[group_of]
+    if zero is not None:
+        codes -= zero
     return cast(codes * scale, dtype)

@@ -119,7 +119,8 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  *     partial = resume ? partial : init;    partial += a[i][p] * b[p][j] for each p of the K block, ascending
  *     sum     = first K block ? partial : sum + partial   (with block_scale: partial * scale, fma(partial, scale, sum))
  * and, in the last range of K, the epilogue
- *     x         = sum                                   (integers: - zero points * sums of elements, then to f32)
+ *     x         = sum                                   (integers: - zero points * sums of elements, then to f32; with
+ *                                                        block_scale the sums are f32 already)
  *     out[i][j] = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j]).
  * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
  * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. An unsigned byte is multiplied by a
@@ -129,7 +130,8 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
     ptrdiff_t m, n, k;
-    ptrdiff_t k_block;           /* elements of a K block, a multiple of the group; integers: at least k */
+    ptrdiff_t k_block;           /* elements of a K block, a multiple of the group; integers without block_scale: at
+                                    least k */
 } mp_shape;
 
 /* What is multiplied. a: f32, bf16, 8-bit elements or int16; neighbours along K are neighbours in memory, and rows lie
@@ -154,8 +156,11 @@ typedef struct {
     int last;                    /* this range ends K: the epilogue follows */
     int resume;                  /* the range continues a K block, whose partial sums the call before has left */
     int suspend;                 /* the range ends within a K block, whose partial sums the next call continues */
-    const int32_t *init;         /* [n]: where integer sums start; or NULL: at 0 */
-    const float *block_scale;    /* [K blocks of this range][block_scale_ld]: scales of their partial sums; or NULL */
+    const int32_t *init;         /* where sums of integers start: [n], or, if init_ld is not 0, [K blocks of this
+                                    range][init_ld], one row for each K block; or NULL: at 0 */
+    ptrdiff_t init_ld;
+    const float *block_scale;    /* [K blocks of this range][block_scale_ld]: scales of their partial sums, which are
+                                    converted to f32 first if they are integers; or NULL */
     ptrdiff_t block_scale_ld;
 } mp_accumulators;
 
@@ -257,11 +262,26 @@ typedef struct {
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
 } mp_packing;
 
+/* Zero points of int4, as copies subtract them: [scale groups][MP_PANEL] words, one for each column of a panel and each
+ * `group` elements along K. The word of a zero point z is base - (z + 8) * unit: every element that an arithmetic takes
+ * at a time has its share of it. */
+typedef struct {
+    const uint32_t *words;
+    ptrdiff_t group;
+} mp_zeros;
+static const struct {
+    uint32_t base, unit;
+} mp_zero_words[MP_ARITHMETICS] = {
+    [MP_WIDE] = {0, 1}, [MP_PAIRS] = {0x00100010u, 0x00010001u}, [MP_QUADS] = {0x80808080u, 0x01010101u},
+};
+
 /* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel
  * (see mp_products) columns, or fewer at the end; NULL if there is no such copy. Copying and multiplying the copy is
- * faster than multiplying the panel beside more than few_rows rows of A. */
+ * faster than multiplying the panel beside more than few_rows rows of A. copy_shifted does the same of int4, each less
+ * its zero point: no kernel multiplies such panels, or int4 beside integers, as they are. */
 typedef struct {
     void (*copy[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    void (*copy_shifted)(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS];
 } mp_copies;
 

@@ -90,6 +90,11 @@
  *
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                           | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
+ * pair_from_u5                           | x           | the halves of each lane, which are 0 to 31, less 16, in bf16
+ *
+ * if MP_NATIVE_U4_QUADS: likewise, to bytes
+ * quad_from_u4                           | x, s        | the four bits from bit 8 s, 8 s + 16, 8 s + 4 and 8 s + 20 of
+ *                                        |             | each lane on, as four bytes; s constant, 0 or 1
  *
  * if MP_NATIVE_TRANSPOSE: the set transposes by parts, since 16 vectors are more than its registers hold
  * transpose_words                        | p, s, q, t  | load_columns(p, s, r), stored: r[j] at q + j t bytes

@@ -4,8 +4,8 @@
 static int is_wide(int format) { return format <= MP_BF16; }
 
 int mp_types_multiply(int a_format, int b_format, int quantized) {
-    if (quantized) return is_wide(a_format) && b_format == MP_I8;
-    if (a_format >= MP_FLOATS) return b_format == MP_I8;
+    if (quantized) return is_wide(a_format) && (b_format == MP_I8 || b_format == MP_I4);
+    if (a_format >= MP_FLOATS) return b_format == MP_I8 || (b_format == MP_I4 && a_format == MP_I8);
     return mp_group[b_format] && (is_wide(a_format) || a_format == b_format); /* without groups it is stored only */
 }
 
@@ -15,20 +15,23 @@ ptrdiff_t mp_most_exact_k(int unsigned_a, int shifted_b) {
 
 /* Sums of integers can be scaled by row of A and by column of B, and shifted by zero points. Sums of floats are scaled
  * by column, or in groups of whole words along K (8 elements of int4, 4 of int8), where B is narrow codes beside a
- * wide A. */
+ * wide A. int4 has such groups beside integers too, and zero points of its own, beside A without any. */
 static int scales_apply(const mp_product *p, int integers) {
-    const int scales_of_a = p->a.row_scale || p->a.row_zero || p->a.scales;
+    const int scales_of_a = p->a.row_scale || p->a.row_zero || p->a.scales, is_int4 = p->b.format == MP_I4;
+    if (is_int4 ? p->b.zero_point || (integers && (p->a.row_zero || p->a.scales)) : p->b.code_zero != NULL) return 0;
     if (!integers && (scales_of_a || p->b.zero_point)) return 0;
     if (!integers && (p->b.scale || p->b.group_scale) && (!is_wide(p->a.format) || is_wide(p->b.format))) return 0;
     if (p->a.quantized_here && p->a.row_zero) return 0;
-    return !p->b.group || (p->b.group > 0 && p->b.group % mp_group[p->b.format] == 0 && p->b.packed && !integers);
+    if (!p->b.group) return 1;
+    return p->b.group > 0 && p->b.group % mp_group[p->b.format] == 0 && p->b.packed && (!integers || is_int4);
 }
 
 static int result_is_possible(const mp_product *p, int integers) {
     const mp_epilogue *e = &p->common.epilogue;
     if (e->out_format < MP_FLOATS) return 1;
-    return e->out_format == MP_I32 && integers && !p->a.quantized_here && !p->a.row_scale && !p->b.scale && !p->bias
-           && !p->residual.data && e->activation == MP_LINEAR;
+    const int is_scaled = p->a.row_scale || p->b.scale || p->b.format == MP_I4;
+    return e->out_format == MP_I32 && integers && !p->a.quantized_here && !is_scaled && !p->bias && !p->residual.data
+           && e->activation == MP_LINEAR;
 }
 
 mp_refusal mp_refusal_of(const mp_product *p) {

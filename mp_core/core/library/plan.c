@@ -50,10 +50,16 @@ static int is_ready(const mp_problem *q, int arithmetic) {
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
+/* Whether panels are int4 that only copy_shifted decodes. */
+static int is_shifted(const mp_problem *q, int arithmetic) {
+    return q->b.format == MP_I4 && (q->code_zero || arithmetic == MP_QUADS);
+}
+
 /* Set the way, and what follows from it. */
 static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->way = way;
     p->format = mp_copies_panels(p) ? native[p->arithmetic] : q->b.format;
+    p->shifted = is_shifted(q, p->arithmetic);
     p->reads_a_in_place = way != MP_WIDER && is_ready(q, p->arithmetic);
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
@@ -66,9 +72,12 @@ static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc,
     const mp_copies *const recoded = &kernels->recoded, *const decoded = &q->kernels->decoding[p->arithmetic].decoded;
     const int format = q->b.format, widens = kernels->widen_row != NULL;
     const ptrdiff_t few = MP_HAS(DECODE_IN_REGISTERS) ? mp_few_rows(q, p->arithmetic) : 0;
+    const int shifted = is_shifted(q, p->arithmetic);
     if (tiles) return decoded->copy[format] ? MP_DECODED_TILES : MP_TILES;
-    if (MP_HAS(MADE_WIDER) && recoded->copy[format] && mc > recoded->few_rows[format] && !(q->zero_point && widens))
+    const int recodes = shifted ? recoded->copy_shifted != NULL : recoded->copy[format] != NULL;
+    if (MP_HAS(MADE_WIDER) && recodes && mc > recoded->few_rows[format] && !(q->zero_point && widens))
         return widens ? MP_WIDER : MP_OCTS;
+    if (shifted) return MP_DECODED;
     if (format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d)) return MP_PANELS;
     return MP_HAS(DECODE_INTO_A_PANEL) && decoded->copy[format] && mc > few ? MP_DECODED : MP_PANELS;
 }
@@ -79,13 +88,14 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
     int tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS)
-        tiles = tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
+        tiles = tiles && q->b.format == MP_I8 && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
     else /* AMX tiles add floats in another order, so neither M nor N may decide */
         tiles = tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     p->k_block = q->group ? q->group : tiles ? ALL : block_of[p->arithmetic];
     set_way(q, p, way_of_panels(q, p, q->m, tiles));
     p->small = MP_HAS(SMALL_CALLS) && mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed
-               && !q->group && !q->zero_point && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
+               && !q->group && !q->zero_point && !p->shifted
+               && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
 }
 
 /* The largest MC that the caches and copy_bytes allow; `cut` takes less if the threads need more tasks. */
@@ -272,6 +282,7 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
         interleave_panels(q, p);
     else
         p->kc = range_bytes(q, p) / (MP_PANEL * mp_group_bytes[p->format] << mp_wider(p)) * mp_group[p->format];
+    if (p->shifted && p->arithmetic == MP_QUADS) p->kc = mp_max(p->kc, block); /* group_sums are of whole K blocks */
     if (p->kc >= q->k)
         p->kc = mp_max(q->k, 1);
     else if (p->kc >= block)
@@ -318,8 +329,10 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     if (mp_copies_panels(p)) s->copy = panel_bytes(q, mp_multiplied_bytes(p, p->kc), slack);
     s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
     s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
+    if (p->shifted) s->group_zeros = (q->group ? mp_ceil_div(p->kc, q->group) : 1) * MP_PANEL * 4;
+    if (p->shifted && mp_flips(q->kernels, p)) s->group_sums = s->group_zeros;
     s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->accumulators + s->partial_sums
-               + s->made + s->copy + s->column_sums + s->group_scales;
+               + s->made + s->copy + s->column_sums + s->group_scales + s->group_zeros + s->group_sums;
 }
 
 void mp_make_plan(const mp_problem *q, mp_plan *p) {

@@ -46,7 +46,8 @@ typedef struct {
     int quantized_here;          /* A is float, and its rows become int8 during the product */
     int finds_scales;              /* ... by scales that are found: each row's amax / 127 */
     int row_zero;                /* A has zero points by row */
-    int zero_point;              /* B has zero points */
+    int zero_point;              /* B has zero points, by column */
+    int code_zero;               /* B is int4 with zero points, which copies of its panels subtract */
     ptrdiff_t group;             /* elements of K in a scale group of B; 0: there are no scale groups */
     int reproducible;            /* pairs are added in the order that every CPU can compute, not by AMX tiles */
 } mp_problem;
@@ -65,6 +66,8 @@ typedef struct {
     ptrdiff_t copy;         /* a copy of a panel's range of K: see mp_copies */
     ptrdiff_t column_sums;  /* of B, of NC columns */
     ptrdiff_t group_scales; /* the scales of all scale groups of a panel */
+    ptrdiff_t group_zeros;  /* mp_zeros of a panel's range of K */
+    ptrdiff_t group_sums;   /* where sums of integers start in each K block of the range: `init` of mp_accumulators */
     ptrdiff_t total;
 } mp_task_scratch;
 
@@ -76,6 +79,7 @@ typedef struct {
     mp_way way;
     int small;             /* one task on the caller's thread, each panel over all of K at once */
     int reads_a_in_place;  /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
+    int shifted;           /* panels are int4 with zero points, or beside integers: copies are those of copy_shifted */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
     int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.this_panel) */

@@ -140,6 +140,54 @@ static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, p
     g->accumulators.block_scale = scales, g->accumulators.block_scale_ld = MP_PANEL;
 }
 
+/* The scratch of run_panels: what it hands on to the copies of panels. */
+typedef struct {
+    char *made, *copy;
+    int32_t *own_sums;      /* of the columns of NC panels; or NULL */
+    float *scales;          /* of the scale groups of a panel's range of K */
+    uint32_t *zeros;        /* and their zero points: see mp_zeros */
+    int32_t *group_sums;    /* and where sums of integers start in them; or NULL */
+} panel_scratch;
+
+static panel_scratch lay_out(const mp_task_scratch *parts, char *work) {
+    panel_scratch s = {.made = work + parts->accumulators + parts->partial_sums};
+    s.copy = s.made + parts->made;
+    char *const sums = s.copy + parts->copy, *const scales = sums + parts->column_sums;
+    char *const zeros = scales + parts->group_scales;
+    s.own_sums = parts->column_sums ? (int32_t *)sums : NULL;
+    s.scales = (float *)scales, s.zeros = (uint32_t *)zeros;
+    s.group_sums = parts->group_sums ? (int32_t *)(zeros + parts->group_zeros) : NULL;
+    return s;
+}
+
+/* Copy a panel's range of K from `first` on, each int4 less its zero point. */
+static void copy_shifted(const mp_product *p, const mp_gemm *g, const mp_copies *copies, ptrdiff_t first,
+                         ptrdiff_t column, const panel_scratch *s) {
+    const uint32_t base = mp_zero_words[p->plan.arithmetic].base, unit = mp_zero_words[p->plan.arithmetic].unit;
+    const ptrdiff_t group = p->b.group_scale ? p->b.group : PTRDIFF_MAX, k = mp_max(g->shape.k, 1);
+    const mp_zeros zeros = {s->zeros, group};
+    for (ptrdiff_t i = 0; i <= (k - 1) / group; i++) {
+        const int8_t *of = p->b.code_zero ? p->b.code_zero + (first / group + i) * p->n + column : NULL;
+        for (ptrdiff_t j = 0; j < g->shape.n; j++)
+            s->zeros[i * MP_PANEL + j] = base - (uint32_t)((of ? of[j] : 0) + 8) * unit;
+    }
+    copies->copy_shifted(g->shape.k, g->shape.n, g->operands.b, &zeros, s->copy);
+}
+
+/* Let the sums of integers of each K block of a copied micro-panel start at -a_zero * the sum of its column, because
+ * int8 of A is read as a ^ 0x80. */
+static void start_at_group_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
+    const ptrdiff_t block = mp_min(g->shape.k_block, mp_max(g->shape.k, 1));
+    for (ptrdiff_t start = 0, i = 0; start < mp_max(g->shape.k, 1); start += block, i++) {
+        int32_t *const sums = init + i * MP_PANEL;
+        memset(sums, 0, MP_PANEL * sizeof *sums);
+        p->kernels->products[MP_QUADS]->column_sums(mp_min(block, g->shape.k - start), g->shape.n,
+                                                    (const char *)g->operands.b + start * g->shape.n, sums);
+        for (ptrdiff_t j = 0; j < g->shape.n; j++) sums[j] *= -g->epilogue.a_zero;
+    }
+    g->accumulators.init = init, g->accumulators.init_ld = MP_PANEL;
+}
+
 /* If A has no zero points of its own (row_zero), and the column sums of B cover all of K: let the integer sums start at
  * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^
  * 0x80. */
@@ -165,18 +213,21 @@ static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_pla
 }
 
 /* Copy a panel's range of K, and multiply one micro-panel after the other. */
-static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column,
-                     const int32_t *own_sums, char *copy) {
+static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
+                     const int32_t *own_sums, const panel_scratch *s) {
     const int recoded = mp_recoded(&p->plan);
     const mp_products *by =
         recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
     const ptrdiff_t n = g->shape.n, width = by->micro_panel;
+    const mp_copies *const copies = recoded ? &by->recoded : &by->decoded;
     mp_accumulators *const sums = &g->accumulators;
-    (recoded ? &by->recoded : &by->decoded)->copy[p->b.format](g->shape.k, n, g->operands.b, copy);
-    g->operands.b = copy;
-    for (ptrdiff_t first = 0; first < n; first += width) {
-        g->shape.n = mp_min(n - first, width);
-        run_kernel(p, g, at, column + first, own_sums ? own_sums + first : NULL);
+    if (p->plan.shifted) copy_shifted(p, g, copies, first, column, s);
+    else copies->copy[p->b.format](g->shape.k, n, g->operands.b, s->copy);
+    g->operands.b = s->copy;
+    for (ptrdiff_t done = 0; done < n; done += width) {
+        g->shape.n = mp_min(n - done, width);
+        if (s->group_sums) start_at_group_sums(p, g, s->group_sums);
+        run_kernel(p, g, at, column + done, own_sums ? own_sums + done : NULL);
         g->operands.b = (const char *)g->operands.b + width * mp_multiplied_bytes(&p->plan, g->shape.k);
         if (sums->sums) sums->sums = (float *)sums->sums + width;
         if (sums->partial) sums->partial = (float *)sums->partial + width;
@@ -190,16 +241,15 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     const mp_task_scratch *parts = &p->plan.scratch;
     const ptrdiff_t panel_sums = g->shape.m * MP_PANEL * 4;
-    char *partial = work + parts->accumulators, *made = partial + parts->partial_sums, *copy = made + parts->made;
-    int32_t *const own_sums = parts->column_sums ? (int32_t *)(copy + parts->copy) : NULL;
-    float *scales = (float *)(copy + parts->copy + parts->column_sums);
+    const panel_scratch s = lay_out(parts, work);
+    char *const partial = work + parts->accumulators;
     ptrdiff_t first = 0;
-    if (own_sums) memset(own_sums, 0, (size_t)parts->column_sums);
+    if (s.own_sums) memset(s.own_sums, 0, (size_t)parts->column_sums);
     g->accumulators.ld = MP_PANEL;
     do {
         const ptrdiff_t length = advance(p, g, at->a, first);
         for (ptrdiff_t column = c.first, panel = 0; column < c.last; column += MP_PANEL, panel++) {
-            int32_t *const sums = own_sums ? own_sums + panel * MP_PANEL : NULL;
+            int32_t *const sums = s.own_sums ? s.own_sums + panel * MP_PANEL : NULL;
             g->shape.n = mp_min(p->n - column, MP_PANEL);
             g->accumulators.sums = parts->accumulators ? work + panel * panel_sums : NULL;
             g->accumulators.partial = parts->partial_sums ? partial + panel * panel_sums : NULL;
@@ -211,9 +261,9 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
                 kernels->transposed[p->b.format](g);
                 continue;
             }
-            set_panel(p, g, at, first, column, made, sums);
-            if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
-            if (mp_copies_panels(&p->plan)) run_copy(p, g, at, column, sums, copy);
+            set_panel(p, g, at, first, column, s.made, sums);
+            if (p->b.group_scale) set_block_scales(p, g, first, column, s.scales);
+            if (mp_copies_panels(&p->plan)) run_copy(p, g, at, first, column, sums, &s);
             else run_kernel(p, g, at, column, sums);
         }
         first += length;
@@ -310,6 +360,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     q.packed = p->b.packed, q.quantized_here = p->a.quantized_here;
     q.finds_scales = p->a.quantized_here && !p->a.row_scale && !p->a.scales;
     q.row_zero = p->a.row_zero != NULL, q.zero_point = p->b.zero_point != NULL;
+    q.code_zero = p->b.code_zero != NULL;
     q.group = p->b.group_scale ? p->b.group : 0, q.reproducible = p->reproducible;
     mp_gemm *g = &p->common;
     q.threads = mp_multiplications(&q) < q.machine->tuning->thread_work ? 1 : threads;

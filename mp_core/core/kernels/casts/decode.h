@@ -52,3 +52,29 @@ MP_OUTLINED vu32 pair_part_i4(vu32 word, const int s) {
     return as_pair(wide_part_i4(word, 2 * s), wide_part_i4(word, 2 * s + 1));
 }
 #endif
+
+/* Part number `part` of eight int4, each less its zero point: one element as f32 (wide), two as bf16 (pairs) or four as
+ * bytes (quads). In u, a code q is q + 8, which is unsigned. `zero` holds a word of mp_zero_words: no sum of the two
+ * has a carry from one element to the next. */
+#ifndef MP_NATIVE_I4_PAIRS
+MP_INLINE vu32 pair_from_u5(vu32 halves) {
+    const vu32 first = and_u32(halves, set_u32(0xFFFF)), second = shr_u32(halves, 16), base = set_u32(16);
+    return as_pair(f32_from_i32(sub_u32(first, base)), f32_from_i32(sub_u32(second, base)));
+}
+#endif
+
+#ifndef MP_NATIVE_U4_QUADS
+MP_INLINE vu32 quad_from_u4(vu32 word, const int s) {
+    const vu32 x = shr_u32(word, 8 * s);
+    const vu32 bytes = or_u32(and_u32(x, set_u32(0xFF)), and_u32(shr_u32(x, 8), set_u32(0xFF00)));
+    return or_u32(and_u32(bytes, set_u32(0x0F0F)), and_u32(shl_u32(bytes, 12), set_u32(0x0F0F0000)));
+}
+#endif
+
+MP_INLINE vu32 less_zero_i4(vu32 word, vu32 zero, const mp_arithmetic arithmetic, const int part) {
+    const vu32 u = xor_u32(word, set_u32(0x88888888u));
+    if (arithmetic == MP_WIDE)
+        return as_u32(f32_from_i32(add_u32(and_u32(shr_u32(u, part / 2 * 4 + part % 2 * 16), set_u32(15)), zero)));
+    if (arithmetic == MP_PAIRS) return pair_from_u5(add_u32(and_u32(shr_u32(u, 4 * part), set_u32(0x000F000F)), zero));
+    return xor_u32(add_u32(quad_from_u4(u, part), zero), set_u32(0x80808080u));
+}

@@ -180,10 +180,15 @@ MP_INLINE vf32 add(vf32 a, vf32 b, const int kind) {
     return is_integer(kind) ? as_f32(add_u32(as_u32(a), as_u32(b))) : add_f32(a, b);
 }
 
-/* What the partial sums of the 16 columns from `column` on start with. */
+/* What the partial sums of 16 columns start with, those from `column` on of g->accumulators.init. */
 MP_INLINE vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
     if (is_integer(kind) && g->accumulators.init) return load_f32((const void *)(g->accumulators.init + column));
     return set_f32(0.0f);
+}
+
+/* Whether sums of whole K blocks are integers: not if these are scaled. */
+MP_INLINE int sums_are_integers(const mp_gemm *g, const int kind) {
+    return is_integer(kind) && !g->accumulators.block_scale;
 }
 
 /* What is left of the epilogue, on sums in memory: `rows` rows from number `row` on of the result. */
@@ -191,7 +196,7 @@ MP_INLINE void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff
                             epilogue_place place) {
     if (place == SCALED_IN_REGISTERS)
         epilogue_of_scaled(g, sums, row, rows);
-    else if (is_integer(kind))
+    else if (sums_are_integers(g, kind))
         epilogue_of_integers(g, sums, row, rows);
     else
         epilogue_of_floats(g, sums, row, rows);

@@ -156,7 +156,10 @@ MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST
     const int adds = start > 0 || !g->accumulators.first;
     const char *at = t->sums;
     const ptrdiff_t ld = g->accumulators.ld * 4;
-    if (!is_integer(kind) && g->accumulators.block_scale) { /* K blocks of integers have no scales */
+    if (g->accumulators.block_scale) {
+        if (is_integer(kind))
+            MP_UNROLL_16 for (int i = 0; i < rows; i++)
+                MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = f32_from_i32(as_u32(c[i][j]));
         const ptrdiff_t block = start / g->shape.k_block;
         const float *scale = g->accumulators.block_scale + block * g->accumulators.block_scale_ld + t->column;
         MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
@@ -200,7 +203,7 @@ MP_INLINE void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo,
 MP_INLINE void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
                                   const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
-    if (is_integer(kind))
+    if (sums_are_integers(g, kind))
         MP_UNROLL_16 for (int i = 0; i < rows; i++)
             MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = f32_from_i32(as_u32(c[i][j]));
     if (e->row_scale)
@@ -240,13 +243,15 @@ MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t
     }
 }
 
-MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
-                          const int rows, const int vectors) {
+MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+                          const int kind, const int rows, const int vectors) {
+    const ptrdiff_t ld = is_integer(kind) ? g->accumulators.init_ld : 0;
+    const ptrdiff_t column = t->column + (ld ? start / g->shape.k_block * ld : 0);
     if (g->accumulators.resume)
         load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
     else
         MP_UNROLL_16 for (int i = 0; i < rows; i++)
-            MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, t->column + j * MP_LANES, kind);
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, column + j * MP_LANES, kind);
 }
 
 /* Multiply t->count register blocks over the whole range of K, K block by K block. */
@@ -260,11 +265,11 @@ MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, c
         do {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
             vf32 c[MOST_ROWS][MOST_VECTORS];
-            start_sums(g, t, c, kind, rows, vectors);
+            start_sums(g, t, c, start, kind, rows, vectors);
             watch(kind);
             multiply_k_block(g, t, c, start, end, kind, rows, vectors);
             if (has_flushed(c, kind, rows, vectors)) {
-                start_sums(g, t, c, kind, rows, vectors);
+                start_sums(g, t, c, start, kind, rows, vectors);
                 multiply_k_block_again(g, t, c, start, end, kind, rows, vectors);
             }
             MP_COMPILER_BARRIER;

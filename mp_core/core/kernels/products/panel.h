@@ -129,11 +129,43 @@ MP_INLINE void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const i
 }
 
 #ifdef MP_WIDENS
+/* Write a part of 16 groups as elements twice as wide: two rows of a micro-panel of so many columns. */
+MP_INLINE void put_wider(vu32 x, char *to, ptrdiff_t columns, const int integers) {
+    store_u32(to, integers ? i16_from_i8(x, 0) : and_u32(x, set_u32(0xFFFF0000u)));
+    store_u32(to + columns * 4, integers ? i16_from_i8(x, 1) : shl_u32(x, 16));
+}
+#endif
+
+/* copy_shifted of mp_copies, into the type of an arithmetic, or (wider) into elements twice as wide. */
+MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_zeros *zeros, char *to,
+                              const mp_arithmetic arithmetic, const int wider) {
+    enum { GROUP = 8 };
+    const int size = arithmetic == MP_WIDE ? 1 : arithmetic == MP_PAIRS ? 2 : 4, parts = GROUP / size;
+    const ptrdiff_t all = (k + size - 1) / size;
+    const uint32_t *words = zeros->words;
+    ptrdiff_t left = zeros->group;
+    for (ptrdiff_t row = 0; row < all; row += parts, b += n * 4, left -= GROUP) {
+        if (left <= 0) words += MP_PANEL, left = zeros->group;
+        for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
+            const vu32 word = load_u32(b + j * 4), zero = load_u32(words + j);
+            MP_UNROLL_8 for (int part = 0; part < parts; part++)
+                if (row + part < all) {
+                    const vu32 x = less_zero_i4(word, zero, arithmetic, part);
+                    char *const at = in_micro_panels(to, (row + part) << wider, all << wider, j, n);
+#ifdef MP_WIDENS
+                    if (wider) put_wider(x, at, at_most(n - j, MICRO_PANEL), arithmetic == MP_QUADS);
+                    else
+#endif
+                        storen_u32(at, x, at_most(n - j, MP_LANES)); /* the next row is written already */
+                }
+        }
+    }
+}
+
+#ifdef MP_WIDENS
 /* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of so many columns. */
 MP_INLINE void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {
-    const vu32 x = as_u32(load_b(b, 0, kind, part));
-    store_u32(to, is_integer(kind) ? i16_from_i8(x, 0) : and_u32(x, set_u32(0xFFFF0000u)));
-    store_u32(to + columns * 4, is_integer(kind) ? i16_from_i8(x, 1) : shl_u32(x, 16));
+    put_wider(as_u32(load_b(b, 0, kind, part)), to, columns, is_integer(kind));
 }
 
 /* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. The

@@ -81,6 +81,20 @@ MP_TRANSPOSED(pairs_bf16)
 #define MP_WAY(WAY, ARITHMETIC, FORMAT, NAME) MP_FUNCTION_##WAY(ARITHMETIC, NAME)
 #include "products/kinds.def"
 
+#ifndef MP_QUADS_ONLY
+#define MP_SHIFTED(NAME, ARITHMETIC, WIDER)                                                           \
+    static void NAME(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst) {   \
+        decode_shifted(k, n, src, zeros, dst, ARITHMETIC, WIDER);                                     \
+    }
+MP_SHIFTED(shifted_wide, MP_WIDE, 0)
+MP_SHIFTED(shifted_pairs, MP_PAIRS, 0)
+MP_SHIFTED(shifted_quads, MP_QUADS, 0)
+#ifdef MP_WIDENS
+MP_SHIFTED(shifted_wider_pairs, MP_PAIRS, 1)
+MP_SHIFTED(shifted_wider_quads, MP_QUADS, 1)
+#endif
+#endif
+
 #ifdef MP_WIDENS
 static void gemm_recoded_pairs(const mp_gemm *g) {
     mp_gemm padded = *g;
@@ -89,7 +103,7 @@ static void gemm_recoded_pairs(const mp_gemm *g) {
 }
 static void gemm_recoded_quads(const mp_gemm *g) {
     mp_gemm bytes = *g;
-    bytes.shape.k *= 2, bytes.operands.lda *= 2;
+    bytes.shape.k *= 2, bytes.shape.k_block *= 2, bytes.operands.lda *= 2;
     in_environment(&bytes, panel_words_i16, MP_QUADS);
 }
 #elif defined(MP_NATIVE_OCTS)
@@ -112,6 +126,13 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
 #include "products/kinds.def"
     [MP_WIDE].decoded.few_rows = MP_FEW_ROWS_WIDE,
     [MP_PAIRS].decoded.few_rows = MP_FEW_ROWS_PAIRS,
+#ifndef MP_QUADS_ONLY
+    [MP_WIDE].decoded.copy_shifted = shifted_wide, [MP_PAIRS].decoded.copy_shifted = shifted_pairs,
+    [MP_QUADS].decoded.copy_shifted = shifted_quads,
+#ifdef MP_WIDENS
+    [MP_PAIRS].recoded.copy_shifted = shifted_wider_pairs, [MP_QUADS].recoded.copy_shifted = shifted_wider_quads,
+#endif
+#endif
 #ifdef MP_WIDENS
     [MP_PAIRS].gemm_recoded = gemm_recoded_pairs,
     [MP_PAIRS].recoded.few_rows = MP_FEW_ROWS_RECODED_PAIRS,

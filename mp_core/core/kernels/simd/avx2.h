@@ -320,4 +320,4 @@ MP_INLINE vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
      [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #define MP_FEW_ROWS_RECODED_PAIRS {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15}
-#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15}
+#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15, [MP_I4] = 15}

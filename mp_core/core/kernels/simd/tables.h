@@ -66,3 +66,10 @@ MP_INLINE vu32 pair_from_i8(vu32 word, const int s) {
     const vu32 high = _mm512_mask_blend_epi8(negative, look_up(codes, up->high), look_up(codes, down->high));
     return interleave(low, high, s);
 }
+
+/* vpmultishiftqb: each byte is the eight bits of a 64-bit lane from the bit that its control names on. */
+#define MP_NATIVE_U4_QUADS
+MP_INLINE vu32 quad_from_u4(vu32 word, const int s) {
+    const vu32 first = _mm512_set1_epi64(0x3424302014041000), from = add_u32(first, set_u32(0x08080808u * (uint32_t)s));
+    return and_u32(_mm512_multishift_epi64_epi8(from, word), set_u32(0x0F0F0F0Fu));
+}
