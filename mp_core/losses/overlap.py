@@ -139,4 +139,5 @@ def _log_sum(x: Array, mask: Array) -> Array:
     """Return the logarithm of the sum of the exponentials where the mask is true, -1e30 where it nowhere is."""
     kept = ops.where(mask, x, -1e30)
     most = ops.max(kept, -1)
-    return ops.log(ops.sum(ops.exp(kept - most[:, None]), axis=-1)) + most
+    total: Array = ops.log(ops.sum(ops.exp(kept - most[:, None]), axis=-1)) + most
+    return total
