@@ -91,7 +91,7 @@ def multiply(tree: Any, factor: float) -> Any:
         if not dtypes.is_float(x.dtype):
             return x
         if x.dtype.itemsize >= 4:
-            return x * cast(factor, x.dtype)
+            return x * x.dtype.type(factor)
         return cast(cast(x, "float32") * np.float32(factor), x.dtype)[()]
 
     with np.errstate(over="ignore", invalid="ignore"):
@@ -208,6 +208,12 @@ class DynamicLossScale(LossScale):
             smaller = _float32(self.loss_scale / self.factor)
             return replace(self, loss_scale=max(smaller, self.min_loss_scale) or self.loss_scale, counter=0)
         if self.counter + 1 < self.period:
-            return replace(self, counter=self.counter + 1)
+            return self._counted()
         larger = _float32(self.loss_scale * self.factor)
         return replace(self, loss_scale=larger if larger <= self.max_loss_scale else self.loss_scale, counter=0)
+
+    def _counted(self) -> Self:
+        """Return this state after one finite step more; nothing else has changed, so nothing is checked again."""
+        state = object.__new__(type(self))
+        vars(state).update(vars(self) | {"counter": self.counter + 1})
+        return state
