@@ -132,9 +132,9 @@ def test_what_is_missing_is_said_with_what_is_there(tmp_path):
         if name:
             (folder / name).write_text("{}")
         check_refused(folder / "model.safetensors", message)
-    check_refused(
-        folder, "holds no safetensors file; the folder has pytorch_model.bin: convert it to safetensors first"
-    )
+    check_refused(folder, "pytorch_model.bin")  # what converts reads it, and finds it damaged
+    (folder / "pytorch_model.bin").rename(folder / "tf_model.h5")
+    check_refused(folder, "holds no safetensors file; the folder has tf_model.h5: convert it to safetensors first")
     assert "absent/m.safetensors: No such file or directory" in run("inspect", tmp_path / "absent" / "m.safetensors")[2]
 
 

@@ -84,7 +84,7 @@ def test_suspected_are_the_changed_files_that_compute_a_slower_cell(compare):
 def test_every_file_of_the_core_computes_some_cell(compare, trees):
     of_no_cell = {
         "array_cast", "attention", "capi", "changes", "dlpack", "dlpack_export", "elementwise", "look_up", "lookup",
-        "noted_product", "pairs", "pooling", "recording", "replay", "rotary", "sums", "updates",
+        "noted_product", "pairs", "pooling", "recording", "replay", "rotary", "sums", "updates", "windows",
     }  # fmt: skip
     everything = compare.suspects([f"{subject} cell" for subject in compare.COMPUTED_BY], sorted(trees.sources()))
     core = [

@@ -103,7 +103,7 @@ def test_a_pipeline_is_searched_by_processes(folder, jobs):
 
 def test_threadpoolctl_knows_mp_core_from_the_import_on():
     assert "mp_core" in [library["user_api"] for library in threadpool_info()]
-    assert interop.__all__ == ["TextEmbedder"]
+    assert interop.__all__ == ["TextClassifier", "TextEmbedder"]
 
 
 CHECKS = [

@@ -12,6 +12,7 @@ import tiny_bert
 from mp_core import calibrate, checkpoint, demo, dequantize, ops
 from mp_core.checkpoint import open_tensors, stored_policies
 from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.dtypes import name_of
 from mp_core.models import BertEncoder
 from mp_core.quantization import QuantizedArray
 
@@ -101,11 +102,12 @@ def test_the_packed_codes_are_those_of_the_file(folder, tmp_path, scheme, monkey
     filed = open_tensors(tmp_path / "small" / "model.safetensors")
     kernels = [filed[name] for name in encoder.kernel_names.values()]
     columns = np.concatenate([matrix.unpack().T.astype(np.float32).reshape(-1) for _, matrix in packed])
+    assert all(name_of(matrix.dtype) == name_of(kernels[0].dtype) for _, matrix in packed)
     assert len(kernels) == 12  # query, key and value of a block may be one packed matrix
     assert columns.size == sum(q.shape[0] * q.shape[1] for q in kernels)
     for q in kernels:
-        codes = QuantizedArray(q.values, np.ones_like(q.scale), q.zero_point, q.axis, q.group_size, q.dtype, q.shape)
-        steps = dequantize(codes).reshape(-1)  # less their zero points
+        codes = QuantizedArray(q.values, np.ones_like(q.scale), None, q.axis, q.group_size, q.dtype, q.shape)
+        steps = dequantize(codes).reshape(-1)
         places = np.flatnonzero(columns[: columns.size - steps.size + 1] == steps[0])
         assert any(np.array_equal(columns[place : place + steps.size], steps) for place in places)
     word = encoder.model.embeddings.word

@@ -103,6 +103,17 @@ def test_an_old_folder_is_converted_with_its_modules(tmp_path, shards):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
 
 
+def test_what_is_excluded_from_an_old_folder_is_not_read(tmp_path):
+    (tmp_path / "old" / "2_Dense").mkdir(parents=True)
+    written(tmp_path / "old", random_models.made("bert"), 1)
+    excluded = ["2_Dense/pytorch_model.bin", "half.safetensors"]
+    for name in excluded:
+        (tmp_path / "old" / name).write_bytes(b"x")
+    report = convert(tmp_path / "old", tmp_path / "new", "float32", exclude=["2_Dense/*", "half.*"])
+    assert sorted(report["left_out"]) == excluded
+    assert [path.name for path in (tmp_path / "new").rglob("*.safetensors")] == ["model.safetensors"]
+
+
 def test_a_file_of_torch_is_converted(tmp_path):
     path = saved({"a": torch.ones(2, 3), "b": torch.arange(3)}, tmp_path / "a.pt")
     convert(path, tmp_path / "a.safetensors", "bfloat16")

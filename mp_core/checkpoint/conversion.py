@@ -129,7 +129,7 @@ def convert(
     thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
     path = Path(os.path.realpath(path_of(target, "target")))
     as_folder, target = os.fspath(target).endswith(os.sep), path
-    with as_safetensors(path_of(source, "source"), path) as given, Pool(threads, max_memory) as pool:
+    with as_safetensors(path_of(source, "source"), path, exclude) as given, Pool(threads, max_memory) as pool:
         checkpoint = open_checkpoint(given, exclude)
         checkpoint, target = _fitting(checkpoint, target, as_folder)
         _check_excluded(checkpoint, exclude)

@@ -1,13 +1,13 @@
 """Checkpoints in other forms, written as safetensors for a while, so that they are converted as these are."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mp_core.checkpoint.folder import open_checkpoint
+from mp_core.checkpoint.folder import matches, open_checkpoint
 from mp_core.checkpoint.header import load_json
 from mp_core.checkpoint.plan import RequestError
 from mp_core.checkpoint.reading import read_file
@@ -51,7 +51,7 @@ _READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 @contextmanager
-def as_safetensors(source: Path, target: Path) -> Iterator[Path]:
+def as_safetensors(source: Path, target: Path, exclude: Sequence[str] = ()) -> Iterator[Path]:
     """Yield `source`, or while it is needed a copy of it whose weights are safetensors.
 
     Parameters
@@ -60,6 +60,8 @@ def as_safetensors(source: Path, target: Path) -> Iterator[Path]:
         A file, or a folder, which is copied if it, or a folder in it, has ``pytorch_model.bin`` and no safetensors.
     target : Path
         What the conversion writes: the copy is made beside it.
+    exclude : sequence of str
+        Patterns of files that are not read: the copy has empty files of their names.
 
     Raises
     ------
@@ -68,7 +70,7 @@ def as_safetensors(source: Path, target: Path) -> Iterator[Path]:
     ValueError
         It is damaged, or holds something else than tensors; or `target` is `source` or lies in it.
     """
-    names, olds = _files_of(source) if source.is_dir() else ([], [])
+    names, empty, olds = _files_of(source, exclude) if source.is_dir() else ([], [], [])
     reader = _READERS.get(source.suffix) if source.is_file() else None
     if not olds and reader is None:
         yield source
@@ -81,21 +83,26 @@ def as_safetensors(source: Path, target: Path) -> Iterator[Path]:
             _save(target, reader(source))
             yield target
             return
-        for name in names:
+        for name in (*names, *empty):
             (Path(room) / name).parent.mkdir(parents=True, exist_ok=True)
+        for name in names:
             shutil.copyfile(source / name, Path(room) / name)
+        for name in empty:
+            (Path(room) / name).touch()
         for folder in olds:
             (Path(room) / folder).mkdir(parents=True, exist_ok=True)
             _save(Path(room) / folder / _NAME, open_parts(source / folder)[1])
         yield Path(room)
 
 
-def _files_of(source: Path) -> tuple[list[str], list[str]]:
-    """Return the files of a folder that stay as they are, and the folders in it whose weights are of ``torch.save``."""
-    checkpoint = open_checkpoint(source, may_be_empty=True)
+def _files_of(source: Path, exclude: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the files of a folder that stay as they are, the excluded ones, and the folders with old weights in it."""
+    checkpoint = open_checkpoint(source, exclude, may_be_empty=True)
     homes = {Path(name).parent for name in checkpoint.shards}
-    olds = dict.fromkeys(Path(name).parent for name in checkpoint.left_out if Path(name).name in PARTS)
-    return list(checkpoint.files), [folder.as_posix() for folder in olds if folder not in homes]
+    excluded = [name for name in checkpoint.left_out if any(matches(name, pattern) for pattern in exclude)]
+    weights = [Path(name) for name in checkpoint.left_out if name not in excluded and Path(name).name in PARTS]
+    olds = dict.fromkeys(path.parent.as_posix() for path in weights if path.parent not in homes)
+    return list(checkpoint.files), excluded, list(olds)
 
 
 def open_parts(folder: Path) -> tuple[Path, dict[str, Any]]:
