@@ -190,8 +190,6 @@ def test_shapes_with_and_without_an_axis_of_one_agree(rng):
 
 @pytest.mark.parametrize(("name", "own", "kind"), CASES, ids=IDS)
 def test_gradients_are_those_of_central_differences(name, own, kind, rng):
-    if name == "Circle" or own.get("ignore_class") is not None:
-        pytest.skip("reads its targets as numbers, not as inputs of a recording")
     y_true, y_pred = data(kind, rng)
     loss = getattr(losses, name)(**own, reduction="sum")
     targets = loss.targets(y_true)
@@ -204,6 +202,22 @@ def test_gradients_are_those_of_central_differences(name, own, kind, rng):
         step[index] = h
         above, below = (np.sum(function(y_true, wide + sign * step, **loss.arguments)) for sign in (1, -1))
         assert gradient[index] == pytest.approx((above - below) / (2 * h), rel=2e-3, abs=2e-4)
+
+
+def test_a_step_ignores_a_class_and_a_target_that_is_none_makes_its_loss_nan(rng):
+    x, y = rng.standard_normal((32, 5)).astype(np.float32), rng.integers(-1, 3, 32)
+    model = mp.Sequential([mp.Input((5,)), mp.layers.Dense(3)])
+    loss = losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    model.compile(mp.optimizers.SGD(0.1), loss)
+    before = loss(y, model(x))
+    assert model.train_on_batch(x, y) == pytest.approx(float(before), rel=1e-6)
+    assert loss(y, model(x)) < before
+    wrong = np.where(y == 1, 3, y)
+    with pytest.raises(IndexError):
+        model.test_on_batch(x, wrong)
+    assert np.isnan(model.train_on_batch(x, wrong))
+    with pytest.raises(ValueError, match="classes below"):
+        model.train_on_batch(x, y + 2**24)
 
 
 # ---- names and refusals

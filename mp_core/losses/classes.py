@@ -2,7 +2,9 @@
 
 from typing import Any, ClassVar
 
+from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.arrays.recorded import is_recorded
 from mp_core.losses import classification, overlap, regression
 from mp_core.losses.loss import FunctionLoss
 
@@ -355,14 +357,16 @@ class SparseCategoricalCrossentropy(FunctionLoss):
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "ignore_class": None}
 
     def targets(self, y_true: Any) -> Array:
-        """Return targets as integers."""
-        return classification.indices(y_true)
+        """Return targets as integers, as float32 where a class is ignored."""
+        if is_recorded(y_true):
+            return y_true  # type: ignore[no-any-return]
+        return (classification.indices if self.arguments["ignore_class"] is None else classification.numbers)(y_true)
 
     def valid(self, y_true: Any) -> Any:
         """Return where targets are not the ignored class, without an axis of length 1 at the end."""
         if self.arguments["ignore_class"] is None:
             return None
-        return self.targets(y_true) != self.arguments["ignore_class"]
+        return ops.not_equal(self.targets(y_true), float(self.arguments["ignore_class"]))
 
 
 class CategoricalGeneralizedCrossEntropy(FunctionLoss):
@@ -464,5 +468,5 @@ class Circle(FunctionLoss):
         return True
 
     def targets(self, y_true: Any) -> Array:
-        """Return targets as integers."""
-        return classification.indices(y_true)
+        """Return labels as float32."""
+        return y_true if is_recorded(y_true) else classification.numbers(y_true)

@@ -1,11 +1,13 @@
 """Losses of classes: from probabilities, or from logits, which are computed without overflow."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array, asarray, cast
+from mp_core.arrays.recorded import constant, is_recorded
 from mp_core.losses.arrays import EPSILON, fitted, floats, one_hot, smoothed
 from mp_core.utilities.arguments import axis_of
 
@@ -233,7 +235,7 @@ def sparse_categorical_crossentropy(
     Raises
     ------
     IndexError
-        A target is no class.
+        A target is no class. (In a step of training with an `ignore_class` the loss is NaN.)
     TypeError, ValueError
         They are not numeric, or their shapes differ.
 
@@ -245,7 +247,7 @@ def sparse_categorical_crossentropy(
     y_pred = floats(y_pred, "y_pred")
     axis = axis_of(axis, y_pred.ndim)
     shape = (*y_pred.shape[:axis], *y_pred.shape[axis + 1 :])
-    targets = indices(y_true)
+    targets = y_true if is_recorded(y_true) else indices(y_true)
     if targets.shape != shape and targets.shape == (*shape[:axis], 1, *shape[axis:]):
         targets = targets.reshape(shape)
     if targets.shape != shape:
@@ -253,14 +255,36 @@ def sparse_categorical_crossentropy(
             f"`y_true` must have the shape {shape}, that of `y_pred` without the axis of classes; received "
             f"{targets.shape}"
         )
-    if ignore_class is not None:
-        counts = np.asarray(targets) != ignore_class
-        targets = np.where(counts, targets, targets.dtype.type(0))
-    logs = _log_of(y_pred, from_logits, axis)
-    chosen = one_hot(targets, y_pred.shape[axis])
+    chosen = one_hot(targets, y_pred.shape[axis]) if ignore_class is None else _chosen(targets, y_pred, ignore_class)
     chosen = chosen if axis == y_pred.ndim - 1 else np.moveaxis(chosen, -1, axis)
-    loss = -ops.sum(logs * (chosen if y_pred.dtype == F32 else cast(chosen, y_pred.dtype)), axis=axis)
-    return loss if ignore_class is None else loss * cast(counts, loss.dtype)
+    logs = _log_of(y_pred, from_logits, axis)
+    return -ops.sum(logs * (chosen if y_pred.dtype == F32 else cast(chosen, y_pred.dtype)), axis=axis)
+
+
+def _chosen(targets: Array, y_pred: Array, ignore_class: int) -> Array:
+    """Return a 1 at each class and zeros where the ignored one is; of a recording, NaN where a target is no class.
+
+    A recording compares floats alone: its targets are those of :func:`numbers`.
+    """
+    classes = y_pred.shape[-1]
+    if not is_recorded(targets):
+        counts = targets != ignore_class
+        chosen: Array = one_hot(np.where(counts, targets, targets.dtype.type(0)), classes)
+        return np.where(counts[..., None], chosen, np.float32(0))
+    every = constant(np.arange(classes, dtype=F32))
+    known = ops.sum(ops.cast(ops.equal(targets[..., None], every), F32), axis=-1, keepdims=True)
+    ignored = ops.cast(ops.equal(targets[..., None], float(ignore_class)), F32)
+    valid = ops.where(ops.greater(ignored + known, 0.0), 1.0 - ignored, math.nan)
+    found: Array = ops.cast(ops.equal(targets[..., None], every), F32) * valid
+    return found
+
+
+def numbers(y_true: Any) -> Array:
+    """Return classes as float32, which recordings compare; raise ValueError for numbers from 2^24 on."""
+    found = indices(y_true)
+    if found.size and max(int(found.max()), -int(found.min())) >= 2**24:
+        raise ValueError("`y_true` must hold classes below 2**24")
+    return found.astype(F32)
 
 
 def indices(y_true: Any) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, asarray
+from mp_core.arrays.recorded import is_recorded
 from mp_core.losses.arrays import EPSILON, fitted, floats
 
 __all__ = ["circle", "dice", "spans_samples", "tversky"]
@@ -118,19 +119,18 @@ def circle(
     """
     y_pred = floats(y_pred, "y_pred")
     references = y_pred if ref_embeddings is None else floats(ref_embeddings, "ref_embeddings")
-    labels = asarray(y_true, "y_true").reshape(-1)
+    labels = (y_true if is_recorded(y_true) else asarray(y_true, "y_true")).reshape(-1)
     others = labels if ref_labels is None else asarray(ref_labels, "ref_labels").reshape(-1)
     if labels.shape != y_pred.shape[:1] or others.shape != references.shape[:1]:
         raise ValueError(
             f"there must be a label for each embedding; received {labels.size} and {others.size} labels for "
             f"{y_pred.shape} and {references.shape}"
         )
-    same = labels[:, None] == others
-    apart = ~same
-    if remove_diagonal:
-        np.fill_diagonal(same, False)
+    same, apart = ops.equal(labels[:, None], others), ops.not_equal(labels[:, None], others)
     distance = ops.maximum(1.0 - ops.matmul(y_pred, references.T), 0.0)
     positive = ops.maximum(distance + margin, 0.0) * (margin - distance) * -gamma
+    if remove_diagonal:
+        positive = ops.where(np.eye(*positive.shape, dtype=np.bool_), -1e30, positive)
     negative = ops.maximum((1.0 + margin) - distance, 0.0) * ((1.0 - margin) - distance) * gamma
     return ops.softplus(_log_sum(positive, same) + _log_sum(negative, apart))
 
