@@ -11,6 +11,7 @@ import pytest
 from tensors import TENSORS
 
 from mp_core.core import cpu
+from mp_core.layers.randomness import set_seed
 
 
 @pytest.fixture(params=[cpu.isa()] if os.environ.get("MP_CORE_ISA") else cpu.available_isas())
@@ -36,6 +37,9 @@ def drawn_weights(monkeypatch):
     """Layers draw their initial weights without a seed; here a test draws the same ones in every run."""
     seeds, default_rng = itertools.count(), np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed=None: default_rng(next(seeds) if seed is None else seed))
+    set_seed(0)
+    yield
+    set_seed(None)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import pytest
 import mp_core as mp
 from mp_core import initializers, layers, utils
 
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of torch
+
 # Module of Keras -> what programs of training take from it.
 TAKEN = {
     "": ("Input", "Layer", "Model", "Sequential", "Loss", "Metric", "Optimizer", "Regularizer", "Initializer", "utils"),
@@ -44,7 +46,7 @@ def test_modules_under_other_names_list_what_they_have():
 
 @pytest.fixture(scope="module")
 def keras():
-    os.environ["KERAS_BACKEND"] = "jax"
+    os.environ.setdefault("KERAS_BACKEND", "torch")
     return pytest.importorskip("keras")
 
 
@@ -55,7 +57,7 @@ def test_an_initializer_has_the_configuration_and_the_distribution_of_keras(kera
     config = theirs.get_config()
     assert mine.get_config().items() <= {"gain": 1.0, **config}.items()
     assert type(mine).from_config(config).get_config() == mine.get_config()
-    got, expected = mine(shape, "float32"), np.asarray(theirs(shape))
+    got, expected = mine(shape, "float32"), keras.ops.convert_to_numpy(theirs(shape))
     assert got.dtype == np.float32 and got.shape == shape
     deviation = expected.std()
     assert (

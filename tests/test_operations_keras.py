@@ -8,8 +8,9 @@ import pytest
 import mp_core as mp
 from mp_core.layers.operation import Operation
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras")
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of torch
 
 RNG = np.random.default_rng(0)
 X, Y = (RNG.standard_normal((3, 4, 6)).astype(np.float32) for _ in range(2))

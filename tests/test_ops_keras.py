@@ -1,4 +1,4 @@
-"""Operations by Keras' names: their results and gradients beside Keras on JAX, and in plans."""
+"""Operations by Keras' names: their results and gradients beside Keras on torch, and in plans."""
 
 import os
 
@@ -8,8 +8,9 @@ import pytest
 import mp_core as mp
 from mp_core import ops
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
-keras = pytest.importorskip("keras")
+os.environ.setdefault("KERAS_BACKEND", "torch")
+keras, torch = pytest.importorskip("keras"), pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of torch
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
@@ -50,12 +51,11 @@ CALLS = {
 
 def of_keras(call, x, y):
     """Return the result of Keras and the gradients of the sum of its squares."""
-    import jax
-
-    def loss(x, y):
-        return keras.ops.sum(keras.ops.square(call(keras.ops, x, y))) + keras.ops.sum(y)
-
-    return np.asarray(call(keras.ops, x, y)), jax.grad(loss, (0, 1))(x, y)
+    x, y = (torch.tensor(each, requires_grad=True) for each in (x, y))
+    with keras.device("cpu"):
+        result = call(keras.ops, x, y)
+        (keras.ops.sum(keras.ops.square(result)) + keras.ops.sum(y)).backward()
+    return result.detach().numpy(), [torch.zeros(x.shape) if each.grad is None else each.grad for each in (x, y)]
 
 
 @pytest.mark.parametrize("name", CALLS)

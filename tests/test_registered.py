@@ -8,38 +8,31 @@ from mp_core import constraints, losses, metrics, optimizers, regularizers, savi
 from mp_core.optimizers import schedules
 
 
-@saving.register_keras_serializable("test_registered")
 class OwnLoss(losses.Loss):
     def call(self, y_true, y_pred):
         return mp.ops.mean(mp.ops.absolute(y_true - y_pred), axis=-1)
 
 
-@saving.register_keras_serializable("test_registered")
 class OwnMetric(metrics.MeanAbsoluteError):
     pass
 
 
-@saving.register_keras_serializable("test_registered")
 class OwnOptimizer(optimizers.SGD):
     pass
 
 
-@saving.register_keras_serializable("test_registered")
 class OwnRegularizer(regularizers.L2):
     pass
 
 
-@saving.register_keras_serializable("test_registered")
 class OwnConstraint(constraints.NonNeg):
     pass
 
 
-@saving.register_keras_serializable("test_registered")
 class OwnSchedule(schedules.CosineDecay):
     pass
 
 
-@saving.register_keras_serializable("test_registered")
 def own_function(*arrays):
     return mp.ops.sum(mp.ops.square(arrays[-1]))
 
@@ -49,6 +42,17 @@ KINDS = {
     "regularizers": (regularizers, OwnRegularizer(0.5)), "constraints": (constraints, OwnConstraint()),
     "schedules": (schedules, OwnSchedule(0.5, 10)),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    """Other tests empty the registry."""
+    before = dict(saving.get_custom_objects())
+    for thing in (own_function, *(type(made) for _, made in KINDS.values())):
+        saving.register_keras_serializable("test_registered")(thing)
+    yield
+    saving.get_custom_objects().clear()
+    saving.get_custom_objects().update(before)
 
 
 @pytest.mark.parametrize("kind", KINDS)

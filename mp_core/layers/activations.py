@@ -13,7 +13,47 @@ from mp_core.layers.elementwise import rounded
 from mp_core.ops.activations import activate
 from mp_core.products.operands import ACTIVATIONS
 
-__all__ = ["FUSED", "deserialize", "get", "serialize"]
+__all__ = [
+    "celu",
+    "deserialize",
+    "elu",
+    "exponential",
+    "gelu",
+    "get",
+    "glu",
+    "hard_shrink",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "hard_tanh",
+    "leaky_relu",
+    "linear",
+    "log_sigmoid",
+    "log_softmax",
+    "mish",
+    "relu",
+    "relu6",
+    "selu",
+    "serialize",
+    "sigmoid",
+    "silu",
+    "soft_shrink",
+    "softmax",
+    "softplus",
+    "softsign",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "sparsemax",
+    "squareplus",
+    "swish",
+    "tanh",
+    "tanh_shrink",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Function = Callable[[Any], Any]
 

@@ -31,7 +31,8 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
 
     Returns
     -------
-    ndarray, shape (*indices.shape, columns)
+    ndarray
+        Of shape ``(*indices.shape, columns)``.
 
     Raises
     ------
