@@ -140,7 +140,7 @@ class Compiled:
 
     def _made_step(self, batch: Batch) -> ValueAndGrad:
         """Return the step for the variables that are trainable now."""
-        first = map_leaves(lambda x: x[:1], batch.x)
+        first = self.model._first_sample(batch.x)
         outputs = self.model(first, training=False)  # builds the model, and says how the outputs are arranged
         self._outputs = self.model._output_names(outputs), map_leaves(lambda _: None, outputs)
         self._step = ValueAndGrad(self._differentiated, self.prepare(), has_aux=True)

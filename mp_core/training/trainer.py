@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mp_core.layers import Layer
 from mp_core.layers.building import added_losses
 from mp_core.training.passes import ForwardPasses
-from mp_core.utilities.tree import leaves
+from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
     from mp_core.training.compiled import Compiled
@@ -347,6 +347,10 @@ class Trainer:
         from mp_core.optimizers import wrap_optimizer
 
         return wrap_optimizer(optimizer, cast(Any, self).dtype_policy, auto_scale_loss)
+
+    def _first_sample(self, x: Any) -> Any:
+        """Return the first sample of a batch, as a batch."""
+        return map_leaves(lambda array: array[:1], x)
 
     def _output_names(self, outputs: Any) -> list[str]:
         """Return a name for each output."""

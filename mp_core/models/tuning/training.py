@@ -51,6 +51,14 @@ class TunedModel(Model):
         """Return the outputs for ragged texts, without that of the last one, which only fills up."""
         raise NotImplementedError
 
+    def _first_sample(self, x: dict[str, Array]) -> dict[str, Array]:
+        """Return the first text of a batch, with no text behind it that fills up."""
+        tokens = x["lengths"][0]
+        return {
+            "lengths": x["lengths"][:1], "ids": x["ids"][:tokens], "places": x["places"][:tokens],
+            "offsets": x["offsets"][:2],
+        }  # fmt: skip
+
 
 def vectors_of(
     network: Network, x: dict[str, Array], poolings: Sequence[str], steps: Sequence[Step], skipped: int
