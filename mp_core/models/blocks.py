@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
@@ -291,7 +291,10 @@ class PositionBias(Part):
         self.table = self.add_weight(shape, "zeros", name="table")
 
     def call(self, length: int) -> Array:
-        """Return the biases of all pairs of so many positions in float32, shape (1, heads, length, length)."""
+        """Return the biases of all pairs of so many positions, shape (1, heads, length, length).
+
+        They are of float32, and of float64 in a network that computes in float64.
+        """
         half = self.settings.position_buckets // 2  # buckets for earlier positions, and as many for later ones
         exact = half // 2
         distance = np.arange(length - 1, -length, -1)
@@ -299,7 +302,7 @@ class PositionBias(Part):
         far = np.log(np.maximum(apart, 1).astype(F32) / F32.type(exact)) / F32.type(math.log(_FARTHEST / exact))
         bucket = np.minimum(exact + (far * F32.type(half - exact)).astype(np.int64), half - 1)
         bucket = np.where(apart < exact, apart, bucket) + half * (distance < 0)
-        rows = ops.take_rows(self.table.read_value(), bucket, F32)
+        rows = ops.take_rows(self.table.read_value(), bucket, dtypes.result_type(self._compute, F32))
         return by_distance(rows.transpose().reshape(-1).reshape(-1, len(bucket)))  # one copy
 
 
@@ -308,12 +311,12 @@ def by_distance(values: Array) -> Array:
 
     Parameters
     ----------
-    values : ndarray of float32, shape (heads, 2 * length - 1)
+    values : ndarray of float, shape (heads, 2 * length - 1)
         For the distances of a query from a key ``length - 1, ..., -(length - 1)``.
 
     Returns
     -------
-    ndarray of float32, shape (1, heads, length, length)
+    ndarray of the type of `values`, shape (1, heads, length, length)
     """
     windows = sliding_window_view(values, (values.shape[1] + 1) // 2, axis=1)
     return windows[np.newaxis, :, ::-1]
