@@ -1,11 +1,11 @@
 """Batches in passes: the bits of the whole batch, in bounded memory; what needs all samples at once is refused."""
 
 import hashlib
-import subprocess
 import sys
 import textwrap
 
 import numpy as np
+import processes
 import pytest
 
 import mp_core as mp
@@ -193,20 +193,17 @@ def test_more_passes_need_less_memory():
     script = """
         import sys, numpy as np, mp_core as mp
         from mp_core import layers
+        from mp_core.utilities.system import peak_rss_bytes  # that of this process alone
         model = mp.Sequential([mp.Input((8,)), *(layers.Dense(256, "gelu") for _ in range(4)), layers.Dense(1)])
         model.compile("sgd", "mse")
         x = np.ones((16384, 8), np.float32)
-
-        def peak():  # ru_maxrss would begin with that of the process that started this one
-            return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-
-        before = peak()
+        before = peak_rss_bytes()
         model.train_on_batch(x, x[:, :1], passes=int(sys.argv[1]))
-        print(peak() - before)
+        print(peak_rss_bytes() - before)
     """
 
-    def peak(passes):
+    def growth(passes):
         command = [sys.executable, "-c", textwrap.dedent(script), str(passes)]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return int(processes.run(command, check=True, capture_output=True, text=True).stdout)
 
-    assert peak(16) < peak(1) / 2
+    assert growth(16) < growth(1) / 2
