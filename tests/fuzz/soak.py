@@ -129,11 +129,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rng, samples, wrong, end = np.random.default_rng(options.seed), [], [], time.monotonic() + options.seconds
+    rng, samples, wrong = np.random.default_rng(options.seed), [], []
     with tempfile.TemporaryDirectory() as folder:
         chosen = activities(Path(folder))
         expected = {name: digest(function()) for name, function in chosen.items()}
-        while time.monotonic() < end and not wrong:
+        end = time.monotonic() + options.seconds
+        while not samples or (time.monotonic() < end and not wrong):
             step(rng, chosen, expected, wrong)
             samples.append(used())
     found = wrong + (grown(samples) if options.seconds >= WARM else [])
