@@ -106,7 +106,7 @@ def test_integers_are_compared_exactly():
     ("call", "message"),
     [
         (lambda: ops.concatenate([]), "`xs` must be arrays"),
-        (lambda: ops.concatenate([X, X[:, :2]], axis=0), "`xs` must have the same shape but for axis 0"),
+        (lambda: ops.concatenate([X, X[:, :2]], axis=0), "`xs` must have the same shape except along axis 0"),
         (lambda: ops.stack([X, X[:2]]), "`x` must be arrays of one shape"),
         (lambda: ops.stack([]), "`x` must be arrays of one shape"),
         (lambda: ops.reshape(X, (5, -1)), "reshape"),

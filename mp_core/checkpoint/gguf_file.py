@@ -175,7 +175,7 @@ class _Header:
         return found, said
 
     def place(self) -> tuple[str, Kind, tuple[int, ...], int]:
-        """Return what the header says of the next tensor, checked but for its place."""
+        """Return what the header says of the next tensor, of which all is checked except its place."""
         name, axes = self.text(), self.number("I")
         if axes > _MOST_AXES:
             raise self.refuse(f"tensor {name} has {axes} axes; expected at most {_MOST_AXES}")

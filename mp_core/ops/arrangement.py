@@ -172,7 +172,7 @@ def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
     rest = {x.shape[:along] + x.shape[along + 1 :] for x in arrays}
     if len(rest) > 1 or any(x.ndim != arrays[0].ndim for x in arrays):
         shapes = ", ".join(str(x.shape) for x in arrays)
-        raise ValueError(f"`xs` must have the same shape but for axis {axis}; received {shapes}")
+        raise ValueError(f"`xs` must have the same shape except along axis {axis}; received {shapes}")
     kind = reduce(result_type, (x.dtype for x in arrays))
     return elementwise.concatenated(*(x if x.dtype == kind else cast(x, kind) for x in arrays), axis=along)
 
