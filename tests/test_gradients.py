@@ -279,3 +279,11 @@ def test_a_step_that_assigns_nothing_changes_nothing_for_other_plans():
     step, before = mp.value_and_grad(lambda: squares(w), [w]), count()
     step()
     assert count() is before
+
+
+def test_a_plan_of_gradients_names_its_function():
+    w = AutoCastVariable(np.float32([1.0, 2.0]))
+    both = mp.value_and_grad(lambda: mp.matmul(w, w), [w])
+    both()
+    (plan,) = both._plans.values()
+    assert repr(plan).startswith("<StepPlan of <function") and "4 operations" in repr(plan)

@@ -169,6 +169,10 @@ class StepPlan(ForwardPlan[Any]):
         results = differentiated(recording, self._step, list(zip(self._held, values, strict=True)), inputs, options)
         return *results, self.noted_state(recording)
 
+    @property
+    def _recorded_function(self) -> Any:
+        return self._step.function
+
     def noted_state(self, recording: Recording) -> list[Any]:
         """Return what variables are assigned; remember them, and those that were read."""
         self._assigned = [variable for variable, _ in recording.assigned.values()]

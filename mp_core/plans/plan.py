@@ -332,9 +332,14 @@ class ForwardPlan(Generic[R]):
             for note, time, (_, tasks) in zip(self._current().notes, seconds, taken[0], strict=True)
         ]  # fmt: skip
 
+    @property
+    def _recorded_function(self) -> Any:
+        return self._layer
+
     def __repr__(self) -> str:
         steps, memory = len(self._current().notes), self.memory
-        return f"<ForwardPlan of {self._layer!r}: {steps} operations, {memory.arena} bytes for each run>"
+        name, function = type(self).__name__, self._recorded_function
+        return f"<{name} of {function!r}: {steps} operations, {memory.arena} bytes for each run>"
 
     def _repr_html_(self) -> str:
         rows = [["step", "operation", "multiplies in", "million operations", "kB moved"]]

@@ -238,6 +238,8 @@ def _batch_passes(compiled: Compiled, variables: Sequence[AutoCastVariable]) -> 
 
 def scale_of(optimizer: Any) -> Any:
     """Return the number that multiplies the loss, as an array; None for an optimizer that scales none."""
+    if type(optimizer) is optimizers.LossScaleOptimizer:
+        return np.array([optimizer.dynamic_scale], np.float32)
     if hasattr(optimizer, "get_scaled_loss"):
         return np.array([optimizer.get_scaled_loss(np.float32(1))], np.float32)
     if isinstance(optimizer, optimizers.LossScaleOptimizer) or getattr(optimizer, "loss_scale_factor", None):
