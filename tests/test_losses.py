@@ -11,6 +11,7 @@ from mp_core import losses
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # on JAX the values are the same, and each new shape takes a second
 keras = pytest.importorskip("keras")
+torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
 
@@ -220,6 +221,52 @@ def test_a_step_ignores_a_class_and_a_target_that_is_none_makes_its_loss_nan(rng
         model.train_on_batch(x, y + 2**24)
 
 
+# ---- sequences
+
+LABELS = np.array([[1, 2, 3, 4], [2, 2, 0, 0], [5, 5, 5, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+
+
+def ctc_of_torch(y_true, y_pred):
+    """Return the loss of each sample, and the gradient of their sum."""
+    logits = torch.tensor(y_pred, requires_grad=True)
+    lengths = torch.full((len(y_pred),), y_pred.shape[1]), torch.from_numpy((y_true != 0).sum(1))
+    logs = torch.nn.functional.log_softmax(logits, -1).transpose(0, 1)
+    found = torch.nn.functional.ctc_loss(logs, torch.from_numpy(y_true), *lengths, reduction="none")
+    found.sum().backward()
+    return found.detach().numpy(), logits.grad.numpy()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-5), (np.float64, 1e-10)])
+@pytest.mark.parametrize("spread", [0.0, 3.0, 100.0])
+def test_ctc_has_the_values_and_the_gradients_of_torch(dtype, tolerance, spread, rng):
+    logits = (rng.standard_normal((5, 9, 6)) * spread).astype(dtype)
+    expected, of_logits = ctc_of_torch(LABELS, logits)
+    found = losses.ctc(LABELS, logits)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    variable = mp.AutoCastVariable(logits)
+    loss = losses.CTC("sum", dtype=np.dtype(dtype).name)
+    value, (gradient,) = mp.value_and_grad(lambda y: loss(y, variable.read_value()), [variable])(loss.targets(LABELS))
+    assert float(value) == pytest.approx(expected.sum(), rel=10 * tolerance)
+    np.testing.assert_allclose(gradient, of_logits, rtol=10 * tolerance, atol=10 * tolerance)
+
+
+def test_a_model_learns_where_labels_are(rng):
+    shown = np.array([[1, 2], [2, 1], [3, 3], [2, 0]])
+    x = rng.standard_normal((4, 8, 5)).astype(np.float32)
+    model = mp.Sequential([mp.Input((8, 5)), mp.layers.Dense(16, "relu"), mp.layers.Dense(4, dtype="float32")])
+    model.compile(mp.optimizers.Adam(0.05), "ctc")
+    before = model.evaluate(x, shown, verbose=0)
+    assert before == pytest.approx(float(losses.CTC()(shown, model(x))), rel=1e-5)
+    model.fit(x, shown, epochs=60, verbose=0)
+    assert model.evaluate(x, shown, verbose=0) < min(1.0, before / 3)
+    assert np.isnan(model.train_on_batch(x, shown + 3))  # 4, 5 and 6 are no classes
+
+
+def test_labels_that_do_not_fit_into_the_outputs_have_a_large_loss():
+    assert losses.ctc([[1, 1]], np.zeros((1, 2, 3), np.float32)) > 9e4  # a blank must stand between the two
+
+
 # ---- names and refusals
 
 
@@ -254,6 +301,11 @@ def test_a_loss_of_ones_own():
         (lambda: losses.sparse_categorical_crossentropy([3], np.ones((1, 3))), IndexError, "3"),
         (lambda: losses.sparse_categorical_crossentropy([-1], np.ones((1, 3))), IndexError, "3"),
         (lambda: losses.MeanSquaredError()([[1.0]], [[1.0]], [[1.0, 2.0], [1.0, 2.0]]), ValueError, "`sample_weight`"),
+        (lambda: losses.ctc([[1]], np.ones((2, 3, 4))), ValueError, r"received \(1, 1\) and \(2, 3, 4\)"),
+        (lambda: losses.ctc([[4]], np.ones((1, 3, 4))), IndexError, "classes from 1 to 3; received 4"),
+        (lambda: losses.ctc([[-1]], np.ones((1, 3, 4))), ValueError, "labels from 1, and zeros; received -1"),
+        (lambda: losses.ctc([[1, 0, 2]], np.ones((1, 3, 4))), ValueError, "a label behind a zero"),
+        (lambda: losses.ctc([[0.5]], np.ones((1, 3, 4))), ValueError, "classes, which are integers"),
         (lambda: losses.get("mean_squared"), ValueError, "Unknown loss class_name='mean_squared'"),
         (lambda: losses.get(7), ValueError, "Could not interpret loss identifier: 7"),
         (lambda: losses.mean_squared_error(["a"], [1.0]), TypeError, "y_true"),

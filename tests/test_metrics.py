@@ -67,6 +67,13 @@ CASES = [
     ("MeanIoU", {"num_classes": 4, "ignore_class": 1, "dtype": "float32"}, "equal"),
     ("OneHotIoU", {"num_classes": 4, "target_class_ids": [1, 3], "dtype": "float32"}, "one-hot"),
     ("OneHotMeanIoU", {"num_classes": 4, "dtype": "float32"}, "one-hot"),
+    ("SensitivityAtSpecificity", {"specificity": 0.6}, "flat"),
+    ("SpecificityAtSensitivity", {"sensitivity": 0.4, "num_thresholds": 1}, "flat"),
+    ("PrecisionAtRecall", {"recall": 0.7, "num_thresholds": 13}, "flat"),
+    ("RecallAtPrecision", {"precision": 0.3, "class_id": 1}, "one-hot"),
+    ("RecallAtPrecision", {"precision": 1.0}, "flat"),
+    ("PearsonCorrelation", {}, "numbers"),
+    ("ConcordanceCorrelation", {}, "numbers"),
 ]
 IDS = [f"{name}-{kind}-{'-'.join(map(str, own.values()))}" for name, own, kind in CASES]
 
@@ -214,6 +221,10 @@ def test_short_names_are_found():
         (lambda: metrics.sparse_categorical_accuracy([1], np.ones((2, 3))), ValueError, "`y_true` must have the shape"),
         (lambda: metrics.Mean(name=3), TypeError, "`name` must be a string"),
         (lambda: metrics.Metric().result(), NotImplementedError, "must define `result`"),
+        (lambda: metrics.RecallAtPrecision(2.0), ValueError, "`precision` must be a number from 0 to 1"),
+        (lambda: metrics.PrecisionAtRecall(0.5, 0), ValueError, "`num_thresholds` must be a positive integer"),
+        (lambda: metrics.SensitivityAtSpecificity(), TypeError, "specificity"),
+        (lambda: metrics.pearson_correlation([[1, 2]], [[1, 2, 3]]), ValueError, "must have one shape"),
         (lambda: metrics.get("auc2"), ValueError, "Unknown metric class_name='auc2'"),
         (lambda: metrics.get(3), ValueError, "Could not interpret metric identifier: 3"),
     ],

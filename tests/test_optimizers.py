@@ -47,6 +47,11 @@ CASES = {
     ),
     "lamb": ("Lamb", {"learning_rate": 0.01}),
     "nadam": ("Nadam", {"learning_rate": 0.01}),
+    "muon": ("Muon", {"learning_rate": 0.02}),
+    "muon plain": (
+        "Muon",
+        {"nesterov": False, "rms_rate": None, "ns_steps": 2, "adam_lr_ratio": 0.5, "adam_weight_decay": 0.1},
+    ),
     "clipnorm": ("Adam", {"clipnorm": 0.5}),
     "clipvalue": ("SGD", {"clipvalue": 0.25}),
     "global_clipnorm": ("SGD", {"global_clipnorm": 0.75}),
@@ -360,6 +365,30 @@ def test_decay_leaves_out_what_is_excluded():
         optimizer.exclude_from_weight_decay([kernel])
 
 
+def test_muon_updates_matrices_and_adam_the_rest():
+    stack = mp.Sequential([
+        mp.Input((3,), dtype="int32"), mp.layers.Embedding(5, 4), mp.layers.Flatten(),
+        mp.layers.Dense(6, name="hidden"), mp.layers.Dense(2, name="last"),
+    ])  # fmt: skip
+    optimizer = optimizers.Muon(exclude_layers=["/last/"])
+    optimizer.build(stack.trainable_variables)
+    by_adam = [v for v in stack.trainable_variables if len(optimizer._states[id(v)]) == 2]
+    assert [v.path.partition("/")[2] for v in by_adam] == [
+        "embedding/embeddings", "hidden/bias", "last/kernel", "last/bias",
+    ]  # fmt: skip
+
+
+def test_muon_moves_along_orthogonal_matrices_of_any_shape(rng):
+    for shape in ((6, 9), (9, 6), (4, 4), (1, 5)):
+        variable = AutoCastVariable(np.zeros(shape, np.float32))
+        optimizer = optimizers.Muon(1.0, ns_steps=20, muon_a=1.5, muon_b=-0.5, muon_c=0.0, rms_rate=None)
+        gradient = rng.standard_normal(shape).astype(np.float32)
+        optimizer.apply([gradient], [variable])
+        u, _, v = np.linalg.svd(gradient.astype(np.float64), full_matrices=False)
+        np.testing.assert_allclose(variable.numpy(), -u @ v, atol=1e-4)
+        assert variable.numpy().flags.c_contiguous
+
+
 def test_averages_become_the_values_at_the_end():
     variable, optimizer = AutoCastVariable([1.0]), optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5)
     for _ in range(2):
@@ -406,6 +435,10 @@ def test_a_subclass_updates_by_update_step_as_in_keras():
         (lambda: optimizers.Adam(ema_momentum=2), ValueError, "`ema_momentum` must be"),
         (lambda: optimizers.AdamW(weight_decay=None), ValueError, "`weight_decay` must be a number"),
         (lambda: optimizers.Lion(beta_1=0.0), ValueError, "`beta_1` must be above 0"),
+        (lambda: optimizers.Muon(exclude_layers="last"), TypeError, "`exclude_layers` must be a list of regular"),
+        (lambda: optimizers.Muon(exclude_layers=["("]), ValueError, "`exclude_layers` must be .*unterminated"),
+        (lambda: optimizers.Muon(exclude_layers=["(a+)+"]), ValueError, "may take too long"),
+        (lambda: optimizers.Muon(ns_steps=0), ValueError, "`ns_steps` must be a positive integer"),
         (lambda: optimizers.Adam(decay=0.5), TypeError, "decay"),
         (lambda: optimizers.get("ada"), ValueError, "Unknown optimizer class_name='ada'"),
         (lambda: optimizers.get(5), ValueError, "Could not interpret optimizer identifier: 5"),

@@ -86,6 +86,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     name : str
         For messages.
 
+    Attributes
+    ----------
+    path : str
+        The path of the layer that made the variable, and its name: ``"dense/kernel"``; elsewhere the name alone.
+
     Examples
     --------
     >>> variable = AutoCastVariable([1.0, 2.0])
@@ -97,7 +102,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     array([1., 2.], dtype=float16)
     """
 
-    __slots__ = ("_casts", "_overwrite", "_state", "constraint", "name", "regularizer", "trainable")
+    __slots__ = ("_casts", "_overwrite", "_state", "constraint", "name", "path", "regularizer", "trainable")
     _state: _State
     __array_priority__ = 100
 
@@ -121,7 +126,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             target = dtypes.parse(array.dtype, "value")
         if not isinstance(name, str):
             raise ValueError(f"`name` must be a string; received name={name!r}")
-        self.name = name
+        self.name = self.path = name
         self.trainable = trainable
         self._overwrite = False
         self.constraint: Any = None
@@ -408,6 +413,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             "version": self.version,
             "casts": self._casts,
             "name": self.name,
+            "path": self.path,
             "trainable": self.trainable,
             "overwrite_with_gradient": self.overwrite_with_gradient,
             "penalties": (self.regularizer, self.constraint),
@@ -417,6 +423,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         state = state_of(state, _STATE, "a pickled variable")
         value = asarray(state["value"], "value of a pickled variable")
         self.name, self.trainable = state["name"], state["trainable"]
+        self.path = state.get("path", self.name)
         self.regularizer, self.constraint = state.get("penalties", (None, None))
         self._casts = bool(state["casts"]) and dtypes.is_float(value.dtype)
         self.overwrite_with_gradient = state["overwrite_with_gradient"]

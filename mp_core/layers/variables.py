@@ -29,6 +29,11 @@ class VariableOwner:
     """Regularizers and constraints by the names of the arguments, such as ``kernel_regularizer``."""
 
     @property
+    def path(self) -> str | None:
+        """The path of the layer, None before it is built."""
+        raise NotImplementedError
+
+    @property
     def variable_dtype(self) -> str:
         """The dtype of the variables."""
         raise NotImplementedError
@@ -103,6 +108,7 @@ class VariableOwner:
             raise ValueError(f"`initializer` must make an array of shape {shape}; received one of {value.shape}")
         value = frozen(asarray(value, "initializer"))  # made for this variable: nothing to copy
         variable = AutoCastVariable(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
+        variable.path = f"{self.path or self.name}/{name}"
         variable.overwrite_with_gradient = overwrite_with_gradient
         if trainable and dtypes.is_float(target):
             variable.regularizer = self._penalty("regularizer", regularizer, name)

@@ -4,6 +4,7 @@ All are made of operations of mp_core, so that a step of training records them a
 """
 
 from mp_core.losses.classes import (
+    CTC,
     BinaryCrossentropy,
     BinaryFocalCrossentropy,
     CategoricalCrossentropy,
@@ -55,8 +56,10 @@ from mp_core.losses.regression import (
     mean_squared_logarithmic_error,
     poisson,
 )
+from mp_core.losses.sequences import ctc
 
 __all__ = [
+    "CTC",
     "BinaryCrossentropy",
     "BinaryFocalCrossentropy",
     "CategoricalCrossentropy",
@@ -87,6 +90,7 @@ __all__ = [
     "categorical_hinge",
     "circle",
     "cosine_similarity",
+    "ctc",
     "deserialize",
     "dice",
     "get",

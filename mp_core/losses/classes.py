@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import is_recorded
-from mp_core.losses import classification, overlap, regression
+from mp_core.losses import classification, overlap, regression, sequences
 from mp_core.losses.loss import FunctionLoss
 
 __all__ = [
+    "CTC",
     "BinaryCrossentropy",
     "BinaryFocalCrossentropy",
     "CategoricalCrossentropy",
@@ -391,6 +392,27 @@ class CategoricalGeneralizedCrossEntropy(FunctionLoss):
     def targets(self, y_true: Any) -> Array:
         """Return targets as integers."""
         return classification.indices(y_true)
+
+
+class CTC(FunctionLoss):
+    """The loss of sequences that are not aligned with their labels: :func:`ctc`, reduced.
+
+    Parameters
+    ----------
+    reduction, name, dtype
+        Those of :class:`Loss`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`Loss`.
+    """
+
+    function = staticmethod(sequences.ctc)
+
+    def targets(self, y_true: Any) -> Array:
+        """Return labels as float32 numbers."""
+        return y_true if is_recorded(y_true) else sequences.labels(y_true)
 
 
 class Dice(FunctionLoss):

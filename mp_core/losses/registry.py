@@ -3,7 +3,7 @@
 from typing import Any
 
 from mp_core.dtype_policies.lookup import Registry
-from mp_core.losses import classes, classification, overlap, regression
+from mp_core.losses import classes, classification, overlap, regression, sequences
 from mp_core.losses.loss import Loss
 
 __all__ = ["CLASSES", "FUNCTIONS", "deserialize", "get", "serialize"]
@@ -13,7 +13,7 @@ CLASSES: dict[str, Any] = {name: getattr(classes, name) for name in classes.__al
 
 FUNCTIONS: dict[str, Any] = {
     name: getattr(module, name)
-    for module in (regression, classification, overlap)
+    for module in (regression, classification, overlap, sequences)
     for name in module.__all__
     if name != "indices"
 }

@@ -23,6 +23,12 @@ from mp_core.metrics.confusion import (
     TrueNegatives,
     TruePositives,
 )
+from mp_core.metrics.correlations import (
+    ConcordanceCorrelation,
+    PearsonCorrelation,
+    concordance_correlation,
+    pearson_correlation,
+)
 from mp_core.metrics.explained import R2Score
 from mp_core.metrics.f_scores import (
     F1Score,
@@ -51,6 +57,12 @@ from mp_core.metrics.metric import (
     Metric,
     Sum,
 )
+from mp_core.metrics.operating_points import (
+    PrecisionAtRecall,
+    RecallAtPrecision,
+    SensitivityAtSpecificity,
+    SpecificityAtSensitivity,
+)
 from mp_core.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
 from mp_core.metrics.registry import deserialize, get, serialize
 
@@ -63,6 +75,7 @@ __all__ = [
     "CategoricalAccuracy",
     "CategoricalCrossentropy",
     "CategoricalHinge",
+    "ConcordanceCorrelation",
     "CosineSimilarity",
     "F1Score",
     "FBetaScore",
@@ -81,14 +94,19 @@ __all__ = [
     "Metric",
     "OneHotIoU",
     "OneHotMeanIoU",
+    "PearsonCorrelation",
     "Poisson",
     "Precision",
+    "PrecisionAtRecall",
     "R2Score",
     "Recall",
+    "RecallAtPrecision",
     "RootMeanSquaredError",
+    "SensitivityAtSpecificity",
     "SparseCategoricalAccuracy",
     "SparseCategoricalCrossentropy",
     "SparseTopKCategoricalAccuracy",
+    "SpecificityAtSensitivity",
     "SquaredHinge",
     "Sum",
     "TopKCategoricalAccuracy",
@@ -97,9 +115,11 @@ __all__ = [
     "accuracy",
     "binary_accuracy",
     "categorical_accuracy",
+    "concordance_correlation",
     "cosine_similarity",
     "deserialize",
     "get",
+    "pearson_correlation",
     "serialize",
     "sparse_categorical_accuracy",
     "sparse_top_k_categorical_accuracy",

@@ -25,7 +25,7 @@ __all__ = [
 _HEIGHTS: dict[str, Any] = {
     "interpolation": lambda a, b: (a + b) / np.float32(2), "minoring": np.minimum, "majoring": np.maximum,
 }  # fmt: skip
-_COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negatives")
+COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negatives")
 
 
 def counted(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | None) -> dict[str, Array]:
@@ -343,7 +343,7 @@ class AUC(Metric):
             self._build((self.num_thresholds, self.num_labels))
 
     def _build(self, shape: tuple[int, ...]) -> None:
-        for count in _COUNTS:
+        for count in COUNTS:
             setattr(self, count, self.add_variable(shape, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -365,7 +365,7 @@ class AUC(Metric):
             counted(truth[:, i], outputs[:, i], thresholds, None if weights is None else weights[:, i])
             for i in range(columns)
         ]
-        for count in _COUNTS:
+        for count in COUNTS:
             values = np.stack([each[count] for each in found], -1).astype(np.float32)
             variable = getattr(self, count)
             if values.size != variable.size:
@@ -376,7 +376,7 @@ class AUC(Metric):
         """Return the area."""
         if not self._variables:
             return np.float32(0)
-        tp, fp, tn, fn = (getattr(self, count).numpy() for count in _COUNTS)
+        tp, fp, tn, fn = (getattr(self, count).numpy() for count in COUNTS)
         if self.curve == "PR" and self.summation_method == "interpolation":
             areas = _interpolated(tp, fp, fn)
         else:

@@ -4,12 +4,22 @@ from typing import Any
 
 from mp_core import losses
 from mp_core.dtype_policies.lookup import Registry
-from mp_core.metrics import accuracies, confusion, explained, f_scores, means, metric, overlap
+from mp_core.metrics import (
+    accuracies,
+    confusion,
+    correlations,
+    explained,
+    f_scores,
+    means,
+    metric,
+    operating_points,
+    overlap,
+)
 from mp_core.metrics.metric import Metric
 
 __all__ = ["CLASSES", "FUNCTIONS", "deserialize", "get", "serialize"]
 
-_HOMES = (accuracies, confusion, explained, f_scores, means, overlap)
+_HOMES = (accuracies, confusion, correlations, explained, f_scores, means, operating_points, overlap)
 CLASSES: dict[str, Any] = {
     name: getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].isupper()
 } | {"Mean": metric.Mean, "Sum": metric.Sum}
@@ -17,7 +27,12 @@ CLASSES: dict[str, Any] = {
 
 FUNCTIONS: dict[str, Any] = {
     **losses.registry.FUNCTIONS,
-    **{name: getattr(home, name) for home in (accuracies, means) for name in home.__all__ if name[0].islower()},
+    **{
+        name: getattr(home, name)
+        for home in (accuracies, correlations, means)
+        for name in home.__all__
+        if name[0].islower()
+    },
 }
 """Name -> function of targets and outputs, those of losses too."""
 

@@ -10,6 +10,7 @@ from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.composed import Adadelta, Adamax, Ftrl, Lamb, Nadam
 from mp_core.optimizers.descent import SGD, Lion
 from mp_core.optimizers.loss_scale import LossScaleOptimizer, wrap_optimizer
+from mp_core.optimizers.muon import Muon
 from mp_core.optimizers.registry import deserialize, get, serialize
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Lamb",
     "Lion",
     "LossScaleOptimizer",
+    "Muon",
     "Nadam",
     "Optimizer",
     "RMSprop",

@@ -49,6 +49,7 @@ class Adafactor(Optimizer):
     """
 
     slots: tuple[tuple[str, ...], ...] = (("r", "c", "velocity"),)
+    _arguments = ("beta_2_decay", "epsilon_1", "epsilon_2", "clip_threshold", "relative_step")
 
     def __init__(
         self,
@@ -101,11 +102,6 @@ class Adafactor(Optimizer):
             u = u / np.maximum(work(1), _rms(u) / work(self.clip_threshold))
             new = decayed - u * alpha
         return cast(new, w.dtype), [cast(x, slot.dtype) for x, slot in zip((r, c, v), slots, strict=True)], finite
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        names = "beta_2_decay", "epsilon_1", "epsilon_2", "clip_threshold", "relative_step"
-        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def _rms(x: Array) -> Any:

@@ -5,13 +5,19 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mp_core.autocast import AutoCastVariable
 from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.formulas import power
 from mp_core.optimizers.state import Common
 from mp_core.utilities.arguments import boolean, number, share
 
-__all__ = ["Adagrad", "Adam", "AdamW", "RMSprop"]
+__all__ = ["Adagrad", "Adam", "AdamW", "RMSprop", "moment_numbers"]
+
+
+def moment_numbers(beta_1: float, beta_2: float, epsilon: float, rate: Any, step: int) -> Sequence[Any]:
+    """Return the numbers of the rule of Adam, 1 - beta_1, 1 - beta_2, alpha and epsilon, in the type of the rate."""
+    kind = type(rate)
+    first, second = (kind(1) - power(kind(beta), step) for beta in (beta_1, beta_2))
+    return kind(1 - beta_1), kind(1 - beta_2), rate * np.sqrt(second) / first, kind(epsilon)
 
 
 class Adam(Optimizer):
@@ -46,6 +52,7 @@ class Adam(Optimizer):
     """
 
     slots: tuple[tuple[str, ...], ...] = (("momentum", "velocity"),)
+    _arguments = ("beta_1", "beta_2", "epsilon", "amsgrad")
 
     def __init__(
         self,
@@ -68,15 +75,7 @@ class Adam(Optimizer):
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return 1 - beta_1, 1 - beta_2, alpha and epsilon."""
-        first, second = (kind(1) - power(kind(beta), step) for beta in (self.beta_1, self.beta_2))
-        alpha = rate * np.sqrt(second) / first
-        return kind(1 - self.beta_1), kind(1 - self.beta_2), alpha, kind(self.epsilon)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {
-            "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon, "amsgrad": self.amsgrad,
-        }  # fmt: skip
+        return moment_numbers(self.beta_1, self.beta_2, self.epsilon, rate, step)
 
 
 class AdamW(Adam):
@@ -152,6 +151,7 @@ class RMSprop(Optimizer):
     """
 
     slots: tuple[tuple[str, ...], ...] = (("velocity",),)
+    _arguments = ("rho", "momentum", "epsilon", "centered")
 
     def __init__(
         self,
@@ -177,12 +177,6 @@ class RMSprop(Optimizer):
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return the learning rate, rho, 1 - rho, epsilon and the momentum."""
         return rate, kind(self.rho), kind(1 - self.rho), kind(self.epsilon), kind(self.momentum)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {
-            "rho": self.rho, "momentum": self.momentum, "epsilon": self.epsilon, "centered": self.centered,
-        }  # fmt: skip
 
 
 class Adagrad(Optimizer):
@@ -214,6 +208,7 @@ class Adagrad(Optimizer):
     """
 
     slots: tuple[tuple[str, ...], ...] = (("accumulator",),)
+    _arguments = ("initial_accumulator_value", "epsilon")
 
     def __init__(
         self,
@@ -226,10 +221,6 @@ class Adagrad(Optimizer):
         self.initial_accumulator_value = number(initial_accumulator_value, "initial_accumulator_value", 0)
         self.epsilon = number(epsilon, "epsilon", 0)
 
-    def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
-        initial = self.initial_accumulator_value if name == "accumulator" else 0.0
-        return self.add_variable_from_reference(variable, name, initial)
-
     def rule(self) -> str:
         """Return the name of the formula."""
         return "adagrad"
@@ -237,9 +228,3 @@ class Adagrad(Optimizer):
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return the learning rate and epsilon."""
         return rate, kind(self.epsilon)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {
-            "initial_accumulator_value": self.initial_accumulator_value, "epsilon": self.epsilon,
-        }  # fmt: skip

@@ -202,7 +202,7 @@ class Optimizer(State):
         numbers: dict[Any, Sequence[Any]] = {}
         fused = []
         for (gradient, variable), factor in zip(pairs, factors, strict=True):
-            decay = (self.weight_decay or 0.0) * rate if id(variable) in self._decayed else 0.0
+            decay = self._decay_of(variable) * rate if id(variable) in self._decayed else 0.0
             how = formulas.Preparation(scale, factor, self.clipvalue or math.inf, decay)
             work = formulas.work_type(variable.true_dtype)
             if work not in numbers:

@@ -61,6 +61,7 @@ class Adadelta(_Composed):
     """
 
     slots: tuple[tuple[str, ...], ...] = (("accumulated_grad", "accumulated_delta_var"),)
+    _arguments = ("rho", "epsilon")
 
     def __init__(
         self, learning_rate: Any = 0.001, rho: float = 0.95, epsilon: float = 1e-7, **common: Unpack[Common]
@@ -79,13 +80,11 @@ class Adadelta(_Composed):
         step = -(np.sqrt(slots[1] + epsilon) * g / np.sqrt(v + epsilon))
         return w + step * rate, [v, slots[1] * rho + step * step * rest]
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {"rho": self.rho, "epsilon": self.epsilon}
-
 
 class _WithMoments(_Composed):
     """An optimizer with the arguments of Adam."""
+
+    _arguments = ("beta_1", "beta_2", "epsilon")
 
     def __init__(
         self,
@@ -98,10 +97,6 @@ class _WithMoments(_Composed):
         super().__init__(learning_rate, **common)
         self.beta_1, self.beta_2 = share(beta_1, "beta_1"), share(beta_2, "beta_2")
         self.epsilon = number(epsilon, "epsilon", 0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
 
 
 class Adamax(_WithMoments):
@@ -294,6 +289,10 @@ class Ftrl(_Composed):
     """
 
     slots: tuple[tuple[str, ...], ...] = (("accumulator", "linear"),)
+    _arguments = (
+        "learning_rate_power", "initial_accumulator_value", "l1_regularization_strength", "l2_regularization_strength",
+        "l2_shrinkage_regularization_strength", "beta",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -318,10 +317,6 @@ class Ftrl(_Composed):
         )
         self.beta = number(beta, "beta")
 
-    def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
-        initial = self.initial_accumulator_value if name == "accumulator" else 0.0
-        return self.add_variable_from_reference(variable, name, initial)
-
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return the learning rate, the power, twice the shrinkage, l1, and twice l2 with what beta adds to it."""
         twice = 2 * (self.l2_regularization_strength + self.beta / (2 * float(rate)))
@@ -335,11 +330,3 @@ class Ftrl(_Composed):
         old, new = (ops.power(x, exponent) for x in (slots[0], total))
         z = slots[1] + (g + w * shrinkage - (new - old) / rate * w)
         return (np.clip(z, -most, most) - z) / (new / rate + twice), [total, z]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        names = (
-            "learning_rate_power", "initial_accumulator_value", "l1_regularization_strength",
-            "l2_regularization_strength", "l2_shrinkage_regularization_strength", "beta",
-        )  # fmt: skip
-        return super().get_config() | {name: getattr(self, name) for name in names}

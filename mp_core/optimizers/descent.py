@@ -42,6 +42,8 @@ class SGD(Optimizer):
     array([0.5, 2. ], dtype=float32)
     """
 
+    _arguments = ("momentum", "nesterov")
+
     def __init__(
         self, learning_rate: Any = 0.01, momentum: float = 0.0, nesterov: bool = False, **common: Unpack[Common]
     ) -> None:
@@ -57,10 +59,6 @@ class SGD(Optimizer):
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return the learning rate and the momentum."""
         return rate, kind(self.momentum)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {"momentum": self.momentum, "nesterov": self.nesterov}
 
 
 class Lion(Optimizer):
@@ -93,6 +91,7 @@ class Lion(Optimizer):
     """
 
     slots: tuple[tuple[str, ...], ...] = (("momentum",),)
+    _arguments = ("beta_1", "beta_2")
 
     def __init__(
         self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.99, **common: Unpack[Common]
@@ -110,7 +109,3 @@ class Lion(Optimizer):
         """Return the learning rate, and the shares of momentum and gradient in the step and in the momentum."""
         first, second = kind(self.beta_1), kind(self.beta_2)
         return rate, first, kind(1) - first, second, kind(1) - second
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {"beta_1": self.beta_1, "beta_2": self.beta_2}

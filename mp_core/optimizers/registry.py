@@ -8,12 +8,13 @@ from mp_core.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
 from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.composed import Adadelta, Adamax, Ftrl, Lamb, Nadam
 from mp_core.optimizers.descent import SGD, Lion
+from mp_core.optimizers.muon import Muon
 from mp_core.optimizers.protocol import Optimizer as AnyOptimizer
 from mp_core.optimizers.protocol import check_optimizer
 
 __all__ = ["CLASSES", "deserialize", "get", "serialize"]
 
-_BUILT_IN = (Adadelta, Adafactor, Adagrad, Adam, Adamax, AdamW, Ftrl, Lamb, Lion, Nadam, RMSprop, SGD)
+_BUILT_IN = (Adadelta, Adafactor, Adagrad, Adam, Adamax, AdamW, Ftrl, Lamb, Lion, Muon, Nadam, RMSprop, SGD)
 CLASSES: dict[str, Any] = {found.__name__: found for found in _BUILT_IN}
 """Name -> class, those that wrap another optimizer too once their module is imported."""
 

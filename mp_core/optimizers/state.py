@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
@@ -39,6 +39,9 @@ class State:
 
     slots: tuple[tuple[str, ...], ...] = ()
     """The names of the arrays that are kept for a variable, in groups: the order in which files of Keras have them."""
+
+    _arguments: ClassVar[tuple[str, ...]] = ()
+    """The arguments of the constructor that not all optimizers have; attributes have their names."""
 
     def __init__(
         self,
@@ -155,14 +158,21 @@ class State:
         self._decayed = {id(variable) for variable in kept if self._decays(variable)}
         for group in self.slots:
             for variable in kept:
-                self._states[id(variable)] += [self._kept_of(variable, name) for name in group]
+                names = (name for name in group if self._keeps(variable, name))
+                self._states[id(variable)] += [self._kept_of(variable, name) for name in names]
         self._blocks: dict[int, list[list[Array]]] = {
             key: [[] for _ in range(1 + len(states))] for key, states in self._states.items()
         }
         self._built = variables
 
+    def _keeps(self, variable: AutoCastVariable, name: str) -> bool:
+        """Whether one of the arrays of :attr:`slots` is kept of a variable."""
+        return True
+
     def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
-        return self.add_variable_from_reference(variable, name)
+        """Return a new array that is kept of a variable."""
+        initial = getattr(self, "initial_accumulator_value", 0.0) if name == "accumulator" else 0.0
+        return self.add_variable_from_reference(variable, name, initial)
 
     def add_variable_from_reference(
         self, reference_variable: AutoCastVariable, name: str = "var", initializer: Any = "zeros"
@@ -254,7 +264,10 @@ class State:
 
     def _decays(self, variable: AutoCastVariable) -> bool:
         named = any(re.search(pattern, variable.name) for pattern in self._excluded_names)
-        return bool(self.weight_decay) and id(variable) not in self._excluded and not named
+        return bool(self._decay_of(variable)) and id(variable) not in self._excluded and not named
+
+    def _decay_of(self, variable: AutoCastVariable) -> float:
+        return self.weight_decay or 0.0
 
     # ---- configuration
 
@@ -277,7 +290,7 @@ class State:
             "ema_overwrite_frequency": self.ema_overwrite_frequency,
             "loss_scale_factor": self.loss_scale_factor,
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
-        }
+        } | {name: getattr(self, name) for name in self._arguments}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:

@@ -1,0 +1,110 @@
+"""How targets and outputs go together: the coefficients of correlation, as means over samples."""
+
+from typing import Any, ClassVar
+
+from mp_core import ops
+from mp_core.arrays import Array
+from mp_core.losses.arrays import EPSILON, fitted
+from mp_core.metrics.metric import FunctionMetric
+
+__all__ = ["ConcordanceCorrelation", "PearsonCorrelation", "concordance_correlation", "pearson_correlation"]
+
+
+def pearson_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
+    """Return ``cov(y_true, y_pred) / (std(y_true) * std(y_pred))`` along axes: from -1 to 1.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+    axis : int or sequence of int
+        Along which the numbers lie that belong together.
+
+    Returns
+    -------
+    ndarray
+        Without these axes; NaN where targets or outputs are all the same.
+
+    Raises
+    ------
+    TypeError, ValueError
+        They are not numeric, or their shapes differ.
+
+    Examples
+    --------
+    >>> pearson_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
+    array([0.982], dtype=float32)
+    """
+    x, y = (each - ops.mean(each, axis, keepdims=True) for each in fitted(y_true, y_pred))
+    x, y = (ops.divide(each, ops.sqrt(ops.mean(ops.square(each), axis, keepdims=True))) for each in (x, y))
+    return ops.mean(x * y, axis)
+
+
+def concordance_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
+    """Return ``2 * cov(y_true, y_pred) / (var(y_true) + var(y_pred) + (mean(y_true) - mean(y_pred))**2 + 1e-7)``.
+
+    It is 1 where outputs equal targets, and lower than :func:`pearson_correlation` where they have another mean or
+    variance (Lin, 1989, https://doi.org/10.2307/2532051).
+
+    Parameters
+    ----------
+    y_true, y_pred, axis
+        Those of :func:`pearson_correlation`.
+
+    Returns
+    -------
+    ndarray
+        Without these axes; 0 where targets or outputs are all the same.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`pearson_correlation`.
+
+    Examples
+    --------
+    >>> concordance_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
+    array([0.5], dtype=float32)
+    """
+    x, y = fitted(y_true, y_pred)
+    means = [ops.mean(each, axis, keepdims=True) for each in (x, y)]
+    x, y = x - means[0], y - means[1]
+    spread = ops.mean(ops.square(x) + ops.square(y), axis, keepdims=True) + ops.square(means[0] - means[1])
+    return ops.mean(2.0 * x * y / (spread + EPSILON), axis)
+
+
+class PearsonCorrelation(FunctionMetric):
+    """The mean of :func:`pearson_correlation` over samples.
+
+    Parameters
+    ----------
+    name, dtype
+        Those of :class:`Metric`.
+    axis : int or sequence of int
+        Along which the numbers of a sample lie.
+
+    Examples
+    --------
+    >>> PearsonCorrelation()([[0, 1, 0.5], [1, 1, 0.2]], [[0.1, 0.9, 0.5], [1, 0.9, 0.2]]).round(4)
+    np.float32(0.9967)
+    """
+
+    function = staticmethod(pearson_correlation)
+    own: ClassVar[dict[str, Any]] = {"axis": -1}
+
+
+class ConcordanceCorrelation(FunctionMetric):
+    """The mean of :func:`concordance_correlation` over samples.
+
+    Parameters
+    ----------
+    name, dtype, axis
+        Those of :class:`PearsonCorrelation`.
+
+    Examples
+    --------
+    >>> ConcordanceCorrelation()([[0, 1, 0.5], [1, 1, 0.2]], [[0.1, 0.9, 0.5], [1, 0.9, 0.2]]).round(4)
+    np.float32(0.9816)
+    """
+
+    function = staticmethod(concordance_correlation)
+    own: ClassVar[dict[str, Any]] = {"axis": -1}
