@@ -92,6 +92,40 @@ def test_idle_helpers_sleep(operands):
         raise KeyError
 
 
+WAKES = """
+import os, time
+import numpy as np
+import mp_core as mp
+
+def sleeps():
+    others = (t for t in os.listdir("/proc/self/task") if int(t) != os.getpid())
+    lines = (line for t in others for line in open(f"/proc/self/task/{t}/status") if line.startswith("voluntary"))
+    return sum(int(line.split()[1]) for line in lines)
+
+def wakes(width):
+    x = np.ones((8, width), np.float32)
+    plan = mp.compile(mp.layers.Sequential([mp.layers.Dense(width), mp.layers.LayerNormalization()]), x)
+    plan(x)
+    time.sleep(0.1)
+    before = sleeps()
+    for _ in range(5):
+        plan(x)
+        time.sleep(0.02)
+    return sleeps() - before
+
+mp.config.set_num_threads(2)
+print(wakes(16), wakes(2048))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system counts how often a thread slept")
+def test_a_plan_of_small_operations_wakes_no_helper():
+    run = processes.run([sys.executable, "-c", WAKES], capture_output=True, text=True, check=True)
+    small, large = map(int, run.stdout.split())
+    assert small == 0
+    assert large > 0
+
+
 def spent_in_sleep():
     """Return the CPU time in seconds that this process spends while its caller sleeps, 0.2 s long."""
     time.sleep(0.05)

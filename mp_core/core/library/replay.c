@@ -92,9 +92,17 @@ void mp_plan_replay(mp_replay *p, const mp_run *run) {
     }
 }
 
+/* Whether a second thread pays: for at least one of the operations. Otherwise waking one, and waiting for it after each
+ * operation, takes longer than what it could do. */
+static int is_large(const mp_replay *p) {
+    for (ptrdiff_t i = 0; i < p->count; i++)
+        if (p->steps[i].tasks > 1 && p->operations[i]->is_large(p->steps[i].context)) return 1;
+    return 0;
+}
+
 void mp_run_replay(mp_replay *p, const mp_run *run) {
     mp_plan_replay(p, run);
-    mp_run_steps(run->threads, p->steps, p->count, p->progress);
+    mp_run_steps(is_large(p) ? run->threads : 1, p->steps, p->count, p->progress);
 }
 
 ptrdiff_t mp_run_noted(mp_replay *p, ptrdiff_t number, int threads) {

@@ -24,7 +24,7 @@ typedef struct {
 mp_replay *mp_make_replay(const mp_recording *r, const int *follows);
 void mp_free_replay(mp_replay *replay);
 
-/* Run all operations, with a barrier between one and the next. */
+/* Run all operations, with a barrier between one and the next; on this thread alone if a second one pays for none. */
 void mp_run_replay(mp_replay *replay, const mp_run *run);
 
 /* For timing: mp_plan_replay leads the pointers to the memory of a run and plans all operations, cut for as many
