@@ -28,7 +28,7 @@ _SEEN = {
     "t5": ("sentence-t5, GTR", (4.7e-7, 0.008, 0.023)),
     "mt5": ("encoders of mT5", (5.0e-7, 0.006, 0.019)),
     "qwen3": ("Qwen3-Embedding, Qwen3-Reranker", (1.5e-6, 0.014, 0.043)),
-    "qwen2": ("embedders on Qwen2 and Qwen2.5 that attend to what is before, mxbai-rerank v2", (2.5e-6, 0.020, 0.063)),
+    "qwen2": ("gte-Qwen2, stella 1.5B, mxbai-rerank v2", (2.5e-6, 0.020, 0.063)),
     "llama": ("embedders on Llama", (1.5e-6, 0.014, 0.050)),
     "mistral": ("E5-Mistral", (1.7e-6, 0.018, 0.056)),
     "gemma": ("bge-reranker-v2-gemma", (1.4e-6, 0.024, 0.063)),

@@ -67,6 +67,7 @@ ARCHITECTURES = {
     "mt5": ("MT5", _T5 | {"d_kv": 12}),
     "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),
     "qwen2": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1}),
+    "qwen2 both ways": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1, "is_causal": False}),
     "llama": ("Llama", {"num_key_value_heads": 1, "mlp_bias": True, "attention_bias": True, "pad_token_id": 1}),
     "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": 8, "pad_token_id": 1}),
     "gemma": ("Gemma", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),

@@ -86,9 +86,14 @@ def test_a_folder_of_model2vec_is_one_too(library, tmp_path, is_normalized):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"embeddings": (12, 4), "weights": (12,)}, "has embeddings .12, 4., weights .12,.; expected"),
+        ({"embeddings": (12, 4), "weights": (11,)}, "tensor weights is float32 of shape .11,.; expected 12 floating"),
+        (
+            {"embeddings": (12, 4), "mapping": (12,)},
+            "tensor mapping is float32 of shape .12,.; expected a row below 12",
+        ),
+        ({"embeddings": (12, 4), "other": (12,)}, "has embeddings .12, 4., other .12,.; expected"),
         ({"embeddings": (12,)}, "has embeddings .12,.; expected"),
-        ({"table": (12, 4)}, "has table .12, 4.; expected 'embedding.weight' or 'embeddings' alone"),
+        ({"table": (12, 4)}, "has table .12, 4.; expected 'embedding.weight', or 'embeddings' and maybe"),
         ({"embeddings": (5, 4)}, "has a token 11; expected tokens below vocab_size, 5"),
     ],
 )
@@ -97,4 +102,41 @@ def test_other_tables_are_refused_by_name(tmp_path, tensors, message):
     tokenizer().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
     with pytest.raises(ValueError, match=message):
+        BertEncoder.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("names", [("mapping",), ("weights",), ("mapping", "weights")], ids="+".join)
+def test_vectors_that_tokens_share_are_folded_as_the_library_folds_them(library, tmp_path, names):
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    rng, count = np.random.default_rng(1), len(WORDS)
+    rows = 5 if "mapping" in names else count
+    tensors = {"embeddings": rng.standard_normal((rows, 16)).astype(np.float32)}
+    own = {"mapping": rng.integers(0, rows, count), "weights": rng.uniform(0, 2, count).astype(np.float32)}
+    save_file(tensors | {name: own[name] for name in names}, folder / "model.safetensors")
+    tokenizer().save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": False}))
+    expected = library.SentenceTransformer(modules=[StaticEmbedding.load(str(folder))]).encode(TEXTS)
+    encoder = BertEncoder.from_folder(folder)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
+    encoder.save(tmp_path / "again")
+    np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "again").encode(TEXTS), encoder.encode(TEXTS))
+
+
+@pytest.mark.parametrize("row", [-1, 5])
+def test_rows_that_are_not_there_are_refused(tmp_path, row):
+    tensors = {"embeddings": np.ones((5, 4), np.float32), "mapping": np.full(len(WORDS), row)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
+    with pytest.raises(ValueError, match=rf"mapping is int64 of shape \(12,\), {row} to {row}; expected a row below 5"):
+        BertEncoder.from_folder(tmp_path)
+
+
+def test_a_table_that_would_fill_the_memory_is_refused(tmp_path):
+    tensors = {"embeddings": np.ones((1, 1 << 20), np.float32), "mapping": np.zeros(1 << 12, np.int64)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
+    with pytest.raises(ValueError, match="tensor mapping is int64 of shape"):
         BertEncoder.from_folder(tmp_path)

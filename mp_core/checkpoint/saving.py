@@ -117,8 +117,8 @@ def save_folder(
     force : bool
         Whether to replace `target`, if this would write every file in it. A file of `source` is never replaced.
     home : str, optional
-        The folder below `source` that gets the file if none there holds tensors of these names, as where the weights
-        are in another form. By default that is an error.
+        The folder below `source` whose files with tensors of these names are replaced; there may be none, as where the
+        weights are in another form. Default: the uppermost one that has such files.
 
     Raises
     ------
@@ -156,11 +156,15 @@ def save_folder(
 
 
 def _without(checkpoint: Checkpoint, names: Tensors, other: str | None) -> tuple[Path, list[str], Mapping[str, str]]:
-    """Return the folder that holds tensors of these names, the files that stay without them, and their metadata.
+    """Return the folder whose tensors of these names are replaced, the files that stay, and the metadata of the others.
 
-    It is the `other` one, if there is one, where no file holds them.
+    It is the `other` one, if there is one.
     """
-    holders = [shard for shard in checkpoint.shards.values() if not shard.tensors.keys().isdisjoint(names)]
+    holders = [
+        shard
+        for shard in checkpoint.shards.values()
+        if not shard.tensors.keys().isdisjoint(names) and (other is None or Path(shard.name).parent == Path(other))
+    ]
     if not holders and other is not None:
         return Path(other), [*checkpoint.shards, *(index.name for index in checkpoint.indices), *checkpoint.others], {}
     if not holders:

@@ -2,6 +2,7 @@
 
 from mp_core.models.bert import BertEncoder
 from mp_core.models.classifiers import Classifier, TokenClassifier
+from mp_core.models.m3 import M3Encoder, M3Vectors
 from mp_core.models.model import Model
 from mp_core.models.multi import MultiVectorEncoder, max_similarity
 from mp_core.models.reranker import Reranker
@@ -11,6 +12,8 @@ from mp_core.models.templates import Template
 __all__ = [
     "BertEncoder",
     "Classifier",
+    "M3Encoder",
+    "M3Vectors",
     "Model",
     "MultiVectorEncoder",
     "Reranker",

@@ -22,8 +22,8 @@ from mp_core.layers.filters import chooser
 from mp_core.layers.lora import AdaptableLayer
 from mp_core.models.folder import read_object
 from mp_core.models.model import Model
-from mp_core.models.modules import Rule, check, only
 from mp_core.models.ragged import Plans
+from mp_core.models.rules import ANY, Rule, check, only
 from mp_core.utilities.arguments import is_number, path_of
 
 __all__ = ["AdaptedModel"]
@@ -38,7 +38,6 @@ _PARTS: dict[type, tuple[str, str]] = {
 _TARGETS = "^(query|value|qkv)$"
 """The projections that get LoRA by default, as in peft: one that makes queries, keys and values counts as a whole."""
 
-_ANY: Rule = lambda _: True, "anything"
 _POSITIVE: Rule = lambda value: is_number(value) and 0 < value < math.inf, "a number above 0"
 _RULES: dict[str, Rule] = {
     "peft_type": only("LORA"),
@@ -52,7 +51,7 @@ _RULES: dict[str, Rule] = {
             "peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
             "task_type",
         ),
-        _ANY,
+        ANY,
     ),
 }  # fmt: skip
 """Setting of a configuration -> its values. Every other one must be off."""

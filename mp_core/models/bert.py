@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -60,18 +60,24 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         super().__init__(folder, modules, policy)
-        self.poolings = modules.poolings
         self.similarity_fn_name = modules.similarity
+        self._tasks: dict[str, tuple[Any, Any, BertEncoder]] = {}
+        self._take_modules(modules)
+
+    def _take_modules(self, modules: Modules) -> None:
+        """Do with the vectors of tokens what modules say."""
+        self._modules = modules
+        self.poolings = modules.poolings
         widths = [modules.settings.hidden_size * len(modules.poolings), *(step.width for step in modules.steps)]
         self._pooled_dim = widths[-1]
         self.dim = min(self._pooled_dim, modules.truncate_dim or self._pooled_dim)
 
     def __repr__(self) -> str:
         size, policy = f"{self.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
-        return f"<BertEncoder {str(self._folder)!r}: dim={self.dim}, policy={policy}, {size} of weights>"
+        return f"<{type(self).__name__} {str(self._folder)!r}: dim={self.dim}, policy={policy}, {size} of weights>"
 
     @classmethod
-    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "BertEncoder":
+    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> Self:
         """Load a model.
 
         Parameters
@@ -102,27 +108,31 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         folder = path_of(path, "path")
         return cls(folder, read_modules(folder), policy)
 
-    def with_task(self, task: str) -> "BertEncoder":
-        """Return the encoder for a task whose adapter the folder has, as that of jina-embeddings-v3.
+    def with_task(self, task: str) -> Self:
+        """Return the encoder for a task: with its adapter, as of jina-embeddings-v3, or on its route through modules.
 
-        Both share the weights of the network, and their memory.
+        All share the weights of one network, and their memory. Where routes have networks of their own, :meth:`save`
+        writes that of the encoder that it is called of, and copies the others.
 
         Parameters
         ----------
         task : str
-            One of those that ``config.json`` lists as ``lora_adaptations``. Its instruction is the default prompt.
+            One of those that ``config.json`` lists as ``lora_adaptations``, whose instruction is the default prompt. Or
+            one for which the ``Router`` of the folder has a route, such as ``"query"``.
 
         Raises
         ------
         OSError
             The folder is not there any more.
         ValueError
-            The folder has no such adapter, or one that does not fit.
+            The folder has no such adapter or route, or one that does not fit.
 
         Examples
         --------
         >>> queries = encoder.with_task("retrieval.query")  # doctest: +SKIP
         """
+        if self._modules.router is not None:
+            return self._on_route(task)
         from mp_core.models.tasks import adapted_to, check_task, instruction  # few models have them
 
         modules, config = self._modules, self._modules.config
@@ -134,6 +144,23 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         other.prompts = self.prompts | instruction(task, config)
         other.default_prompt_name = task if task in other.prompts else self.default_prompt_name
         return other
+
+    def _on_route(self, task: str) -> Self:
+        modules = read_modules(self._folder, task)
+        mine = self._modules
+        if (modules.network, modules.layer_weights) != (mine.network, mine.layer_weights):
+            return type(self)(self._folder, modules, self._policy)
+        other = copy(self)
+        other._take_modules(replace(modules, max_length=mine.max_length))
+        return other
+
+    def _of_task(self, task: str) -> "BertEncoder":
+        if self._modules.router is None:
+            return self
+        found = self._tasks.get(task)
+        if found is None or found[0] is not self.model or found[1] is not self._modules:
+            found = self._tasks[task] = self.model, self._modules, self.with_task(task)
+        return found[2]
 
     def __call__(self, texts: Text | Iterable[Text]) -> Array:
         """Return :meth:`encode` of `texts`."""

@@ -1,8 +1,9 @@
 """The parts of a transformer: embeddings, attention, blocks of attention and perceptron, and a stack of blocks."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -323,7 +324,16 @@ def by_distance(values: Array) -> Array:
 
 
 class Encoder(Part):
-    """Blocks, each of which gets the outputs of the one before."""
+    """Blocks, each of which gets the outputs of the one before.
+
+    Attributes
+    ----------
+    layer_weights : tuple of float or None
+        Of the vectors before the first block and those behind each one, if the sum of all is wanted instead of the last
+        ones.
+    """
+
+    layer_weights: tuple[float, ...] | None = None
 
     def build(self, input_shape: Shape) -> None:
         """Create the blocks."""
@@ -338,6 +348,33 @@ class Encoder(Part):
         bias = None
         if self.position_bias is not None:
             bias = self.position_bias(length=self.settings.max_length if offsets is not None else hidden.shape[1])
-        for block in self.blocks:
-            hidden = block(hidden, keep=keep, bias=bias, offsets=offsets)
-        return hidden
+        return self.through(self.blocks, hidden, keep=keep, bias=bias, offsets=offsets)
+
+    def through(self, blocks: Iterable[Part], hidden: Array, norm: Any = None, **arguments: Any) -> Array:
+        """Return the vectors of the last of blocks, behind a norm if there is one; or with `layer_weights` their sum.
+
+        Parameters
+        ----------
+        blocks : iterable of Part
+        hidden : ndarray
+            What the first one gets.
+        norm : Layer, optional
+        **arguments
+            Those of the blocks.
+        """
+        weights, layers = self.layer_weights, [hidden]
+        for block in blocks:
+            hidden = block(hidden, **arguments)
+            layers = layers if weights is None else [*layers, hidden]
+        outputs: Array = hidden if norm is None else norm(hidden)
+        return outputs if weights is None else _mixed(weights, [*layers[:-1], outputs])
+
+
+def _mixed(weights: Sequence[float], layers: Sequence[Array]) -> Array:
+    """Return the sum of the vectors of layers with these weights, of which one at least is not 0, in float32."""
+    terms = [
+        ops.multiply(ops.cast(layer, dtypes.result_type(layer.dtype, F32)), weight)
+        for weight, layer in zip(weights, layers, strict=True)
+        if weight
+    ]
+    return reduce(ops.add, terms)

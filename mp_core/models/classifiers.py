@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,7 @@ class TokenClassifier(TextModel):
     [[Span('PER', 0.998, 0, 12), Span('LOC', 0.999, 25, 31)]]
     """
 
-    kind: ClassVar[type[Model]] = TokenNetwork
+    kind: type[Model] = TokenNetwork
     model: TokenNetwork
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:

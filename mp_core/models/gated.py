@@ -384,6 +384,4 @@ class GatedEncoder(Encoder, GatedPart):
         bias = None if self.position_bias is None else self.position_bias(length=length)
         if self.settings.layout.slopes:
             bias = by_distance(constant(_slopes(self.settings.num_attention_heads, length)))
-        for block in self.blocks:
-            hidden = block(hidden, keep=keep, bias=bias, offsets=offsets)
-        return hidden if self.norm is None else self.norm(hidden)
+        return self.through(self.blocks, hidden, self.norm, keep=keep, bias=bias, offsets=offsets)

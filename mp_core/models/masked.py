@@ -156,8 +156,7 @@ class MaskedModel(Model):
         -------
         ndarray of float32, shape (n, vocabulary)
         """
-        ids = self.checked(ids)
-        hidden = self.head(self(ids, places=self.embeddings.places(ids, offsets), offsets=offsets))
+        hidden = self.head(self.ragged(ids, offsets))
         out = np.zeros((len(offsets) - 1, self.settings.vocab_size), F32)
         for row, (begin, end) in zip(out, pairwise(offsets), strict=True):
             for first in range(begin, end, _TOKENS):

@@ -164,6 +164,23 @@ class Model(Layer):
             raise ValueError(f"`{name}` must have shape (n, 1 to {self.settings.max_length}); received {indices.shape}")
         return indices if is_recorded(indices) else _within(indices, name, limit)
 
+    def ragged(self, ids: Array, offsets: Array) -> Array:
+        """Return the vectors of the tokens of texts that lie one behind the other.
+
+        Parameters
+        ----------
+        ids : ndarray of int32, shape (tokens,)
+        offsets : ndarray of int32, shape (n + 1,)
+            Where each text begins and the last one ends.
+
+        Returns
+        -------
+        ndarray, shape (tokens, hidden_size)
+        """
+        ids = self.checked(ids)
+        vectors: Array = self(ids, places=self.embeddings.places(ids, offsets), offsets=offsets)
+        return vectors
+
     def checked(self, ids: Array) -> Array:
         """Return integers; raise ValueError if one of them is outside the vocabulary."""
         return _within(ids, "ids", self.settings.vocab_size)

@@ -4,35 +4,39 @@ That library hands most of these settings to constructors. One that mp_core does
 it is refused.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from mp_core.checkpoint.folder import missing
 from mp_core.models.architectures import architecture_of
 from mp_core.models.architectures.jina import JINA_V3_OWN
-from mp_core.models.files import tensors_in
+from mp_core.models.files import static_tensors
 from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
+from mp_core.models.routes import ROUTERS, Router, read_router
+from mp_core.models.rules import ANY, PLACE, SWITCH, TEXT, Rule, check, only, read_known
 from mp_core.models.settings import LEAST_TOKENS, Settings, choices
-from mp_core.models.steps import KINDS_OF_STEPS, Step, read_steps
+from mp_core.models.steps import KINDS_OF_STEPS, Step, read_layer_weights, read_steps
 
 __all__ = [
-    "SWITCH",
     "TRANSFORMER",
     "Modules",
-    "Rule",
-    "check",
+    "kinds_of",
     "modules_listed",
-    "only",
+    "modules_needed",
     "read_cross",
-    "read_known",
     "read_modules",
+    "read_network",
+    "read_pooled",
     "read_prompts",
+    "router_in",
     "token_limit",
 ]
 
 _ORDER = (("Transformer",), ("Pooling",))
+_LAYERS = "WeightedLayerPooling"
 
 # Switch of a pooling in files of before 2026 -> its name; the poolings that are on stand side by side in this order.
 _SWITCHES = {
@@ -44,28 +48,15 @@ _SWITCHES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 
-Rule = tuple[Callable[[Any], bool], str]
-"""The function that says whether a setting may have a value, and the allowed values, as a part of a sentence."""
-
-
-def only(*allowed: Any) -> Rule:
-    """Return the rule that a setting is one of these."""
-    return lambda value: value in allowed, choices(allowed)
-
-
-SWITCH: Rule = lambda value: isinstance(value, bool), "true or false"
-"""The rule that a setting is on or off."""
-
-_ANY: Rule = lambda _: True, "anything"
 _NOTHING = only(None, {})
 
 TRANSFORMER: dict[str, Rule] = {
-    "max_seq_length": _ANY,  # checked as a limit
+    "max_seq_length": ANY,  # checked as a limit
     "do_lower_case": SWITCH,
     "transformer_task": only("feature-extraction"),
     "modality_config": only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
     "module_output_name": only("token_embeddings"),
-    "unpad_inputs": _ANY,  # how batches are laid out
+    "unpad_inputs": ANY,  # how batches are laid out
     "query_length": only(None),
     "document_length": only(None),
     "query_expansion": only(None),
@@ -78,8 +69,12 @@ TRANSFORMER: dict[str, Rule] = {
     "config_args": _NOTHING,
     "tokenizer_name_or_path": only(None),
 }
+_LENGTH: Rule = (
+    lambda value: value is None or (type(value) is int and value > 0),
+    "a positive integer or null",
+)
 _MODEL: dict[str, Rule] = {
-    "__version__": _ANY,
+    "__version__": ANY,
     "model_type": only("SentenceTransformer"),
     "similarity_fn_name": only(None, "cosine", "dot", "euclidean", "manhattan"),
     "prompts": (
@@ -87,10 +82,7 @@ _MODEL: dict[str, Rule] = {
         "an object of strings",
     ),
     "default_prompt_name": (lambda value: value is None or isinstance(value, str), "a string or null"),
-    "truncate_dim": (
-        lambda value: value is None or (type(value) is int and value > 0),
-        "a positive integer or null",
-    ),
+    "truncate_dim": _LENGTH,
 }
 _CROSS_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
     "transformer_task": only("sequence-classification"),
@@ -112,28 +104,23 @@ _ANSWERING_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
     "module_output_name": only("causal_logits"),
 }
 _ANSWER: dict[str, Rule] = {
-    "true_token_id": _ANY,  # checked with the vocabulary
-    "false_token_id": _ANY,
+    "true_token_id": ANY,  # checked with the vocabulary
+    "false_token_id": ANY,
     "module_input_name": only("causal_logits"),
 }
 _CROSS: dict[str, Rule] = {
-    "__version__": _ANY,
+    "__version__": ANY,
     "model_type": only("CrossEncoder"),
-    "prompts": _ANY,  # none is used
+    "prompts": ANY,  # none is used
     "default_prompt_name": only(None),
-    "activation_fn": _ANY,  # checked as the other entries that may say it
+    "activation_fn": ANY,  # checked as the other entries that may say it
     "keep_in_fp32_modules": only(None, []),
 }
 _MODULE: dict[str, Rule] = {
-    "idx": _ANY,
-    "name": _ANY,
-    "path": (
-        lambda value: (
-            isinstance(value, str) and not PurePosixPath(value).is_absolute() and ".." not in PurePosixPath(value).parts
-        ),
-        "a path in the folder",
-    ),
-    "type": (lambda value: isinstance(value, str), "a string"),
+    "idx": ANY,
+    "name": ANY,
+    "path": PLACE,
+    "type": TEXT,
     "kwargs": only(None, []),
 }
 
@@ -166,52 +153,65 @@ class Modules:
         The name of the prompt that is used if the caller names none.
     truncate_dim : int or None
         How many numbers of an embedding are kept.
+    max_active_dims : int or None
+        How many numbers of a sparse vector are kept.
     similarity : str
         The name of the similarity of two embeddings.
     special_tokens : bool
         Whether the tokenizer adds its special tokens to a text.
+    layer_weights : tuple of float or None
+        Of the vectors before the first block and those behind each one, if they are mixed.
+    router : Router or None
+        The routes of the folder, of which these are the modules of one.
     """
 
     network: Path
     config: dict[str, Any]
     settings: Settings
-    poolings: tuple[str, ...]
-    include_prompt: bool
-    steps: tuple[Step, ...]
-    max_length: int | None
-    lower_case: bool
-    prompts: Mapping[str, str]
-    default_prompt_name: str | None
-    truncate_dim: int | None
+    poolings: tuple[str, ...] = ()
+    include_prompt: bool = True
+    steps: tuple[Step, ...] = ()
+    max_length: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    truncate_dim: int | None = None
+    max_active_dims: int | None = None
     similarity: str = "cosine"
     special_tokens: bool = True
+    layer_weights: tuple[float, ...] | None = None
+    router: Router | None = None
 
 
-def read_modules(folder: Path) -> Modules:
-    """Read ``modules.json`` and the files of the modules that it lists; refuse those that mp_core does not compute."""
-    return _read_static(folder) or _read_transformer(folder)
+def read_modules(folder: Path, task: str | None = None) -> Modules:
+    """Read ``modules.json`` and the files of the modules that it lists; refuse those that mp_core does not compute.
+
+    Where there are routes, those of the route of a task are read.
+    """
+    router = router_in(folder)
+    route = None if router is None else router.route_of(task)
+    return replace(_read_static(folder, route) or _read_transformer(folder, route), router=router)
 
 
-def _read_static(folder: Path) -> Modules | None:
+def _read_static(folder: Path, route: str | None) -> Modules | None:
     """Return the modules of a folder of static embeddings, as sentence-transformers or model2vec writes it, if it is.
 
     Neither says in words how large the table is, so its file does.
     """
     listing, said = folder / "modules.json", folder / "config.json"
     if listing.exists():
-        first = next(iter(read_list(listing)), None)
-        if not isinstance(first, dict) or str(first.get("type")).rpartition(".")[2] != "StaticEmbedding":
+        if kinds_of(folder, route)[:1] != ["StaticEmbedding"]:
             return None
-        (_, network), *others = modules_listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS)
+        (_, network), *others = modules_listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS, route)
     elif said.exists() and read_object(said).get("model_type") == "model2vec":
         network, others = folder, [("Normalize", folder / "no file")] * (read_object(said).get("normalize") is True)
     else:
         return None
-    path, tensors, _ = tensors_in(network)
+    path, tensors, _ = static_tensors(network)
     tables = {name: tensor.shape for name, tensor in tensors.items()}
     shape: tuple[int, ...] = next(iter(tables.values()), ())
     if len(shape) != 2 or tables.keys() not in ({"embedding.weight"}, {"embeddings"}):
-        expected = "'embedding.weight' or 'embeddings' alone, with two axes"
+        expected = "'embedding.weight', or 'embeddings' and maybe 'mapping' and 'weights', with two axes"
         raise ValueError(
             f"{path} has {', '.join(f'{name} {size}' for name, size in tables.items())}; expected {expected}"
         )
@@ -221,68 +221,66 @@ def _read_static(folder: Path) -> Modules | None:
         config=config,
         settings=architecture_of(config, path).read(config, path),
         poolings=("mean",),
-        include_prompt=True,
         steps=read_steps(others, shape[1]),
-        max_length=None,
-        lower_case=False,
         special_tokens=False,
         **read_prompts(folder / "config_sentence_transformers.json"),
     )
 
 
-def _read_transformer(folder: Path) -> Modules:
+def _read_transformer(folder: Path, route: str | None) -> Modules:
     """Return the modules of a folder of a transformer."""
-    network, pooling, others = _module_folders(folder)
+    network, layers, pooling, others = _module_folders(folder, route)
+    found = read_pooled(network, pooling, others)
+    return replace(
+        found,
+        layer_weights=None if layers is None else read_layer_weights(layers, found.settings, found.config),
+        **read_prompts(folder / "config_sentence_transformers.json"),
+    )
+
+
+def read_pooled(network: Path, pooling: Path, others: Sequence[tuple[str, Path]]) -> Modules:
+    """Return the modules of a network, of its pooling and of what follows it, from the folders of these."""
+    found = read_network(network)
+    width = found.settings.hidden_size
+    poolings, include_prompt = _read_pooling(pooling / "config.json", width)
+    steps = read_steps(others, width * len(poolings))
+    return replace(found, poolings=poolings, include_prompt=include_prompt, steps=steps)
+
+
+def read_network(network: Path, rules: Mapping[str, Rule] = TRANSFORMER) -> Modules:
+    """Return what the files of a network say of it and of its texts; `rules` are those of the module around it."""
     path = network / "config.json"
     config = read_object(path)
     settings = architecture_of(config, path).read(config, path)
-    poolings, include_prompt = _read_pooling(pooling / "config.json", settings.hidden_size)
     path = network / "sentence_bert_config.json"
-    transformer = read_known(path, TRANSFORMER)
+    said = read_known(path, rules)
     return Modules(
         network=network,
         config=config,
         settings=settings,
-        poolings=poolings,
-        include_prompt=include_prompt,
-        steps=read_steps(others, settings.hidden_size * len(poolings)),
-        max_length=token_limit(path, transformer, "max_seq_length"),
-        lower_case=transformer.get("do_lower_case", False),
-        **read_prompts(folder / "config_sentence_transformers.json"),
+        max_length=token_limit(path, said, "max_seq_length"),
+        lower_case=said.get("do_lower_case", False),
     )
 
 
 def read_cross(folder: Path) -> tuple[Modules, Any]:
     """Return the settings of a cross-encoder, and the name that they give the activation of its scores, if any."""
     listed = modules_listed(folder, (("Transformer",), ("LogitScore",)), ())
-    network = listed[0][1] if listed else folder
-    path = network / "config.json"
-    config = read_object(path)
-    settings = architecture_of(config, path).read(config, path)
     answers = len(listed) > 1
+    rules = _ANSWERING_TRANSFORMER if answers else _CROSS_TRANSFORMER
+    found = read_network(listed[0][1] if listed else folder, rules)
+    config = found.config
     if answers:
         config |= read_known(listed[1][1] / "config.json", _ANSWER)
-    rules = _ANSWERING_TRANSFORMER if answers else _CROSS_TRANSFORMER
-    transformer = read_known(network / "sentence_bert_config.json", rules)
     said = read_known(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
     if said is None:
         library = config.get("sentence_transformers") or {}
         if not isinstance(library, dict):
-            raise ValueError(f"{path}: sentence_transformers is {library!r}; expected an object")
+            raise ValueError(
+                f"{found.network / 'config.json'}: sentence_transformers is {library!r}; expected an object"
+            )
         said = library.get("activation_fn")
-    return Modules(
-        network=network,
-        config=config,
-        settings=settings,
-        poolings=(),
-        include_prompt=True,
-        steps=(),
-        max_length=token_limit(network / "sentence_bert_config.json", transformer, "max_seq_length"),
-        lower_case=transformer.get("do_lower_case", False),
-        prompts={},
-        default_prompt_name=None,
-        truncate_dim=None,
-    ), config.get("sbert_ce_default_activation_function") if said is None else said
+    return found, config.get("sbert_ce_default_activation_function") if said is None else said
 
 
 def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None:
@@ -295,41 +293,92 @@ def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None
     return int(limit)
 
 
-def _module_folders(folder: Path) -> tuple[Path, Path, list[tuple[str, Path]]]:
-    """Return where the settings of the network and of the pooling are, and the kinds and folders of what follows."""
-    listed = modules_listed(folder, _ORDER, KINDS_OF_STEPS)
-    if not listed:
-        return folder, folder / "1_Pooling", []
-    if len(listed) < 2:
-        path = folder / "modules.json"
-        raise ValueError(f"{path} lists {len(listed)} modules; expected 'Transformer', 'Pooling' and maybe others")
+def _module_folders(folder: Path, route: str | None) -> tuple[Path, Path | None, Path, list[tuple[str, Path]]]:
+    """Return where the settings of the network, of its layers if they are mixed, and of the pooling are, and the rest.
+
+    The rest are the kinds and folders of what follows the pooling.
+    """
+    mixed = kinds_of(folder, route)[1:2] == [_LAYERS]
+    if not (folder / "modules.json").exists():
+        return folder, None, folder / "1_Pooling", []
+    order = (_ORDER[0], (_LAYERS,), _ORDER[1]) if mixed else _ORDER
+    listed = modules_needed(folder, order, KINDS_OF_STEPS, route)
+    layers = listed.pop(1)[1] if mixed else None
     (_, network), (_, pooling), *others = listed
-    return network, pooling, others
+    return network, layers, pooling, others
 
 
-def modules_listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...]) -> list[tuple[str, Path]]:
+def router_in(folder: Path) -> Router | None:
+    """Return the routes of a folder, if one of the modules that it lists has some."""
+    found = [place for kind, place in _entries(folder) if kind.rpartition(".")[2] in ROUTERS]
+    if len(found) > 1:
+        raise ValueError(f"{folder / 'modules.json'} lists {len(found)} modules with routes; expected one at most")
+    return read_router(found[0]) if found else None
+
+
+def modules_listed(
+    folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...], route: str | None = None
+) -> list[tuple[str, Path]]:
     """Return the kinds and folders of the modules that ``modules.json`` lists; none without this file.
 
-    The first ones must be of the kinds in `order`, those behind them of `others`.
+    The first ones must be of the kinds in `order`, those behind them of `others`. The modules of a route stand in the
+    place of the module that has routes.
     """
     path = folder / "modules.json"
     if not path.exists():
         return []
-    found = []
-    for place, module in enumerate(read_list(path)):
-        if not isinstance(module, dict):
-            raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
-        module = _known(module, folder)
-        check(path, module, _MODULE)
-        kind = module.get("type", "")
+    found = _listed(folder, route)
+    for place, (kind, _) in enumerate(found):
         allowed = order[place] if place < len(order) else others
         if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] not in allowed:
             expected = choices(allowed) or "nothing"
             raise ValueError(f"{path}: module {place} is {kind!r}; expected {expected} of sentence_transformers")
-        found.append((kind.rpartition(".")[2], folder / module.get("path", "")))
     if not found:
         raise ValueError(f"{path} lists 0 modules; expected {choices(kind for kinds in order for kind in kinds)}")
+    return [(kind.rpartition(".")[2], home) for kind, home in found]
+
+
+def modules_needed(
+    folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...], route: str | None = None
+) -> list[tuple[str, Path]]:
+    """Return what :func:`modules_listed` does; raise if the file is missing, or lists fewer modules than `order`."""
+    path = folder / "modules.json"
+    if not path.exists():
+        raise missing(path)
+    found = modules_listed(folder, order, others, route)
+    if len(found) < len(order):
+        expected = ", ".join(map(choices, order))
+        raise ValueError(
+            f"{path} lists {len(found)} modules; expected {expected}{' and maybe others' if others else ''}"
+        )
     return found
+
+
+def _listed(folder: Path, route: str | None) -> list[tuple[str, Path]]:
+    """Return the classes and folders of modules, those of a route in the place of the module that has routes."""
+    found: list[tuple[str, Path]] = []
+    for kind, home in _entries(folder):
+        has_routes = route is not None and kind.rpartition(".")[2] in ROUTERS
+        found += read_router(home).routes[str(route)] if has_routes else [(kind, home)]
+    return found
+
+
+def _entries(folder: Path) -> list[tuple[str, Path]]:
+    """Return the classes and folders of the modules that ``modules.json`` lists; none without this file."""
+    path = folder / "modules.json"
+    found = []
+    for module in read_list(path) if path.exists() else []:
+        if not isinstance(module, dict):
+            raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
+        module = _known(module, folder)
+        check(path, module, _MODULE)
+        found.append((module.get("type", ""), folder / module.get("path", "")))
+    return found
+
+
+def kinds_of(folder: Path, route: str | None) -> list[str]:
+    """Return the names of the classes of the modules of a folder."""
+    return [kind.rpartition(".")[2] for kind, _ in _listed(folder, route)]
 
 
 def _known(module: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
@@ -349,7 +398,7 @@ def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
     rules = {
         "word_embedding_dimension": as_wide,
         "embedding_dimension": as_wide,
-        "pooling_mode": _ANY,  # checked below
+        "pooling_mode": ANY,  # checked below
         "include_prompt": SWITCH,
         **dict.fromkeys(_SWITCHES, SWITCH),
     }
@@ -366,7 +415,8 @@ def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
 
 def read_prompts(path: Path, kind: str = "SentenceTransformer") -> dict[str, Any]:
     """Return the settings of the model as a whole, which is of this class of sentence-transformers."""
-    config = read_known(path, _MODEL | {"model_type": only(kind)})
+    own = {"max_active_dims": _LENGTH} if kind == "SparseEncoder" else {}
+    config = read_known(path, _MODEL | {"model_type": only(kind)} | own)
     prompts = {"query": "", "document": ""} | {name: text or "" for name, text in config.get("prompts", {}).items()}
     default = config.get("default_prompt_name")
     if default is not None and default not in prompts:
@@ -375,22 +425,6 @@ def read_prompts(path: Path, kind: str = "SentenceTransformer") -> dict[str, Any
         "prompts": prompts,
         "default_prompt_name": default,
         "truncate_dim": config.get("truncate_dim"),
+        "max_active_dims": config.get("max_active_dims"),
         "similarity": config.get("similarity_fn_name") or "cosine",
     }
-
-
-def read_known(path: Path, rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """Return the settings in a file that may be missing, all of them known."""
-    settings = read_object(path) if path.exists() else {}
-    check(path, settings, rules)
-    return settings
-
-
-def check(path: Path, settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Raise ValueError unless all settings of a file are known and may have their values."""
-    for name, value in settings.items():
-        if name not in rules:
-            raise ValueError(f"{path}: setting {name!r} is unknown; expected {choices(rules)}")
-        fits, expected = rules[name]
-        if not fits(value):
-            raise ValueError(f"{path}: {name} is {value!r}; expected {expected}")

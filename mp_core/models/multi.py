@@ -16,23 +16,13 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array, imported
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.models.architectures import architecture_of
 from mp_core.models.folder import read_object
-from mp_core.models.modules import (
-    TRANSFORMER,
-    Modules,
-    Rule,
-    check,
-    modules_listed,
-    only,
-    read_known,
-    read_prompts,
-    token_limit,
-)
+from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network, read_prompts
 from mp_core.models.prompted import PromptedModel
+from mp_core.models.rules import Rule, check, only, read_known
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.steps import KINDS_OF_STEPS, applied, read_steps
-from mp_core.models.texts import Text, batches, list_of_texts, pad
+from mp_core.models.texts import Text, Tokens, batches, list_of_texts, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
 from mp_core.quantization import quantize
@@ -227,16 +217,48 @@ class MultiVectorEncoder(PromptedModel):
         TypeError, ValueError
             As :meth:`mp_core.models.BertEncoder.encode`; `task` is none of these.
         """
+        tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
+        return self.encode_multi_tokens(tokens, batch_size, show_progress, task=task)
+
+    def tokenize(
+        self,
+        texts: Text | Iterable[Text],
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        task: str = "document",
+    ) -> Tokens:
+        """Return the tokens of texts: the first half of :meth:`encode_multi`, which may run in another thread.
+
+        Parameters
+        ----------
+        texts, prompt, prompt_name, task
+            Those of :meth:`encode_multi`.
+        """
         if task not in TASKS:
             raise ValueError(f"`task` must be 'query' or 'document'; received {task!r}")
-        batch_size = positive_integer(batch_size, "batch_size")
         prefix = self._prompt(prompt, task if prompt is None and prompt_name is None else prompt_name)
-        rows, _ = self._tokenizers[task]([prefix + text for text in list_of_texts(texts, "texts")])
+        rows, cut = self._tokenizers[task]([prefix + text for text in list_of_texts(texts, "texts")])
         self._check_lengths(rows, 0)
-        found: list[Array] = [np.empty((0, self.dim), F32)] * len(rows)
-        for batch in batches(rows, batch_size, show_progress):
-            for place, vectors in zip(batch, self._vectors([rows[index] for index in batch], task), strict=True):
-                found[place] = vectors
+        return Tokens(rows, cut)
+
+    def encode_multi_tokens(
+        self, tokens: Tokens, batch_size: int = 32, show_progress: bool = False, *, task: str = "document"
+    ) -> list[Array]:
+        """Return the vectors of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_multi`.
+
+        Parameters
+        ----------
+        tokens : Tokens
+        batch_size, show_progress, task
+            Those of :meth:`encode_multi`.
+        """
+        batch_size = positive_integer(batch_size, "batch_size")
+        found: list[Array] = [np.empty((0, self.dim), F32)] * len(tokens)
+        for batch in batches(tokens.rows, batch_size, show_progress):
+            vectors = self._vectors([tokens.rows[index] for index in batch], task)
+            for place, own in zip(batch, vectors, strict=True):
+                found[place] = own
         return found
 
     def similarity(self, queries: Sequence[Any], documents: Sequence[Any], *, dtype: str = "float32") -> Array:
@@ -286,29 +308,21 @@ _NETWORK = TRANSFORMER | {"query_expansion": _OBJECT, "query_length": _LENGTH, "
 
 def _read(folder: Path) -> tuple[Modules, dict[str, Any]]:
     """Return the settings of a folder, and those of the mask and of queries."""
-    (_, network), *others = modules_listed(folder, (("Transformer",),), (*KINDS_OF_STEPS, "MultiVectorMask"))
+    (_, network), *others = modules_needed(folder, (("Transformer",),), (*KINDS_OF_STEPS, "MultiVectorMask"))
     masks = [place for kind, place in others if kind == "MultiVectorMask"]
     if len(masks) != 1:
         raise ValueError(f"{folder / 'modules.json'} lists {len(masks)} modules 'MultiVectorMask'; expected 1")
     mask = read_object(masks[0] / "config.json")
     check(masks[0] / "config.json", mask, _MASK)
-    path = network / "config.json"
-    config = read_object(path)
-    settings = architecture_of(config, path).read(config, path)
     path = network / "sentence_bert_config.json"
     transformer = read_known(path, _NETWORK)
     if transformer.get("query_expansion"):
         check(path, transformer["query_expansion"], _EXPANSION)
     steps = [(kind, place) for kind, place in others if kind != "MultiVectorMask"]
-    modules = Modules(
-        network=network,
-        config=config,
-        settings=settings,
-        poolings=(),
-        include_prompt=True,
-        steps=read_steps(steps, settings.hidden_size, ("token_embeddings",)),
-        max_length=token_limit(path, transformer, "max_seq_length"),
-        lower_case=transformer.get("do_lower_case", False),
+    found = read_network(network, _NETWORK)
+    modules = replace(
+        found,
+        steps=read_steps(steps, found.settings.hidden_size, ("token_embeddings",)),
         **read_prompts(folder / "config_sentence_transformers.json", "MultiVectorEncoder"),
     )
     return modules, transformer | mask
@@ -340,12 +354,10 @@ def _late(modules: Modules, said: Mapping[str, Any], tokenizer: Tokenizer) -> La
 
 def _expansion(modules: Modules, said: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, int, bool]:
     """Return to how many tokens queries are filled up, with which one, and whether all tokens attend to them."""
-    path = modules.network / "tokenizer_config.json"
-    config = read_object(path) if path.exists() else {}
-    word = said.get("token") or config.get("mask_token") or config.get("eos_token")
-    word = word.get("content") if isinstance(word, dict) else word
-    index = tokenizer.index_of(word) if isinstance(word, str) else None
+    word = said.get("token") or tokenizer.special("mask_token") or tokenizer.special("eos_token")
+    index = None if word is None else tokenizer.index_of(word)
     if index is None:
+        path = modules.network / "tokenizer_config.json"
         raise unexpected(path, "the token that fills up queries", word, "a token of the vocabulary")
     length = said.get("length")
     if length is None or not 1 < length <= modules.settings.max_length:

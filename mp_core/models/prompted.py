@@ -87,6 +87,11 @@ class PromptedModel(TextModel):
                 tokens = f"at most {longest} tokens; the model's tokenizer gives it {len(row)}"
                 raise TextError(position, f"must have {tokens}")
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks for which the folder has routes of their own, such as ``"query"``; mostly none."""
+        return () if self._modules.router is None else self._modules.router.tasks
+
     def _prompt(self, prompt: str | None, name: str | None) -> str:
         """Return what is put before each text."""
         if prompt is not None:

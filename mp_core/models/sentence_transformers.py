@@ -113,20 +113,27 @@ class SentenceTransformerNames:
     _similarity = "cosine"
 
     def encode_query(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
-        """Return ``encode(texts, **arguments)`` with the prompt ``"query"``, unless a prompt is named."""
+        """Return ``encode(texts, **arguments)`` with the prompt ``"query"``, unless a prompt is named.
+
+        In folders with routes, texts take that of this task.
+        """
         return self._encode_as("query", texts, arguments)
 
     def encode_document(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
         """Return ``encode(texts, **arguments)`` with the first prompt of ``"document"``, ``"passage"``, ``"corpus"``.
 
-        A prompt that is named takes precedence.
+        A prompt that is named takes precedence. In folders with routes, texts take that of the task ``"document"``.
         """
         return self._encode_as("document", texts, arguments)
 
     def _encode_as(self, task: str, texts: Text | Iterable[Text], arguments: dict[str, Any]) -> Any:
         if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
             arguments["prompt_name"] = next((name for name in _PROMPTS[task] if name in self.prompts), None)
-        return self.encode(texts, **arguments)
+        return self._of_task(task).encode(texts, **arguments)
+
+    def _of_task(self, task: str) -> Any:
+        """Return the encoder for a task: this one, where nothing depends on it."""
+        return self
 
     @property
     def similarity_fn_name(self) -> str:

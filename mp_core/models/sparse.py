@@ -7,8 +7,8 @@ that is in the text.
    SIGIR 2021; max pooling: T. Formal et al., arXiv:2109.10086, 2021.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -19,22 +19,22 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.models.architectures import architecture_of
-from mp_core.models.folder import read_object
 from mp_core.models.masked import MaskedModel
 from mp_core.models.modules import (
     TRANSFORMER,
     Modules,
-    Rule,
-    check,
-    modules_listed,
-    only,
-    read_known,
+    kinds_of,
+    modules_needed,
+    read_network,
+    read_pooled,
     read_prompts,
-    token_limit,
+    router_in,
 )
 from mp_core.models.prompted import PromptedModel
-from mp_core.models.texts import Text, batches
+from mp_core.models.rules import only
+from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights
+from mp_core.models.steps import KINDS_OF_STEPS, applied
+from mp_core.models.texts import Text, Tokens, batches, in_a_row, list_of_texts
 from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["SparseEncoder", "SparseVectors"]
@@ -160,14 +160,19 @@ class SparseEncoder(PromptedModel):
     >>> indices, values = encoder.encode_sparse(["Where does it rain?"])[0]  # doctest: +SKIP
     """
 
-    kind = MaskedModel
-    model: MaskedModel
-
-    def __init__(self, folder: Path, modules: Modules, logs: int, policy: str | DTypePolicy | None) -> None:
-        MaskedModel.check(modules.config, modules.network / "config.json")
+    def __init__(self, folder: Path, parts: "_Parts", policy: str | DTypePolicy | None) -> None:
+        modules, self._end, self._weights = parts.modules, parts.end, parts.weights
+        if isinstance(self._end, Splade):
+            MaskedModel.check(modules.config, modules.network / "config.json")
+            self.kind = MaskedModel
         super().__init__(folder, modules, policy)
-        self._logs = logs
-        self.dim = modules.settings.vocab_size
+        self.dim = modules.settings.vocab_size if isinstance(self._end, Splade) else len(self._end.after)
+        for route, weights in self._weights.items():
+            if len(weights.weights) != self.dim:
+                expected = f"{self.dim}, the length of other vectors"
+                raise ValueError(
+                    f"{weights.path}: the route {route} has {len(weights.weights)} weights; expected {expected}"
+                )
 
     def __repr__(self) -> str:
         size, policy = f"{self.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
@@ -181,7 +186,9 @@ class SparseEncoder(PromptedModel):
         ----------
         path : path
             Folder of a ``SparseEncoder`` as sentence-transformers saves it: a network with the head of a masked
-            language model, of one of the kinds of :data:`mp_core.models.masked.MASKED`, and a ``SpladePooling``.
+            language model, of one of the kinds of :data:`mp_core.models.masked.MASKED`, and a ``SpladePooling``; or a
+            network, its pooling and a ``SparseAutoEncoder``. On one route of a ``Router``, such as that of queries,
+            there may be a ``SparseStaticEmbedding`` instead, which needs no network.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
             ``head/norm`` and ``head/output``.
@@ -196,7 +203,7 @@ class SparseEncoder(PromptedModel):
             The tokenizers package is missing.
         """
         folder = path_of(path, "path")
-        return cls(folder, *_read(folder), policy)
+        return cls(folder, _read(folder), policy)
 
     def encode_sparse(
         self,
@@ -207,6 +214,7 @@ class SparseEncoder(PromptedModel):
         prompt: str | None = None,
         prompt_name: str | None = None,
         max_active_dims: int | None = None,
+        task: str | None = None,
     ) -> SparseVectors:
         """Return the weights of tokens of texts.
 
@@ -221,7 +229,11 @@ class SparseEncoder(PromptedModel):
         prompt, prompt_name : str, optional
             What is put before each text, or its name; by default `default_prompt_name`.
         max_active_dims : int, optional
-            How many numbers of a vector to keep at most: the largest, of equal ones the first. Default: all.
+            How many numbers of a vector to keep at most: the largest, of equal ones the first. Default: as many
+            as the folder says, or all.
+        task : str, optional
+            What the texts are, such as ``"query"`` or ``"document"``: it is the name of the prompt, if none is given
+            and there is one, and chooses the route in folders that have several.
 
         Returns
         -------
@@ -231,54 +243,129 @@ class SparseEncoder(PromptedModel):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`mp_core.models.BertEncoder.encode`; `max_active_dims` is no positive integer.
+            As :meth:`mp_core.models.BertEncoder.encode`; `max_active_dims` is no positive integer, or there is no route
+            for `task`.
+        """
+        tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
+        return self.encode_sparse_tokens(tokens, batch_size, show_progress, max_active_dims=max_active_dims, task=task)
+
+    def tokenize(
+        self,
+        texts: Text | Iterable[Text],
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        task: str | None = None,
+    ) -> Tokens:
+        """Return the tokens of texts: the first half of :meth:`encode_sparse`, which may run in another thread.
+
+        Parameters
+        ----------
+        texts, prompt, prompt_name, task
+            Those of :meth:`encode_sparse`.
+        """
+        if prompt is None and prompt_name is None and task in self.prompts:
+            prompt_name = task
+        weights = self._weights_of(task)
+        if weights is None:
+            return super().tokenize(texts, prompt=prompt, prompt_name=prompt_name)
+        prefix = self._prompt(prompt, prompt_name)
+        return Tokens(*weights.tokenizer([prefix + text for text in list_of_texts(texts, "texts")]))
+
+    def encode_sparse_tokens(
+        self,
+        tokens: Tokens,
+        batch_size: int = 32,
+        show_progress: bool = False,
+        *,
+        max_active_dims: int | None = None,
+        task: str | None = None,
+    ) -> SparseVectors:
+        """Return the weights of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_sparse`.
+
+        Parameters
+        ----------
+        tokens : Tokens
+        batch_size, show_progress, max_active_dims, task
+            Those of :meth:`encode_sparse`.
         """
         batch_size = positive_integer(batch_size, "batch_size")
-        most = None if max_active_dims is None else positive_integer(max_active_dims, "max_active_dims")
-        tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
-        found: list[tuple[Array, Array] | None] = [None] * len(tokens)
+        most = self._modules.max_active_dims
+        if max_active_dims is not None:
+            most = positive_integer(max_active_dims, "max_active_dims")
+        weights = self._weights_of(task)
+        found: list[tuple[Array, Array]] = [(np.empty(0, np.int32), np.empty(0, F32))] * len(tokens)
         for batch in batches(tokens.rows, batch_size, show_progress):
-            for place, vector in zip(batch, self._vectors([tokens.rows[i] for i in batch], most), strict=True):
+            rows = [tokens.rows[index] for index in batch]
+            vectors = (
+                self._vectors(rows, tokens.skipped, most) if weights is None else SparseVectors.of(weights(rows), most)
+            )
+            for place, vector in zip(batch, vectors, strict=True):
                 found[place] = vector
-        return SparseVectors.stacked([vector for vector in found if vector is not None], self.dim)
+        return SparseVectors.stacked(found, self.dim)
 
-    def _vectors(self, rows: list[Array], most: int | None) -> SparseVectors:
-        offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
-        ids = np.concatenate(rows).astype(np.int32, copy=False)
-        return SparseVectors.of(self.model.pooled(ids, offsets, self._modules.poolings[0], self._logs), most)
+    def _weights_of(self, task: str | None) -> TokenWeights | None:
+        """Return the weights of tokens that stand in the place of the network on the route of a task."""
+        router = self._modules.router
+        if router is not None:
+            return self._weights.get(router.route_of(task))
+        if task not in (None, "query", "document"):
+            raise ValueError(f"`task` must be 'query' or 'document'; received {task!r}")
+        return None
+
+    def _vectors(self, rows: list[Array], skipped: int, most: int | None) -> SparseVectors:
+        ids, offsets = in_a_row(rows)
+        if isinstance(self._end, Splade):
+            model: Any = self.model
+            return SparseVectors.of(model.pooled(ids, offsets, self._end.pooling, self._end.logs), most)
+        hidden, longest = self.model.ragged(ids, offsets), self.model.settings.max_length
+        pooled = ops.ragged_pool(hidden, offsets, self._modules.poolings, skipped, longest)
+        return SparseVectors.of(self._end(applied(self._modules.steps, pooled, None)), most or self._end.most)
 
 
-_SPLADE: dict[str, Rule] = {
-    "pooling_strategy": only("max", "sum"),
-    "activation_function": only("relu", "log1p_relu"),
-    "embedding_dimension": (lambda value: value is None or type(value) is int, "an integer or null"),
-    "word_embedding_dimension": (lambda value: value is None or type(value) is int, "an integer or null"),
-}
 _NETWORK = TRANSFORMER | {
     "transformer_task": only("fill-mask"),
     "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
 }
 
 
-def _read(folder: Path) -> tuple[Modules, int]:
-    """Return the settings of a folder, and how often ``log1p`` is applied to logits."""
-    (_, network), (_, pooling) = modules_listed(folder, (("Transformer", "MLMTransformer"), ("SpladePooling",)), ())
-    path = network / "config.json"
-    config = read_object(path)
-    settings = architecture_of(config, path).read(config, path)
-    said = read_object(pooling / "config.json")
-    check(pooling / "config.json", said, _SPLADE)
-    path = network / "sentence_bert_config.json"
-    transformer = read_known(path, _NETWORK)
-    modules = Modules(
-        network=network,
-        config=config,
-        settings=settings,
-        poolings=(said.get("pooling_strategy", "max"),),
-        include_prompt=True,
-        steps=(),
-        max_length=token_limit(path, transformer, "max_seq_length"),
-        lower_case=transformer.get("do_lower_case", False),
-        **read_prompts(folder / "config_sentence_transformers.json", "SparseEncoder"),
-    )
-    return modules, 1 + (said.get("activation_function", "relu") == "log1p_relu")
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The modules around the network, what makes sparse vectors at their end, and of routes without a network."""
+
+    modules: Modules
+    end: Splade | AutoEncoder
+    weights: Mapping[str, TokenWeights]
+
+
+def _read(folder: Path) -> _Parts:
+    """Return what the files of a folder say."""
+    prompts, router = read_prompts(folder / "config_sentence_transformers.json", "SparseEncoder"), router_in(folder)
+    weights: dict[str, TokenWeights] = {}
+    networks: list[str | None] = [None] if router is None else []
+    for route in () if router is None else router.routes:
+        if kinds_of(folder, route)[:1] != ["SparseStaticEmbedding"]:
+            networks.append(route)
+            continue
+        ((_, home),) = modules_needed(folder, (("SparseStaticEmbedding",),), (), route)
+        weights[route] = TokenWeights.read(home, prompts)
+    if len(networks) != 1:
+        raise ValueError(f"{folder / 'modules.json'} has {len(networks)} routes with a network; expected 1")
+    modules, end = _read_network(folder, networks[0])
+    return _Parts(replace(modules, router=router, **prompts), end, weights)
+
+
+def _read_network(folder: Path, route: str | None) -> tuple[Modules, Splade | AutoEncoder]:
+    """Return the modules of the route with the network, and what makes sparse vectors at its end."""
+    if "SparseAutoEncoder" not in kinds_of(folder, route):
+        order = ("Transformer", "MLMTransformer"), ("SpladePooling",)
+        (_, network), (_, pooling) = modules_needed(folder, order, (), route)
+        return read_network(network, _NETWORK), Splade.read(pooling)
+    dense = ("Transformer",), ("Pooling",)
+    (_, network), (_, pooling), *others = modules_needed(folder, dense, (*KINDS_OF_STEPS, "SparseAutoEncoder"), route)
+    *steps, (last, home) = others
+    if last != "SparseAutoEncoder" or "SparseAutoEncoder" in [kind for kind, _ in steps]:
+        raise ValueError(f"{folder / 'modules.json'}: 'SparseAutoEncoder' must be the last module, and once")
+    modules = read_pooled(network, pooling, steps)
+    width = [modules.settings.hidden_size * len(modules.poolings), *(step.width for step in modules.steps)][-1]
+    return modules, AutoEncoder.read(home, width)

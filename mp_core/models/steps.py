@@ -3,6 +3,7 @@
 These are small beside the network, so they are computed in float32 under every policy.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +17,11 @@ from mp_core.arrays import F32, Array
 from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_object
 from mp_core.models.pooling import unit
-from mp_core.models.settings import KINDS, choices, unexpected
+from mp_core.models.settings import KINDS, Settings, choices, unexpected
 from mp_core.ops import PackedMatrix, pack
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["KINDS_OF_STEPS", "Step", "applied", "in_training", "read_steps"]
+__all__ = ["KINDS_OF_STEPS", "Step", "applied", "fitting", "in_training", "read_layer_weights", "read_steps"]
 
 _SENTENCE = ("module_input_name", "module_output_name")
 _ACTIVATIONS: dict[str, Any] = {
@@ -85,6 +86,47 @@ def read_steps(
         width = step.width
         steps.append(step)
     return tuple(steps)
+
+
+def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """Return the weights of the vectors before the first block and behind each one, with the sum 1.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the module ``WeightedLayerPooling``.
+    settings : Settings
+        Those of the network.
+    config : mapping
+        What its ``config.json`` says.
+
+    Returns
+    -------
+    tuple of float, or None
+        None if ``output_hidden_states`` is not true there: sentence-transformers does nothing then.
+
+    Raises
+    ------
+    OSError, ValueError
+        As :func:`read_steps`.
+    """
+    path, width = folder / "config.json", ("embedding_dimension", "word_embedding_dimension")
+    said = read_object(path)
+    _check_entries(path, said, (*width, "layer_start", "num_hidden_layers"))
+    for entry in width:
+        if entry in said:
+            _check_width(path, said, entry, settings.hidden_size)
+    blocks, first = settings.num_hidden_layers, said.get("layer_start", 4)
+    if said.get("num_hidden_layers", 12) != blocks:
+        raise unexpected(path, "num_hidden_layers", said.get("num_hidden_layers", 12), f"{blocks}, as of the network")
+    if type(first) is not int or not 0 <= first <= blocks:
+        raise unexpected(path, "layer_start", first, f"an int from 0 to {blocks}")
+    (weights,) = _tensors(path, {"layer_weights": (blocks + 1 - first,)})
+    total = float(weights.sum(dtype=np.float64))
+    if not math.isfinite(total) or not total:
+        raise unexpected(path, "the sum of layer_weights", total, "a finite number other than 0")
+    mixed = (0.0,) * first + tuple(float(weight) / total for weight in weights)
+    return mixed if config.get("output_hidden_states") is True else None
 
 
 def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Array:
@@ -181,8 +223,14 @@ def _check_width(path: Path, config: Mapping[str, Any], entry: str, width: int) 
 
 
 def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
-    """Return the tensors of a module in float32; they and no others must be in its file, in these shapes."""
     file, tensors, _ = tensors_in(path.parent)
+    return fitting(file, tensors, shapes)
+
+
+def fitting(
+    file: Path, tensors: Mapping[str, Array | QuantizedArray], shapes: Mapping[str, tuple[int, ...]]
+) -> list[Array]:
+    """Return the tensors of a module in float32; they and no others must be in its file, in these shapes."""
     for name in tensors:
         if name not in shapes:
             raise ValueError(f"{file}: tensor {name} is left over; expected {choices(shapes)}")

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ __all__ = [
     "Tokens",
     "batches",
     "encodable",
+    "in_a_row",
     "in_order",
     "is_one",
     "list_of_texts",
@@ -105,7 +106,7 @@ class TextModel(AdaptedModel):
         The path of each layer with a kernel -> the name of its tensor in the checkpoint.
     """
 
-    kind: ClassVar[type[Model]] = Model
+    kind: type[Model] = Model
     """The class of the network."""
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
@@ -139,7 +140,10 @@ class TextModel(AdaptedModel):
         return other
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
+        self._policy = policy
         self.model, weights = read_model(self._modules.network, self._modules.config, policy, self.kind)
+        if self._modules.layer_weights is not None:
+            self.model.encoder.layer_weights = self._modules.layer_weights
         self._plans = Plans()
         names = names_of(self.model, weights)
         kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
@@ -171,9 +175,7 @@ class TextModel(AdaptedModel):
         weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
         weights.names.update(self.model.aliases(weights.names, weights.prefix))
         tensors, policy, policies = tensors_of(self.model, weights)
-        home = None
-        if {".bin", ".gguf"} & {*weights.path.suffixes}:
-            home = self._modules.network.relative_to(self._folder).as_posix()
+        home = self._modules.network.relative_to(self._folder).as_posix()
         for file in self._folder.rglob("pytorch_model.bin"):
             if file.parent != self._modules.network and not file.with_name("model.safetensors").exists():
                 raise ValueError(f"{file} would be left out: convert it to safetensors first")
@@ -268,6 +270,12 @@ def batches(rows: list[Array], batch_size: int, show_progress: bool) -> Iterator
     longest_first = np.argsort([-len(row) for row in rows], kind="stable")
     found = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     yield from progress(found, show=show_progress, total=len(found), unit="batch")
+
+
+def in_a_row(rows: list[Array]) -> tuple[Array, Array]:
+    """Return the tokens of texts one behind the other, and where each text begins and the last one ends."""
+    offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
+    return np.concatenate(rows).astype(np.int32, copy=False), offsets
 
 
 def pad(rows: list[Array]) -> tuple[Array, Array]:

@@ -17,7 +17,8 @@ from mp_core.arrays import Array
 from mp_core.checkpoint.header import MAX_JSON
 from mp_core.core.cpu import get_num_threads
 from mp_core.models.folder import read_object, read_text
-from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_limit
+from mp_core.models.modules import Modules, token_limit
+from mp_core.models.rules import SWITCH, Rule, check, only
 from mp_core.models.settings import unexpected
 from mp_core.utilities.extras import needed_by
 
@@ -90,6 +91,7 @@ class Tokenizer:
     def __init__(self, modules: Modules) -> None:
         config_path = modules.network / "tokenizer_config.json"
         config = read_object(config_path) if config_path.exists() else {}
+        self._config = config
         sides = only("right", "left") if modules.settings.is_relative else only("right")  # there is no padding here
         rules = _RULES | {"padding_side": sides}
         check(config_path, {name: config[name] for name in rules if name in config}, rules)
@@ -113,6 +115,12 @@ class Tokenizer:
         self.types = 1 + max((kind for _, _, kind in self._frame), default=0)
         self._tokenizer.enable_truncation(self.max_length)
         self._shorten = _shortening(self._tokenizer, self.max_length)
+
+    def special(self, entry: str) -> str | None:
+        """Return the token that ``tokenizer_config.json`` names under an entry, such as ``mask_token``."""
+        word = self._config.get(entry)
+        word = word.get("content") if isinstance(word, dict) else word
+        return word if isinstance(word, str) else None
 
     def index_of(self, token: str) -> int | None:
         """Return the index of a token of the vocabulary; None if it has none of this name."""

@@ -18,8 +18,9 @@ from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.architectures.deberta import DistanceEmbeddings
+from mp_core.models.architectures.static import STATIC
 from mp_core.models.blocks import PositionBias, Positions
-from mp_core.models.files import Stored, gguf_in, tensors_in
+from mp_core.models.files import Stored, gguf_in, static_tensors, tensors_in
 from mp_core.models.folder import read_object
 from mp_core.models.gated import RootMeanSquare, TokenTypes
 from mp_core.models.heads import Answer
@@ -158,7 +159,7 @@ def _read(folder: Path, architecture: Architecture, settings: Settings) -> tuple
     """Return what :func:`tensors_in` does, or that of the one GGUF file of a folder."""
     path = gguf_in(folder)
     if path is None:
-        return tensors_in(folder)
+        return static_tensors(folder) if architecture is STATIC else tensors_in(folder)
     from mp_core.models.gguf_names import gguf_tensors  # seldom needed
 
     kind = read_object(folder / "config.json")["model_type"]

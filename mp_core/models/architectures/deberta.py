@@ -170,9 +170,7 @@ class DebertaEncoder(Encoder):
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
         """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
         distances = self.norm(self.distances(hidden))
-        for block in self.blocks:
-            hidden = block(hidden, keep=keep, bias=distances, offsets=offsets)
-        return hidden
+        return self.through(self.blocks, hidden, keep=keep, bias=distances, offsets=offsets)
 
 
 _NEEDED: dict[str, tuple[Any, ...]] = {

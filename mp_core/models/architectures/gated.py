@@ -86,7 +86,10 @@ class GatedArchitecture(Architecture):
             expected = f"an even multiple of {self.entry('num_attention_heads')}, {heads}"
             raise unexpected(path, self.entry("hidden_size"), found.hidden_size, expected)
         kinds = self._kinds(config, found.num_hidden_layers, path)
-        is_causal = self.is_causal and not config.get("use_bidirectional_attention")
+        both_ways = config.get("is_causal", True) is False
+        if both_ways and self.is_causal and NEAR in kinds:
+            raise unexpected(path, "is_causal", False, "true in a network with blocks of near attention")
+        is_causal = self.is_causal and not both_ways and not config.get("use_bidirectional_attention")
         reaches, ropes = self._reaches(config, is_causal, path), self._ropes(config, path)
         entry = self.score_entry
         settings: GatedSettings = replace(

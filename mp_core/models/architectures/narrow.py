@@ -67,9 +67,7 @@ class AlbertEncoder(Encoder):
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
         """Return the vectors of the last time; `keep` and `offsets` are those of :func:`attend`."""
-        for _ in range(self.settings.num_hidden_layers):
-            hidden = self.block(hidden, keep=keep, offsets=offsets)
-        return hidden
+        return self.through([self.block] * self.settings.num_hidden_layers, hidden, keep=keep, offsets=offsets)
 
 
 _OWN = {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}

@@ -59,7 +59,7 @@ QWEN3 = GatedArchitecture(
     entries={"layer_norm_eps": "rms_norm_eps", "qkv_bias": "attention_bias", "output_bias": "attention_bias"},
     defaults=_DEFAULTS | {"qkv_bias": False, "output_bias": False},
     fixed=FIXED | _BIASES | {"type_vocab_size": 0, "layout": Layout(normed_heads=True)},
-    allowed={"is_causal": (True,)},  # folders with code of their own attend both ways
+    allowed={"is_causal": (True, False)},
     kinds=_late_near,
     kinds_of=(FULL, NEAR),
     is_causal=True,

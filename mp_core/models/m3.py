@@ -1,0 +1,220 @@
+"""BGE-M3 [1]_: one pass of a network, and three kinds of vectors: of a text, of the words in it, of each token.
+
+.. [1] J. Chen et al., "BGE M3-Embedding: Multi-Lingual, Multi-Functionality, Multi-Granularity Text Embeddings Through
+   Self-Knowledge Distillation", 2024, arXiv:2402.03216; the formulas are those of FlagEmbedding's BGEM3FlagModel.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.models.bert import BertEncoder
+from mp_core.models.files import refuse_stretched
+from mp_core.models.modules import Modules
+from mp_core.models.multi import max_similarity
+from mp_core.models.pooling import unit
+from mp_core.models.settings import unexpected
+from mp_core.models.sparse import SparseVectors
+from mp_core.models.steps import applied, fitting
+from mp_core.models.texts import Text, Tokens, batches, in_a_row
+from mp_core.ops import PackedMatrix, pack
+from mp_core.utilities.arguments import is_number, positive_integer
+
+__all__ = ["M3Encoder", "M3Vectors", "has_heads"]
+
+_FILES = _SPARSE, _MULTI = "sparse_linear.pt", "colbert_linear.pt"
+_WITHOUT_WEIGHT = {"cls_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+"""Entry of ``tokenizer_config.json`` -> the special token that has no weight, if the file does not say it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class M3Vectors:
+    """The three kinds of vectors of some texts.
+
+    Attributes
+    ----------
+    dense : ndarray of float32, shape (n, dim)
+        A vector for each text.
+    sparse : SparseVectors
+        The weights of the tokens that are in each text.
+    multi : list of ndarray of float32, shapes (tokens - 1, width)
+        A vector for each token of each text except the first one.
+    """
+
+    dense: Array
+    sparse: SparseVectors
+    multi: list[Array]
+
+    def __len__(self) -> int:
+        return len(self.multi)
+
+    def similarity(self, other: "M3Vectors", weights: Sequence[float] = (1.0, 1.0, 1.0)) -> Array:
+        """Return how similar each text, as a query, is to each of others, as FlagEmbedding computes it.
+
+        It is the mean, with these weights, of the products of dense vectors, those of sparse ones, and MaxSim divided
+        by the number of vectors of the query.
+
+        Parameters
+        ----------
+        other : M3Vectors
+            Of m documents.
+        weights : sequence of three float
+            Of the dense, sparse and multi-vector similarities: not negative, and not all 0.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, m)
+
+        Raises
+        ------
+        ValueError
+            `weights` are not such numbers, or the vectors have other lengths.
+
+        Examples
+        --------
+        >>> one = M3Vectors(np.ones((1, 1), np.float32), SparseVectors.of(np.eye(1, 3, dtype=np.float32)),
+        ...                 [np.eye(2, dtype=np.float32)])
+        >>> one.similarity(one, weights=(0.4, 0.2, 0.4))
+        array([[1.]], dtype=float32)
+        """
+        if len(weights) != 3 or not all(is_number(w) and 0 <= w < np.inf for w in weights) or not any(weights):
+            raise ValueError(f"`weights` must be three numbers of at least 0, not all 0; received {weights!r}")
+        if self.dense.shape[1] != other.dense.shape[1]:
+            expected = f"dense vectors of {self.dense.shape[1]} numbers"
+            raise ValueError(f"`other` must have {expected}; received {other.dense.shape[1]}")
+        counts = np.array([[max(len(vectors), 1)] for vectors in self.multi], F32).reshape(-1, 1)
+        parts = (
+            ops.matmul(self.dense, other.dense.T),
+            self.sparse.similarity(other.sparse),
+            max_similarity(self.multi, other.multi) / counts,
+        )
+        total = sum(F32.type(w) * part for w, part in zip(weights, parts, strict=True) if w)
+        scores: Array = total / F32.type(sum(weights))
+        return scores
+
+
+def has_heads(folder: Path) -> bool:
+    """Whether a folder has the files that make an M3Encoder of it, beside those of an encoder."""
+    return all((folder / name).exists() for name in _FILES)
+
+
+class M3Encoder(BertEncoder):
+    """An encoder like BGE-M3: one pass gives a text a vector, weights of its tokens, and a vector for each token.
+
+    It is a :class:`BertEncoder`, whose :meth:`encode` gives the first kind alone. :meth:`from_folder` builds one, of
+    folders that have ``sparse_linear.pt`` and ``colbert_linear.pt`` beside the network.
+
+    Attributes
+    ----------
+    multi_dim : int
+        The length of the vectors of tokens.
+
+    Examples
+    --------
+    >>> encoder = M3Encoder.from_folder("bge-m3", policy="mixed_bfloat16")  # doctest: +SKIP
+    >>> vectors = encoder.encode_all(["Where does it rain?", "It rains in the north."])  # doctest: +SKIP
+    >>> vectors.dense.shape, vectors.sparse[0], vectors.multi[0].shape  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
+        kind = modules.config["model_type"]
+        if kind != "xlm-roberta":
+            raise unexpected(modules.network / "config.json", "model_type", kind, "'xlm-roberta', as of BGE-M3")
+        super().__init__(folder, modules, policy)
+        width = modules.settings.hidden_size
+        self._weigh, self._project = (
+            _head(modules.network / name, width, units) for name, units in zip(_FILES, (1, None), strict=True)
+        )
+        self.multi_dim = self._project[0].shape[1]
+        words = (self._tokenizer.special(entry) or word for entry, word in _WITHOUT_WEIGHT.items())
+        self._unused = [index for index in map(self._tokenizer.index_of, words) if index is not None]
+
+    def encode_all(
+        self,
+        texts: Text | Iterable[Text],
+        batch_size: int = 32,
+        show_progress: bool = False,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ) -> M3Vectors:
+        """Return the three kinds of vectors of texts, by one pass of the network for each batch.
+
+        Parameters
+        ----------
+        texts : str or iterable of str
+            As in :meth:`BertEncoder.encode`; one str is a list of one text.
+        batch_size : int
+            Texts of similar length that go through the network at once; no result depends on it.
+        show_progress : bool
+            Whether to show a bar on stderr (needs tqdm).
+        prompt, prompt_name : str, optional
+            What is put before each text, or its name; by default `default_prompt_name`.
+
+        Returns
+        -------
+        M3Vectors
+            In the order of `texts`. The dense ones have the bits of :meth:`encode`; those of tokens have the length 1.
+            A token has the largest of the weights of all places where it stands; special tokens have none.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`BertEncoder.encode`.
+        """
+        batch_size = positive_integer(batch_size, "batch_size")
+        tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
+        return self.encode_all_tokens(tokens, batch_size, show_progress)
+
+    def encode_all_tokens(self, tokens: Tokens, batch_size: int = 32, show_progress: bool = False) -> M3Vectors:
+        """Return the vectors of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_all`."""
+        dense = np.empty((len(tokens), self.dim), F32)
+        sparse: list[Any] = [None] * len(tokens)
+        multi: list[Any] = [None] * len(tokens)
+        for batch in batches(tokens.rows, batch_size, show_progress):
+            ids, offsets = in_a_row([tokens.rows[index] for index in batch])
+            hidden = self.model.ragged(ids, offsets)
+            longest = self.model.settings.max_length
+            pooled = ops.ragged_pool(hidden, offsets, self.poolings, tokens.skipped, longest)
+            dense[batch] = applied(self._modules.steps, pooled, None)[:, : self.dim]
+            hidden = ops.cast(hidden, F32)
+            weights = np.maximum(_product(self._weigh, hidden)[:, 0], 0)
+            for place, (begin, end) in zip(batch, pairwise(offsets), strict=True):
+                sparse[place] = self._lexical(ids[begin:end], weights[begin:end])
+                multi[place] = unit(_product(self._project, hidden[begin + 1 : end]))
+        return M3Vectors(dense, SparseVectors.stacked(sparse, self.model.settings.vocab_size), multi)
+
+    def _lexical(self, ids: Array, weights: Array) -> tuple[Array, Array]:
+        """Return the tokens of a text that have a weight above 0, ascending, and the largest weight of each."""
+        kept = (weights > 0) & ~np.isin(ids, self._unused)
+        indices, places = np.unique(ids[kept], return_inverse=True)
+        values = np.zeros(len(indices), F32)
+        np.maximum.at(values, places, weights[kept])
+        return indices.astype(np.int32), values
+
+
+_Head = tuple[PackedMatrix, Array]
+
+
+def _head(path: Path, width: int, units: int | None) -> _Head:
+    """Return the matrix and bias in a file; None: as many units as the file has."""
+    from mp_core.checkpoint.torch_file import open_torch  # zip archives are seldom needed
+
+    tensors = open_torch(path)
+    refuse_stretched(path, tensors)
+    shape = getattr(tensors.get("weight"), "shape", ())
+    units = units or (shape[0] if shape and shape[0] else width)
+    matrix, bias = fitting(path, tensors, {"weight": (units, width), "bias": (units,)})
+    return pack(matrix.T), bias
+
+
+def _product(head: _Head, hidden: Array) -> Array:
+    outputs: Array = ops.matmul(hidden, head[0], bias=head[1])
+    return outputs

@@ -1,0 +1,157 @@
+"""What makes sparse vectors: the module at the end of a sparse encoder, or alone on the route of queries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
+from mp_core.models.architectures import architecture_of
+from mp_core.models.files import tensors_in
+from mp_core.models.folder import read_object
+from mp_core.models.modules import Modules
+from mp_core.models.rules import ANY, SWITCH, Rule, check, only
+from mp_core.models.settings import KINDS, unexpected
+from mp_core.models.steps import fitting
+from mp_core.models.tokenizer import Tokenizer
+from mp_core.ops import PackedMatrix, pack
+
+__all__ = ["AutoEncoder", "Splade", "TokenWeights"]
+
+_COUNT: Rule = KINDS[int]
+_WIDTH: Rule = (lambda value: value is None or type(value) is int, "an integer or null")
+_SPLADE: dict[str, Rule] = {
+    "pooling_strategy": only("max", "sum"),
+    "activation_function": only("relu", "log1p_relu"),
+    "embedding_dimension": _WIDTH,
+    "word_embedding_dimension": _WIDTH,
+}
+_AUTO_ENCODER: dict[str, Rule] = {
+    "input_dim": _COUNT,
+    "hidden_dim": _COUNT,
+    "k": _COUNT,
+    "k_aux": ANY,  # of training
+    "normalize": SWITCH,
+    "dead_threshold": ANY,
+}
+_STATIC: dict[str, Rule] = {"frozen": SWITCH, "path": only(None)}
+
+
+@dataclass(frozen=True, slots=True)
+class Splade:
+    """The module ``SpladePooling``: how the logits of the tokens of a text become the weights of the vocabulary.
+
+    Attributes
+    ----------
+    pooling : str
+        ``"max"`` or ``"sum"``.
+    logs : int
+        How often ``log1p`` is applied.
+    """
+
+    pooling: str
+    logs: int
+
+    @classmethod
+    def read(cls, folder: Path) -> "Splade":
+        """Return what its folder says."""
+        said = read_object(folder / "config.json")
+        check(folder / "config.json", said, _SPLADE)
+        logs = 1 + (said.get("activation_function", "relu") == "log1p_relu")
+        return cls(said.get("pooling_strategy", "max"), logs)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoEncoder:
+    """The module ``SparseAutoEncoder``: the largest of many products of a dense vector [1]_.
+
+    .. [1] T. Wen et al., "Beyond Matryoshka: Revisiting Sparse Coding for Adaptive Representation", arXiv:2503.01776.
+
+    Attributes
+    ----------
+    matrix : PackedMatrix, shape (width, dim)
+    before, after : ndarray of float32, shapes (width,) and (dim,)
+        What is taken from a vector, and added to its products.
+    most : int
+        How many numbers of a vector are kept.
+    normalize : bool
+        Whether vectors lose their mean, and are divided by their deviation.
+    """
+
+    matrix: PackedMatrix
+    before: Array
+    after: Array
+    most: int
+    normalize: bool
+
+    @classmethod
+    def read(cls, folder: Path, width: int) -> "AutoEncoder":
+        """Return what its folder says, for vectors of this width."""
+        path = folder / "config.json"
+        said = {"hidden_dim": 512, "k": 8, "normalize": False} | read_object(path)
+        check(path, said, _AUTO_ENCODER)
+        if said.get("input_dim") != width:
+            raise unexpected(path, "input_dim", said.get("input_dim"), f"{width}, the length of the vectors before")
+        dim = said["hidden_dim"]
+        file, tensors, _ = tensors_in(folder)
+        name = "encoder.weight" if "encoder.weight" in tensors else "decoder.linear.weight"  # one matrix, turned
+        own = {"pre_bias": (width,), name: (dim, width), "latent_bias": (dim,)}
+        unused = {"stats_last_nonzero", "decoder.linear.weight"} - {name}  # counts of training, or the same matrix
+        found = {key: tensor for key, tensor in tensors.items() if key not in unused}
+        before, matrix, after = fitting(file, found, own)
+        return cls(pack(matrix.T), before, after, said["k"], said["normalize"])
+
+    def __call__(self, vectors: Array) -> Array:
+        """Return the products of vectors, shape (n, dim), of which negative ones are 0."""
+        if self.normalize:
+            vectors = vectors - ops.mean(vectors, axis=-1, keepdims=True)
+            deviation = np.sqrt(ops.sum(vectors * vectors, axis=-1, keepdims=True) / max(vectors.shape[-1] - 1, 1))
+            vectors = vectors / (deviation + F32.type(1e-5))
+        outputs: Array = ops.matmul(vectors - self.before, self.matrix, bias=self.after, activation="relu")
+        return outputs
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWeights:
+    """The module ``SparseStaticEmbedding``: each token that is in a text has a weight of its own, whatever the text.
+
+    Attributes
+    ----------
+    path : Path
+        The file of the weights, for messages.
+    weights : ndarray of float32, shape (vocabulary,)
+    tokenizer : Tokenizer
+        Which adds no special tokens.
+    """
+
+    path: Path
+    weights: Array
+    tokenizer: Tokenizer
+
+    @classmethod
+    def read(cls, folder: Path, prompts: Mapping[str, Any]) -> "TokenWeights":
+        """Return what its folder says; `prompts` are those of all modules."""
+        path = folder / "config.json"
+        check(path, read_object(path) if path.exists() else {}, _STATIC)
+        file, tensors, _ = tensors_in(folder)
+        shape = getattr(tensors.get("weight"), "shape", ())
+        (weights,) = fitting(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
+        config = {"model_type": "model2vec", "vocab_size": len(weights), "hidden_dim": 1}
+        modules = Modules(
+            network=folder,
+            config=config,
+            settings=architecture_of(config, file).read(config, file),
+            special_tokens=False,
+            **prompts,
+        )
+        return cls(file, weights, Tokenizer(modules))
+
+    def __call__(self, rows: list[Array]) -> Array:
+        """Return the weights of the tokens of texts, shape (n, vocabulary), zeros included."""
+        out = np.zeros((len(rows), len(self.weights)), F32)
+        for vector, ids in zip(out, rows, strict=True):
+            vector[ids] = self.weights[ids]
+        return out
