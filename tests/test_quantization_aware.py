@@ -153,7 +153,7 @@ def test_a_distilled_encoder_is_nearer_to_its_teacher_and_is_saved_as_codes(enco
     for threads in (1, 2):
         with mp.config.num_threads(threads):
             students.append(mp.distill(encoder, train, policy, epochs=20, learning_rate=rate, verbose=0))
-    calibrated = mp.calibrate(encoder, train, policy)
+    calibrated = mp.calibrate(encoder, train, policy, alpha=0.85)
     error = [np.square(model.encode(held) - teacher).sum(1).mean() for model in (calibrated, students[0])]
     assert error[1] < share * error[0]
     students[0].save(tmp_path / "student")

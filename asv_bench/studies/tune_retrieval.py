@@ -1,6 +1,6 @@
 """Fine-tuning on a retrieval task made of docstrings, beside sentence-transformers with the same hyperparameters.
 
-    python tune_retrieval.py run --train 2000 --eval 1000 --epochs 1 --seeds 0 1 2 3 4
+    python tune_retrieval.py run --train 256 --eval 256 --epochs 1 --seeds 0 1 2 3 4
     python tune_retrieval.py data FOLDER
 
 The task: SciPy and NumPy as installed, read and never imported. Each function, class and method with a docstring of at
@@ -10,8 +10,10 @@ short or has been seen are left out. The split is that of SHA-256 of the query: 
 Of both parts those with the smallest digests are taken, so a smaller task is a part of a larger one.
 
 Every contender is a process of its own, with one thread; the contenders take turns, seed by seed. Reported are
-recall@10 before and after, seconds of CPU and of the clock for training alone, examples a second of CPU, and the peak
-memory.
+recall@10 before (of the first seed) and after, seconds of CPU and of the clock for training alone, examples a second of
+CPU, and the peak memory. "int8" is float32, whose codes are then trained as `mp-core tune --policy int8` does it: it
+reports the recall of the codes as they are rounded too, and the least cosines of both with the trained floats, of the
+documents to find.
 """
 
 import argparse
@@ -25,15 +27,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean, stdev
+from tempfile import TemporaryDirectory
 from typing import Any
 
 PACKAGES = ("numpy", "scipy")
 HELD, RATE, LONGEST = 51, 5e-5, 64  # of 256; learning rate; tokens of a text
-CONTENDERS = ("float32", "mixed_bfloat16", "lora int8", "sentence-transformers", "sentence-transformers bf16")
+CODED, CODED_EPOCHS = 128, 2  # texts that train int8 codes, and epochs
+CONTENDERS = ("float32", "mixed_bfloat16", "lora int8", "int8", "sentence-transformers", "sentence-transformers bf16")
 SECTION = re.compile(r"^\s*\S[^\n]*\n\s*[-=]{3,}\s*$", re.MULTILINE)
 
 
@@ -95,10 +100,11 @@ def ours(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]:
     import mp_core as mp
     from mp_core import demo
 
-    policy = "int8_from_mixed_bfloat16" if options.contender == "lora int8" else options.contender
+    policies = {"lora int8": "int8_from_mixed_bfloat16", "int8": "float32"}
+    policy = policies.get(options.contender, options.contender)
     encoder = mp.models.BertEncoder.from_folder(demo.model_folder(), policy)
     encoder.max_seq_length = LONGEST
-    before = recall(encoder.encode, held)
+    row = before(options, encoder.encode, held)
     rate = RATE
     if options.contender == "lora int8":
         encoder.enable_lora(8, 16, targets=["query", "key", "value", "attention_output"])
@@ -109,7 +115,36 @@ def ours(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]:
             train, epochs=options.epochs, batch_size=options.batch, learning_rate=rate, seed=options.seed, verbose=0
         )
         taken = {"seconds": time.perf_counter() - clock, "cpu": time.process_time() - cpu}
-    return {"before": before, "after": recall(encoder.encode, held)} | taken
+        is_coded = options.contender == "int8"
+        found = coded(encoder, train, held, options.seed) if is_coded else {"after": recall(encoder.encode, held)}
+    return row | taken | found
+
+
+def coded(encoder: Any, train: Any, held: Any, seed: int) -> dict[str, Any]:
+    """Return the recall in int8, and the least cosines with the floats, of codes as they are rounded and as trained."""
+    import mp_core as mp
+    from mp_core.models.tuning.evaluation import cosines
+
+    texts = list(dict.fromkeys(text for pair in train for text in pair))
+    chosen = [texts[place] for place in shuffled(len(texts), seed, 0)][:CODED]
+    with TemporaryDirectory() as home:
+        encoder.save(f"{home}/floats")
+        floats = mp.models.BertEncoder.from_folder(f"{home}/floats")
+        floats.max_seq_length = LONGEST
+        cpu = time.process_time()
+        trained = mp.distill(floats, chosen, "int8", epochs=CODED_EPOCHS, seed=seed, verbose=0)
+        found: dict[str, Any] = {"cpu of codes": time.process_time() - cpu}
+        documents = [document for _, document in held]
+        vectors = floats.encode(documents)
+        for name, student in {"rounded": floats.with_policy("int8"), "after": trained}.items():
+            found[name] = recall(student.encode, held)
+            found[f"cosine {name}"] = cosines(student.encode(documents), vectors)["least"]
+    return found
+
+
+def before(options: argparse.Namespace, encode: Any, held: Any) -> dict[str, Any]:
+    """Return the recall before training, which is the same for every seed."""
+    return {"before": recall(encode, held)} if options.seed == options.seeds[0] else {}
 
 
 def theirs(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]:
@@ -124,7 +159,8 @@ def theirs(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]
     torch.manual_seed(options.seed)
     model = SentenceTransformer(str(demo.model_folder()), device="cpu")
     model.max_seq_length = LONGEST
-    before = recall(lambda texts: model.encode(texts, show_progress_bar=False), held)
+    encode = partial(model.encode, show_progress_bar=False)
+    row = before(options, encode, held)
     loss, count = MultipleNegativesRankingLoss(model), -(-len(train) // options.batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     steps = count * options.epochs
@@ -145,7 +181,7 @@ def theirs(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]
             optimizer.zero_grad()
     taken = {"seconds": time.perf_counter() - clock, "cpu": time.process_time() - cpu}
     model.eval()
-    return {"before": before, "after": recall(lambda texts: model.encode(texts, show_progress_bar=False), held)} | taken
+    return row | {"after": recall(encode, held)} | taken
 
 
 def one(options: argparse.Namespace) -> None:
@@ -167,10 +203,11 @@ def run(options: argparse.Namespace) -> None:
     print(f"{versions}: {len(parts['train'])} + {held} examples, SHA-256 {digest}; used: {used}", flush=True)
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in options.contenders}
     told = [f"--{name}={getattr(options, name)}" for name in ("train", "eval", "epochs", "batch")]
+    seeds = ["--seeds", *map(str, options.seeds)]
     single = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     for seed in options.seeds:
         for name in options.contenders:
-            command = [sys.executable, __file__, "one", *told, f"--contender={name}", f"--seed={seed}"]
+            command = [sys.executable, __file__, "one", *told, f"--contender={name}", f"--seed={seed}", *seeds]
             done = subprocess.run(command, env=single, stdout=subprocess.PIPE, text=True, check=True)
             rows[name].append(json.loads(done.stdout.splitlines()[-1]))
             print(json.dumps(rows[name][-1]), flush=True)
@@ -180,6 +217,9 @@ def run(options: argparse.Namespace) -> None:
         rate = options.epochs * min(options.train, len(parts["train"])) / min(row["cpu"] for row in found)
         print(f"{name:28}{found[0]['before']:18.3f}{mean(after):9.3f}{stdev(after) if len(after) > 1 else 0:9.3f}"
               f"{rate:16.2f}{max(row['memory'] for row in found):9.0f}")  # fmt: skip
+        for extra in sorted({key for row in found for key in row} & {"rounded", "cosine rounded", "cosine after"}):
+            values = [row[extra] for row in found]
+            print(f"  {extra:26}{mean(values):27.4f}, least {min(values):.4f}")
 
 
 def data(options: argparse.Namespace) -> None:

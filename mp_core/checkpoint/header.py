@@ -29,6 +29,7 @@ __all__ = [
     "open_regular",
     "read_header",
     "refuse_other",
+    "unique",
     "write_header",
 ]
 
@@ -122,7 +123,7 @@ def refuse_other(start: bytes, path: str | os.PathLike[str]) -> None:
 def load_json(content: bytes, what: str) -> dict[str, Any]:
     """Parse one JSON object; text that is not UTF-8 and repeated keys are errors, which begin with `what`."""
     try:
-        loaded = json.loads(content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
+        loaded = json.loads(content.decode("utf-8"), object_pairs_hook=_encodable, parse_constant=_no_number)
     except RecursionError:
         raise ValueError(f"{what}: nested too deeply") from None
     except ValueError as error:
@@ -136,10 +137,16 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object; raise ValueError if two of them have one name."""
     names = dict(pairs)
     if len(names) < len(pairs):
         raise ValueError(f"{Counter(key for key, _ in pairs).most_common(1)[0][0]!r} is there twice")
+    return names
+
+
+def _encodable(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = unique(pairs)
     for text in _texts([*names, *names.values()]):
         text.encode("utf-8")  # JSON can escape half a character
     return names

@@ -24,7 +24,6 @@ from mp_core.cli.policies import policy_map
 from mp_core.interop.sources import text_of
 from mp_core.models import BertEncoder
 from mp_core.models.bert import TextError
-from mp_core.utilities.extras import needed_by
 from mp_core.utilities.progress import counting
 from mp_core.utilities.suggest import not_one_of
 
@@ -126,8 +125,7 @@ def _embed(arguments: argparse.Namespace) -> int:
 
 
 def _embed_on_cluster(arguments: argparse.Namespace) -> int:
-    if not arguments.dask:
-        raise argparse.ArgumentError(None, "argument --dask: must be the address of a scheduler; received ''")
+    options.check_address(arguments)
     if arguments.threads is not None:
         raise argparse.ArgumentError(None, "argument --threads: does not go with --dask, whose workers have their own")
     if not arguments.output or not arguments.files or "-" in arguments.files:
@@ -136,10 +134,7 @@ def _embed_on_cluster(arguments: argparse.Namespace) -> int:
         raise argparse.ArgumentError(None, f"argument --format: {arguments.format} does not go with --dask")
     from mp_core.interop import dask
 
-    with needed_by("--dask"):
-        from distributed import Client
-
-    with Client(arguments.dask) as client:
+    with options.client_of(arguments) as client:
         try:
             report = dask.embed(
                 client,

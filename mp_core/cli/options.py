@@ -11,13 +11,16 @@ from typing import Any
 from mp_core import config
 from mp_core.cli.common import as_json, check_output, path, positive, write_json
 from mp_core.cli.policies import policy
+from mp_core.utilities.extras import needed_by
 from mp_core.utilities.suggest import refusal
 
 __all__ = [
     "add",
     "add_model",
+    "check_address",
     "check_model",
     "check_outputs",
+    "client_of",
     "prints_text",
     "show",
     "shows_progress",
@@ -111,6 +114,19 @@ def check_outputs(arguments: argparse.Namespace, *others: str) -> None:
         for other in others:
             if Path(os.path.realpath(other)) in (path, *path.parents):
                 raise argparse.ArgumentError(None, f"argument --{name}: {file} is {other}, or in it")
+
+
+def check_address(arguments: argparse.Namespace) -> None:
+    """Raise if --dask names no scheduler."""
+    if not arguments.dask:
+        raise argparse.ArgumentError(None, "argument --dask: must be the address of a scheduler; received ''")
+
+
+def client_of(arguments: argparse.Namespace) -> Any:
+    """Return a client of the scheduler that --dask names, as a context."""
+    with needed_by("--dask"):
+        from distributed import Client
+    return Client(arguments.dask)
 
 
 def prints_text(arguments: argparse.Namespace) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mp_core.checkpoint import RequestError
-from mp_core.checkpoint.output import check_free
+from mp_core.checkpoint.output import check_free, temporary_beside
 from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
@@ -16,6 +16,7 @@ from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_command"]
 
+_DISTILLED = 2  # epochs: of int8 the least cosine of MiniLM rose no further (docs/adapting.md)
 _LOSSES = ("multiple_negatives", "multiple_negatives_symmetric", "cosine", "cosent", "triplet", "mse", "margin_mse")
 
 
@@ -26,6 +27,7 @@ def add_command(commands: Any) -> None:
         "tune MODEL pairs.jsonl -o OUT --eval eval.jsonl --policy int8",
         "tune MODEL pairs.jsonl -o OUT --batch-size 256 --chunk 32",
         "tune MODEL scored.csv -o OUT --epochs 3 --resume state",
+        "tune MODEL pairs.jsonl -o OUT --chunk 8 --dask scheduler:8786",
     )
     tune = new_command(
         commands, "tune", _tune, "train an encoder on pairs, triplets or scored pairs of texts", examples
@@ -46,11 +48,17 @@ def add_command(commands: Any) -> None:
     tune.add_argument("--lora", type=positive, metavar="RANK", help="train adapters of this rank, not the weights")
     options.add(tune, "policy", help="of OUT, such as int8 or mixed_bfloat16 (default: float32)")
     tune.add_argument(
-        "--distill", type=positive, metavar="N", help="so many epochs more that train the codes of --policy: int8, int4"
-    )
+        "--distill", type=_count, metavar="N",
+        help=f"epochs that train the codes of --policy, int8 or int4; 0: round only (default: {_DISTILLED})",
+    )  # fmt: skip
+    tune.add_argument("--dask", metavar="ADDRESS", help="embed the chunks on the workers of this dask cluster")
     tune.add_argument("--seed", type=_seed, default=0, metavar="N", help="of order and dropout; default: %(default)s")
     tune.add_argument("--resume", metavar="FOLDER", help="keep the state of training there, and go on from it")
     options.add(tune, "json", "plot", "threads", "quiet", "no-progress")
+
+
+def _count(text: str) -> int:
+    return 0 if text == "0" else positive(text)
 
 
 def _rate(text: str) -> float:
@@ -94,27 +102,57 @@ def _check(arguments: argparse.Namespace) -> None:
         raise RequestError(f"the target {target} lies inside the folder {model}")
     names = {path.relative_to(model).as_posix() for path in model.rglob("*")}
     check_free(target, names, [*model.rglob("*"), *map(Path, files)], force=arguments.force)
+    with temporary_beside(target) as probe:  # it raises if OUT could not be written
+        probe.mkdir()
+    _check_codes(arguments)
+    _check_state_and_workers(arguments, model, target)
+
+
+def _check_state_and_workers(arguments: argparse.Namespace, model: Path, target: Path) -> None:
+    """Raise if --resume would write into MODEL or OUT, or --dask has nothing to do."""
+    if arguments.resume is not None:
+        state = Path(os.path.realpath(arguments.resume))
+        for name, folder in {"MODEL": model, "OUT": target}.items():
+            if folder in (state, *state.parents):
+                raise argparse.ArgumentError(None, f"argument --resume: {arguments.resume} is {name}, or in it")
+    if arguments.dask is not None:
+        options.check_address(arguments)
+        if arguments.chunk is None or arguments.chunk >= arguments.batch_size:
+            needed = f"needs --chunk below --batch-size, {arguments.batch_size}: workers compute chunks"
+            raise argparse.ArgumentError(None, f"argument --dask: {needed}")
+
+
+def _check_codes(arguments: argparse.Namespace) -> None:
+    """Raise if files cannot hold the codes of --policy, or if they cannot be trained and --distill says so."""
     scheme = None if arguments.policy is None else policy_of(arguments.policy).scheme
-    if arguments.distill is not None and (scheme is None or arguments.lora is not None):
-        raise argparse.ArgumentError(None, "argument --distill: needs --policy with codes, such as int8, and no --lora")
-    if arguments.policy is not None:
-        try:
-            if scheme is not None:
-                scheme.check_stored()
-        except ValueError as error:
-            raise argparse.ArgumentError(None, f"argument --policy: {error}") from error
+    try:
+        if scheme is not None:
+            scheme.check_stored()
+    except ValueError as error:
+        raise argparse.ArgumentError(None, f"argument --policy: {error}") from error
+    trainable = scheme is not None and scheme.has_trainable_codes and arguments.lora is None
+    if arguments.distill and not trainable:
+        needed = "--policy with int8 codes, or int4 codes beside float inputs, and no --lora"
+        raise argparse.ArgumentError(None, f"argument --distill: needs {needed}")
+    if arguments.distill is None:
+        arguments.distill = _DISTILLED if trainable else 0
 
 
 def _text(report: dict[str, Any]) -> str:
     """Return the report in words."""
     lines = [
-        f"{report['output']}: {report['examples']:,} examples, {len(report['losses'])} epochs, {report['loss']}, "
+        f"{report['output']}: {report['examples']:,} examples, {report['epochs']} epochs, {report['loss']}, "
         f"policy {report['policy']}",
         f"loss {' '.join(f'{loss:.4f}' for loss in report['losses'])}, {report['seconds']:.1f} s, "
         f"{report['examples_per_second']:.1f} examples/s",
     ]
     if "before" in report:
         lines += [f"{name:10} {value:.4f} -> {report['after'][name]:.4f}" for name, value in report["before"].items()]
+    if "codes" in report:
+        codes = report["codes"]
+        rounded, trained = (f"{name} {codes[name]['least']:.4f}" for name in ("rounded", "trained"))
+        texts = f"{codes['judged']} other texts with the floats"
+        lines.append(f"least cosine of {texts}: codes {rounded}, {trained}; {codes['kept']} kept")
     return "\n".join(lines)
 
 

@@ -179,6 +179,11 @@ class Scheme:
         return self.inputs == "float"
 
     @property
+    def has_trainable_codes(self) -> bool:
+        """Whether quantization-aware training goes with it: int8 with any inputs, int4 with float ones."""
+        return self.codes == "int8" or (self.codes == "int4" and self.is_weight_only)
+
+    @property
     def symmetric(self) -> bool:
         """Whether code 0 always stands for 0, so that there are no zero points."""
         return self.codes != "int4"

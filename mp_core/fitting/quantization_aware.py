@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mp_core.core.changes import undone_if_it_fails
+from mp_core.dtype_policies import policy_of
 from mp_core.fitting.calibration import calibrate
 from mp_core.fitting.running import LayerLike
 from mp_core.forms import Codes
@@ -18,6 +19,7 @@ __all__ = ["convert_qat", "distill", "prepare_qat"]
 M = TypeVar("M", bound=LayerLike)
 
 _EPSILON = 1e-12  # of Adam: gradients of a mean over all numbers of all vectors are near its usual 1e-8
+_RATE, _INT8_RATE = 1e-4, 2e-5  # of `distill`: int8 has less to learn; at 1e-4 MiniLM got worse (docs/adapting.md)
 
 
 def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
@@ -115,9 +117,9 @@ def distill(
     *,
     epochs: int = 4,
     batch_size: int = 16,
-    learning_rate: float = 1e-4,
+    learning_rate: float | None = None,
     learn_scales: bool = True,
-    alpha: float = 0.75,
+    alpha: float = 0.85,
     seed: int | None = 0,
     callbacks: Any = None,
     verbose: Any = "auto",
@@ -131,14 +133,15 @@ def distill(
     Parameters
     ----------
     encoder : BertEncoder
-        Whose weights are floats: the teacher. It does not change.
+        Whose weights are floats: the teacher. It does not change. One that ``fit`` has trained is saved and read again
+        first.
     texts : sequence of str
         What the model is calibrated on and trained with: a few hundred texts like those that it will get.
     policy : DTypePolicy or str
         As for :func:`calibrate`: with int8 or int4 codes.
     epochs, batch_size : int
-    learning_rate : float
-        A fifth of the default suits int8, which has less to learn.
+    learning_rate : float, optional
+        Default: 2e-5 for a policy of int8, else 1e-4.
     learn_scales, alpha
         Those of :func:`prepare_qat` and :func:`calibrate`.
     seed : int, optional
@@ -168,7 +171,7 @@ def distill(
     if not (isinstance(encoder, LayerLike) and hasattr(encoder, "fit") and hasattr(encoder, "encode")):
         raise TypeError(f"`encoder` must be an encoder of texts; received {type(encoder).__name__}")
     texts, epochs = [*texts], positive_integer(epochs, "epochs")
-    batch_size, rate = positive_integer(batch_size, "batch_size"), number(learning_rate, "learning_rate", 0.0)
+    batch_size, rate = positive_integer(batch_size, "batch_size"), _rate(learning_rate, policy)
     student = calibrate(encoder, texts, policy, alpha=alpha)
     prepare_qat(student, learn_scales=learn_scales)
     rows = zip(texts, encoder.encode(texts, truncate_dim=sys.maxsize), strict=True)
@@ -179,6 +182,14 @@ def distill(
     )  # fmt: skip
     convert_qat(student)
     return student
+
+
+def _rate(learning_rate: float | None, policy: Any) -> float:
+    """Return the learning rate that is given, or that of the codes of a policy."""
+    if learning_rate is not None:
+        return number(learning_rate, "learning_rate", 0.0)
+    scheme = policy_of(policy).scheme
+    return _INT8_RATE if scheme is not None and scheme.codes == "int8" else _RATE
 
 
 def _kernels(model: Any) -> list[Any]:

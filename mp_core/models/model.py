@@ -60,6 +60,7 @@ class Model(Layer):
         if not isinstance(config, Mapping):
             raise TypeError(f"`config` must be a dict; received {config!r}")
         self.config = dict(config)
+        self.differs_from_files = False  # whether `fit` has trained weights, so that they are in no file yet
         self.types = positive_integer(types, "types")
         self.settings = self.architecture.read(self.config, "`config`")
 

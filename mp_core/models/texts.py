@@ -132,8 +132,14 @@ class TextModel(AdaptedModel):
         OSError
             The folder is not there any more.
         ValueError
-            Its files have changed and do not fit, or `policy` is not a policy.
+            Its files have changed and do not fit, `policy` is not a policy, or :meth:`fit` has trained weights of this
+            model, which the files do not have: :meth:`save` it, and read the new folder under the policy.
         """
+        if self.model.differs_from_files:
+            raise ValueError(
+                f"the weights were trained, and {self._folder} has those from before: `save` them, and read the new "
+                "folder under the policy"
+            )
         other = copy(self)
         other._read_weights(_float_policy(policy))
         other._take_lora(self)

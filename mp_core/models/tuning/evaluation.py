@@ -7,7 +7,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.models.tuning.examples import Examples
 
-__all__ = ["correlation", "measured", "retrieval"]
+__all__ = ["correlation", "cosines", "measured", "retrieval"]
 
 _CUTS = (1, 5, 10)
 _ROWS = 256  # queries whose scores are in memory at once
@@ -92,6 +92,23 @@ def correlation(
     one, other = (encoder.encode(texts, batch_size, normalize=True).astype(np.float64) for texts in (first, second))
     cosines = (one * other).sum(axis=1)
     return {"pearson": _pearson(cosines, labels), "spearman": _pearson(_ranks(cosines), _ranks(labels))}
+
+
+def cosines(vectors: Array, others: Array) -> dict[str, float]:
+    """Return the ``least`` and the ``mean`` cosine of vectors with others, row by row.
+
+    Parameters
+    ----------
+    vectors, others : ndarray, shape (n, dim)
+
+    Examples
+    --------
+    >>> cosines(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([[2.0, 0.0], [4.0, 3.0]]))
+    {'least': 0.96, 'mean': 0.98}
+    """
+    x, y = (np.asarray(each, np.float64) for each in (vectors, others))
+    found = (x * y).sum(axis=1) / (np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1))
+    return {"least": float(found.min()), "mean": float(found.mean())}
 
 
 def _pearson(x: Array, y: Array) -> float:

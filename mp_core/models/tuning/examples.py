@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, Array
+from mp_core.checkpoint.header import open_regular, unique
+from mp_core.checkpoint.output import naming
 from mp_core.models.texts import encodable, in_order
 from mp_core.utilities.arguments import path_of
 
@@ -207,10 +209,13 @@ def _named(row: Any, what: str, first: Any) -> dict[Any, Any]:
 
 
 def _text(path: Path) -> str:
+    """Return the content of a regular file as it is, without a byte-order mark; a pipe might never end."""
+    with naming(path), open(open_regular(path), "rb") as file:
+        content = file.read()
     try:
-        return path.read_text("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise ValueError(f"{path}, line {line} must be UTF-8: {error.reason} at byte {error.start}") from None
 
 
@@ -219,7 +224,7 @@ def _of_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=unique)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number} must be a JSON object: {_reason(error)}") from None
         if not isinstance(row, dict | list):

@@ -19,7 +19,7 @@ from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, integer, number, positive_integer, share
 
-__all__ = ["Recipe", "check_trainable", "fit_encoder", "run"]
+__all__ = ["Recipe", "check_trainable", "chunk_of", "fit_encoder", "rates", "run"]
 
 
 class Recipe(NamedTuple):
@@ -47,10 +47,7 @@ def fit_encoder(
     check_trainable(encoder.model)
     text_loss = get(loss)
     size = positive_integer(recipe.batch_size, "batch_size")
-    if chunk is not None and positive_integer(chunk, "chunk") >= size:
-        chunk = None
-    if cluster is not None and chunk is None:
-        raise ValueError(f"with a `cluster`, `chunk` must be below `batch_size`, {size}; received {chunk}")
+    chunk = chunk_of(chunk, size, cluster)
     columns, labels = _read(encoder, data, text_loss, prompts, "data")
     if min(size, len(columns[0])) < text_loss.least_examples:
         raise ValueError(
@@ -70,6 +67,15 @@ def fit_encoder(
     return run(tuned, TextBatches(encoder.model, columns, labels, size, chunk=chunk), held, recipe, job_of(cluster))
 
 
+def chunk_of(chunk: int | None, size: int, cluster: Any) -> int | None:
+    """Return how many examples a chunk has; None if batches of `size` are computed as a whole, here alone."""
+    if chunk is not None and positive_integer(chunk, "chunk") >= size:
+        chunk = None
+    if cluster is not None and chunk is None:
+        raise ValueError(f"with a `cluster`, `chunk` must be below `batch_size`, {size}; received {chunk}")
+    return chunk
+
+
 def run(tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe, workers: Any = None) -> Any:
     """Run the loop, and return its History; `workers` compute the chunks of batches, if there are some."""
     epochs = positive_integer(recipe.epochs, "epochs")
@@ -83,8 +89,14 @@ def run(tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recip
         return order_of(compiled.seed)(samples, epoch)  # the seed may be that of a training that goes on
 
     batches.order = order if boolean(recipe.shuffle, "shuffle") else None
+    tuned.network.differs_from_files |= _trains_more_than_lora(tuned.network)
     validate = None if held is None else lambda callbacks: evaluated(tuned, held, 0, None, callbacks)
     return fitted(tuned, batches, Fit(epochs, recipe.verbose, recipe.callbacks, 0, None, validate, 1))
+
+
+def _trains_more_than_lora(network: Any) -> bool:
+    thin = {id(v) for layer in network.flatten() if isinstance(layer, AdaptableLayer) for v in layer._thin}
+    return any(id(variable) not in thin for variable in network.trainable_weights)
 
 
 def _optimizer(recipe: Recipe, steps: int) -> Any:
