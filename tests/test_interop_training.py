@@ -3,10 +3,13 @@
 import os
 import pickle
 import signal
+import sys
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
+import tuned_folders
 from test_training_passes import convolution, dense, digest, embedding, trained
 
 import mp_core as mp
@@ -68,28 +71,45 @@ def test_a_killed_worker_costs_its_pass_only(client):
     assert killed
 
 
-def encoder_saved(folder, **options):
-    """The bytes of the folder of an encoder that was trained on pairs of texts, in chunks."""
-    encoder = BertEncoder.from_folder(tiny_bert.write(folder / "model"), "float32")
-    pairs = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
-    encoder.fit(pairs, epochs=3, batch_size=5, chunk=2, dropout=0.2, seed=3, verbose=0, **options)
-    encoder.save(folder / "out")
-    return {path.name: path.read_bytes() for path in (folder / "out").rglob("*.*") if path.is_file()}
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return tuned_folders.write_models(tmp_path_factory.mktemp("models"))
 
 
-def test_weights_and_folders_are_those_of_one_process_for_1_2_and_4_workers(client, tmp_path):
+@pytest.fixture(scope="module")
+def folders(models, tmp_path_factory):
+    """The folders of an encoder and a reranker that one process tunes with one thread."""
+    home = tmp_path_factory.mktemp("tuned")
+    with mp.config.num_threads(1):
+        return {kind: tuned_folders.tuned(kind, models, home / kind) for kind in tuned_folders.KINDS}
+
+
+def test_weights_and_folders_are_those_of_one_process_for_1_2_and_4_workers(client, models, folders, tmp_path):
     expected, seen = weights_after(), set()
-    for part in ("here", "4", "2", "1"):
-        (tmp_path / part).mkdir()
-    folder = encoder_saved(tmp_path / "here")
     for count in (4, 2, 1):
         client.cluster.scale(count)
         client.cluster.sync(client.cluster._correct_state)
         client.wait_for_workers(count)
         assert weights_after(passes=3, cluster=Workers(client)) == expected
-        assert encoder_saved(tmp_path / str(count), cluster=Workers(client)) == folder
+        for kind, folder in folders.items():
+            assert tuned_folders.tuned(kind, models, tmp_path / f"{kind}{count}", cluster=Workers(client)) == folder
         seen.add(len(client.scheduler_info(n_workers=-1)["workers"]))
     assert seen >= {1, 4}
+
+
+def test_folders_are_the_same_for_threads_and_sets_of_instructions_and_after_kills(models, folders, tmp_path):
+    def run(name, threads, stop=0, isa=""):
+        command = [sys.executable, tuned_folders.__file__, models, tmp_path / name, str(threads), str(stop)]
+        return processes.run(command, env=os.environ | ({"MP_CORE_ISA": isa} if isa else {})).returncode
+
+    assert run("other", 2, isa=mp.config.available_isas()[-1]) == 0
+    codes = [run("killed", 1, stop=2)]
+    while codes[-1] == 9 and len(codes) < 9:
+        codes.append(run("killed", 2, stop=2))
+    assert codes == [9, 9, 9, 0]
+    for kind, folder in folders.items():
+        for name in ("other", "killed"):
+            assert tuned_folders.contents(tmp_path / name / kind) == folder
 
 
 def test_the_only_worker_may_die(client):

@@ -420,6 +420,36 @@ def test_the_first_loss_is_that_of_torch(tmp_path):
     np.testing.assert_allclose(found, [wanted.item()], rtol=1e-5)
 
 
+@pytest.mark.parametrize("labels", [1, 3])
+def test_chunks_give_the_weights_of_the_whole_batch(tmp_path, labels):
+    written(tmp_path, labels=labels)
+    data = LABELED if labels == 1 else [(*pair, place % 3) for place, (*pair, _) in enumerate(LABELED)]
+    found = []
+    for chunk in (None, 3):
+        reranker = Reranker.from_folder(tmp_path)
+        history = reranker.fit(
+            data, epochs=2, batch_size=4, optimizer=mp.optimizers.SGD(0.1), dropout=0, chunk=chunk, seed=1, verbose=0
+        )
+        found.append([np.array(history.history["loss"]), *reranker.model.get_weights()])
+    for whole, parts in zip(*found, strict=True):
+        np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=2e-6)
+
+
+def test_training_is_not_lost_by_another_policy(tmp_path):
+    written(tmp_path / "model")
+    reranker = Reranker.from_folder(tmp_path / "model")
+    reranker.with_policy("int8")
+    reranker.fit(LABELED, batch_size=4, verbose=0, seed=0)
+    for use in (lambda: reranker.with_policy("int8"), lambda: mp.calibrate(reranker, (PAIRS,), "int8")):
+        with pytest.raises(ValueError, match="the weights were trained, and "):
+            use()
+    adapted = Reranker.from_folder(tmp_path / "model", "int8")
+    adapted.enable_lora(2)
+    adapted.fit(LABELED, batch_size=4, learning_rate=0.1, warmup=0, verbose=0, seed=0)
+    plain = Reranker.from_folder(tmp_path / "model").predict(PAIRS)
+    assert (adapted.with_policy("float32").predict(PAIRS) != plain).any()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

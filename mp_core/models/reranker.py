@@ -294,6 +294,8 @@ class Reranker(TextModel):
         max_norm: float | None = 1.0,
         optimizer: Any = None,
         dropout: float | None = None,
+        chunk: int | None = None,
+        cluster: Any = None,
         shuffle: bool = True,
         seed: int | None = None,
         validation_data: Any = None,
@@ -309,10 +311,10 @@ class Reranker(TextModel):
         data : iterable of rows, mapping of columns, or path of a .jsonl, .csv or .tsv file
             A row is two texts and a label; for classifiers of single texts, one text and a label. The label of a model
             of one score is from 0 to 1, that of a model of several the number of a class.
-        epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed
+        epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout
             Those of :meth:`mp_core.models.BertEncoder.fit`.
-        validation_data, callbacks, verbose
-            Those too.
+        chunk, cluster, shuffle, seed, validation_data, callbacks, verbose
+            Those too. A chunk is some pairs, whose scores are computed at a time.
 
         Returns
         -------
@@ -339,7 +341,7 @@ class Reranker(TextModel):
             epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
             callbacks, verbose,
         )  # fmt: skip
-        return fit_reranker(self, data, recipe, validation_data)
+        return fit_reranker(self, data, recipe, chunk=chunk, validation_data=validation_data, cluster=cluster)
 
     def rank(self, query: Text, documents: Iterable[Text], top_k: int | None = None) -> list[tuple[int, float]]:
         """Return the positions of documents and their scores for a query, the best first.

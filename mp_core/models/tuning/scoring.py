@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from mp_core.models.model import Model as Network
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import TextBatches
 from mp_core.models.tuning.examples import Examples, read_examples
-from mp_core.models.tuning.fitting import Recipe, check_trainable, rates, run
+from mp_core.models.tuning.fitting import Recipe, check_trainable, chunk_of, rates, run
 from mp_core.models.tuning.training import TunedModel, vectors_of
 from mp_core.optimizers import Adam
+from mp_core.training.fitting import job_of
 from mp_core.training.models import Sequential
 from mp_core.utilities.arguments import positive_integer
 
@@ -43,40 +45,44 @@ class TunedScores(TunedModel):
         self, network: Network, rates: Mapping[str, float], seed: int | None, scores: Callable[[Any], Array],
         head: Dense | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(network, rates, seed)
+        super().__init__(network, rates, seed, _cross_entropy)
         self.head, self._scores = head, scores
 
     def outputs_of(self, x: dict[str, Array]) -> Array:
         """Return the scores of ragged texts, without that of the last one, which only fills up."""
         return self._scores(x)
 
-    def compute_loss(
-        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
-    ) -> Any:
-        """Return the mean cross-entropy of a batch: of one score its logistic, of several their softmax."""
-        if y_pred.shape[1] == 1:
-            loss = binary_crossentropy(y[:, None], y_pred, from_logits=True)
-        else:
-            loss = sparse_categorical_crossentropy(y, y_pred, from_logits=True)
-        return self._compiled.loss_of(None, y_pred, None, [ops.mean(loss), *self.losses])
+
+def _cross_entropy(outputs: list[Array], y: Any) -> Any:
+    """Return the mean cross-entropy of a batch: of one score its logistic, of several their softmax."""
+    (scores,) = outputs
+    if scores.shape[1] == 1:
+        return ops.mean(binary_crossentropy(y[:, None], scores, from_logits=True))
+    return ops.mean(sparse_categorical_crossentropy(y, scores, from_logits=True))
 
 
-def fit_reranker(reranker: Any, data: Any, recipe: Recipe, validation_data: Any) -> Any:
+def fit_reranker(
+    reranker: Any, data: Any, recipe: Recipe, *, chunk: int | None, validation_data: Any, cluster: Any
+) -> Any:
     """Train a reranker or a classifier of texts: see :meth:`mp_core.models.Reranker.fit`."""
     network = reranker.model
     check_trainable(network)
     size = positive_integer(recipe.batch_size, "batch_size")
-    batches = TextBatches(network, *_scored(reranker, data, "data"), size)
+    chunk = chunk_of(chunk, size, cluster)
+    batches = TextBatches(network, *_scored(reranker, data, "data"), size, chunk=chunk)
     held = None
     if validation_data is not None:
         held = TextBatches(network, *_scored(reranker, validation_data, "validation_data"), size)
 
-    def scores(x: Any) -> Array:
-        found: Array = ops.cast(network(x["ids"], places=x["places"], offsets=x["offsets"]), F32)
-        return found[: len(x["lengths"])]
-
+    tuned = TunedScores(network, rates(network, recipe.dropout), recipe.seed, partial(_scores_of, network))
     with _frozen(network):
-        return run(TunedScores(network, rates(network, recipe.dropout), recipe.seed, scores), batches, held, recipe)
+        return run(tuned, batches, held, recipe, job_of(cluster))
+
+
+def _scores_of(network: Network, x: dict[str, Array]) -> Array:
+    """Return the scores that a network has of ragged texts, float32, without that of the last one."""
+    found: Array = ops.cast(network(x["ids"], places=x["places"], offsets=x["offsets"]), F32)
+    return found[: len(x["lengths"])]
 
 
 @contextmanager
