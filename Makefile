@@ -4,7 +4,7 @@
 #: make demo            compile, then run a text encoder under five policies
 #: make test            run the tests
 #: make test-all        run also those that compile the library once more
-#: make lint            check style, types, imports, sizes, words; compiles nothing
+#: make lint            style, types, imports, sizes, words, C; builds nothing
 #: make docs            build the pages into docs/_build/html
 #: make clean           remove the environments and all that was built
 #:
@@ -95,6 +95,7 @@ lint: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python .ci/lint_imports.py
 	$(BIN)/python .ci/lint_sizes.py
+	$(RUN) $(BIN)/python .ci/lint_c.py
 	$(BIN)/python .ci/lint_words.py
 
 bench: $(VENV)/.bench

@@ -1,5 +1,6 @@
 """What the tests compare with: exact rounding by search, error bounds by theorem, formulas, equality of bits."""
 
+import hashlib
 import math
 
 import ml_dtypes
@@ -24,6 +25,11 @@ def exactly(x, dtype):
 
 def bits(x):
     return x.view(f"u{x.itemsize}")
+
+
+def digest(arrays):
+    """A hash of the bits of arrays."""
+    return hashlib.blake2b(b"".join(np.ascontiguousarray(x).tobytes() for x in arrays), digest_size=8).hexdigest()
 
 
 def assert_same_bits(actual, expected):

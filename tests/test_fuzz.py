@@ -1,5 +1,6 @@
 """Fuzzing, for seconds: the first cases of a seed find nothing; and what fails, hangs or crashes is found."""
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
-from fuzz import operations, readers, soak
+from fuzz import hammer, operations, readers, soak
 from fuzz.arrays import Memory
 from fuzz.subjects import SUBJECTS
 
@@ -92,6 +93,18 @@ def test_a_short_soak_keeps_the_bits():
     command = [sys.executable, "-W", "ignore", "-m", "fuzz.soak", "--seconds", "3"]
     done = processes.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "every result had its bits" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_short_hammer_keeps_the_bits():
+    command = [sys.executable, "-m", "fuzz.hammer", "--seconds", "1"]
+    done = processes.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "every result had its bits" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_hammer_finds_other_bits():
+    numbers = itertools.count()
+    made, wrong = hammer.hammered({"counts": lambda: [np.array(next(numbers))]}, threads=2, seconds=0)
+    assert made == wrong.total() == 2
 
 
 def test_what_grows_in_a_soak_is_named():

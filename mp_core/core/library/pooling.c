@@ -68,7 +68,7 @@ void mp_run_pooling(void *context, ptrdiff_t task) {
     case MP_LARGEST: status = find_largest(&sums, t->skipped); break;
     default: status = add_rows(&sums, t->how, t->skipped); break;
     }
-    if (status) t->status = status;
+    if (status) t->status = (int)status;
 }
 
 /* ---- the gradient */
@@ -127,8 +127,9 @@ static mp_status spread_to_largest(const mp_pooling_gradient *t, const float *d,
 
 /* The gradient of the rows from `first` to `end`, whose mean had the gradient d. */
 static mp_status spread(const mp_pooling_gradient *t, const float *d, ptrdiff_t first, ptrdiff_t end) {
-    float *const share = mp_scratch((size_t)(2 * t->width) * sizeof *share), *const row_of = share + t->width;
+    float *const share = mp_scratch((size_t)(2 * t->width) * sizeof *share);
     if (!share) return MP_NO_MEMORY;
+    float *const row_of = share + t->width;
     const float divisor = divisor_of(t->how, t->skipped + end - first, t->skipped);
     for (ptrdiff_t column = 0; column < t->width; column++) share[column] = d[column] / divisor;
     for (ptrdiff_t row = first; row < end; row++) {
@@ -152,5 +153,5 @@ void mp_run_pooling_gradient(void *context, ptrdiff_t task) {
     case MP_LARGEST: status = spread_to_largest(t, d, first, end); break;
     default: status = spread(t, d, first, end); break;
     }
-    if (status) t->status = status;
+    if (status) t->status = (int)status;
 }

@@ -77,11 +77,12 @@ static void run_columns(void *call, ptrdiff_t index) {
     float *const out = s->out + outer * s->inner + first;
     ptrdiff_t levels = 0;
     while (s->blocks > 1 && s->blocks >> levels) levels++;
-    float *const sum = mp_scratch((size_t)((1 + levels) * lanes) * sizeof(float)), *const level = sum + lanes;
+    float *const sum = mp_scratch((size_t)((1 + levels) * lanes) * sizeof(float));
     if (!sum) {
         s->status = MP_NO_MEMORY;
         return;
     }
+    float *const level = sum + lanes;
     for (ptrdiff_t block = 0; block < s->blocks; block++, x += MP_BLOCK_ROW * row_bytes) {
         const ptrdiff_t rows = mp_min(s->k - block * MP_BLOCK_ROW, MP_BLOCK_ROW);
         s->kernels->rows->sum_columns((mp_format)s->format, x, rows, row_bytes, n, sum);

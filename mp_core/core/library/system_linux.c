@@ -18,7 +18,7 @@ void mp_keep_away(const mp_thread *threads, int count) {
     cpu_set_t allowed;
     const int here = sched_getcpu();
     if (here < 0 || sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    CPU_CLR(here, &allowed);
+    CPU_CLR((size_t)here, &allowed);
     for (int i = 0; CPU_COUNT(&allowed) && i < count; i++) pthread_setaffinity_np(threads[i], sizeof allowed, &allowed);
 }
 

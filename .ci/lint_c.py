@@ -1,0 +1,44 @@
+"""Check the C library without compiling it: what the compilers of this machine warn of, and what cppcheck finds.
+
+The kernels are not among it: their vectors convert on purpose.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CORE = Path(__file__).resolve().parents[1] / "mp_core" / "core"
+FILES = [path for path in (*CORE.glob("library/*.c"), *CORE.glob("kernels/*.c"))
+         if not path.stem.endswith(("_macos", "_windows", "_aarch64", "_other"))]  # fmt: skip
+INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "../include", "..")]
+DEFINES = ["-DMP_CORE_EXPORTS", '-DMP_CORE_VERSION="0"', '-DMP_LEFT_OUT=""']
+# Sizes are compared with numbers of work that enums name, as double: clang warns of that.
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-enum-float-conversion"]
+HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE.parent / "include/mp_core.h")]
+# Suppressed: casts of bytes to their type, `(void)a, (void)b;`, and arrays in a struct of which no element is set yet.
+CHECKS = ["--quiet", "--std=c11", "--enable=warning,portability,performance", "--error-exitcode=1", "--inline-suppr",
+          "--suppress=missingIncludeSystem", "--suppress=invalidPointerCast", "--suppress=constStatement",
+          "--suppress=uninitvar",
+          "-D__linux__", "-D__x86_64__", "-D__GNUC__=12"]  # fmt: skip
+COMMANDS = {
+    "gcc": [["-std=c17", "-fsyntax-only", *WARNINGS, *DEFINES, *INCLUDES, *map(str, FILES)]],
+    "clang": [["-std=c17", "-fsyntax-only", *WARNINGS, *DEFINES, *INCLUDES, *map(str, FILES)]],
+    "g++": [["-fsyntax-only", *WARNINGS, *HEADER]],
+    "cppcheck": [[*CHECKS, *DEFINES, *INCLUDES, *map(str, FILES)]],
+}
+
+
+def main() -> int:
+    """Run the tools that are here, say which are not, and return 1 if one found something."""
+    failed = 0
+    for tool, commands in COMMANDS.items():
+        path = shutil.which(tool)
+        print(f"{tool}: {f'{len(FILES)} files' if path else 'not here'}", flush=True)
+        for arguments in commands if path else ():
+            failed |= subprocess.run([path, *arguments], check=False).returncode != 0
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""One interpreter of a process has NumPy, and so mp_core: others are refused by an error, and the first one goes on."""
+
+import sys
+
+import processes
+import pytest
+
+NEW = sys.version_info >= (3, 13)
+MODULE = "_interpreters" if NEW else "_xxsubinterpreters"
+pytest.importorskip(MODULE)
+
+COMPUTE = """
+import warnings
+warnings.simplefilter("ignore")  # NumPy warns of every subinterpreter
+import numpy as np, mp_core as mp
+x = np.eye(3, dtype="float32")
+assert (mp.matmul(x, x) == x).all()
+"""
+
+
+def told(before, shared_lock=True):
+    """Compute in a subinterpreter, between two times that the main one does `before`; return what was raised there."""
+    kind = f"{'legacy' if shared_lock else 'isolated'!r}" if NEW else f"isolated={not shared_lock}"
+    code = f"""{before}
+import {MODULE} as interpreters
+made = interpreters.create({kind})
+try:
+    found = interpreters.run_string(made, {COMPUTE!r})  # from Python 3.13 on: what was raised there, or None
+    print(found.formatted if found else "nothing")
+except Exception as error:
+    print(error)
+{before}
+"""
+    done = processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_second_interpreter_is_refused_and_the_first_goes_on():
+    assert "cannot load module more than once per process" in told(COMPUTE)
+
+
+def test_a_subinterpreter_alone_computes():
+    assert told("").strip() == "nothing"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="subinterpreters share the lock")
+def test_a_lock_of_its_own_is_refused():
+    assert "does not support loading in subinterpreters" in told("", shared_lock=False)
