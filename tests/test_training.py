@@ -64,6 +64,30 @@ def test_batches_come_from_everything_that_keras_takes(kind):
     assert _rows(source) == [(x.tolist(), y.tolist()) for x, y in parts]
 
 
+class Table:
+    """What is an array by `__array__` alone, as a table of pandas, which has rows and columns too."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+    def __len__(self):
+        return len(self.array)
+
+    def __getitem__(self, name):
+        raise KeyError(name)
+
+
+def test_tables_of_other_libraries_are_arrays():
+    first, second = compiled(), compiled()
+    first.fit(X, Y, shuffle=False, verbose=0)
+    second.fit(Table(X), Table(Y), shuffle=False, verbose=0)
+    assert digest(first) == digest(second)
+    assert second.evaluate(Table(X), Table(Y), verbose=0) == first.evaluate(X, Y, verbose=0)
+
+
 def test_an_order_has_each_sample_once_and_depends_on_seed_and_epoch_alone():
     from mp_core.training.order import order_of
 
@@ -81,6 +105,8 @@ def test_weights_of_classes_become_weights_of_samples():
     (batch,) = data.epoch(0)
     assert batch.weights.tolist() == [2.0, 0.5, 1.0, 0.5]
     (hot,) = batches.batches_of(X[:4], np.eye(3)[labels], class_weight={0: 2.0, 2: 0.5}).epoch(0)
+    (far,) = batches.batches_of(X[:4], labels, class_weight={2**31 - 1: 3.0}).epoch(0)
+    assert far.weights.tolist() == [1.0] * 4
     assert hot.weights.tolist() == batch.weights.tolist()
 
 
@@ -414,6 +440,28 @@ def test_a_copy_of_a_compiled_model_goes_on_like_the_original(policy, copied):
     assert digest(other) == digest(trained)
 
 
+# ---- callbacks that interfere
+
+
+def test_a_callback_may_compile_the_model_anew_between_epochs():
+    class Changes(callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                self.model.compile(optimizers.SGD(0.0), "mae")
+
+    trained = compiled()
+    history = trained.fit(X, Y, epochs=3, callbacks=[Changes()], verbose=0).history["loss"]
+    assert (
+        history[1:] == pytest.approx([trained.evaluate(X, Y, verbose=0)] * 2, rel=1e-5)
+        and int(trained.optimizer.iterations) == 2 * 4
+    )
+
+
+def test_data_that_end_early_are_told():
+    with pytest.warns(UserWarning, match="fewer batches than `steps_per_epoch=5`"):
+        compiled().fit(iter([(X, Y)] * 3), steps_per_epoch=5, verbose=0)
+
+
 # ---- bad input
 
 
@@ -424,6 +472,7 @@ def _unchanged(call, message, trained):
     assert digest(trained) == before
 
 
+LABELS = np.arange(100) % 3
 BAD = {
     "not compiled": (lambda m: model().fit(X, Y), "call `compile` before"),
     "other samples": (lambda m: m.fit(X, Y[:50]), "equally many samples"),
@@ -436,6 +485,17 @@ BAD = {
     "no batch": (lambda m: m.fit(iter(()), verbose=0), "no batch for this epoch"),
     "a split of all": (lambda m: m.fit(X, Y, validation_split=1.5), "`validation_split`"),
     "both weights": (lambda m: m.fit(X, Y, class_weight={0: 1}, sample_weight=np.ones(100)), "exclude each other"),
+    "a weight of a class that is no number": (
+        lambda m: m.fit(X, LABELS, class_weight={0: np.nan}), "dict of class number and finite weight"),
+    "a class beyond all numbers": (lambda m: m.fit(X, LABELS, class_weight={2**40: 1}), "dict of class number"),
+    "weights of classes beside numbers": (lambda m: m.fit(X, Y[:, :1], class_weight={0: 1}), "numbers of classes"),
+    "weights of classes beside images": (
+        lambda m: m.fit(X, np.ones((100, 2, 2)), class_weight={0: 1}), "needs targets that are one array"),
+    "no data": (lambda m: m.fit(None, Y), "`x` must be arrays, .* received None"),
+    "no samples": (lambda m: m.fit(X[:0], Y[:0]), "`x` must have at least one sample"),
+    "no samples of a batch": (lambda m: m.train_on_batch(X[:0], Y[:0]), "`x` must have at least one sample"),
+    "a class that is none": (lambda m: m.train_on_batch(X, LABELS + 1), "`y` has a number that is no class"),
+    "a callback that is a class": (lambda m: m.fit(X, Y, callbacks=[callbacks.History]), "list of Callback; received"),
     "epochs": (lambda m: m.fit(X, Y, epochs=1.5), "`epochs`"),
     "batch size": (lambda m: m.fit(X, Y, batch_size=0), "`batch_size`"),
     "an optimizer": (lambda m: m.compile("none", "mse"), "none"),
@@ -448,6 +508,8 @@ def test_bad_input_is_named_and_changes_no_weight(name):
     call, message = BAD[name]
     trained = compiled()
     trained.fit(X, Y, verbose=0)
+    if name == "a class that is none":
+        trained.compile("sgd", mp.losses.SparseCategoricalCrossentropy(from_logits=True))
 
     def run():
         call(trained)

@@ -164,7 +164,8 @@ class CallbackList:
     ) -> None:
         given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or ())
         for callback in given:
-            if not all(callable(getattr(callback, name, None)) for name in ("set_model", "set_params", *EVENTS)):
+            names = ("set_model", "set_params", *EVENTS)
+            if isinstance(callback, type) or not all(callable(getattr(callback, name, None)) for name in names):
                 raise TypeError(f"`callbacks` must be a list of Callback; received {callback!r} in it")
         self.callbacks: list[Any] = given
         if add_progbar:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arrays import Array, asarray
+from mp_core.arrays import F32, Array, asarray
 from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
@@ -86,7 +86,9 @@ class Embedding(AdaptableLayer):
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Array | None:
         """Return which indices are not 0, None without `mask_zero`."""
-        return np.not_equal(inputs, 0) if self.mask_zero else None
+        if not self.mask_zero:
+            return None
+        return np.not_equal(ops.cast(inputs, F32) if is_recorded(inputs) else inputs, 0)  # a plan compares floats
 
     def call(self, inputs: Array) -> Array:
         """Return the rows, shape (..., output_dim) for indices of shape (...).

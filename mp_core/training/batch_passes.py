@@ -94,6 +94,8 @@ class BatchPasses:
 
         If others compute all passes but the last, they wait for that one, so it is as short as it may be.
         """
+        if self._compiled.masks_of(batch.x) is not None:
+            raise ValueError(f"'{self._compiled.model.name}' has outputs with a mask, so `passes` must be 1")
         count = number_of_samples(batch.x)
         size = -(-count // passes)
         unit = unit_of(self._gradients.described(_samples(batch, 0, size)).meetings, size)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array, asarray, imported
-from mp_core.utilities.arguments import positive_integer
+from mp_core.utilities.arguments import float_of, positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
@@ -71,6 +71,9 @@ def batches_of(
     if class_weight is not None and weights is not None:
         raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")
     of_classes = None if class_weight is None else _ClassWeights(class_weight)
+    if x is None or hasattr(x, "toarray"):
+        kind = "None" if x is None else f"a sparse {type(x).__name__}, whose `toarray()` is an array"
+        raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {kind}")
     if _is_arrays(x):
         size = _BATCH_SIZE if batch_size is None else positive_integer(batch_size, "batch_size")
         return ArrayBatches(_whole(Batch(x, y, weights), of_classes), size, order)
@@ -95,7 +98,12 @@ def _is_arrays(x: Any) -> bool:
     """Whether it is an array, or lists and dictionaries of arrays or of plain numbers."""
     if isinstance(x, list | tuple | dict):
         return all(map(_is_arrays, x.values() if isinstance(x, dict) else x))
-    return isinstance(x, bool | int | float | np.ndarray | np.generic) or hasattr(x, "__dlpack__")
+    return isinstance(x, bool | int | float | np.generic) or _is_array(x)
+
+
+def _is_array(x: Any) -> bool:
+    """Whether it is an array, of NumPy or of another library: pandas' tables too."""
+    return not isinstance(x, np.generic) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
 def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
@@ -105,7 +113,10 @@ def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
     counts = {
         name: [len(x) for x in leaves(part)] for part, (_, name) in zip(data, named, strict=True) if part is not None
     }
-    if len({count for each in counts.values() for count in each}) != 1:
+    found = {count for each in counts.values() for count in each}
+    if data.x is None or found == {0}:
+        raise ValueError(f"`x` must have at least one sample; received {'None' if data.x is None else 'none'}")
+    if len(found) != 1:
         raise ValueError(f"arrays must have equally many samples; received {counts}")
     if of_classes is not None:
         data = data._replace(weights=of_classes.of(data.y))
@@ -116,9 +127,7 @@ def _arrays(tree: Any, name: str) -> Any:
     """Return arrays where there were array-likes; a list of numbers is one array."""
     if isinstance(tree, dict):
         return {key: _arrays(value, name) for key, value in tree.items()}
-    if isinstance(tree, list | tuple) and any(
-        isinstance(x, np.ndarray) or hasattr(x, "__dlpack__") for x in leaves(tree)
-    ):
+    if isinstance(tree, list | tuple) and any(map(_is_array, leaves(tree))):
         return [_arrays(value, name) for value in tree]
     return _array(tree, name)
 
@@ -238,17 +247,21 @@ class _ClassWeights:
 
     def __init__(self, weights: Mapping[int, float]) -> None:
         if not isinstance(weights, Mapping) or not all(
-            isinstance(key, int | np.integer) and key >= 0 for key in weights
+            isinstance(key, int | np.integer) and 0 <= key < 2**31 and math.isfinite(float_of(value))
+            for key, value in weights.items()
         ):
-            raise ValueError(f"`class_weight` must be a dict of class number and weight; received {weights!r}")
-        self._table = np.ones(max(weights, default=-1) + 1, np.float32)
-        for key, value in weights.items():
-            self._table[key] = value
+            raise ValueError(f"`class_weight` must be a dict of class number and finite weight; received {weights!r}")
+        self._classes = np.array(sorted(weights), np.int64)
+        self._weights = np.array([weights[key] for key in sorted(weights)] or [1], np.float32)
 
     def of(self, y: Any) -> Array:
         """Return the weight of each sample, by its class: a number, or the place of the greatest of a row."""
-        if not isinstance(y, np.ndarray):
+        if not isinstance(y, np.ndarray) or y.ndim > 2:
             raise ValueError("`class_weight` needs targets that are one array, of the numbers of classes or one-hot")
-        classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y)).astype(np.int32)
-        known = (classes >= 0) & (classes < len(self._table))
-        return np.where(known, self._table[np.where(known, classes, 0)], np.float32(1))
+        classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y))
+        whole = classes.astype(np.int64)
+        if not np.array_equal(whole, classes):
+            raise ValueError(f"`class_weight` needs targets that are numbers of classes; received {y.dtype} in between")
+        places = np.searchsorted(self._classes, whole)
+        known = np.isin(whole, self._classes)
+        return np.where(known, self._weights[np.where(known, places, 0)], np.float32(1))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import optimizers
+from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.scopes import called_in
 from mp_core.layers.building import added_losses
@@ -14,8 +15,9 @@ from mp_core.plans.backward import ValueAndGrad
 from mp_core.training.batches import Batch, number_of_samples
 from mp_core.training.loop import Place
 from mp_core.training.objectives import Losses, LossTracker, Metrics, targets_of
+from mp_core.training.passes import ForwardPasses
 from mp_core.utilities.arguments import boolean, positive_integer
-from mp_core.utilities.tree import map_leaves
+from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Compiled", "Workers", "compiled", "scale_of"]
 
@@ -67,6 +69,8 @@ class Compiled:
         self._passes: Any = None  # what computes batches in passes
         self._adds_losses: bool | None = None  # None: that is not known yet
         self._outputs: tuple[list[str], Any] = [], None  # their names, and how they are arranged
+        self._masks: ForwardPasses | None = None  # of the outputs
+        self._has_masks: bool | None = None  # None: that is not known yet
 
     # ---- steps
 
@@ -91,7 +95,10 @@ class Compiled:
         batch = Batch(*data)
         step = self._step or self._made_step(batch)
         fed = batch if self.given["loss"] is None else batch._replace(y=self._losses.fed(batch.y, *self._outputs))
-        loss, parts, outputs, gradients = self._gradients(step, fed, scale_of(self.optimizer))
+        try:
+            loss, parts, outputs, gradients = self._gradients(step, fed, scale_of(self.optimizer))
+        except IndexError as error:  # of a look-up in a plan, which knows no names
+            raise IndexError(f"`y` has a number that is no class, or `x` one that is in no table: {error}") from error
         self.move(gradients, step.variables)
         self._note(batch, outputs, loss, parts)
 
@@ -163,10 +170,23 @@ class Compiled:
         parts, self._current = self._current, []
         return loss, parts if len(parts) > 1 else []
 
-    def loss_of(self, y: Any, outputs: Any, weights: Any, others: Iterable[Any]) -> Any:
+    def masks_of(self, x: Any) -> Any:
+        """Return the masks of the outputs for some inputs, arranged as they are; None if no layer makes one."""
+        if self._has_masks is None:
+            found = called_in(added_losses, [], self.model.compute_mask, (x,))
+            self._has_masks = any(mask is not None for mask in leaves(found))
+        if not self._has_masks:
+            return None
+        if is_recorded(*leaves(x)):
+            return called_in(added_losses, [], self.model.compute_mask, (x,))
+        if self._masks is None:
+            self._masks = ForwardPasses(lambda x, training: self.model.compute_mask(x))
+        return self._masks(x)
+
+    def loss_of(self, y: Any, outputs: Any, weights: Any, others: Iterable[Any], masks: Any = None) -> Any:
         """Return the sum of the losses of the outputs and of `others`; None without any."""
         if self.given["loss"] is not None:
-            targets = targets_of(self.model._output_names(outputs), y, outputs, weights)
+            targets = targets_of(self.model._output_names(outputs), y, outputs, weights, masks)
             self._current = self._losses.compute(targets, outputs)
         found = None
         for part in (*self._current, *others):
@@ -209,7 +229,8 @@ class Compiled:
         for tracker, part in zip(self._parts, parts, strict=False):
             tracker.update_state(part, samples)
         if batch.y is not None:
-            self.metrics.update(targets_of(names, batch.y, outputs, batch.weights), outputs)
+            masks = self.masks_of(batch.x)
+            self.metrics.update(targets_of(names, batch.y, outputs, batch.weights, masks), outputs)
 
     @property
     def losses(self) -> list[LossTracker]:
@@ -227,7 +248,13 @@ class Compiled:
         return found | {name: _number(metric.result()) for name, metric in self.metrics.named}
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_step": None, "_passes": None, "passes": 1, "workers": None}  # plans are made anew
+        return vars(self) | {
+            "_step": None,
+            "_passes": None,
+            "_masks": None,
+            "passes": 1,
+            "workers": None,
+        }  # plans are made anew
 
 
 def _batch_passes(compiled: Compiled, variables: Sequence[AutoCastVariable]) -> Any:

@@ -1,5 +1,6 @@
 """The loops of fit and evaluate: epochs, batches, validation, callbacks."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
@@ -47,22 +48,22 @@ def fitted(model: Any, batches: Batches, how: Fit) -> Any:
         logs = _epoch(model, source, epoch, place.step if epoch == place.epoch else 0, callbacks)
         if how.validate is not None and _is_due(epoch, how.validation_freq):
             logs |= {f"val_{name}": value for name, value in how.validate(callbacks).items()}
-        compiled.place = Place(epoch + 1, 0)
+        model._compiled.place = Place(epoch + 1, 0)
         callbacks.on_epoch_end(epoch, logs)
         if model.stop_training:
             break
-    compiled.finish()
+    model._compiled.finish()
     callbacks.on_train_end(logs)
     return model.history
 
 
 def _epoch(model: Any, source: "_Source", epoch: int, first: int, callbacks: Any) -> dict[str, Any]:
     """Run the batches of an epoch from `first` on, and return the means."""
-    compiled, step = model._compiled, first
+    step, logs = first, None
     if not first:
         model.reset_metrics()
     callbacks.on_epoch_begin(epoch)
-    run, logs = _step_of(model, callbacks), None
+    compiled, run = model._compiled, _step_of(model, callbacks)  # callbacks may have compiled the model anew
     for batch in source.epoch(epoch, first):
         callbacks.on_train_batch_begin(step)
         logs = run(batch_parts(batch))
@@ -107,6 +108,7 @@ class _Source:
         for _ in range(first, self._steps):
             batch = self._next()
             if batch is None:
+                warnings.warn(f"`x` has fewer batches than `steps_per_epoch={self._steps}`", stacklevel=6)
                 return
             yield batch
 

@@ -1,6 +1,7 @@
 """What ``compile`` is given for outputs: losses, their weights and metrics, arranged as the outputs are."""
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,10 @@ class Targets(NamedTuple):
     y: Any
     output: Any
     weights: Any
+    mask: Any = None
 
 
-def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any) -> list[Targets]:
+def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
     """Return targets and weights beside the outputs that they belong to.
 
     Parameters
@@ -32,6 +34,8 @@ def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any) -> list
     y, weights : array, or list or dict of them, or None
         Arranged as the outputs, or a dictionary by their names; weights may be one array for all.
     outputs : array, or list or dict of them
+    masks : array of bool, or list or dict of them, optional
+        What counts, arranged as the outputs.
 
     Raises
     ------
@@ -42,10 +46,8 @@ def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any) -> list
     given = _spread(y, names, outputs, "y")
     if weights is not None and not isinstance(weights, list | tuple | dict):
         weights = [weights] * len(arrays)
-    return [
-        Targets(*each)
-        for each in zip(names, given, arrays, _spread(weights, names, outputs, "sample_weight"), strict=True)
-    ]
+    columns = (_spread(weights, names, outputs, "sample_weight"), _spread(masks, names, outputs, "mask"))
+    return [Targets(*each) for each in zip(names, given, arrays, *columns, strict=True)]
 
 
 def _spread(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[Any]:
@@ -131,7 +133,10 @@ class _FunctionLoss(Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the values of the function."""
-        return self._function(y_true, y_pred)
+        found = self._function(y_true, y_pred)
+        if not hasattr(found, "ndim"):
+            raise TypeError(f"the loss '{self.name}' must return an array; received {found!r}")
+        return found
 
 
 def _loss_from(identifier: Any) -> Loss | None:
@@ -152,8 +157,9 @@ def check_target(loss: Loss, target: Targets) -> None:
 
 def _loss_of(loss: Any, target: Targets) -> Any:
     check_target(loss, target)
+    mask = {} if target.mask is None else {"mask": target.mask}
     try:
-        return loss(target.y, target.output, sample_weight=target.weights)
+        return loss(target.y, target.output, sample_weight=target.weights, **mask)
     except ValueError as error:
         if type(error) is not ValueError:  # what a plan cannot see says so itself
             raise
@@ -233,7 +239,10 @@ class Metrics:
         for target, prefix, plain, weighted in zip(targets, prefixes, *columns, strict=True):
             made = [(self._made(each, target), False) for each in plain]
             made += [(self._made(each, target), True) for each in weighted]
-            found.append([(prefix + metric.name, metric, is_weighted) for metric, is_weighted in made])
+            taken: list[str] = []
+            for metric, is_weighted in made:
+                taken.append(_free_name(metric.name, is_weighted, taken))
+            found.append([(prefix + name, *each) for name, each in zip(taken, made, strict=True)])
         return found
 
     @staticmethod
@@ -262,12 +271,29 @@ class Metrics:
             self._found = self._build(targets, outputs)
         for target, made in zip(targets, self._found, strict=True):
             for _, metric, is_weighted in made:
-                metric.update_state(target.y, target.output, sample_weight=target.weights if is_weighted else None)
+                weights = target.weights if is_weighted else None
+                if target.mask is not None and isinstance(metric, metrics.Mean):
+                    weights = _masked(weights, target.mask)
+                metric.update_state(target.y, target.output, sample_weight=weights)
 
     @property
     def named(self) -> list[tuple[str, Any]]:
         """The name in the logs of each metric, and it."""
         return [(name, metric) for made in self._found or () for name, metric, _ in made]
+
+
+def _free_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
+    """Return a name that no metric of the output has yet: that of a weighted metric begins otherwise, as in Keras."""
+    if is_weighted and name in taken:
+        name = f"weighted_{name}"
+    return name if name not in taken else next(new for n in count(1) if (new := f"{name}_{n}") not in taken)
+
+
+def _masked(weights: Array | None, mask: Array) -> Array:
+    """Return the weights of what a mask has, and zeros elsewhere."""
+    if weights is None:
+        return mask.astype(np.float32)
+    return np.where(mask, weights.reshape(weights.shape + (1,) * (mask.ndim - weights.ndim)), np.float32(0))
 
 
 def _kind(y: Array, output: Array) -> str:

@@ -333,9 +333,13 @@ class Trainer:
     ) -> Any:
         """Return the loss of a batch: those of the outputs, of regularizers and of ``add_loss``; None without any.
 
+        If `x` is given and a layer makes a mask of it, as an ``Embedding(mask_zero=True)`` does, only what the mask of
+        an output has counts.
+
         A subclass may compute another one, of operations of mp_core, so that it is recorded.
         """
-        return self._compiled.loss_of(y, y_pred, sample_weight, self.losses)
+        masks = None if x is None else self._compiled.masks_of(x)
+        return self._compiled.loss_of(y, y_pred, sample_weight, self.losses, masks)
 
     @property
     def losses(self) -> list[Any]:

@@ -1,0 +1,75 @@
+"""Masks in training: losses and metrics count what a mask has; and the names of metrics in the logs."""
+
+import copy
+import os
+
+import numpy as np
+import pytest
+
+import mp_core as mp
+from mp_core import layers
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # on JAX the values are the same, and each new shape takes a second
+keras = pytest.importorskip("keras")
+
+rng = np.random.default_rng(0)
+
+
+def tagger(library):
+    """Return a model with an output for each token, which has the mask of the tokens, and one for all."""
+    layers = library.layers
+    ids = library.Input((5,), dtype="int32")
+    hidden = layers.Dense(4, activation="tanh")(layers.Embedding(7, 4, mask_zero=True)(ids))
+    outputs = [layers.Dense(3, name="tokens")(hidden), layers.Dense(2, name="all")(layers.GlobalMaxPooling1D()(hidden))]
+    found, state = library.Model(ids, outputs), np.random.default_rng(1)
+    found.set_weights([state.standard_normal(w.shape).astype(np.float32) for w in found.get_weights()])
+    losses = [library.losses.SparseCategoricalCrossentropy(from_logits=True), "mse"]
+    metrics = {"metrics": [["accuracy"], ["mae"]], "weighted_metrics": [["accuracy"], []]}
+    found.compile(library.optimizers.SGD(0.1), losses, **metrics)
+    return found
+
+
+IDS = np.array([[1, 2, 0, 0, 0], [3, 4, 5, 6, 0], [1, 1, 1, 1, 1], [2, 0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.filterwarnings("ignore:Layer 'global_max:UserWarning")  # destroys the mask
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
+def test_losses_and_metrics_count_what_a_mask_has_as_in_keras(weighted):
+    y, z = rng.integers(0, 3, (4, 5)), rng.standard_normal((4, 2)).astype(np.float32)
+    weights = [rng.uniform(0, 1, (4, 5)).astype(np.float32), rng.uniform(0, 1, 4).astype(np.float32)]
+    given = {"sample_weight": weights} if weighted else {}
+    mine, other = tagger(mp), tagger(keras)
+    logs, theirs = (
+        m.fit(IDS, [y, z], batch_size=2, epochs=3, shuffle=False, verbose=0, **given).history for m in (mine, other)
+    )
+    assert logs.keys() == theirs.keys()
+    for name, values in theirs.items():
+        np.testing.assert_allclose(logs[name], values, rtol=1e-4, err_msg=name)
+    after, expected = (m.evaluate(IDS, [y, z], verbose=0, return_dict=True, **given) for m in (mine, other))
+    assert after == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(ValueError, match="outputs with a mask, so `passes` must be 1"):
+        mine.train_on_batch(IDS, [y, z], passes=2)
+
+
+def test_a_stack_with_a_mask_learns_from_what_counts():
+    trained = mp.Sequential([mp.Input((5,), dtype="int32"), layers.Embedding(7, 4, mask_zero=True), layers.Dense(3)])
+    trained.compile("sgd", mp.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    y = np.where(IDS == 0, 0, 1 + IDS % 2)
+    changed = np.where(IDS == 0, 2, y)  # where nothing counts
+    first, second = trained.evaluate(IDS, y, verbose=0), trained.evaluate(IDS, changed, verbose=0)
+    assert first == second
+    other = copy.deepcopy(trained)
+    trained.fit(IDS, y, verbose=0)
+    other.fit(IDS, changed, verbose=0)
+    for mine, theirs in zip(trained.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_metrics_of_one_name_are_all_in_the_logs():
+    trained = mp.Sequential([mp.Input((4,)), layers.Dense(2)])
+    trained.compile("sgd", "mse", metrics=["mae", mp.metrics.MeanAbsoluteError(name="mae")], weighted_metrics=["mae"])
+    x, y = rng.standard_normal((8, 4)), rng.standard_normal((8, 2))
+    found = trained.evaluate(x, y, verbose=0, return_dict=True)
+    assert list(found) == ["loss", "mae", "mae_1", "weighted_mae"]
+    assert found["mae"] == found["mae_1"] == found["weighted_mae"]
