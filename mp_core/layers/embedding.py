@@ -88,7 +88,9 @@ class Embedding(AdaptableLayer):
         """Return which indices are not 0, None without `mask_zero`."""
         if not self.mask_zero:
             return None
-        return np.not_equal(ops.cast(inputs, F32) if is_recorded(inputs) else inputs, 0)  # a plan compares floats
+        if is_recorded(inputs):
+            return ops.not_equal(ops.cast(inputs, F32), 0.0)  # a plan compares floats
+        return np.not_equal(inputs, 0)  # type: ignore[no-any-return]
 
     def call(self, inputs: Array) -> Array:
         """Return the rows, shape (..., output_dim) for indices of shape (...).

@@ -95,20 +95,20 @@ def _one_hot(states: Array, classes: int) -> Array:
     """Return rows with a 1 at the class of each state, of NaN where there is none."""
     found = ops.cast(ops.equal(states[..., None], _up_to(classes)), F32)
     known = ops.sum(found, axis=-1, keepdims=True)
-    return found * ops.where(ops.equal(known, 0.0), math.nan, known)
+    return ops.multiply(found, ops.where(ops.equal(known, 0.0), math.nan, known))
 
 
 def _may_skip(states: Array) -> Array:
     """Return which states may follow the one two before them: labels that differ from the label before."""
     before = ops.concatenate([_column(states, 0.0), _column(states, 0.0), states[:, :-2]], axis=1)
-    return ops.cast(ops.not_equal(states, 0.0), F32) * ops.cast(ops.not_equal(states, before), F32)
+    return ops.multiply(ops.cast(ops.not_equal(states, 0.0), F32), ops.cast(ops.not_equal(states, before), F32))
 
 
 def _is_end(targets: Array, count: int) -> Array:
     """Return at which states a path may end: at the last label, and the blank behind it."""
     last = ops.sum(ops.cast(ops.not_equal(targets, 0.0), F32), axis=1, keepdims=True) * 2.0
     behind = last - _up_to(count)
-    return ops.cast(ops.equal(behind, 0.0), F32) + ops.cast(ops.equal(behind, 1.0), F32)
+    return ops.add(ops.cast(ops.equal(behind, 0.0), F32), ops.cast(ops.equal(behind, 1.0), F32))
 
 
 def _in_logarithms(allowed: Array) -> Array:

@@ -1,7 +1,7 @@
 """Muon: matrices move by their momentum made orthogonal, everything else by Adam."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.optimizers import formulas
 from mp_core.optimizers.adaptive import moment_numbers
 from mp_core.optimizers.base import Optimizer
-from mp_core.optimizers.state import Common
 from mp_core.utilities.arguments import boolean, number, positive_integer, share
 from mp_core.utilities.patterns import matcher
 
@@ -97,7 +96,7 @@ class Muon(Optimizer):
         ns_steps: int = 5,
         nesterov: bool = True,
         rms_rate: float | None = 0.2,
-        **common: Unpack[Common],
+        **common: Any,
     ) -> None:
         super().__init__(learning_rate, weight_decay=weight_decay, **common)
         self.adam_beta_1, self.adam_beta_2 = share(adam_beta_1, "adam_beta_1"), share(adam_beta_2, "adam_beta_2")
