@@ -125,6 +125,7 @@ class Lengths:
     """A model that embeds a text as its length, and notes what it is called with."""
 
     kind, name, prompts, policy, max_length, created, dim = "encoder", "lengths", (), "float32", 512, 0, 1
+    kinds, tasks = ("encoder",), ()
 
     def __init__(self, gate=None):
         self.calls, self.gate, self.error = [], gate, None

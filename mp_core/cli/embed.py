@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from math import isfinite
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple
@@ -20,10 +20,12 @@ from mp_core.checkpoint.reading import lines_of
 from mp_core.cli import options
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.grammar import new_command
+from mp_core.cli.kinds import KINDS, Kind, kind_of
 from mp_core.cli.policies import policy_map
 from mp_core.interop.sources import text_of
-from mp_core.models import BertEncoder
+from mp_core.models import BertEncoder, Reranker
 from mp_core.models.bert import TextError
+from mp_core.models.opening import class_of
 from mp_core.utilities.progress import counting
 from mp_core.utilities.suggest import not_one_of
 
@@ -54,6 +56,10 @@ def add_command(commands: Any) -> None:
     )
     embed.add_argument(
         "--truncate-dim", type=positive, metavar="N", help="keep N numbers of each (default: what the model says)"
+    )
+    embed.add_argument("--kind", choices=KINDS, help="of vectors, of models that have several (default: dense)")
+    embed.add_argument(
+        "--task", metavar="NAME", help="what the texts are, such as query, of models that tell tasks apart"
     )
     options.add(embed, "output", help="default: standard output; with --dask, a folder")
     embed.add_argument(
@@ -104,7 +110,8 @@ def _embed(arguments: argparse.Namespace) -> int:
         check_output("--output", arguments.output)
     with _destination(arguments) as stream:
         policies = policy_map(arguments.map) if arguments.map else arguments.policy
-        encoder = BertEncoder.from_folder(arguments.model, policies)
+        encoder = _encoder(arguments, policies)
+        kind = kind_of(encoder, arguments, chosen)
         if arguments.prompt_name not in (None, *encoder.prompts):
             reason = not_one_of(arguments.prompt_name, encoder.prompts)
             raise argparse.ArgumentError(None, f"argument --prompt-name: {reason}")
@@ -112,20 +119,38 @@ def _embed(arguments: argparse.Namespace) -> int:
         if show and "-" in names and sys.stdin is not None and sys.stdin.isatty():
             print("mp-core: reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
         with counting(show=show, total=_number_of_lines(names) if show else None, unit="text") as done:
-            batches = _embedded(encoder, _read_lines(names), arguments, tally, done)
+            encode = partial(kind.encode, encoder)
+            batches = _embedded(encode, _read_lines(names), arguments, tally, done)
             if chosen == "npy":
                 _write_npy(stream, batches, encoder.encode([], truncate_dim=arguments.truncate_dim).shape[1])
+            elif chosen == "tsv":
+                _write_tsv(stream, batches)
             else:
-                for texts, embeddings in batches:
-                    _WRITERS[chosen](stream, texts, embeddings)
+                _write_jsonl(stream, batches, kind)
     if tally.cut and not arguments.quiet:
         texts_cut = f"{tally.cut} of {tally.texts} texts were cut off at {encoder.max_length} tokens"
         print(f"mp-core: {texts_cut}, the first is {printable(tally.first)}", file=sys.stderr)
     return DONE
 
 
+def _encoder(arguments: argparse.Namespace, policies: Any) -> Any:
+    """Return the encoder in a folder, of whichever kind it is, for the task that is named."""
+    folder = Path(arguments.model)
+    found = class_of(folder)
+    kind: Any = BertEncoder if found is Reranker else found  # which refuses a reranker by name
+    encoder = kind.from_folder(folder, policies)
+    if arguments.task is None or not isinstance(encoder, BertEncoder):
+        return encoder
+    try:
+        return encoder.with_task(arguments.task)
+    except ValueError as error:
+        raise argparse.ArgumentError(None, f"argument --task: {error}") from None
+
+
 def _embed_on_cluster(arguments: argparse.Namespace) -> int:
     options.check_address(arguments)
+    if arguments.kind not in (None, "dense") or arguments.task is not None:
+        raise argparse.ArgumentError(None, "argument --dask: embeds texts as dense vectors, on the default route only")
     if arguments.threads is not None:
         raise argparse.ArgumentError(None, "argument --threads: does not go with --dask, whose workers have their own")
     if not arguments.output or not arguments.files or "-" in arguments.files:
@@ -176,12 +201,12 @@ def input_files(model: str, names: list[str]) -> list[Path]:
 
 
 def _embedded(
-    encoder: BertEncoder,
+    encode: Callable[..., Any],
     lines: Iterable[_Line],
     arguments: argparse.Namespace,
     tally: _Tally,
     done: Callable[[int], object],
-) -> Iterator[tuple[list[str], np.ndarray[Any, Any]]]:
+) -> Iterator[tuple[list[str], Any]]:
     """Yield some texts and their embeddings, until there are no more lines; `done` is called with numbers of texts."""
     for window in _windows(lines):
         texts = [line.text for line in window]
@@ -191,16 +216,7 @@ def _embedded(
             tally.cut += len(positions)
 
         try:
-            embeddings = encoder.encode(
-                texts,
-                batch_size=arguments.batch_size,
-                normalize=arguments.normalize,
-                prompt=arguments.prompt,
-                prompt_name=arguments.prompt_name,
-                truncate_dim=arguments.truncate_dim,
-                on_cut=count,
-                on_batch=done,
-            )
+            embeddings = encode(texts, arguments, count, done)
         except TextError as error:
             raise ValueError(f"{window[error.position].place} {error.reason}") from error
         tally.texts += len(texts)
@@ -269,20 +285,16 @@ def _npy_header(rows: int, dim: int) -> bytes:
     return header.getvalue()
 
 
-def _write_jsonl(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
-    for text, row in zip(texts, embeddings, strict=True):
-        # str() of a float32 is its shortest exact decimal; json would write the digits of the float64.
-        numbers = ", ".join(str(x) if isfinite(x) else "null" for x in row)
-        stream.write(f'{{"text": {json.dumps(text)}, "embedding": [{numbers}]}}\n'.encode())
+def _write_jsonl(stream: BinaryIO, batches: Iterable[tuple[list[str], Any]], kind: Kind) -> None:
+    for texts, vectors in batches:
+        for text, vector in zip(texts, vectors, strict=True):
+            stream.write(f'{{"text": {json.dumps(text)}, {kind.entries(vector)}}}\n'.encode())
 
 
-def _write_tsv(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
-    for row in embeddings:
-        stream.write(("\t".join(map(str, row)) + "\n").encode())
+def _write_tsv(stream: BinaryIO, batches: Iterable[tuple[list[str], np.ndarray[Any, Any]]]) -> None:
+    for _, embeddings in batches:
+        for row in embeddings:
+            stream.write(("\t".join(map(str, row)) + "\n").encode())
 
 
-_WRITERS: dict[str, Callable[[BinaryIO, list[str], np.ndarray[Any, Any]], None]] = {
-    "jsonl": _write_jsonl,
-    "tsv": _write_tsv,
-}
-_FORMATS = ("npy", *_WRITERS)
+_FORMATS = KINDS["dense"].formats

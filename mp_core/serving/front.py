@@ -187,7 +187,7 @@ async def _models(service: Service, request: Request) -> Response:
 
 async def _model(service: Service, request: Request) -> Response:
     name = request.path_params["name"]
-    kinds = ("encoder", "reranker", "classifier")
+    kinds = ("encoder", "sparse", "multi-vector", "reranker", "classifier")
     return JSONResponse(_listed(service.find(name, kinds)))
 
 

@@ -1,16 +1,19 @@
 """The models of a server, by name: what kind each is, how its texts are read, and how they are computed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from mp_core.arrays import Array
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.models import BertEncoder, Reranker
-from mp_core.models.folder import read_list, read_object
+from mp_core.models import BertEncoder, M3Encoder, MultiVectorEncoder, Reranker, SparseEncoder, SparseVectors
+from mp_core.models.multi import TASKS
+from mp_core.models.opening import class_of
 from mp_core.models.texts import TextModel, Tokens
 
 __all__ = ["Encoder", "Scorer", "Served", "open_models"]
@@ -23,14 +26,18 @@ class Served(ABC):
     ----------
     name : str
         By which clients ask for it.
-    model : BertEncoder or Reranker
+    model : TextModel
     created : int
         When its folder was written, in seconds of Unix time.
 
     Attributes
     ----------
     kind : str
-        ``"encoder"``, ``"reranker"`` (one score) or ``"classifier"`` (several).
+        ``"encoder"``, ``"sparse"``, ``"multi-vector"``, ``"reranker"`` (one score) or ``"classifier"`` (several).
+    kinds : tuple of str
+        All that it can do: one kind, or of BGE-M3 the first three.
+    tasks : collection of str
+        The names of prompts that also decide how texts are computed.
     policy : str
         The name of the policy under which it computes.
     max_length : int
@@ -46,6 +53,12 @@ class Served(ABC):
         self.policy: str = model.model.dtype_policy.name
         self.max_length = model.max_length
         self.prompts: Sequence[str] = ()
+        self.tasks: Sequence[str] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """All that it can do."""
+        return (self.kind,)
 
     @abstractmethod
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
@@ -53,7 +66,10 @@ class Served(ABC):
 
     @abstractmethod
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return a row of numbers for each text, or its score: the bits that the text has alone."""
+        """Return a row of numbers for each text, or its score: the bits that the text has alone.
+
+        Rows of different lengths are objects.
+        """
 
     @abstractmethod
     def as_tei(self) -> dict[str, Any]:
@@ -77,15 +93,20 @@ class Encoder(Served):
 
     def __init__(self, name: str, model: BertEncoder, created: int = 0) -> None:
         super().__init__(name, model, created)
-        self._model, self.dim, self.prompts = model, model.dim, list(model.prompts)
+        self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
+        self._routes = {task: model.with_task(task) for task in model.tasks}
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
         """Return the tokens of texts, each behind the prompt."""
-        return self._model.tokenize(inputs, prompt_name=prompt_name)
+        return self._of_task(prompt_name).tokenize(inputs, prompt_name=prompt_name)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
         """Return an embedding for each text."""
-        return self._model.encode_tokens(tokens, **options)
+        given = {name: value for name, value in options.items() if name != "task"}
+        return self._of_task(options.get("task")).encode_tokens(tokens, **given)
+
+    def _of_task(self, task: str | None) -> BertEncoder:
+        return self._model if task is None else self._routes.get(task, self._model)
 
     def as_tei(self) -> dict[str, Any]:
         """Return the pooling."""
@@ -94,6 +115,89 @@ class Encoder(Served):
     def describe(self) -> dict[str, Any]:
         """Return what a client may want to know of it."""
         return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
+
+
+class Sparse(Served):
+    """An encoder of texts as weights of tokens."""
+
+    kind = "sparse"
+
+    def __init__(self, name: str, model: SparseEncoder, created: int = 0) -> None:
+        super().__init__(name, model, created)
+        self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
+
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
+        """Return the tokens of texts, each behind the prompt."""
+        task = prompt_name if prompt_name in self.tasks else None
+        return self._model.tokenize(inputs, prompt_name=prompt_name, task=task)
+
+    def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
+        """Return the indices and the values of each text."""
+        return _objects(self._model.encode_sparse_tokens(tokens, task=options.get("task")))
+
+    def as_tei(self) -> dict[str, Any]:
+        """Return the pooling."""
+        return {"embedding": {"pooling": "splade"}}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a client may want to know of it."""
+        return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
+
+
+class Multi(Served):
+    """An encoder that gives each token of a text a vector."""
+
+    kind = "multi-vector"
+
+    def __init__(self, name: str, model: MultiVectorEncoder, created: int = 0) -> None:
+        super().__init__(name, model, created)
+        self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), TASKS
+
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
+        """Return the tokens of texts, each behind the prompt."""
+        task = prompt_name if prompt_name in self.tasks else "document"
+        return self._model.tokenize(inputs, prompt_name=prompt_name, task=str(task))
+
+    def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
+        """Return the vectors of each text."""
+        return _objects(self._model.encode_multi_tokens(tokens, task=options.get("task", "document")))
+
+    def as_tei(self) -> dict[str, Any]:
+        """Return that nothing is pooled."""
+        return {"embedding": {"pooling": "none"}}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a client may want to know of it."""
+        return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
+
+
+class Three(Encoder):
+    """An encoder like BGE-M3, which gives a text a vector, weights of its tokens or a vector for each token."""
+
+    def __init__(self, name: str, model: M3Encoder, created: int = 0) -> None:
+        super().__init__(name, model, created)
+        self._three = model
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """All that it can do."""
+        return self.kind, Sparse.kind, Multi.kind
+
+    def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
+        """Return the vectors of the kind that the option ``kind`` says, by default an embedding for each text."""
+        kind = options.get("kind")
+        if kind is None:
+            return super().compute(tokens, options)
+        vectors = self._three.encode_all_tokens(tokens)
+        return _objects(vectors.sparse if kind == Sparse.kind else vectors.multi)
+
+
+def _objects(items: SparseVectors | list[Array]) -> Array:
+    """Return an array of objects, one for each text, whatever they are."""
+    rows = np.empty(len(items), object)
+    for place in range(len(items)):
+        rows[place] = items[place]
+    return rows
 
 
 class Scorer(Served):
@@ -139,7 +243,7 @@ def open_models(
     Parameters
     ----------
     folders : mapping of str to path
-        Name -> folder of an encoder, a cross-encoder or a classifier.
+        Name -> folder of an encoder of any kind, a cross-encoder or a classifier.
     policy : str or DTypePolicy, optional
         Of all models. Default: that under which each is stored.
     adapters : mapping of str to path
@@ -150,30 +254,27 @@ def open_models(
     OSError, ValueError, ImportError
         As :meth:`mp_core.models.BertEncoder.from_folder` and :meth:`mp_core.models.BertEncoder.with_adapter`.
     """
-    models: dict[str, tuple[BertEncoder | Reranker, Path]] = {}
+    models: dict[str, tuple[TextModel, Path]] = {}
     for name, folder in folders.items():
-        kind = BertEncoder if _is_encoder(Path(folder)) else Reranker
-        models[name] = kind.from_folder(folder, policy), Path(folder)
+        models[name] = class_of(Path(folder)).from_folder(folder, policy), Path(folder)
     base = next(iter(models.values()))[0]
     models |= {name: (base.with_adapter(folder), Path(folder)) for name, folder in adapters.items()}
     return [_served(name, model, int(path.stat().st_mtime)) for name, (model, path) in models.items()]
 
 
-def _served(name: str, model: BertEncoder | Reranker, created: int) -> Served:
+def _served(name: str, model: TextModel, created: int) -> Served:
     """Return a model under a name, after a first run."""
-    served = Encoder(name, model, created) if isinstance(model, BertEncoder) else Scorer(name, model, created)
+    served: Served = next(kind for known, kind in _SERVED.items() if isinstance(model, known))(name, model, created)
     with suppress(ValueError):  # where the tokenizer has no token for it, the first request packs the weights
         served.compute(served.tokenize(["a"] if served.kind != "reranker" else [("a", "a")]), {})
     return served
 
 
-def _is_encoder(folder: Path) -> bool:
-    """Whether a folder holds an encoder: one with a pooling, or one whose network neither classifies nor writes."""
-    if (folder / "modules.json").exists():
-        modules = read_list(folder / "modules.json")
-        return any(isinstance(module, dict) and "Pooling" in str(module.get("type")) for module in modules)
-    if (folder / "1_Pooling").exists():
-        return True
-    names = read_object(folder / "config.json").get("architectures")
-    written = [str(name) for name in names] if isinstance(names, list) else []
-    return not any(kind in name for name in written for kind in ("Classification", "ForCausalLM"))
+_SERVED: dict[type[TextModel], Callable[[str, Any, int], Served]] = {
+    M3Encoder: Three,
+    BertEncoder: Encoder,
+    SparseEncoder: Sparse,
+    MultiVectorEncoder: Multi,
+    Reranker: Scorer,
+}
+"""Class of a model -> what serves it; subclasses before their bases."""

@@ -121,6 +121,25 @@ def _answer_embed(served: Served, fields: dict[str, Any], rows: Array, usage: di
     return rows.tolist()
 
 
+def _ask_sparse(served: Served, fields: dict[str, Any]) -> Asked:
+    return Asked(fields["inputs"], {"kind": "sparse"})
+
+
+def _answer_sparse(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
+    return [
+        [{"index": index, "value": value} for index, value in zip(indices.tolist(), values.tolist(), strict=True)]
+        for indices, values in rows
+    ]
+
+
+def _ask_all(served: Served, fields: dict[str, Any]) -> Asked:
+    return Asked(fields["inputs"], {"kind": "multi-vector"})
+
+
+def _answer_all(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
+    return [vectors.tolist() for vectors in rows]
+
+
 def _activation(served: Served, fields: dict[str, Any]) -> dict[str, Any]:
     if fields["raw_scores"]:
         return {"activation": "linear"}
@@ -163,6 +182,8 @@ ROUTES: Mapping[str, Route] = {
     "/v1/embeddings": Route(schema.EMBEDDINGS, ("encoder",), _ask_embeddings, _answer_embeddings),
     "/v1/rerank": Route(schema.RERANKING, ("reranker",), _ask_reranking, _answer_reranking),
     "/embed": Route(schema.EMBED, ("encoder",), _ask_embed, _answer_embed),
+    "/embed_sparse": Route(schema.EMBED_PARTS, ("sparse",), _ask_sparse, _answer_sparse),
+    "/embed_all": Route(schema.EMBED_PARTS, ("multi-vector",), _ask_all, _answer_all),
     "/rerank": Route(schema.RERANK, ("reranker",), _ask_rerank, _answer_rerank),
     "/predict": Route(schema.PREDICT, _SCORING, _ask_predict, _answer_predict),
 }

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.limits import Limits
 
-__all__ = ["EMBED", "EMBEDDINGS", "PREDICT", "RERANK", "RERANKING", "Fields", "checked", "read_json"]
+__all__ = ["EMBED", "EMBEDDINGS", "EMBED_PARTS", "PREDICT", "RERANK", "RERANKING", "Fields", "checked", "read_json"]
 
 
 class _Field(NamedTuple):
@@ -143,6 +143,9 @@ EMBED: Fields = {
     **_TEI,
 }
 """Of ``/embed``."""
+
+EMBED_PARTS: Fields = {"inputs": _Field(_inputs, required=True), "prompt_name": _Field(_text), **_TEI}
+"""Of ``/embed_sparse`` and ``/embed_all``."""
 
 RERANK: Fields = {
     "query": _Field(_text, required=True),

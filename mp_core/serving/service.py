@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -83,7 +84,7 @@ class Service:
         RefusedError
             There is none, or it is of another kind.
         """
-        known = [served for served in self.models if served.kind in kinds]
+        known = [served for served in self.models if set(served.kinds) & set(kinds)]
         names = ", ".join(served.name for served in known)
         wanted = " or ".join(kinds)
         if not known:
@@ -91,7 +92,7 @@ class Service:
         found = known if name is None else [served for served in self.models if served.name == name]
         if not found:
             raise RefusedError("model", f"there is no model of that name; those of this kind are {names}", "model")
-        if found[0].kind not in kinds:
+        if not set(found[0].kinds) & set(kinds):
             told = f"{found[0].name} is no {wanted}, but of kind {found[0].kind}"
             raise RefusedError("invalid", f"{told}; those of this kind are {names}", "model")
         return found[0]
@@ -110,6 +111,8 @@ class Service:
         served = self.find(fields["model"], route.kinds)
         record.model = served.name
         asked = route.ask(served, fields)
+        if fields.get("prompt_name") in served.tasks:
+            asked = asked._replace(options={**asked.options, "task": fields["prompt_name"]})
         record.texts = len(asked.inputs)
         if record.texts > self.limits.texts:
             most = f"a request may have at most {self.limits.texts} texts"
@@ -128,7 +131,7 @@ class Service:
         record.queue_ms = round(waited * 1e3, 3)
         self.metrics.queued.add(waited, served.name)
         self.metrics.truncated.add(len(tokens.cut), served.name)
-        body = await self._beside(partial(_body, route, served, fields, rows, tokens), rows.size)
+        body = await self._beside(partial(_body, route, served, fields, rows, tokens), _numbers(rows))
         told = {"X-Compute-Tokens": str(record.tokens), "X-Truncated": str(len(tokens.cut))}
         return Response(body, headers=told, media_type="application/json")
 
@@ -169,6 +172,11 @@ class Service:
             "version": __version__,
             "models": {served.name: served.describe() for served in self.models},
         }
+
+
+def _numbers(rows: Array) -> int:
+    """Return how many numbers rows have, those of objects included."""
+    return rows.size if rows.dtype != object else sum(np.size(part) for row in rows for part in row)
 
 
 def _body(route: Route, served: Served, fields: dict[str, Any], rows: Array, tokens: Tokens) -> bytes:

@@ -1,0 +1,113 @@
+"""The kinds of vectors that ``mp-core embed`` writes: what each is computed by, and how a line of JSON says it."""
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from mp_core.models import BertEncoder, M3Encoder, MultiVectorEncoder, SparseEncoder
+
+__all__ = ["KINDS", "Kind", "kind_of"]
+
+
+class Kind(NamedTuple):
+    """A kind of vectors.
+
+    Attributes
+    ----------
+    encode : callable
+        Returns the vectors of texts, by a model and the options. It calls its last two arguments with the positions of
+        texts that were cut off, if there are any, and with numbers of texts that are done.
+    entries : callable
+        Returns what a line of JSON says of the vectors of a text, without braces.
+    formats : tuple of str
+        Those of files that can hold them.
+    options : tuple of str
+        The options that other kinds do not have.
+    """
+
+    encode: Callable[[Any, list[str], argparse.Namespace, Callable[[list[int]], None], Callable[[int], object]], Any]
+    entries: Callable[[Any], str]
+    formats: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+def _dense(model: BertEncoder, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
+    return model.encode(
+        texts,
+        batch_size=options.batch_size,
+        normalize=options.normalize,
+        prompt=options.prompt,
+        prompt_name=options.prompt_name,
+        truncate_dim=options.truncate_dim,
+        on_cut=cut,
+        on_batch=done,
+    )
+
+
+def _late(model: Any, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
+    """Return the sparse or multi-vectors of texts."""
+    task = {} if options.task is None or isinstance(model, M3Encoder) else {"task": options.task}
+    tokens = model.tokenize(texts, prompt=options.prompt, prompt_name=options.prompt_name, **task)
+    if tokens.cut:
+        cut(tokens.cut)
+    if isinstance(model, M3Encoder):
+        every = model.encode_all_tokens(tokens, options.batch_size)
+        vectors: Any = every.sparse if options.kind == "sparse" else every.multi
+    elif isinstance(model, SparseEncoder):
+        vectors = model.encode_sparse_tokens(tokens, options.batch_size, **task)
+    else:
+        vectors = model.encode_multi_tokens(tokens, options.batch_size, **task)
+    done(len(texts))
+    return vectors
+
+
+def _numbers(row: Iterable[Any]) -> str:
+    # str() of a float32 is its shortest exact decimal; json would write the digits of the float64.
+    return f"[{', '.join(str(x) if isfinite(x) else 'null' for x in row)}]"
+
+
+def _sparse_entries(vector: tuple[Any, Any]) -> str:
+    indices, values = vector
+    return f'"indices": {_numbers(indices)}, "values": {_numbers(values)}'
+
+
+def _multi_entries(vectors: Sequence[Any]) -> str:
+    return f'"embeddings": [{", ".join(map(_numbers, vectors))}]'
+
+
+KINDS = {
+    "dense": Kind(
+        _dense, lambda row: f'"embedding": {_numbers(row)}', ("npy", "jsonl", "tsv"), ("normalize", "truncate_dim")
+    ),
+    "sparse": Kind(_late, _sparse_entries, ("jsonl",)),
+    "multi-vector": Kind(_late, _multi_entries, ("jsonl",)),
+}
+_OF_CLASSES: dict[type, tuple[str, ...]] = {
+    M3Encoder: tuple(KINDS),
+    BertEncoder: ("dense",),
+    SparseEncoder: ("sparse",),
+    MultiVectorEncoder: ("multi-vector",),
+}
+
+
+def kind_of(model: Any, options: argparse.Namespace, chosen: str) -> Kind:
+    """Return the kind of vectors that options ask of a model, for a format of files.
+
+    Raises
+    ------
+    argparse.ArgumentError
+        The message names the option.
+    """
+    known = _OF_CLASSES[type(model)]
+    options.kind = options.kind or known[0]
+    if options.kind not in known:
+        raise argparse.ArgumentError(None, f"argument --kind: the model has {' or '.join(known)} vectors only")
+    kind = KINDS[options.kind]
+    if chosen not in kind.formats:
+        raise argparse.ArgumentError(None, f"argument --format: {options.kind} vectors are written as jsonl only")
+    for name in {name for other in KINDS.values() for name in other.options} - {*kind.options}:
+        if getattr(options, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise argparse.ArgumentError(None, f"argument {option}: does not go with {options.kind} vectors")
+    return kind

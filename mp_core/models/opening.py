@@ -1,0 +1,41 @@
+"""Which class a folder is for, by what its files say."""
+
+from pathlib import Path
+
+from mp_core.models.bert import BertEncoder
+from mp_core.models.folder import read_object
+from mp_core.models.m3 import M3Encoder, has_heads
+from mp_core.models.modules import kinds_of, router_in
+from mp_core.models.multi import MultiVectorEncoder
+from mp_core.models.reranker import Reranker
+from mp_core.models.sparse import SparseEncoder
+
+__all__ = ["Opened", "class_of"]
+
+Opened = type[BertEncoder] | type[MultiVectorEncoder] | type[SparseEncoder] | type[Reranker]
+_SPARSE = {"SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder"}
+_ANSWERS = "Classification", "ForCausalLM"
+
+
+def class_of(folder: Path) -> Opened:
+    """Return the class whose ``from_folder`` opens a folder: an encoder, or a reranker, which classifiers are too.
+
+    Raises
+    ------
+    OSError, ValueError
+        A file is missing or damaged.
+    """
+    router = router_in(folder)
+    routes = [None] if router is None else router.routes
+    kinds = {kind for route in routes for kind in kinds_of(folder, route)}
+    if kinds & _SPARSE:
+        return SparseEncoder
+    if "MultiVectorMask" in kinds:
+        return MultiVectorEncoder
+    if kinds & {"Pooling", "StaticEmbedding"} or (not kinds and (folder / "1_Pooling").exists()):
+        return M3Encoder if has_heads(folder) else BertEncoder
+    if kinds:
+        return Reranker
+    names = read_object(folder / "config.json").get("architectures")
+    written = [str(name) for name in names] if isinstance(names, list) else []
+    return Reranker if any(kind in name for name in written for kind in _ANSWERS) else BertEncoder
