@@ -1,12 +1,26 @@
-"""Which arguments the constructors of layers take, those of Keras included that have no use here."""
+"""Configurations of layers, and the arguments of their constructors: also those of Keras that have no use here."""
 
 import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from mp_core import dtype_policies
+from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePolicy
+from mp_core.dtype_policies.lookup import check_depth
+from mp_core.dtype_policies.map import policy_at
+from mp_core.layers import activations, initializers
+from mp_core.layers.penalties import serialized
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["arguments_of", "check_without_use", "data_format_of", "sizes_of"]
+__all__ = [
+    "arguments_of",
+    "check_without_use",
+    "config_of",
+    "data_format_of",
+    "layer_of",
+    "sizes_of",
+    "with_policy_as_in_keras",
+]
 
 # Keras' arguments for the shape of a first layer's inputs, which may have any value: the first call builds layers.
 _SHAPE_OF_INPUTS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size")
@@ -23,6 +37,54 @@ _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
         "input_length", "sliding_window", "renorm_clipping",
     )
 ) | dict.fromkeys(("rms_scaling", "use_gate", "sparse", "dynamic", "synchronized", "renorm"), False)  # fmt: skip
+
+
+def config_of(layer: Any) -> dict[str, Any]:
+    """Do what :meth:`Layer.get_config` says: arguments, and what policies do not say of the forms of matrices."""
+    config = {"name": layer.name, "trainable": layer.trainable, "dtype": dtype_policies.serialize(layer._dtype_policy)}
+    for option in layer._options:
+        value = getattr(layer, option)
+        if callable(value):
+            value = (initializers if isinstance(value, initializers.Initializer) else activations).serialize(value)
+        config[option] = value
+    config |= serialized(layer._penalties)
+    forms = {}
+    for part in layer.flatten():
+        given = layer._policy() if part is layer else policy_at(layer._dtype_policy, part.path)
+        form = part._stated_form(given)
+        if form is not None:
+            forms[str(part.path)[len(layer._around) :].lstrip("/")] = form
+    return config | ({"forms": forms} if forms else {})
+
+
+def layer_of(cls: Any, root: type, config: Any) -> Any:
+    """Do what :meth:`Layer.from_config` says: return a layer of a class, whose `root` is the base of all layers."""
+    check_depth(config)
+    if not isinstance(config, dict):
+        raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
+    config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
+    config = cls._with_policy_of_config(config)
+    forms = config.pop("forms", {})
+    config = cls._under_quantizers(config, config.pop("quantization_config", None))
+    known, open_ended = arguments_of(cls, root)
+    for key, value in config.items():
+        if key not in known and value and not open_ended:
+            raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
+    if not isinstance(forms, dict) or not all(isinstance(form, dict) for form in forms.values()):
+        raise ValueError(f"`forms` must be a dict of path and dict; received {forms!r}")
+    layer = cls(**{key: value for key, value in config.items() if key in known or open_ended})
+    if forms:
+        layer._forms = forms
+    return layer
+
+
+def with_policy_as_in_keras(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with its policy as Keras hands it to constructors: a plain one by its name."""
+    if not isinstance(config.get("dtype"), dict):
+        return config
+    policy = dtype_policies.deserialize(config["dtype"])
+    plain = type(policy) in (DTypePolicy, FloatDTypePolicy) and not policy.name.startswith(QUANTIZATION_MODES)
+    return config | {"dtype": policy.name if plain else policy}
 
 
 def arguments_of(cls: type, root: type) -> tuple[set[str], bool]:

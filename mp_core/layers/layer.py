@@ -1,7 +1,6 @@
-"""The base of all layers: calls under a dtype policy, paths, quantization, configurations."""
+"""The base of all layers: calls under a dtype policy, and what quantization and configurations ask of a layer."""
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
@@ -14,18 +13,9 @@ from mp_core.arrays.recorded import note_call
 from mp_core.autocast import AutoCastVariable, scope_dtype
 from mp_core.core.changes import counted, undone_if_it_fails
 from mp_core.core.scopes import Scopes, called_in, called_under, innermost
-from mp_core.dtype_policies import (
-    QUANTIZATION_MODES,
-    DTypePolicy,
-    DTypePolicyMap,
-    FloatDTypePolicy,
-    QuantizedDTypePolicy,
-)
-from mp_core.dtype_policies.lookup import check_depth
-from mp_core.dtype_policies.map import policy_at, unquantized
-from mp_core.dtype_policies.quantized import parse_quantized
+from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
+from mp_core.dtype_policies.map import policy_at
 from mp_core.forms import Form
-from mp_core.layers import activations, initializers
 from mp_core.layers.building import (
     added_losses,
     build_for,
@@ -35,20 +25,18 @@ from mp_core.layers.building import (
     takes,
     unique_name,
 )
-from mp_core.layers.configuration import arguments_of, check_without_use
+from mp_core.layers.configuration import check_without_use, config_of, layer_of, with_policy_as_in_keras
 from mp_core.layers.contents import contents_of
-from mp_core.layers.filters import chooser
 from mp_core.layers.parts import refuse_part, samples_of_batch
-from mp_core.layers.penalties import penalties_in, serialized
+from mp_core.layers.penalties import penalties_in
 from mp_core.layers.pickling import checked_state, state_with_types
+from mp_core.layers.quantizing import change_policy, copy_under, quantize
 from mp_core.layers.variables import VariableOwner
-from mp_core.quantization.codes import CODES
-from mp_core.quantizers.configurations import mode_and_quantizers
 from mp_core.quantizers.quantizer import floating_inputs
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Layer", "convert_to", "forms_where", "quantize_where"]
+__all__ = ["Layer"]
 
 Outputs = TypeVar("Outputs", covariant=True)
 
@@ -178,6 +166,11 @@ class Layer(VariableOwner):
         return self._path
 
     @property
+    def _around(self) -> str:
+        """The path below which the layers in this one are."""
+        return str(self.path)
+
+    @property
     def dtype_policy(self) -> DTypePolicy:
         """The policy, or the map in which it is looked up.
 
@@ -192,24 +185,7 @@ class Layer(VariableOwner):
         self._change_policy(self._get_policy(value))
 
     def _change_policy(self, policy: DTypePolicy) -> None:
-        """Compute under another policy; if that fails, nothing has changed."""
-        mode = policy.quantization_mode if isinstance(policy, QuantizedDTypePolicy) else None
-        if self._is_quantized():
-            if not self._keeps_form(policy):
-                raise self._already_quantized(f"dtype_policy={policy.name}")
-            undone_if_it_fails(contents_of([self]), self._set_policy, policy)
-        elif not self.built or mode is None:
-            undone_if_it_fails(contents_of([self]), self._set_policy, policy)
-        elif mode == "gptq":
-            raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")
-        else:
-            config = policy.get_config()
-            target = _policy_of_mode("int4", config["source_name"]) if config["mode"] == "int4" else policy
-            self._quantize(config["mode"], lambda _: target)
-
-    def _keeps_form(self, policy: DTypePolicy) -> bool:
-        """Whether the matrix need not change its form under another policy."""
-        return True
+        change_policy(self, policy)
 
     def _set_policy(self, policy: DTypePolicy) -> None:
         owner = self._dtype_policy
@@ -304,29 +280,8 @@ class Layer(VariableOwner):
         >>> layer.with_policy("bfloat16")(np.ones((1, 3))), layer.dtype
         (array([[3, 3]], dtype=bfloat16), 'float32')
         """
-        target = self._get_policy(policy)
-        layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
-        if not self.built or any(layer.quantized for layer in layers):
-            state = "quantized" if self.built else "not built"
-            raise ValueError(f"`with_policy` needs a built layer with unquantized weights; '{self.name}' is {state}.")
-        plain = unquantized(target)
-        moved: dict[int, Any] = {}  # what deepcopy takes instead of copying
-        for layer in layers:
-            wanted = policy_at(plain, layer.path).variable_dtype
-            if wanted not in dtypes.ALLOWED or not dtypes.is_float(dtypes.ALLOWED[wanted]):
-                raise ValueError(f"`with_policy` needs floating-point dtypes; '{layer.name}' would store {wanted}")
-            moved |= {id(v): v.stored_as(wanted if layer._follows_policy(v) else None) for v in layer.own_variables()}
-        copy = deepcopy(self, moved)
-        for part in copy.flatten():
-            if isinstance(part, Layer) and not part._keeps_dtype:
-                part._dtype_policy = part._get_policy(plain)
-                part._apply_policy()
-        quantize_where(copy, target)
+        copy: Self = copy_under(self, self._get_policy(policy))
         return copy
-
-    def _follows_policy(self, variable: AutoCastVariable) -> bool:
-        """Whether the policy says the dtype in which a variable is stored."""
-        return variable.true_dtype.name == self.dtype
 
     # ---- calls
 
@@ -484,59 +439,13 @@ class Layer(VariableOwner):
         >>> [layer.quantization_mode for layer in model.layers]
         ['int8', None]
         """
-        mode, quantizers = mode_and_quantizers(mode, config)
-        if not self.built:
-            raise ValueError(f"Cannot quantize a layer that isn't yet built. Layer '{self.name}' isn't built yet.")
-        if self._is_quantized():
-            raise self._already_quantized(f"mode={mode}")
-        self._quantize(
-            mode,
-            lambda layer: _policy_of_mode(layer._mode_under(mode, quantizers), layer._policy().name),
-            type_check,
-            filters,
-        )
+        quantize(self, mode, type_check, config, filters)
 
-    def _quantize(
-        self, mode: str, policy_of: Callable[["Layer"], DTypePolicy], type_check: bool = True, filters: Any = None
-    ) -> None:
-        family, chosen = mode.partition("/")[0], chooser(filters)
-        every = [layer for layer in self.flatten() if isinstance(layer, Layer) and layer._can_quantize(type_check)]
-        known = [layer for layer in every if chosen(layer)]
-        if filters is not None and not known:
-            raise ValueError(f"`filters` must choose one of {[layer.name for layer in every]}; received {filters!r}")
-        layers = [layer for layer in known if family in CODES or family in layer._modes]
-        if not layers and family in (*QUANTIZATION_MODES, *CODES):
-            modes = tuple(dict.fromkeys(name for layer in known for name in layer._modes))
-            raise NotImplementedError(
-                f"Invalid quantization mode. Expected one of {modes}. Received: mode={mode}"
-                if modes
-                else f"{type(self).__name__} cannot be quantized: Dense, EinsumDense and Embedding can, with "
-                "`type_check=False` their subclasses, and the layers that hold them."
-            )
-        own, policies = policy_of(self), [policy_of(layer) for layer in layers]
-        forms = [layer._form_under(policy) for layer, policy in zip(layers, policies, strict=True)]
-        steps = list(zip(layers, policies, forms, strict=True))
-        whole = own if filters is None else None
-        undone_if_it_fails(contents_of([self, *layers]), self._convert_each, steps, whole)
-
-    def _convert_each(self, steps: list[tuple["Layer", DTypePolicy, Form]], own: DTypePolicy | None) -> None:
-        """Bring layers into forms and under policies, and this one, if all of it is quantized, under its own."""
-        for layer, policy, form in steps:
-            layer._convert(form)
-            layer._set_policy(policy)
-        is_among = any(layer is self for layer, _, _ in steps)
-        if own is not None or is_among:
-            self.quantized = True
-        if own is not None and not is_among:
-            self._set_policy(own)
+    # What a layer with a matrix says of it. The others have none.
 
     def _mode_under(self, mode: str, quantizers: dict[str, Any] | None) -> str:
         """Return the mode of this layer; raise ValueError for quantizers that are not the default ones."""
         return mode
-
-    def _is_quantized(self) -> bool:
-        """Whether this layer, or as its policy says those below it, hold quantized weights already."""
-        return self.quantized or self.quantization_mode is not None
 
     def _can_quantize(self, type_check: bool) -> bool:
         """Whether this type, or unless `type_check` a base of it, has a matrix that can be quantized."""
@@ -554,67 +463,38 @@ class Layer(VariableOwner):
         """Return the checked form that `policy` makes of the matrix of this layer; None if it has none, or stays."""
         return None
 
-    @property
-    def _around(self) -> str:
-        """The path below which the layers in this one are."""
-        return str(self.path)
+    def _keeps_form(self, policy: DTypePolicy) -> bool:
+        """Whether the matrix need not change its form under another policy."""
+        return True
+
+    def _follows_policy(self, variable: AutoCastVariable) -> bool:
+        """Whether the policy says the dtype in which a variable is stored."""
+        return variable.true_dtype.name == self.dtype
 
     def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
         """Return what a configuration must say of the form of the matrix, None if a layer under `given` makes it."""
         return None
 
-    def _already_quantized(self, received: str) -> ValueError:
-        return ValueError(
-            f"Layer '{self.name}' is already quantized with dtype_policy='{self._policy().name}'. Received: {received}"
-        )
-
     # ---- configurations
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, which :meth:`from_config` takes back."""
-        config = {"name": self.name, "trainable": self.trainable, "dtype": dtype_policies.serialize(self._dtype_policy)}
-        for option in self._options:
-            value = getattr(self, option)
-            if callable(value):
-                value = (initializers if isinstance(value, initializers.Initializer) else activations).serialize(value)
-            config[option] = value
-        config |= serialized(self._penalties)
-        layers = [part for part in self.flatten() if isinstance(part, Layer)]
-        given = [self._policy() if part is self else policy_at(self._dtype_policy, part.path) for part in layers]
-        parts = ((part, part._stated_form(policy)) for part, policy in zip(layers, given, strict=True))
-        around = self._around
-        forms = {str(part.path)[len(around) :].lstrip("/"): form for part, form in parts if form is not None}
-        return config | ({"forms": forms} if forms else {})
+        return config_of(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the layer of a configuration, Keras' own included.
 
         As in Keras, the constructor gets a plain policy by its name and any other as an object. Keras' arguments that
-        mp_core does not have must be off, its settings of quantizers the default
-        ones. The shape of a first layer's inputs is not needed.
+        mp_core does not have must be off, its settings of quantizers the default ones. The shape of a first layer's
+        inputs is not needed.
 
         Raises
         ------
         ValueError
             An argument that mp_core does not have is on.
         """
-        check_depth(config)
-        if not isinstance(config, dict):
-            raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
-        config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
-        config = cls._with_policy_of_config(config)
-        forms = config.pop("forms", {})
-        config = cls._under_quantizers(config, config.pop("quantization_config", None))
-        known, open_ended = arguments_of(cls, Layer)
-        for key, value in config.items():
-            if key not in known and value and not open_ended:
-                raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
-        if not isinstance(forms, dict) or not all(isinstance(form, dict) for form in forms.values()):
-            raise ValueError(f"`forms` must be a dict of path and dict; received {forms!r}")
-        layer = cls(**{key: value for key, value in config.items() if key in known or open_ended})
-        if forms:
-            layer._forms = forms
+        layer: Self = layer_of(cls, Layer, config)
         return layer
 
     @classmethod
@@ -626,11 +506,7 @@ class Layer(VariableOwner):
     @classmethod
     def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:
         """Return a configuration with its policy as Keras hands it to constructors."""
-        if not isinstance(config.get("dtype"), dict):
-            return config
-        policy = dtype_policies.deserialize(config["dtype"])
-        plain = type(policy) in (DTypePolicy, FloatDTypePolicy) and not policy.name.startswith(QUANTIZATION_MODES)
-        return config | {"dtype": policy.name if plain else policy}
+        return with_policy_as_in_keras(config)
 
     def __repr__(self) -> str:
         own = "".join(f"{name}={getattr(self, name)!r}, " for name in self._told)
@@ -642,37 +518,3 @@ class Layer(VariableOwner):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(checked_state(self, state))
         self._apply_policy()  # a dtype that was pickled is equal to the original, but not the same object
-
-
-def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
-    """Do what :func:`forms_where` returns."""
-    convert_to(forms_where(layer, policy))
-
-
-def convert_to(forms: list[tuple[Layer, Form]]) -> None:
-    """Bring layers into forms, and under the policies of these; if that fails, none has changed."""
-
-    def convert() -> None:
-        for part, form in forms:
-            part._convert(form)
-            part._set_policy(form.policy)
-
-    undone_if_it_fails(contents_of([part for part, _ in forms]), convert)
-
-
-def forms_where(layer: VariableOwner, policy: DTypePolicy) -> list[tuple[Layer, Form]]:
-    """Return `layer` and those below it with checked forms where `policy`, or a map's for their paths, names codes.
-
-    Subclasses of layers that know how do so too, unless they have a ``call`` of their own. A mode that other layers
-    compute in, as float8 for an Embedding, leaves a layer as it is.
-    """
-    parts = [part for part in layer.flatten() if isinstance(part, Layer)]
-    forms = [(part, part._form_where(policy_at(policy, part.path))) for part in parts]
-    return [(part, form) for part, form in forms if form is not None]
-
-
-def _policy_of_mode(mode: str, source_name: str) -> DTypePolicy:
-    """Return the policy that :meth:`Layer.quantize` gives: of Keras' blocks where `mode` leaves their size open."""
-    if mode == "int4":
-        mode = "int4/128"
-    return parse_quantized(f"{mode}_from_{source_name}")

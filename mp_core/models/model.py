@@ -13,7 +13,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Layer
 from mp_core.layers.building import enclosing_path
-from mp_core.layers.layer import convert_to, forms_where
+from mp_core.layers.quantizing import already_quantized, convert_to, forms_where
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
 from mp_core.utilities.arguments import positive_integer
@@ -190,7 +190,7 @@ class Model(Layer):
         """Give all layers the policy: a model computes in what they compute in."""
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):
-            raise self._already_quantized(f"dtype_policy={policy.name}")
+            raise already_quantized(self, f"dtype_policy={policy.name}")
         plain, forms = unquantized(policy) if self.built else policy, forms_where(self, policy)
         for layer in layers:
             layer._dtype_policy = plain

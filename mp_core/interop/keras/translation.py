@@ -9,7 +9,7 @@ from mp_core.core.scopes import called_in
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers import Layer, initializers
 from mp_core.layers.building import enclosing_path, takes
-from mp_core.layers.configuration import arguments_of
+from mp_core.layers.configuration import arguments_of, with_policy_as_in_keras
 from mp_core.layers.graph import Node, Source, graph_of
 from mp_core.layers.operation import OPERATIONS, Operation
 from mp_core.layers.penalties import module_of
@@ -137,7 +137,7 @@ class _Translation:
         own = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
         if entry["class_name"] == "Sequential":
             policy = {"dtype": config["dtype"]} if isinstance(config.get("dtype"), dict | str) else {}
-            stack = Sequential(**Sequential._with_policy_of_config(own | policy))
+            stack = Sequential(**with_policy_as_in_keras(own | policy))
             for layer in layers:
                 stack._add(layer)  # without building it: lengths are checked before
             return Part(stack, entry, [part for part in there if part.layer is not stack.input_layer])
