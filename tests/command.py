@@ -1,5 +1,8 @@
 """What the tests of the `mp-core` command share."""
 
+import sys
+
+import processes
 import pytest
 
 from mp_core import cli
@@ -17,3 +20,8 @@ def usage_error(capsys, *arguments):
     program = err.partition(": error: ")[0]
     assert err.endswith(f"\nHelp: {program} --help\n")
     return err.partition("\n")[0]
+
+
+def mp_core(*arguments, **options):
+    """Run a command in a process of its own; return what it has written, and its exit code."""
+    return processes.run([sys.executable, "-m", "mp_core", *arguments], capture_output=True, check=False, **options)

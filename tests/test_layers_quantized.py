@@ -2,53 +2,20 @@
 
 import copy
 import gc
-import math
 import pickle
 import weakref
 
-import ml_dtypes
 import numpy as np
 import pytest
 from oracles import UNIT, gamma
+from quantized_layers import SOURCES, dense, einsum, normal, wide
 
-from mp_core import dtype_policies, layers, ops, value_and_grad
+from mp_core import dtype_policies, layers
 from mp_core.core import cpu
-from mp_core.dtype_policies import (
-    DTypePolicyMap,
-    Int4DTypePolicy,
-    QuantizedFloat8DTypePolicy,
-    SchemeDTypePolicy,
-)
-from mp_core.loss_scale import SGD, LossScaleOptimizer
-from mp_core.quantizers import (
-    abs_max_quantize_grouped_with_zero_point,
-    compute_float8_amax_history,
-    compute_float8_scale,
-    unpack_int4,
-)
-from mp_core.tf_keras import GradientTape
+from mp_core.dtype_policies import DTypePolicyMap, Int4DTypePolicy, SchemeDTypePolicy
+from mp_core.quantizers import abs_max_quantize_grouped_with_zero_point, unpack_int4
 
-BF16 = np.dtype(ml_dtypes.bfloat16)
-F8 = np.dtype(ml_dtypes.float8_e4m3fn)
-SOURCES = ["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float64"]
 WEIGHT_ONLY = ["int8/weight_only", "int4", "int4/-1", "int4/8", "int4/20", "int4/128"]  # 20: no product has such groups
-rng = np.random.default_rng(0)
-
-
-def _x(*shape, dtype=np.float32):
-    return rng.standard_normal(shape).astype(dtype)
-
-
-def _dense(policy, units=7, activation=None, depth=44, **kwargs):
-    layer = layers.Dense(units, activation, bias_initializer="ones", dtype=policy, **kwargs)
-    layer.build((None, depth))
-    return layer
-
-
-def _einsum(policy):
-    layer = layers.EinsumDense("abcd,cdef->abef", (None, 3, 5), bias_axes="ef", bias_initializer="ones", dtype=policy)
-    layer.build((None, None, 4, 11))
-    return layer
 
 
 @pytest.mark.parametrize("mode", ["int8/weight_only", "int4/-1"])
@@ -68,20 +35,16 @@ def test_small_weights_stored_in_float16_are_not_lost(mode):
 def test_a_layer_that_is_used_twice_is_quantized_once(mode):
     shared = layers.Dense(8)
     model = layers.Sequential([shared, shared])
-    x = _x(3, 8)
+    x = normal(3, 8)
     exact = model(x)
     model.quantize(mode)
     np.testing.assert_allclose(model(x), exact, atol=0.3 * np.abs(exact).max())
     assert len(model.weights) == {"int8": 3, "int4/4": 5, "float8": 8}[mode]
 
 
-def _wide(x):
-    return np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)
-
-
 def _matrix(layer, name="kernel", columns=None):
     """What the codes of a layer stand for, by the formulas of Keras, in float64."""
-    stored, scale = np.asarray(getattr(layer, name)), _wide(getattr(layer, f"{name}_scale"))
+    stored, scale = np.asarray(getattr(layer, name)), wide(getattr(layer, f"{name}_scale"))
     zero, axis = getattr(layer, f"{name}_zero", None), 0 if name == "kernel" else 1
     if layer.quantization_mode == "int8":
         codes = stored.reshape(-1, scale.size) if axis == 0 else stored
@@ -90,7 +53,7 @@ def _matrix(layer, name="kernel", columns=None):
     if zero is None:
         return codes / (scale.reshape(1, -1) if axis == 0 else scale.reshape(-1, 1))
     block = layer.g_idx.numpy().astype(int)
-    return (codes.astype(np.float64) - _wide(zero).take(block, axis)) * scale.take(block, axis)
+    return (codes.astype(np.float64) - wide(zero).take(block, axis)) * scale.take(block, axis)
 
 
 def _bound(x, matrix, result, compute):
@@ -106,28 +69,28 @@ def _bound(x, matrix, result, compute):
 @pytest.mark.parametrize("mode", WEIGHT_ONLY)
 @pytest.mark.parametrize("activation", [None, "relu", np.negative])
 def test_weight_only_products_are_their_formula(mode, source, activation):
-    layer = _dense(source, activation=activation)
-    x = _x(3, 2, 44).astype(layer.compute_dtype)
+    layer = dense(source, activation=activation)
+    x = normal(3, 2, 44).astype(layer.compute_dtype)
     layer.quantize(mode)
     y = layer(x)
     matrix = _matrix(layer, columns=7)
-    exact = _wide(x) @ matrix + 1
+    exact = wide(x) @ matrix + 1
     expected = {"relu": lambda v: np.maximum(v, 0), None: lambda v: v}.get(activation, np.negative)(exact)
     assert y.dtype == layer.compute_dtype
-    assert (np.abs(_wide(y) - expected) <= _bound(_wide(x), matrix, exact, layer.compute_dtype)).all()
+    assert (np.abs(wide(y) - expected) <= _bound(wide(x), matrix, exact, layer.compute_dtype)).all()
 
 
 @pytest.mark.parametrize("mode", WEIGHT_ONLY)
 def test_einsum_products_of_codes_are_their_formula(mode):
-    layer = _einsum("float32")
-    x = _x(2, 3, 4, 11)
+    layer = einsum("float32")
+    x = normal(2, 3, 4, 11)
     layer.quantize(mode)
     matrix = _matrix(layer, columns=15)
-    exact = (_wide(x).reshape(2, 3, 44) @ matrix + 1).reshape(2, 3, 3, 5)
+    exact = (wide(x).reshape(2, 3, 44) @ matrix + 1).reshape(2, 3, 3, 5)
     y = layer(x)
     assert y.shape == exact.shape
-    bound = _bound(_wide(x).reshape(2, 3, 44), matrix, exact, "float32").reshape(exact.shape)
-    assert (np.abs(_wide(y) - exact) <= bound).all()
+    bound = _bound(wide(x).reshape(2, 3, 44), matrix, exact, "float32").reshape(exact.shape)
+    assert (np.abs(wide(y) - exact) <= bound).all()
 
 
 ORDERS = [  # equation, input shape, output_shape, kernel shape, the kernel as matrix and back
@@ -141,11 +104,11 @@ ORDERS = [  # equation, input shape, output_shape, kernel shape, the kernel as m
 def _stored_order(layer):
     """The kernel that the codes of an EinsumDense stand for, in its own order, by the formulas of Keras."""
     inputs, kernel, out = layer.equation.replace("->", ",").split(",")
-    scale = _wide(layer.kernel_scale)
+    scale = wide(layer.kernel_scale)
     if layer.quantization_mode == "int8":
         labels = [label for label in out if label in kernel]
         steps = scale.squeeze().transpose([labels.index(label) for label in kernel if label in labels])
-        return _wide(layer.kernel) / np.expand_dims(steps, [kernel.index(label) for label in kernel if label in inputs])
+        return wide(layer.kernel) / np.expand_dims(steps, [kernel.index(label) for label in kernel if label in inputs])
     return _matrix(layer, columns=layer.form.geometry.columns).reshape(layer.form.geometry.shape)
 
 
@@ -154,10 +117,10 @@ def _stored_order(layer):
 @pytest.mark.parametrize(("equation", "shape", "output_shape"), ORDERS)
 def test_kernels_in_any_order_of_axes_multiply_as_their_formula(equation, shape, output_shape, mode, source):
     layer = layers.EinsumDense(equation, output_shape, dtype=source)
-    x = _x(*shape)
+    x = normal(*shape)
     layer(x)
     layer.quantize(mode)
-    x, kernel = _wide(x.astype(layer.compute_dtype)), _stored_order(layer)
+    x, kernel = wide(x.astype(layer.compute_dtype)), _stored_order(layer)
     exact, magnitude = np.einsum(equation, x, kernel), np.einsum(equation, np.abs(x), np.abs(kernel))
     y = layer(x.astype(layer.compute_dtype))
     # 0.5 / 127 of the largest input for every input of a row that is quantized; 0.02 covers bfloat16, twice.
@@ -165,14 +128,14 @@ def test_kernels_in_any_order_of_axes_multiply_as_their_formula(equation, shape,
     if mode == "int8":
         bound += np.abs(x).max() / 254 * np.einsum(equation, np.ones_like(x), np.abs(kernel))
     assert y.dtype == layer.compute_dtype and y.shape == exact.shape
-    assert (np.abs(_wide(y) - exact) <= bound).all()
+    assert (np.abs(wide(y) - exact) <= bound).all()
 
 
 @pytest.mark.parametrize("depth", [0, 1, 5, 44, 300])
 @pytest.mark.parametrize("units", [1, 2, 7, 64])
 @pytest.mark.parametrize("block", [1, 8, 64, 128, 10**30])
 def test_int4_in_blocks_of_every_length_is_its_formula(depth, units, block):
-    layer = _dense("float32", units, depth=depth)
+    layer = dense("float32", units, depth=depth)
     kernel = layer.kernel.numpy()
     layer.quantize(f"int4/{block}")
     codes, scale, zero = abs_max_quantize_grouped_with_zero_point(kernel, block)
@@ -182,8 +145,8 @@ def test_int4_in_blocks_of_every_length_is_its_formula(depth, units, block):
     np.testing.assert_array_equal(layer.kernel_scale.numpy(), scale)
     np.testing.assert_array_equal(layer.kernel_zero.numpy(), zero)
     np.testing.assert_array_equal(layer.g_idx.numpy(), [row // block for row in range(depth)])
-    matrix, x = _matrix(layer, columns=units), _x(3, depth)
-    assert (np.abs(layer(x) - (_wide(x) @ matrix + 1)) <= _bound(_wide(x), matrix, None, "float32")).all()
+    matrix, x = _matrix(layer, columns=units), normal(3, depth)
+    assert (np.abs(layer(x) - (wide(x) @ matrix + 1)) <= _bound(wide(x), matrix, None, "float32")).all()
 
 
 def _symmetric(layer):
@@ -203,18 +166,18 @@ def _far(layer):
 @pytest.mark.parametrize("source", ["float32", "mixed_bfloat16"])
 def test_int4_blocks_multiply_as_they_are_assigned(change, source):
     """Symmetric blocks stay 4 bits wide, others become 8; what fits in neither, or in no blocks, becomes floats."""
-    layer, x = _dense(source, depth=64), _x(3, 64)
+    layer, x = dense(source, depth=64), normal(3, 64)
     layer.quantize("int4/16")
     layer(x)
     change(layer)
     x = x.astype(layer.compute_dtype)
     matrix = _matrix(layer, columns=7)
-    error = np.abs(_wide(layer(x)) - (_wide(x) @ matrix + 1))
-    assert (error <= _bound(_wide(x), matrix, None, layer.compute_dtype)).all()
+    error = np.abs(wide(layer(x)) - (wide(x) @ matrix + 1))
+    assert (error <= _bound(wide(x), matrix, None, layer.compute_dtype)).all()
 
 
 @pytest.mark.parametrize("wrong", [0.5, -1.0, 4.0, np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("make", [_dense, lambda p: layers.Embedding(3, 64, weights=np.ones((3, 64)), dtype=p)])
+@pytest.mark.parametrize("make", [dense, lambda p: layers.Embedding(3, 64, weights=np.ones((3, 64)), dtype=p)])
 def test_an_index_that_is_no_block_is_refused(make, wrong):
     layer = make("float32")
     layer.quantize("int4/16")
@@ -226,7 +189,7 @@ def test_an_index_that_is_no_block_is_refused(make, wrong):
 
 
 def test_int4_scales_follow_assignments():
-    layer, x = _dense("float32", use_bias=False), _x(2, 44)
+    layer, x = dense("float32", use_bias=False), normal(2, 44)
     for mode in WEIGHT_ONLY:
         twin = copy.deepcopy(layer)
         twin.quantize(mode)
@@ -236,150 +199,23 @@ def test_int4_scales_follow_assignments():
 
 
 def test_the_policy_decides_whether_int8_layers_quantize_activations():
-    layer, x = _dense("float32"), _x(2, 44)
+    layer, x = dense("float32"), normal(2, 44)
     layer.quantize("int8")
     dynamic = layer(x)
     layer.dtype_policy = "int8/weight_only_from_float32"
     matrix = _matrix(layer)
     weights_only = layer(x)
-    assert (np.abs(weights_only - (_wide(x) @ matrix + 1)) <= _bound(_wide(x), matrix, None, "float32")).all()
+    assert (np.abs(weights_only - (wide(x) @ matrix + 1)) <= _bound(wide(x), matrix, None, "float32")).all()
     layer.dtype_policy = "int8_from_float32"
     np.testing.assert_array_equal(layer(x), dynamic)
     assert not np.array_equal(dynamic, weights_only)
 
 
-# ---- float8
-
-
-def _codes8(x, scale):
-    """float32 division, clip, one rounding."""
-    with np.errstate(invalid="ignore"):
-        return np.clip(x.astype(np.float32) / np.float32(scale), -448, 448).astype(F8).astype(np.float64)
-
-
-def _float8(layer, x, inputs_scale, kernel_scale):
-    kernel = layer.kernel.numpy()
-    return (_codes8(x, inputs_scale) @ _codes8(kernel.reshape(x.shape[-1], -1), kernel_scale)) * (
-        np.float64(inputs_scale) * np.float64(kernel_scale)
-    )
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(("make", "tail"), [(_dense, (7,)), (_einsum, (3, 5))], ids=["dense", "einsum"])
-def test_float8_products_are_their_formula(make, tail, source):
-    layer = make(source)
-    layer.quantize("float8")
-    layer.inputs_scale.assign(np.float32(0.013))
-    layer.kernel_scale.assign(np.float32(0.0007))
-    layer.bias.assign(np.full(layer.bias.shape, 1 + 2.0**-10))
-    x = _x(3, 2, 44).astype(layer.compute_dtype)
-    y = layer(x.reshape(3, 2, 4, 11) if len(tail) > 1 else x)
-    bias = 1.0 if layer.compute_dtype in ("bfloat16", "float32") else 1 + 2.0**-10  # Keras rounds that of float32 too
-    exact = _float8(layer, x, 0.013, 0.0007) + bias
-    bound = (gamma(60) + (UNIT[layer.compute_dtype])) * (np.abs(x.astype(float)) @ np.ones((44, math.prod(tail))) + 2)
-    assert y.dtype == layer.compute_dtype and y.shape == (3, 2, *tail)
-    assert (np.abs(_wide(y).reshape(exact.shape) - exact) <= bound).all()
-
-
-def test_trap_14_float8_scales_are_moved_by_the_optimizer_alone():
-    layer = layers.Dense(3, dtype=QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=3))
-    layer.build((None, 4))
-    optimizer = SGD(0.0)
-    step = value_and_grad(lambda x: ops.sum(layer(x, training=True)), layer.trainable_variables)
-    kernel_max = np.abs(layer.kernel.numpy()).max()
-    history, scale, gradients = np.zeros(3, np.float32), np.float32(1), np.zeros(3, np.float32)
-    for number in range(6):
-        x = _x(2, 4) * np.float32(10.0**number)
-        before = [w.copy() for w in layer.get_weights()]
-        np.testing.assert_array_equal(layer(x), layer(x, training=True))
-        found = step(x)[1]
-        for old, new in zip(before, layer.get_weights(), strict=True):
-            np.testing.assert_array_equal(old, new)
-        optimizer.apply(found, layer.trainable_variables)
-        if history.max() > 0:
-            scale = history.max() / np.float32(448)
-        history = compute_float8_amax_history(x, history)
-        np.testing.assert_array_equal(layer.inputs_scale.numpy(), scale)
-        np.testing.assert_array_equal(layer.inputs_amax_history.numpy(), history)
-        assert layer.kernel_scale.numpy() == (1 if number == 0 else kernel_max / np.float32(448))
-        assert layer.kernel_amax_history.numpy()[0] == kernel_max
-        gradients = compute_float8_amax_history([1.0], gradients)
-        np.testing.assert_array_equal(layer.outputs_grad_amax_history.numpy(), gradients)
-    assert layer.outputs_grad_scale.numpy() == 1 / np.float32(57344)
-
-
-@pytest.mark.parametrize("length", [1, 2, 5])
-def test_what_overwrites_delayed_scaling_is_what_the_formulas_give(length):
-    """Scales stay where the history is 0, infinite or NaN; a NaN among the inputs is their largest magnitude."""
-    layer = layers.Dense(3, dtype=QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length))
-    layer.build((None, 4))
-    step = value_and_grad(lambda x: ops.sum(layer(x, training=True)), layer.trainable_variables)
-    names = [v.name for v in layer.trainable_variables]
-    for largest in (0.0, 3.0, np.inf, np.nan):
-        past = np.arange(length, dtype=np.float32)
-        past[-1] = largest
-        layer.inputs_amax_history.assign(past)
-        x = _x(2, 4)
-        found = dict(zip(names, step(x)[1], strict=True))
-        with np.errstate(invalid="ignore"):
-            scale = compute_float8_scale(past.max(), 1.0, 448.0)
-        np.testing.assert_array_equal(found["inputs_scale"], scale)
-        np.testing.assert_array_equal(found["inputs_amax_history"], compute_float8_amax_history(x, past))
-
-
-@pytest.mark.parametrize("by_policy", [True, False])
-@pytest.mark.parametrize("make", [_dense, _einsum])
-def test_optimizers_overwrite_what_delayed_scaling_keeps(make, by_policy):
-    """Keras 3.15.1 marks these six of its eight variables, and neither scales nor subtracts their gradients."""
-    layer = make("float8_from_float32" if by_policy else "float32")
-    if not by_policy:
-        layer.quantize("float8")
-    parts = [f"{part}_{kept}" for part in ("inputs", "kernel", "outputs_grad") for kept in ("scale", "amax_history")]
-    variables = layer.trainable_variables
-    for some in (variables, copy.deepcopy(layer).trainable_variables):
-        assert [v.name for v in some if v.overwrite_with_gradient] == parts and len(some) == 8
-    expected = {v.name: v.numpy() for v in variables}
-    for optimizer in (SGD(0.5, loss_scale_factor=4.0), LossScaleOptimizer(SGD(0.5), initial_scale=4.0)):
-        optimizer.apply([np.full(v.shape, 8, np.float32) for v in variables], variables)
-        for v in variables:
-            expected[v.name] = np.full(v.shape, 8) if v.name in parts else expected[v.name] - np.float32(0.5 * 8 / 4)
-            np.testing.assert_array_equal(v.numpy(), expected[v.name])
-    optimizer.apply([np.full(v.shape, np.inf, np.float32) for v in variables], variables)
-    assert layer.inputs_scale.numpy() == 8 and optimizer.dynamic_scale == 2.0  # a step that is skipped
-
-
-def test_training_reaches_the_layers_of_a_stack():
-    model = layers.Sequential([layers.Dense(3, dtype="float8_from_float32"), layers.Activation("relu")])
-    x, history = _x(2, 4), None
-    model(x)
-    for training in (True, False):
-        with GradientTape() as tape:
-            value = ops.sum(model(x, training=training))
-        history = tape.gradient(value, model.layers[0].inputs_amax_history)
-        assert (history is None) is not training
-        assert history is None or history[0] == np.abs(x).max()
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
-@pytest.mark.parametrize("name", ["inputs_scale", "kernel_scale"])
-def test_float8_scales_must_be_positive(name, scale):
-    layer = _dense("float8_from_float32")
-    getattr(layer, name).assign(np.float32(scale))
-    with pytest.raises(ValueError, match="`scale` must be positive and finite"):
-        layer(_x(1, 44))
-
-
-@pytest.mark.parametrize("length", [0, -1])
-def test_a_history_without_a_length_is_refused(length):
-    with pytest.raises(ValueError, match=f"`amax_history_length` must be positive; received {length}"):
-        _dense(QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length))
-
-
 @pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8"])
 def test_memory_does_not_wait_for_the_garbage_collector(mode):
-    layer = _dense("float32")
+    layer = dense("float32")
     layer.quantize(mode)
-    layer(_x(1, 44))
+    layer(normal(1, 44))
     (kernel,) = (weakref.ref(weight._state[0]) for weight in layer.weights if weight.name == "kernel")
     assert kernel() is not None
     gc.disable()
@@ -396,7 +232,7 @@ def test_memory_does_not_wait_for_the_garbage_collector(mode):
 @pytest.mark.parametrize("source", ["float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("mode", ["int8/weight_only", *WEIGHT_ONLY[1:]])
 def test_embeddings_are_their_formula(mode, source):
-    table = _x(10, 37)
+    table = normal(10, 37)
     layer = layers.Embedding(10, 37, weights=table, dtype=source)
     layer.quantize(mode)
     stands_for = _matrix(layer, "embeddings", 37)
@@ -409,11 +245,11 @@ def test_embeddings_are_their_formula(mode, source):
         rows = layer(ids)
         expected = stands_for[ids.astype(int)]
         assert rows.dtype == layer.compute_dtype and rows.shape == (*ids.shape, 37)
-        np.testing.assert_allclose(_wide(rows), expected, rtol=2 * UNIT[layer.compute_dtype], atol=2.0**-24)
+        np.testing.assert_allclose(wide(rows), expected, rtol=2 * UNIT[layer.compute_dtype], atol=2.0**-24)
     if hasattr(layer, "g_idx"):
         layer.g_idx.assign(layer.g_idx.numpy()[::-1])
         expected = _matrix(layer, "embeddings", 37)
-        np.testing.assert_allclose(_wide(layer(np.arange(10))), expected, rtol=2 * UNIT[layer.compute_dtype])
+        np.testing.assert_allclose(wide(layer(np.arange(10))), expected, rtol=2 * UNIT[layer.compute_dtype])
         layer.g_idx.assign(layer.g_idx.numpy()[::-1])
     given = layers.Embedding(10, 37, weights=table, dtype=layer.dtype_policy)
     np.testing.assert_array_equal(given(np.arange(10)), layer(np.arange(10)))
@@ -424,8 +260,8 @@ def test_embeddings_are_their_formula(mode, source):
 
 FORMS = ["int8", "int8/weight_only", "int4/-1", "int4/16", "float8"]
 MAKERS = {
-    "dense": (_dense, _x(2, 44)),
-    "einsum": (_einsum, _x(1, 2, 4, 11)),
+    "dense": (dense, normal(2, 44)),
+    "einsum": (einsum, normal(1, 2, 4, 11)),
     "embedding": (lambda p: layers.Embedding(5, 44, weights=np.ones((5, 44)), dtype=p), np.array([[0, 4]])),
 }
 CASES = [(name, mode) for name in MAKERS for mode in FORMS if (name, mode) != ("embedding", "float8")]
@@ -466,7 +302,7 @@ def test_quantized_set_and_built_layers_are_the_same(name, mode, source):
     ],
 )  # fmt: skip
 def test_a_policy_that_is_set_makes_keras_variables_in_keras_order(policy, names, trainable):
-    for make in (_dense, _einsum):
+    for make in (dense, einsum):
         layer = make("float32")
         layer.dtype_policy = f"{policy}_from_float32"
         assert [w.name for w in layer.weights] == names
@@ -513,39 +349,18 @@ def test_a_copy_of_a_layer_with_its_own_call_stays_in_floats():
     np.testing.assert_array_equal(layer.with_policy("int8_from_float32")(x), expected)
 
 
-def test_a_float8_layer_keeps_the_length_of_its_histories():
-    layer = _dense("float32")
-    layer.quantize("float8")
-    layer.dtype_policy = QuantizedFloat8DTypePolicy("float8", "mixed_bfloat16")
-    with pytest.raises(ValueError, match="is already quantized with dtype_policy='float8_from_mixed_bfloat16'"):
-        layer.dtype_policy = QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=4)
-    loaded = layers.Dense.from_config(layer.get_config())
-    loaded.build((None, layer.depth))
-    loaded.set_weights(layer.get_weights())
-
-
 def test_plain_int4_quantizes_in_blocks_and_builds_by_channel():
     """As Keras has it: the bare name is that of old files, which know no blocks."""
-    quantized, by_policy, built = _dense("float32"), _dense("float32"), _dense("int4_from_float32")
+    quantized, by_policy, built = dense("float32"), dense("float32"), dense("int4_from_float32")
     quantized.quantize("int4")
     by_policy.dtype_policy = "int4_from_float32"
     assert quantized.dtype_policy == by_policy.dtype_policy == Int4DTypePolicy("int4/128", "float32")
     assert built.dtype_policy.name == "int4_from_float32" and len(built.weights) == 3
-    by_channel = _dense("float32")
+    by_channel = dense("float32")
     by_channel.quantize("int4/-1")
     built.set_weights(by_channel.get_weights())
-    x = _x(1, 44)
+    x = normal(1, 44)
     np.testing.assert_array_equal(built(x), by_channel(x))
-
-
-def test_float8_keeps_the_history_of_its_policy():
-    layer = _dense("float32")
-    layer.dtype_policy = QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=5)
-    assert layer.inputs_amax_history.shape == (5,)
-    layer = _dense("float32")
-    layer.quantize("float8")
-    assert layer.inputs_amax_history.shape == (1024,)
-    assert layer.dtype_policy == QuantizedFloat8DTypePolicy("float8", "float32")
 
 
 def test_int8_weights_only_is_a_policy():
@@ -556,9 +371,9 @@ def test_int8_weights_only_is_a_policy():
     assert DTypePolicyMap(policy)["anything"] == policy
     with pytest.raises(ValueError, match=r"int8/weight_only, .* received 'int8/weights'"):
         dtype_policies.get("int8/weights_from_float32")
-    layer = _dense("mixed_float16")
+    layer = dense("mixed_float16")
     layer.quantize("int8/weight_only")
-    assert layer(_x(1, 44)).dtype == np.float16
+    assert layer(normal(1, 44)).dtype == np.float16
 
 
 @pytest.mark.usefixtures("reproducible")
@@ -567,10 +382,10 @@ def test_int8_weights_only_is_a_policy():
 def test_every_instruction_set_gives_the_same_bits(mode, source):
     if mode == "int8" and source == "mixed_float16":
         return
-    layer = _dense(source, 33, "gelu", depth=150)
+    layer = dense(source, 33, "gelu", depth=150)
     layer.quantize(mode)
     layer = pickle.loads(pickle.dumps(layer))
-    x, before = _x(5, 150), cpu.isa()
+    x, before = normal(5, 150), cpu.isa()
     try:
         results = []
         for isa in cpu.available_isas():

@@ -105,3 +105,13 @@ def forward(folder: Path, ids: list[int], activation: str = "gelu") -> np.ndarra
         inner = ACTIVATIONS[activation](linear(x, f"{layer}.intermediate.dense"))
         x = norm(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output")
     return x
+
+
+def edit_json(name, **entries):
+    """Return a function of a folder that puts entries into one of its JSON files."""
+
+    def edit(folder):
+        path = folder / name
+        path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | entries))
+
+    return edit
