@@ -72,10 +72,6 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         self._pooled_dim = widths[-1]
         self.dim = min(self._pooled_dim, modules.truncate_dim or self._pooled_dim)
 
-    def __repr__(self) -> str:
-        size, policy = f"{self.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
-        return f"<{type(self).__name__} {str(self._folder)!r}: dim={self.dim}, policy={policy}, {size} of weights>"
-
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> Self:
         """Load a model.

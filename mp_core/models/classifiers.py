@@ -132,9 +132,9 @@ class TokenClassifier(TextModel):
         super().__init__(folder, modules, policy)
         self.labels = label_names(modules.config, self.model.labels, path)
 
-    def __repr__(self) -> str:
-        size, policy = f"{self.model.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
-        return f"<TokenClassifier {str(self._folder)!r}: labels={len(self.labels)}, policy={policy}, {size} of weights>"
+    @property
+    def _outputs(self) -> str:
+        return f"labels={len(self.labels)}"
 
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "TokenClassifier":
@@ -151,12 +151,8 @@ class TokenClassifier(TextModel):
 
         Raises
         ------
-        OSError
-            A file is missing or unreadable.
-        ValueError
-            A file holds something else than expected, or a setting that mp_core does not know.
-        ImportError
-            The tokenizers package is missing.
+        OSError, ValueError, ImportError
+            As :meth:`mp_core.models.BertEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, read_cross(folder)[0], policy)

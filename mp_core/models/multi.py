@@ -22,7 +22,7 @@ from mp_core.models.prompted import PromptedModel
 from mp_core.models.rules import Rule, check, only, read_known
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.steps import KINDS_OF_STEPS, applied, read_steps
-from mp_core.models.texts import Text, Tokens, batches, list_of_texts, pad
+from mp_core.models.texts import Text, Tokens, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
 from mp_core.quantization import quantize
@@ -152,10 +152,6 @@ class MultiVectorEncoder(PromptedModel):
         }
         self.dim = modules.steps[-1].width if modules.steps else modules.settings.hidden_size
 
-    def __repr__(self) -> str:
-        size, policy = f"{self.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
-        return f"<MultiVectorEncoder {str(self._folder)!r}: dim={self.dim}, policy={policy}, {size} of weights>"
-
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "MultiVectorEncoder":
         """Load a model.
@@ -171,12 +167,8 @@ class MultiVectorEncoder(PromptedModel):
 
         Raises
         ------
-        OSError
-            A file is missing or unreadable.
-        ValueError
-            A file holds something else than expected, or a setting that mp_core does not know.
-        ImportError
-            The tokenizers package is missing.
+        OSError, ValueError, ImportError
+            As :meth:`mp_core.models.BertEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, *_read(folder), policy)
@@ -195,12 +187,8 @@ class MultiVectorEncoder(PromptedModel):
 
         Parameters
         ----------
-        texts : str or iterable of str
-            As in :meth:`mp_core.models.BertEncoder.encode`; one str is a list of one text.
-        batch_size : int
-            Texts of similar length that go through the network at once; no result depends on it.
-        show_progress : bool
-            Whether to show a bar on stderr (needs tqdm).
+        texts, batch_size, show_progress
+            Those of :meth:`mp_core.models.BertEncoder.encode`; one str is a list of one text.
         task : {"document", "query"}
             What the texts are. It decides how many tokens they may have and which of their vectors count, and fills up
             queries if the folder says so.
@@ -238,9 +226,7 @@ class MultiVectorEncoder(PromptedModel):
         if task not in TASKS:
             raise ValueError(f"`task` must be 'query' or 'document'; received {task!r}")
         prefix = self._prompt(prompt, task if prompt is None and prompt_name is None else prompt_name)
-        rows, cut = self._tokenizers[task]([prefix + text for text in list_of_texts(texts, "texts")])
-        self._check_lengths(rows, 0)
-        return Tokens(rows, cut)
+        return self._tokens(texts, prefix, self._tokenizers[task])
 
     def encode_multi_tokens(
         self, tokens: Tokens, batch_size: int = 32, show_progress: bool = False, *, task: str = "document"
@@ -254,12 +240,7 @@ class MultiVectorEncoder(PromptedModel):
             Those of :meth:`encode_multi`.
         """
         batch_size = positive_integer(batch_size, "batch_size")
-        found: list[Array] = [np.empty((0, self.dim), F32)] * len(tokens)
-        for batch in batches(tokens.rows, batch_size, show_progress):
-            vectors = self._vectors([tokens.rows[index] for index in batch], task)
-            for place, own in zip(batch, vectors, strict=True):
-                found[place] = own
-        return found
+        return self._each(tokens.rows, batch_size, show_progress, lambda rows: self._vectors(rows, task))
 
     def similarity(self, queries: Sequence[Any], documents: Sequence[Any], *, dtype: str = "float32") -> Array:
         """Return :func:`max_similarity` of the vectors of queries and of documents, shape (queries, documents)."""

@@ -1,14 +1,18 @@
 """Encoders of single texts: a prompt is put before each text, and the tokenizer makes tokens of both."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from mp_core.arrays import Array
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules
-from mp_core.models.texts import Text, TextModel, Tokens, encodable, list_of_texts
+from mp_core.models.texts import Text, TextModel, Tokens, batches, encodable, list_of_texts
+from mp_core.models.tokenizer import Tokenizer
 
 __all__ = ["PromptedModel", "TextError"]
+
+T = TypeVar("T")
 
 
 class TextError(ValueError):
@@ -42,12 +46,20 @@ class PromptedModel(TextModel):
         Name -> text to put before a text, as the folder lists them.
     default_prompt_name : str or None
         The name of the prompt that is used if the caller names none.
+    dim : int
+        The length of a vector; a subclass says it.
     """
+
+    dim: int
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         super().__init__(folder, modules, policy)
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
+
+    @property
+    def _outputs(self) -> str:
+        return f"dim={self.dim}"
 
     def tokenize(
         self, texts: Text | Iterable[Text], *, prompt: str | None = None, prompt_name: str | None = None
@@ -69,9 +81,12 @@ class PromptedModel(TextModel):
         TypeError, ValueError
             As that method.
         """
-        prefix = self._prompt(prompt, prompt_name)
+        return self._tokens(texts, self._prompt(prompt, prompt_name), self._tokenizer)
+
+    def _tokens(self, texts: Text | Iterable[Text], prefix: str, tokenizer: Tokenizer) -> Tokens:
+        """Return the tokens of texts with a prompt before each."""
         given = list_of_texts(texts, "texts")
-        rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
+        rows, cut = tokenizer([prefix + text for text in given] if prefix else given)
         skipped = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
         self._check_lengths(rows, skipped)
         return Tokens(rows, cut, skipped=skipped)
@@ -102,3 +117,12 @@ class PromptedModel(TextModel):
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
         return "" if name is None else encodable(self.prompts[name], f"prompts[{name!r}]")
+
+    def _each(
+        self, rows: list[Array], batch_size: int, show_progress: bool, compute: Callable[[list[Array]], Iterable[T]]
+    ) -> list[T]:
+        """Return what a function of the tokens of a batch returns for each text, in the order of `rows`."""
+        found: dict[int, T] = {}
+        for batch in batches(rows, batch_size, show_progress):
+            found |= zip(batch.tolist(), compute([rows[index] for index in batch]), strict=True)
+        return [found[index] for index in range(len(rows))]

@@ -96,9 +96,9 @@ class Reranker(TextModel):
             raise unexpected(path, f"the number of tokens of the answer {word!r}", len(rows[0]), "1")
         return int(rows[0][0])
 
-    def __repr__(self) -> str:
-        size, policy = f"{self.model.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
-        return f"<Reranker {str(self._folder)!r}: labels={self.model.labels}, policy={policy}, {size} of weights>"
+    @property
+    def _outputs(self) -> str:
+        return f"labels={self.model.labels}"
 
     @classmethod
     def from_folder(
@@ -128,13 +128,8 @@ class Reranker(TextModel):
 
         Raises
         ------
-        OSError
-            A file is missing or unreadable.
-        ValueError
-            A file holds something else than expected, or a setting that mp_core does not know; there is no such
-            template.
-        ImportError
-            The tokenizers package is missing.
+        OSError, ValueError, ImportError
+            As :meth:`mp_core.models.BertEncoder.from_folder`; there is no such template.
         """
         folder = path_of(path, "path")
         return cls(folder, *read_cross(folder), policy, template)

@@ -34,7 +34,7 @@ from mp_core.models.prompted import PromptedModel
 from mp_core.models.rules import only
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights
 from mp_core.models.steps import KINDS_OF_STEPS, applied
-from mp_core.models.texts import Text, Tokens, batches, in_a_row, list_of_texts
+from mp_core.models.texts import Text, Tokens, in_a_row, list_of_texts
 from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["SparseEncoder", "SparseVectors"]
@@ -174,10 +174,6 @@ class SparseEncoder(PromptedModel):
                     f"{weights.path}: the route {route} has {len(weights.weights)} weights; expected {expected}"
                 )
 
-    def __repr__(self) -> str:
-        size, policy = f"{self.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
-        return f"<SparseEncoder {str(self._folder)!r}: dim={self.dim}, policy={policy}, {size} of weights>"
-
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "SparseEncoder":
         """Load a model.
@@ -195,12 +191,8 @@ class SparseEncoder(PromptedModel):
 
         Raises
         ------
-        OSError
-            A file is missing or unreadable.
-        ValueError
-            A file holds something else than expected, or a setting that mp_core does not know.
-        ImportError
-            The tokenizers package is missing.
+        OSError, ValueError, ImportError
+            As :meth:`mp_core.models.BertEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, _read(folder), policy)
@@ -220,12 +212,8 @@ class SparseEncoder(PromptedModel):
 
         Parameters
         ----------
-        texts : str or iterable of str
-            As in :meth:`mp_core.models.BertEncoder.encode`; one str is a list of one text.
-        batch_size : int
-            Texts of similar length that go through the network at once; no result depends on it.
-        show_progress : bool
-            Whether to show a bar on stderr (needs tqdm).
+        texts, batch_size, show_progress
+            Those of :meth:`mp_core.models.BertEncoder.encode`; one str is a list of one text.
         prompt, prompt_name : str, optional
             What is put before each text, or its name; by default `default_prompt_name`.
         max_active_dims : int, optional
@@ -294,15 +282,13 @@ class SparseEncoder(PromptedModel):
         if max_active_dims is not None:
             most = positive_integer(max_active_dims, "max_active_dims")
         weights = self._weights_of(task)
-        found: list[tuple[Array, Array]] = [(np.empty(0, np.int32), np.empty(0, F32))] * len(tokens)
-        for batch in batches(tokens.rows, batch_size, show_progress):
-            rows = [tokens.rows[index] for index in batch]
-            vectors = (
+
+        def vectors(rows: list[Array]) -> SparseVectors:
+            return (
                 self._vectors(rows, tokens.skipped, most) if weights is None else SparseVectors.of(weights(rows), most)
             )
-            for place, vector in zip(batch, vectors, strict=True):
-                found[place] = vector
-        return SparseVectors.stacked(found, self.dim)
+
+        return SparseVectors.stacked(self._each(tokens.rows, batch_size, show_progress, vectors), self.dim)
 
     def _weights_of(self, task: str | None) -> TokenWeights | None:
         """Return the weights of tokens that stand in the place of the network on the route of a task."""

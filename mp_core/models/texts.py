@@ -115,6 +115,16 @@ class TextModel(AdaptedModel):
         self._tokenizer = Tokenizer(modules)
         self._read_weights(None if policy is None else _float_policy(policy))
 
+    def __repr__(self) -> str:
+        size, policy = f"{self.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
+        name, outputs = type(self).__name__, self._outputs
+        return f"<{name} {str(self._folder)!r}: {outputs}, policy={policy}, {size} of weights>"
+
+    @property
+    def _outputs(self) -> str:
+        """What :func:`repr` says of the outputs."""
+        raise NotImplementedError
+
     def with_policy(self, policy: str | DTypePolicy) -> Self:
         """Return the same under another policy, with the weights read from the folder once more; LoRA goes along.
 
