@@ -1,7 +1,7 @@
 """Values and their gradients: a function recorded forwards and backwards once, and run by compiled code."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,16 +15,17 @@ from mp_core.dtypes import is_float
 from mp_core.gradients.eager import EagerRecording
 from mp_core.gradients.products import WHOLE
 from mp_core.gradients.reverse import gradients
-from mp_core.plans.passes import record
-from mp_core.plans.plan import ForwardPlan
+from mp_core.plans.plan import ForwardPlan, plan_key
+from mp_core.plans.recorded_call import record
 from mp_core.plans.state import State
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
     "Assigned", "StepPlan", "ValueAndGrad", "apart", "assign_arrays", "checked_variables", "found_apart", "grad",
-    "plan_key", "value_and_grad",
+    "kept", "value_and_grad",
 ]  # fmt: skip
 
+P = TypeVar("P")
 _MOST_PLANS = 32
 
 Assigned = list[tuple[AutoCastVariable, Array]]
@@ -130,14 +131,7 @@ class ValueAndGrad:
         return ((value, aux) if self.has_aux else value), found
 
     def _plan(self, inputs: Any, options: Any) -> "StepPlan":
-        key = plan_key(inputs, options)
-        plan = self._plans.pop(key, None)
-        if plan is None:
-            plan = StepPlan(self, inputs, options)
-        self._plans[key] = plan  # the one that was used last is last
-        if len(self._plans) > _MOST_PLANS:
-            del self._plans[next(iter(self._plans))]
-        return plan
+        return kept(self._plans, plan_key(inputs, options), lambda: StepPlan(self, inputs, options))
 
 
 class StepPlan(ForwardPlan[Any]):
@@ -271,14 +265,12 @@ def assign_arrays(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
     assign_each([variable for variable, _ in given], [value for _, value in given])
 
 
-def plan_key(inputs: Any, options: dict[str, Any]) -> Any:
-    """Return for what a plan is kept: shapes and types of arrays, how they are arranged, anything else as it is."""
-    return _key(inputs), _key(options)
-
-
-def _key(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return x.shape, x.dtype
-    if isinstance(x, dict):
-        return type(x), tuple((name, _key(value)) for name, value in x.items())
-    return (type(x), *map(_key, x)) if isinstance(x, list | tuple) else (type(x), x)
+def kept(plans: dict[Any, P], key: Any, make: Callable[[], P]) -> P:
+    """Return the plan for a key, made if there is none; of too many, the one that was not used for longest goes."""
+    plan = plans.pop(key, None)
+    if plan is None:
+        plan = make()
+    plans[key] = plan  # the one that was used last is last
+    if len(plans) > _MOST_PLANS:
+        del plans[next(iter(plans))]
+    return plan

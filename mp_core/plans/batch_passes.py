@@ -14,12 +14,11 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
 from mp_core.gradients.passes import Meeting, PassWalk, dependents
 from mp_core.gradients.products import WHOLE
-from mp_core.plans.backward import Assigned, StepPlan, apart, checked_variables, found_apart, plan_key
+from mp_core.plans.backward import Assigned, StepPlan, apart, checked_variables, found_apart, kept
+from mp_core.plans.plan import plan_key
 from mp_core.utilities.tree import leaves
 
 __all__ = ["Described", "PassGradients", "Passed", "added_blocks", "unit_of"]
-
-_MOST_PLANS = 32
 
 
 class Passed(NamedTuple):
@@ -138,13 +137,7 @@ class PassGradients:
         if any(x.dtype == F64 for x in arrays) or any(v.true_dtype is F64 for v in self.variables):
             raise TypeError("float64 is computed call by call, not in passes: use passes=1")
         key = plan_key(given, {"is_last": is_last, "is_apart": is_apart})
-        plan = self._plans.pop(key, None)
-        if plan is None:
-            plan = _PassPlan(self, given, is_last, is_apart)
-        self._plans[key] = plan  # the one that was used last is last
-        if len(self._plans) > _MOST_PLANS:
-            del self._plans[next(iter(self._plans))]
-        return plan
+        return kept(self._plans, key, lambda: _PassPlan(self, given, is_last, is_apart))
 
 
 class Described(NamedTuple):

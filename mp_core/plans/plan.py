@@ -17,7 +17,7 @@ from mp_core.core.scopes import called_in, called_under, still_have
 from mp_core.plans.arena import ARENAS
 from mp_core.plans.costs import ARITHMETICS, Memory, Operation
 from mp_core.plans.examples import as_example, has_array, like, pairs
-from mp_core.plans.passes import Found, Pass, address_of, record
+from mp_core.plans.recorded_call import Found, RecordedCall, address_of, record
 from mp_core.plans.sizes import Sizes
 from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.arguments import positive_integer
@@ -25,7 +25,7 @@ from mp_core.utilities.html import html_table
 from mp_core.utilities.system import after_fork
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["ForwardPlan", "compile"]
+__all__ = ["ForwardPlan", "compile", "plan_key"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -106,7 +106,8 @@ class ForwardPlan(Generic[R]):
         self._layer, self._sizes = layer, Sizes(sizes, others[1])
         self._tree: Any = map_leaves(as_example, (inputs, options))
         self._other_tree: Any = map_leaves(as_example, (others[0], options))
-        self._last: tuple[object, Pass | None] = None, None  # the last change that the recording has seen, and it
+        # The last change that the recording has seen, and the recording.
+        self._last: tuple[object, RecordedCall | None] = None, None
         self.refresh()
 
     @property
@@ -206,7 +207,7 @@ class ForwardPlan(Generic[R]):
             buffer = arrays[part.buffer].copy()
         return np.ndarray(part.view.shape_for(rows), part.view.dtype, buffer, part.offset, part.strides)
 
-    def _check(self, plan: Pass, arrays: list[Array], rows: tuple[int, ...]) -> None:
+    def _check(self, plan: RecordedCall, arrays: list[Array], rows: tuple[int, ...]) -> None:
         """Raise unless arrays are those of a run with so many rows: steps read and write by these numbers alone."""
         if rows or self._sizes:  # otherwise arrays have the shapes of the examples, by _given
             self._sizes.check(rows)
@@ -221,7 +222,7 @@ class ForwardPlan(Generic[R]):
         """Record anew, if something has changed on which the plan depends; otherwise do nothing."""
         self._current()
 
-    def _current(self) -> Pass:
+    def _current(self) -> RecordedCall:
         """Return the recording, made anew if something has changed on which it depends."""
         changes, found = self._last
         if (
@@ -235,7 +236,7 @@ class ForwardPlan(Generic[R]):
             raise UnseenError("a plan was called by a layer that is recorded: call a layer instead")
         return called_under(_locks[0], self._renewed)
 
-    def _renewed(self) -> Pass:
+    def _renewed(self) -> RecordedCall:
         """Return the recording after a change, made anew if it depends on what has changed."""
         changes, found = count(), self._last[1]
         if found is None or not still_have(SURROUNDINGS, found.surroundings) or found.state.changed():
@@ -243,7 +244,7 @@ class ForwardPlan(Generic[R]):
         self._last = changes, found
         return found
 
-    def _recorded(self) -> tuple[object, Pass]:
+    def _recorded(self) -> tuple[object, RecordedCall]:
         """Return a new recording, and the last change before it."""
         if not self._examples:
             raise ValueError("`inputs` must have an array: a plan computes from arrays")
@@ -348,3 +349,16 @@ class ForwardPlan(Generic[R]):
             figures = [f"{note.cost['operations'] / 1e6:.3f}", f"{note.cost['moved'] / 1e3:.1f}"]
             rows.append([str(step), note.name, arithmetic, *figures])
         return html_table(rows, repr(self), left=(1, 2))
+
+
+def plan_key(inputs: Any, options: dict[str, Any]) -> Any:
+    """Return for what a plan is kept: shapes and types of arrays, how they are arranged, anything else as it is."""
+    return _key(inputs), _key(options)
+
+
+def _key(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype
+    if isinstance(x, dict):
+        return type(x), tuple((name, _key(value)) for name, value in x.items())
+    return (type(x), *map(_key, x)) if isinstance(x, list | tuple) else (type(x), x)

@@ -15,7 +15,7 @@ from mp_core.plans.backward import ValueAndGrad
 from mp_core.training.batches import Batch, number_of_samples
 from mp_core.training.loop import Place
 from mp_core.training.objectives import Losses, LossTracker, Metrics, targets_of
-from mp_core.training.passes import ForwardPasses
+from mp_core.training.planned_calls import PlannedCalls
 from mp_core.utilities.arguments import boolean, positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
@@ -69,7 +69,7 @@ class Compiled:
         self._passes: Any = None  # what computes batches in passes
         self._adds_losses: bool | None = None  # None: that is not known yet
         self._outputs: tuple[list[str], Any] = [], None  # their names, and how they are arranged
-        self._masks: ForwardPasses | None = None  # of the outputs
+        self._masks: PlannedCalls | None = None  # of the outputs
         self._has_masks: bool | None = None  # None: that is not known yet
 
     # ---- steps
@@ -180,7 +180,7 @@ class Compiled:
         if is_recorded(*leaves(x)):
             return called_in(added_losses, [], self.model.compute_mask, (x,))
         if self._masks is None:
-            self._masks = ForwardPasses(lambda x, training: self.model.compute_mask(x))
+            self._masks = PlannedCalls(lambda x, training: self.model.compute_mask(x))
         return self._masks(x)
 
     def loss_of(self, y: Any, outputs: Any, weights: Any, others: Iterable[Any], masks: Any = None) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mp_core.layers import Layer
 from mp_core.layers.building import added_losses
-from mp_core.training.passes import ForwardPasses
+from mp_core.training.planned_calls import PlannedCalls
 from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ __all__ = ["Trainer"]
 class Trainer:
     """What makes a layer a model; a base beside :class:`~mp_core.layers.Layer`."""
 
-    _passes: ForwardPasses | None = None
+    _planned: PlannedCalls | None = None
     _state: "Compiled | None" = None
     stop_training = False
 
     def _uncompile(self) -> None:
         """Forget what was made for the layers of before."""
-        if self._passes is not None:
-            self._passes = None
+        if self._planned is not None:
+            self._planned = None
         if self._state is not None:
             self._state = None
 
@@ -75,9 +75,9 @@ class Trainer:
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return the outputs for some samples: those of a call, by a plan from the second call with such shapes on."""
-        if self._passes is None:
-            self._passes = ForwardPasses(cast(Any, self))
-        return self._passes(x)
+        if self._planned is None:
+            self._planned = PlannedCalls(cast(Any, self))
+        return self._planned(x)
 
     # ---- training
 

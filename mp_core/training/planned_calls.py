@@ -1,33 +1,19 @@
-"""Forward passes of a model by plans: one for each arrangement of shapes and types."""
+"""Calls of a model in inference by plans: one for each arrangement of shapes and types."""
 
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from mp_core.plans import ForwardPlan, UnseenError
-from mp_core.utilities.tree import map_leaves
+from mp_core.plans.plan import plan_key
 
-__all__ = ["ForwardPasses", "signature"]
+__all__ = ["PlannedCalls"]
 
 _KEPT = 8
 """How many plans of one model are kept: a fit has two shapes of batches, and two more for validation."""
 
 
-def signature(tree: Any) -> Any:
-    """Return what plans depend on: how arrays are arranged, their shapes and types."""
-    kinds = map_leaves(lambda x: (x.shape, x.dtype) if isinstance(x, np.ndarray) else x, tree)
-    return _hashable(kinds)
-
-
-def _hashable(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return tuple((key, _hashable(value)) for key, value in tree.items())
-    return tuple(map(_hashable, tree)) if isinstance(tree, list | tuple) else tree
-
-
-class ForwardPasses:
+class PlannedCalls:
     """Calls of a model in inference, by a plan from the second call with arrays of some shapes on.
 
     What plans cannot see (functions of NumPy, float64) runs call by call.
@@ -39,7 +25,7 @@ class ForwardPasses:
 
     def __call__(self, x: Any) -> Any:
         """Return the outputs for some inputs, as arrays that nobody else has."""
-        key = signature(x)
+        key = plan_key(x, {})
         if key not in self._plans:
             self._plans[key] = None
             while len(self._plans) > _KEPT:

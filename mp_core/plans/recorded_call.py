@@ -1,4 +1,4 @@
-"""A recorded pass: the operations of a call, where the arrays lie that they read and write, and what a run needs."""
+"""A recorded call: its operations, where the arrays lie that they read and write, and what a run needs."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from mp_core.plans.sizes import Sizes
 from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Buffer", "Found", "Pass", "address_of", "record"]
+__all__ = ["Buffer", "Found", "RecordedCall", "address_of", "record"]
 
 
 class Buffer(NamedTuple):
@@ -74,7 +74,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Pass:
+class RecordedCall:
     """What one recording gave."""
 
     notes: Notes
@@ -112,8 +112,8 @@ class Pass:
             return Replay(self.notes, self.follows)
 
 
-def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, state: State) -> Pass:
-    """Return the pass of a call with the arguments of `tree`; what differs with those of `other_tree` follows sizes.
+def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, state: State) -> RecordedCall:
+    """Return the call with the arguments of `tree`, recorded; what differs with those of `other_tree` follows sizes.
 
     `state` watches the layer, and from now on what the layer calls.
     """
@@ -145,7 +145,7 @@ def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, 
         found: sizes.of("offsets", found.rows, twin.rows)
         for found, twin in zip(recording.offsets, other.offsets, strict=True)
     }
-    return Pass(
+    return RecordedCall(
         tape.notes, follows, buffers[:given], offsets, results, outputs, held, lives, len(buffers), {},
         tape.constants, state, values_of(SURROUNDINGS), [],
     )  # fmt: skip
