@@ -1,4 +1,7 @@
-"""The losses of Keras as classes: each calls the function of its name, whose page has the formula."""
+"""The losses of Keras as classes: each calls the function of its name, whose page has the formula.
+
+:class:`FunctionLoss` writes the parameters into their docstrings.
+"""
 
 from typing import Any, ClassVar
 
@@ -35,108 +38,38 @@ __all__ = [
 
 
 class MeanSquaredError(FunctionLoss):
-    """The mean of the squares of errors: :func:`mean_squared_error`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The mean of the squares of errors: :func:`mean_squared_error`, reduced."""
 
     function = staticmethod(regression.mean_squared_error)
 
 
 class MeanAbsoluteError(FunctionLoss):
-    """The mean of the magnitudes of errors: :func:`mean_absolute_error`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The mean of the magnitudes of errors: :func:`mean_absolute_error`, reduced."""
 
     function = staticmethod(regression.mean_absolute_error)
 
 
 class MeanAbsolutePercentageError(FunctionLoss):
-    """The mean of the magnitudes of errors, in percent of the targets: :func:`mean_absolute_percentage_error`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The mean of the magnitudes of errors in percent of targets: :func:`mean_absolute_percentage_error`, reduced."""
 
     function = staticmethod(regression.mean_absolute_percentage_error)
 
 
 class MeanSquaredLogarithmicError(FunctionLoss):
-    """The mean of the squares of the errors of logarithms: :func:`mean_squared_logarithmic_error`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The mean of the squares of the errors of logarithms: :func:`mean_squared_logarithmic_error`, reduced."""
 
     function = staticmethod(regression.mean_squared_logarithmic_error)
 
 
 class CosineSimilarity(FunctionLoss):
-    """Minus the cosine of the angle between vectors: :func:`cosine_similarity`, reduced.
-
-    Parameters
-    ----------
-    axis
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """Minus the cosine of the angle between vectors: :func:`cosine_similarity`, reduced."""
 
     function = staticmethod(regression.cosine_similarity)
     own: ClassVar[dict[str, Any]] = {"axis": -1}
 
 
 class Huber(FunctionLoss):
-    """Half the squares of errors up to `delta`, linear beyond: :func:`huber`, reduced.
-
-    Parameters
-    ----------
-    delta
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """Half the squares of errors up to `delta`, linear beyond: :func:`huber`, reduced."""
 
     function = staticmethod(regression.huber)
     own: ClassVar[dict[str, Any]] = {"delta": 1.0}
@@ -144,142 +77,50 @@ class Huber(FunctionLoss):
 
 
 class LogCosh(FunctionLoss):
-    """The logarithm of the hyperbolic cosine of errors: :func:`log_cosh`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The logarithm of the hyperbolic cosine of errors: :func:`log_cosh`, reduced."""
 
     function = staticmethod(regression.log_cosh)
 
 
 class Hinge(FunctionLoss):
-    """The hinge loss of targets of -1 and 1: :func:`hinge`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The hinge loss of targets of -1 and 1: :func:`hinge`, reduced."""
 
     function = staticmethod(classification.hinge)
 
 
 class SquaredHinge(FunctionLoss):
-    """The square of the hinge loss: :func:`squared_hinge`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The square of the hinge loss: :func:`squared_hinge`, reduced."""
 
     function = staticmethod(classification.squared_hinge)
 
 
 class CategoricalHinge(FunctionLoss):
-    """The hinge loss between the right class and the best wrong one: :func:`categorical_hinge`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The hinge loss between the right class and the best wrong one: :func:`categorical_hinge`, reduced."""
 
     function = staticmethod(classification.categorical_hinge)
 
 
 class KLDivergence(FunctionLoss):
-    """The Kullback-Leibler divergence of distributions: :func:`kl_divergence`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The Kullback-Leibler divergence of distributions: :func:`kl_divergence`, reduced."""
 
     function = staticmethod(regression.kl_divergence)
 
 
 class Poisson(FunctionLoss):
-    """The Poisson loss of counts: :func:`poisson`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The Poisson loss of counts: :func:`poisson`, reduced."""
 
     function = staticmethod(regression.poisson)
 
 
 class BinaryCrossentropy(FunctionLoss):
-    """The cross-entropy of two classes: :func:`binary_crossentropy`, reduced.
-
-    Parameters
-    ----------
-    from_logits, label_smoothing, axis
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The cross-entropy of two classes: :func:`binary_crossentropy`, reduced."""
 
     function = staticmethod(classification.binary_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
 
 
 class BinaryFocalCrossentropy(FunctionLoss):
-    """The focal cross-entropy of two classes: :func:`binary_focal_crossentropy`, reduced.
-
-    Parameters
-    ----------
-    apply_class_balancing, alpha, gamma, from_logits, label_smoothing, axis
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The focal cross-entropy of two classes: :func:`binary_focal_crossentropy`, reduced."""
 
     function = staticmethod(classification.binary_focal_crossentropy)
     own: ClassVar[dict[str, Any]] = {
@@ -293,40 +134,14 @@ class BinaryFocalCrossentropy(FunctionLoss):
 
 
 class CategoricalCrossentropy(FunctionLoss):
-    """The cross-entropy of one-hot targets: :func:`categorical_crossentropy`, reduced.
-
-    Parameters
-    ----------
-    from_logits, label_smoothing, axis
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The cross-entropy of one-hot targets: :func:`categorical_crossentropy`, reduced."""
 
     function = staticmethod(classification.categorical_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
 
 
 class CategoricalFocalCrossentropy(FunctionLoss):
-    """The focal cross-entropy of one-hot targets: :func:`categorical_focal_crossentropy`, reduced.
-
-    Parameters
-    ----------
-    alpha, gamma, from_logits, label_smoothing, axis
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The focal cross-entropy of one-hot targets: :func:`categorical_focal_crossentropy`, reduced."""
 
     function = staticmethod(classification.categorical_focal_crossentropy)
     own: ClassVar[dict[str, Any]] = {
@@ -339,20 +154,7 @@ class CategoricalFocalCrossentropy(FunctionLoss):
 
 
 class SparseCategoricalCrossentropy(FunctionLoss):
-    """The cross-entropy of targets that are integers: :func:`sparse_categorical_crossentropy`, reduced.
-
-    Parameters
-    ----------
-    from_logits, ignore_class
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The cross-entropy of targets that are integers: :func:`sparse_categorical_crossentropy`, reduced."""
 
     function = staticmethod(classification.sparse_categorical_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "ignore_class": None}
@@ -371,20 +173,7 @@ class SparseCategoricalCrossentropy(FunctionLoss):
 
 
 class CategoricalGeneralizedCrossEntropy(FunctionLoss):
-    """The generalized cross-entropy, which bears wrong labels: :func:`categorical_generalized_cross_entropy`, reduced.
-
-    Parameters
-    ----------
-    q
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """A cross-entropy that bears wrong labels: :func:`categorical_generalized_cross_entropy`, reduced."""
 
     function = staticmethod(classification.categorical_generalized_cross_entropy)
     own: ClassVar[dict[str, Any]] = {"q": 0.5}
@@ -416,20 +205,7 @@ class CTC(FunctionLoss):
 
 
 class Dice(FunctionLoss):
-    """The Dice loss of masks: :func:`dice`, reduced.
-
-    Parameters
-    ----------
-    axis
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The Dice loss of masks: :func:`dice`, reduced."""
 
     function = staticmethod(overlap.dice)
     own: ClassVar[dict[str, Any]] = {"axis": None}
@@ -441,20 +217,7 @@ class Dice(FunctionLoss):
 
 
 class Tversky(FunctionLoss):
-    """The Tversky loss of masks: :func:`tversky`, reduced.
-
-    Parameters
-    ----------
-    alpha, beta, axis
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The Tversky loss of masks: :func:`tversky`, reduced."""
 
     function = staticmethod(overlap.tversky)
     own: ClassVar[dict[str, Any]] = {"alpha": 0.5, "beta": 0.5, "axis": None}
@@ -466,20 +229,7 @@ class Tversky(FunctionLoss):
 
 
 class Circle(FunctionLoss):
-    """The circle loss of embeddings: :func:`circle`, reduced.
-
-    Parameters
-    ----------
-    gamma, margin, remove_diagonal
-        Those of the function.
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The circle loss of embeddings: :func:`circle`, reduced."""
 
     function = staticmethod(overlap.circle)
     own: ClassVar[dict[str, Any]] = {"gamma": 80.0, "margin": 0.4, "remove_diagonal": True}

@@ -185,6 +185,20 @@ def bound_arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return dict(bound.arguments)
 
 
+_PARAMETERS = """
+
+    Parameters
+    ----------
+{own}    reduction, name, dtype
+        Those of :class:`Loss`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`Loss`.
+    """
+
+
 class FunctionLoss(Loss):
     """A loss that calls a function with arguments that it keeps."""
 
@@ -203,6 +217,8 @@ class FunctionLoss(Loss):
         cls.__signature__ = inspect.Signature(
             [inspect.Parameter(name, kind, default=value) for name, value in arguments.items()]
         )
+        own = f"    {', '.join(cls.own)}\n        As of the function.\n" if cls.own else ""
+        cls.__doc__ = f"{cls.__doc__}{_PARAMETERS.format(own=own)}"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)
