@@ -8,7 +8,7 @@ from libc.string cimport memset
 from mp_core.core.header cimport MP_F32, mp_element_bytes
 from mp_core.core.library cimport (
     MP_FIRST_ROW, MP_LARGEST, MP_LAST_ROW, MP_MEAN, MP_MEAN_BY_PLACE, MP_MEAN_BY_ROOT, MP_NO_ARITHMETIC,
-    MP_OPERATION_POOLING, MP_OPERATION_POOLING_GRADIENT, mp_cost, mp_operation_number, mp_pool, mp_pooling,
+    MP_OPERATION_POOLING, MP_OPERATION_POOLING_GRADIENT, MP_OPERATION_WINDOW_POOLING, mp_cost, mp_pool, mp_pooling,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.run cimport refuse_huge
@@ -17,9 +17,6 @@ from mp_core.core.training cimport mp_pooling_gradient
 cnp.import_array()
 
 cdef extern from "library/window_pooling.h" nogil:
-    enum:
-        MP_OPERATION_WINDOW_POOLING
-
     ctypedef enum mp_window_what:
         MP_WINDOW_MAXIMA, MP_WINDOW_SUMS, MP_WINDOW_MAXIMA_GRADIENT, MP_WINDOW_SUMS_GRADIENT
 
@@ -120,5 +117,5 @@ def pool_windows(str what not None, tuple window not None, tuple step not None, 
         p.length[axis] = cnp.PyArray_DIM(places, axis - first + 1)
         p.window[axis], p.step[axis] = window[axis - first], step[axis - first]
         p.windows[axis] = (p.length[axis] - p.window[axis]) // p.step[axis] + 1
-    run_operation(<mp_operation_number>MP_OPERATION_WINDOW_POOLING, &p, what, out,
+    run_operation(MP_OPERATION_WINDOW_POOLING, &p, what, out,
                   mp_cost(p.batch, 0, MP_NO_ARITHMETIC, (2 if d is not None else 1) * cnp.PyArray_NBYTES(places)))
