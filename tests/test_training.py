@@ -91,9 +91,9 @@ def test_tables_of_other_libraries_are_arrays():
 def test_an_order_has_each_sample_once_and_depends_on_seed_and_epoch_alone():
     from mp_core.training.order import order_of
 
-    order = order_of(3)
+    order = order_of(lambda: 3)
     assert sorted(order(100, 0)) == list(range(100))
-    np.testing.assert_array_equal(order(100, 5), order_of(3)(100, 5))
+    np.testing.assert_array_equal(order(100, 5), order_of(lambda: 3)(100, 5))
     words = np.random.Philox(key=np.array([3, 5], np.uint64)).random_raw(100)
     np.testing.assert_array_equal(order(100, 5), np.argsort(words, kind="stable"))
     assert (order(100, 5) != order(100, 6)).any()

@@ -128,7 +128,7 @@ def _with_codes(
 def _parts(examples: Examples, seed: int) -> tuple[list[str], list[str]]:
     """Return different texts of the examples, drawn at random: those that train codes, and those that judge them."""
     texts = list(dict.fromkeys(text for row in zip(*examples.texts, strict=True) for text in row))
-    drawn = [texts[place] for place in order_of(seed)(len(texts), 0)]
+    drawn = [texts[place] for place in order_of(lambda: seed)(len(texts), 0)]
     judged = min(_JUDGED, max(1, len(drawn) // 8))
     return drawn[judged:][:_TRAINED_WITH] or drawn, drawn[:judged]
 

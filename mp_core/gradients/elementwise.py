@@ -10,7 +10,7 @@ from mp_core.arrays import F32, F64, Array, as_float, as_mask, cast
 from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core.pointwise import gelu_float64
 from mp_core.dtypes import is_float, result_type
-from mp_core.gradients.registry import gradient_of
+from mp_core.gradients.registry import gradient_of, wide_type
 from mp_core.ops import arrangement, elementwise, functions, pairs
 from mp_core.ops.activations import activate
 from mp_core.ops.elementwise import compared, computed
@@ -106,7 +106,7 @@ _DERIVATIVES: dict[str, Callable[[Array], Array]] = {
 
 def _wide(d: Array) -> Any:
     """Return the type in which rules of several steps compute: they round once, at the end."""
-    return F64 if d.dtype == F64 else F32
+    return wide_type(d.dtype)
 
 
 def _number(value: float, beside: Array) -> Array:

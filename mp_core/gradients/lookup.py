@@ -8,7 +8,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core.lookup import sum_by_index
-from mp_core.gradients.registry import Summed, gradient_of
+from mp_core.gradients.registry import Summed, gradient_of, wide_type
 from mp_core.gradients.sums import BLOCK, blocks_of
 from mp_core.ops.lookup import take_rows
 from mp_core.ops.pairs import add
@@ -49,7 +49,7 @@ def sum_taken_rows(x: Array, indices: Array, rows: int, dtype: Any = F32) -> Arr
     """
     places = contiguous(indices if indices.dtype in (np.int32, np.int64) else indices.astype(np.int64)).reshape(-1)
     taken = contiguous(x).reshape(places.size, x.shape[-1])
-    out = np.zeros((rows, x.shape[-1]), F64 if x.dtype is F64 else F32)
+    out = np.zeros((rows, x.shape[-1]), wide_type(x.dtype))
     if x.dtype is F64:
         np.add.at(out, places, taken)
     elif out.size and taken.size:
@@ -59,7 +59,7 @@ def sum_taken_rows(x: Array, indices: Array, rows: int, dtype: Any = F32) -> Arr
 
 @gradient_of(take_rows)
 def _(d: Array, out: Array, table: Any, indices: Array, dtype: Any) -> dict[str, Any]:
-    rows, wide = indices.size, F64 if d.dtype == F64 else F32
+    rows, wide = indices.size, wide_type(d.dtype)
 
     def part(taken: slice) -> Any:
         given, places = d.reshape(rows, d.shape[-1]), indices.reshape(-1)

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mp_core import ops
-from mp_core.arrays import F32, F64
 from mp_core.arrays.recorded import Noted, Recorded, Recording
-from mp_core.gradients.registry import Added, Summed
+from mp_core.gradients.registry import Added, Summed, wide_type
 from mp_core.gradients.reverse import Walk, recorded_in
 from mp_core.gradients.sums import blocks_of, summed_rows
 from mp_core.ops.elementwise import computed
@@ -142,7 +141,7 @@ class PassWalk(Walk):
     def _stretched(self, x: Recorded, gradient: Any) -> Summed | None:
         """Return the sum over the axes along which an array was broadcast, the first one among them."""
         if callable(gradient):
-            gradient = gradient(F64 if x.dtype == F64 else F32)
+            gradient = gradient(wide_type(x.dtype))
         more = gradient.ndim - x.ndim
         if not gradient.ndim or (more == 0 and x.shape[0] != 1):
             return None

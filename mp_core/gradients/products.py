@@ -18,7 +18,7 @@ from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
 from mp_core.dtypes import parse as parse_dtype
 from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
-from mp_core.gradients.registry import Added, Summed, gradient_of
+from mp_core.gradients.registry import Added, Summed, gradient_of, wide_type
 from mp_core.gradients.sums import BLOCK, blocks_of, summed_rows
 from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.ops.activations import activate
@@ -48,16 +48,7 @@ def _(d: Any, result: Any, x: Any) -> dict[str, Any]:
 # ---- products
 
 
-@gradient_of(matmul)
-def _(
-    d: Any, result: Any, a: Any, b: Any, *,
-    out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
-) -> dict[str, Any]:  # fmt: skip
-    inner = _inner(d, result, activation)
-    return _operands(inner, a, b) | {"bias": _bias(inner), "residual": d}
-
-
-@gradient_of(dynamic_matmul)
+@gradient_of(matmul, dynamic_matmul)  # only the second one has a scale
 def _(
     d: Any, result: Any, a: Any, b: Any, *,
     scale: Any = None, out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
@@ -133,7 +124,7 @@ def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summe
     block = 2 * BLOCK if is_in_pairs or "float8" in x.dtype.name else BLOCK
 
     def product(rows: slice, total: Any = None) -> Any:
-        wide = F64 if x.dtype == F64 else F32
+        wide = wide_type(x.dtype)
         return matmul(x[..., rows, :].swapaxes(-1, -2), y[..., rows, :], out_dtype=wide, residual=total)
 
     def after(before: Any) -> Any:
@@ -167,7 +158,7 @@ def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool, summe
 
 def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
     """Return the right operand with its last two axes exchanged; one that is packed or quantized as floats, packed."""
-    wide = F64 if dtype == F64 else F32
+    wide = wide_type(dtype)
     if isinstance(b, PackedMatrix):
         floats = _unpacked(b, wide)
     elif isinstance(b, QuantizedArray):
@@ -229,7 +220,7 @@ _BY_ROUNDED_RESULT = {"relu", "relu6"}
 def _split(function: Any, a: Any, b: Any, activation: Any, residual: Any, out_dtype: Any, arguments: Any) -> Any:
     """Return a product with an activation in two steps, or None where the result alone gives the derivative."""
     dtype = np.dtype(parse_dtype(out_dtype)) if out_dtype is not None else _type_of(a, b)
-    wide = F64 if dtype == F64 else F32
+    wide = wide_type(dtype)
     by_result = FROM_RESULT if dtype == wide else _BY_ROUNDED_RESULT
     if activation is None or (activation in by_result and residual is None):
         return None

@@ -34,9 +34,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mp_core.arrays import cast
+from mp_core.arrays import F32, F64, cast
 
-__all__ = ["MODULES", "RULES", "Added", "Rule", "Summed", "UngradedError", "gradient_of", "rule_of"]
+__all__ = ["MODULES", "RULES", "Added", "Rule", "Summed", "UngradedError", "gradient_of", "rule_of", "wide_type"]
 
 Rule = Callable[..., dict[str, Any]]
 
@@ -149,3 +149,8 @@ def rule_of(operation: Callable[..., Any]) -> Rule:
             "variables by other operations, or freeze the variables above it"
         )
     return rule
+
+
+def wide_type(dtype: Any) -> Any:
+    """Return the type in which sums are added and rules of several steps compute; they round once, at the end."""
+    return F64 if dtype == F64 else F32

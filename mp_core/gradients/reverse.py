@@ -17,12 +17,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from mp_core import ops
-from mp_core.arrays import F32, F64, Array
+from mp_core.arrays import Array
 from mp_core.arrays.conversion import cast_any
 from mp_core.arrays.recorded import Noted, Recorded, Recording, names_of
 from mp_core.core.convert import copied, copy_into, filled
 from mp_core.dtypes import is_float
-from mp_core.gradients.registry import Added, rule_of
+from mp_core.gradients.registry import Added, rule_of, wide_type
 from mp_core.gradients.sums import sum_rows
 from mp_core.gradients.windows import added_windows, repeats
 from mp_core.utilities.tree import leaves, map_leaves
@@ -105,7 +105,7 @@ class Walk:
             for x in recorded_in(note.result):
                 number = self.recording.place(x)[0]
                 if is_float(x.dtype):
-                    self.reached[number] = _wide(x.dtype) if keeps else x.dtype
+                    self.reached[number] = wide_type(x.dtype) if keeps else x.dtype
                     variables |= {number} if keeps else set()
 
     def step(self, note: Noted) -> None:
@@ -186,10 +186,6 @@ class Walk:
             return None
         order = _order_of_whole(x._array, self.recording.tape.buffers[place[0]])
         return self._window(total.array, x, place[1]) if order is None else _like_argument(total.array, order, x.shape)
-
-
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype if dtype is F64 else F32
 
 
 def recorded_in(tree: Any) -> Iterator[Recorded]:

@@ -10,7 +10,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_vector, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
-from mp_core.gradients.registry import Summed, gradient_of
+from mp_core.gradients.registry import Summed, gradient_of, wide_type
 from mp_core.gradients.sums import BLOCK, rows_behind, summed_rows
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 
@@ -94,7 +94,7 @@ def norm_gradient(
     """
     rows, grown = rows_behind(x, axes), rows_behind(d, axes)
     other = None if residual is None else rows_behind(residual, axes)
-    scale = None if gamma is None else as_vector(gamma.reshape(-1), rows.shape[1], "gamma", _wide(x))
+    scale = None if gamma is None else as_vector(gamma.reshape(-1), rows.shape[1], "gamma", wide_type(x.dtype))
     if x.dtype == F64:
         y = rows if other is None else rows + other
         wide = _norm_gradient_float64(grown, y, scale, is_centred, epsilon)
@@ -105,10 +105,6 @@ def norm_gradient(
         formats = FORMATS[x.dtype], FORMATS[x.dtype]
         _pointwise.norm_gradient(formats, (rows, other, grown, out, shares), scale, epsilon, is_centred)
     return _as_it_was(out, x.shape, axes), shares
-
-
-def _wide(x: Array) -> Any:
-    return F64 if x.dtype == F64 else F32
 
 
 def _as_it_was(rows: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import sums as _sums
-from mp_core.gradients.registry import Summed, gradient_of
+from mp_core.gradients.registry import Summed, gradient_of, wide_type
 from mp_core.ops.elementwise import computed
 from mp_core.ops.sums import mean, sum
 
@@ -64,7 +64,7 @@ def sum_rows(
     """
     kept = (x.ndim - 1,) if axes is None else axes
     shape = tuple(x.shape[axis] for axis in kept)
-    wide = F64 if x.dtype == F64 else F32
+    wide = wide_type(x.dtype)
     rows = rows_behind(x, kept)[part]
     out = np.zeros(shape, wide) if before is None or rows.size == 0 else np.empty(shape, wide)
     if x.dtype == F64:
@@ -80,7 +80,7 @@ def sum_rows(
 def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> Summed:
     """Return :func:`sum_rows` of an array as a gradient of a shape."""
     kept = (x.ndim - 1,) if axes is None else axes
-    lengths, wide = tuple(x.shape[axis] for axis in kept), F64 if x.dtype == F64 else F32
+    lengths, wide = tuple(x.shape[axis] for axis in kept), wide_type(x.dtype)
 
     def after(before: Any) -> Any:
         other = None if before is None else before.reshape(lengths)
@@ -113,7 +113,7 @@ def _(d: Array, total: Array, x: Any, axis: Any = None, *, keepdims: bool = Fals
 
 @gradient_of(mean)
 def _(d: Array, total: Array, x: Any, axis: Any = None, *, keepdims: bool = False, out_dtype: Any = None) -> Any:
-    count = np.full(1, np.size(x) / max(total.size, 1), F64 if d.dtype == F64 else F32)
+    count = np.full(1, np.size(x) / max(total.size, 1), wide_type(d.dtype))
 
     def make(dtype: Any) -> Any:
         return _spread(computed("divide", d, count, dtype=dtype).reshape(d.shape), x, axis, keepdims)

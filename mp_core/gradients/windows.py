@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
+from mp_core.arrays import F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import filled
 from mp_core.core.pairs import add_windows
 from mp_core.core.pooling import pool_windows
-from mp_core.gradients.registry import gradient_of
+from mp_core.gradients.registry import gradient_of, wide_type
 from mp_core.ops.windows import parts_of_windows, window_maxima, window_sums
 
 __all__ = ["added_windows", "maxima_gradient", "repeats", "sums_gradient"]
@@ -63,7 +63,7 @@ def added_windows(x: Array, elements: int, first: int, strides: tuple[int, ...],
     >>> added_windows(np.ones((3, 2), np.float32), 4, 0, (1, 1), np.dtype(np.float32))
     array([1., 2., 2., 1.], dtype=float32)
     """
-    out = filled((elements,), F64 if x.dtype is F64 else F32, 0.0)
+    out = filled((elements,), wide_type(x.dtype), 0.0)
     to = as_strided(out[first:], x.shape, [stride * out.itemsize for stride in strides])
     if x.dtype is F64:
         np.add.at(out, first + np.tensordot(strides, np.indices(x.shape), 1), x)

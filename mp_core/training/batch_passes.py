@@ -17,10 +17,9 @@ from mp_core.layers.parts import Part, part_under_way
 from mp_core.losses import Loss
 from mp_core.plans.backward import ValueAndGrad, assign_arrays
 from mp_core.plans.batch_passes import Passed, PassGradients, added_blocks, unit_of
-from mp_core.training.batches import Batch, number_of_samples, part_of
+from mp_core.training.batches import Batch, joined, number_of_samples, part_of
 from mp_core.training.objectives import Targets, check_target, targets_of
 from mp_core.training.trainer import Trainer
-from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["BatchPasses", "Piece", "Stepped", "check_model"]
 
@@ -129,7 +128,7 @@ class BatchPasses:
             for column, (_, _, is_of_samples) in zip(columns[len(targets) :], described[len(targets) :], strict=True)
         ]
         loss = functools.reduce(ops.add, [*parts, *others])
-        outputs = _joined([each.aux for each in passes])
+        outputs = joined([each.aux for each in passes])
         return Stepped(loss, parts if len(parts) > 1 else [], outputs, passes[-1].sums)
 
     def apart(self, start: int, samples: tuple[Any, Any, int], upstream: list[Array]) -> Passed:
@@ -246,10 +245,3 @@ def _samples(batch: Batch, start: int, end: int) -> tuple[Any, Any, int]:
     """Return inputs and targets of some samples of a batch, and how many it has."""
     part = part_of(batch, slice(start, end))
     return part.x, part.y, number_of_samples(batch.x)
-
-
-def _joined(parts: list[Any]) -> Any:
-    """Return the outputs of all samples, arranged as those of a pass are."""
-    columns = zip(*(leaves(part) for part in parts), strict=True)
-    joined = map(np.concatenate, columns)
-    return map_leaves(lambda _: next(joined), parts[0])

@@ -1,7 +1,7 @@
 """Data as batches: arrays, sequences with a length, and iterables; with weights of samples and of classes."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,8 +12,8 @@ from mp_core.utilities.arguments import float_of, positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "ArrayBatches", "Batch", "Batches", "batch_parts", "batches_of", "number_of_samples", "one_batch", "part_of",
-    "split",
+    "ArrayBatches", "Batch", "Batches", "batch_parts", "batches_of", "joined", "number_of_samples", "one_batch",
+    "part_of", "split",
 ]  # fmt: skip
 
 _BATCH_SIZE = 32
@@ -68,9 +68,7 @@ def batches_of(
     ValueError
         Arrays have different numbers of samples, none, or NaN among their elements.
     """
-    if class_weight is not None and weights is not None:
-        raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")
-    of_classes = None if class_weight is None else _ClassWeights(class_weight)
+    of_classes = _of_classes(class_weight, weights)
     if x is None or hasattr(x, "toarray"):
         kind = "None" if x is None else f"a sparse {type(x).__name__}, whose `toarray()` is an array"
         raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {kind}")
@@ -89,9 +87,7 @@ def batches_of(
 
 def one_batch(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float] | None) -> Batch:
     """Return checked arrays as one batch; arguments as for :func:`batches_of`."""
-    if class_weight is not None and weights is not None:
-        raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")
-    return _whole(Batch(x, y, weights), None if class_weight is None else _ClassWeights(class_weight))
+    return _whole(Batch(x, y, weights), _of_classes(class_weight, weights))
 
 
 def _is_arrays(x: Any) -> bool:
@@ -240,6 +236,20 @@ def _given(item: Any, of_classes: "_ClassWeights | None") -> Batch:
     if not 1 <= len(parts) <= 3:
         raise ValueError(f"a batch must be (x,), (x, y) or (x, y, sample_weight); received {len(parts)} parts")
     return _whole(Batch(*parts), of_classes)
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Return the outputs of all samples from those of some batches or passes each, arranged as these are."""
+    columns = zip(*(leaves(part) for part in parts), strict=True)
+    found = map(np.concatenate, columns)
+    return map_leaves(lambda _: next(found), parts[0])
+
+
+def _of_classes(class_weight: Mapping[int, float] | None, weights: Any) -> "_ClassWeights | None":
+    """Return the weights of classes, if some are given instead of weights of samples."""
+    if class_weight is not None and weights is not None:
+        raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")
+    return None if class_weight is None else _ClassWeights(class_weight)
 
 
 class _ClassWeights:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from mp_core.arrays import Array
 from mp_core.training.batches import Batch, batches_of, split
 from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
@@ -33,16 +32,11 @@ def fit(
         The share of samples ``split``, the other ``data``, ``steps`` and ``batch_size``.
     """
     compiled = model._compiled
-
-    def order(samples: int, epoch: int) -> Array:
-        return order_of(compiled.seed)(samples, epoch)  # the seed may be that of a training that goes on
-
+    order = order_of(lambda: compiled.seed) if boolean(shuffle, "shuffle") else None
     data, held = Batch(*data), validation["data"]
     if validation["split"] and held is None:
         data, held = split(data, validation["split"])
-    batches = batches_of(
-        *data, batch_size=batch_size, class_weight=class_weight, order=order if boolean(shuffle, "shuffle") else None
-    )
+    batches = batches_of(*data, batch_size=batch_size, class_weight=class_weight, order=order)
     validate = None if held is None else _validation(model, held, validation)
     compiled.use_passes(passes[0], job_of(passes[1]))
     try:

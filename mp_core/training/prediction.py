@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.training.batches import ArrayBatches, batches_of, number_of_samples
+from mp_core.training.batches import ArrayBatches, batches_of, joined, number_of_samples
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.progress import progress
 from mp_core.utilities.tree import leaves, map_leaves
@@ -26,9 +26,7 @@ def predicted(on_batch: Callable[[Any], Any], x: Any, batch_size: int | None, ve
     parts = list(outputs)
     if not parts:
         raise ValueError("`x` must have at least one batch; received none")
-    columns = zip(*(leaves(part) for part in parts), strict=True)
-    joined = map(np.concatenate, columns)
-    return map_leaves(lambda _: next(joined), parts[0])
+    return joined(parts)
 
 
 def _in_place(outputs: Iterator[Any], samples: int) -> Any:

@@ -84,11 +84,7 @@ def run(tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recip
     compiled.workers = workers
     if recipe.seed is not None:
         compiled.seed = integer(recipe.seed, "seed")
-
-    def order(samples: int, epoch: int) -> Array:
-        return order_of(compiled.seed)(samples, epoch)  # the seed may be that of a training that goes on
-
-    batches.order = order if boolean(recipe.shuffle, "shuffle") else None
+    batches.order = order_of(lambda: compiled.seed) if boolean(recipe.shuffle, "shuffle") else None
     tuned.network.differs_from_files |= _trains_more_than_lora(tuned.network)
     validate = None if held is None else lambda callbacks: evaluated(tuned, held, 0, None, callbacks)
     return fitted(tuned, batches, Fit(epochs, recipe.verbose, recipe.callbacks, 0, None, validate, 1))
