@@ -1,4 +1,4 @@
-"""Keras' random changes of images: in inference they are the identity."""
+"""Keras' random changes of images, which are not made here: layers of the identity, in training too."""
 
 from typing import Any, ClassVar
 
@@ -15,7 +15,9 @@ __all__ = [
 
 
 class Augmentation(Layer):
-    """The inputs: mp_core computes inference only. As in Keras, most layers cast integers to the compute dtype.
+    """The inputs, in training too: change images before they become batches.
+
+    As in Keras, most layers cast integers to the compute dtype.
 
     Parameters
     ----------
@@ -50,148 +52,148 @@ _WARP = ("fill_mode", "interpolation", "fill_value", *_RANGE)
 
 
 class AugMix(Augmentation):
-    """Mixtures of chains of changes: the identity in inference."""
+    """Mixtures of chains of changes: here the identity."""
 
     _names = ("num_chains", "chain_depth", "factor", "alpha", "all_ops", "interpolation", *_RANGE)
 
 
 class CutMix(Augmentation):
-    """Parts of images in the place of those of others: the identity in inference."""
+    """Parts of images in the place of those of others: here the identity."""
 
     _names = ("factor", *_RANGE)
 
 
 class MixUp(Augmentation):
-    """Mixtures of images: the identity in inference."""
+    """Mixtures of images: here the identity."""
 
     _names = ("alpha", *_RANGE)
     _casts_integers = False
 
 
 class RandAugment(Augmentation):
-    """Random changes one after another: the identity in inference."""
+    """Random changes one after another: here the identity."""
 
     _names = ("num_ops", "factor", "interpolation", *_RANGE)
 
 
 class RandomBrightness(Augmentation):
-    """Random brightness of images: the identity in inference."""
+    """Random brightness of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomColorDegeneration(Augmentation):
-    """Random color degeneration of images: the identity in inference."""
+    """Random color degeneration of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomColorJitter(Augmentation):
-    """Random color jitter of images: the identity in inference."""
+    """Random color jitter of images: here the identity."""
 
     _names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomContrast(Augmentation):
-    """Random contrast of images: the identity in inference."""
+    """Random contrast of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomElasticTransform(Augmentation):
-    """Random elastic transform of images: the identity in inference."""
+    """Random elastic transform of images: here the identity."""
 
     _names = ("factor", "scale", *_WARP)
 
 
 class RandomErasing(Augmentation):
-    """Random erasing of images: the identity in inference."""
+    """Random erasing of images: here the identity."""
 
     _names = ("factor", "scale", "fill_value", *_RANGE)
 
 
 class RandomFlip(Augmentation):
-    """Random flip of images: the identity in inference."""
+    """Random flip of images: here the identity."""
 
     _names = ("mode", *_RANGE)
 
 
 class RandomGaussianBlur(Augmentation):
-    """Random gaussian blur of images: the identity in inference."""
+    """Random gaussian blur of images: here the identity."""
 
     _names = ("factor", "kernel_size", "sigma", *_RANGE)
 
 
 class RandomGrayscale(Augmentation):
-    """Random grayscale of images: the identity in inference."""
+    """Random grayscale of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomHue(Augmentation):
-    """Random hue of images: the identity in inference."""
+    """Random hue of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomInvert(Augmentation):
-    """Random invert of images: the identity in inference."""
+    """Random invert of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomPerspective(Augmentation):
-    """Random perspective of images: the identity in inference."""
+    """Random perspective of images: here the identity."""
 
     _names = ("factor", "scale", *_WARP)
 
 
 class RandomPosterization(Augmentation):
-    """Random posterization of images: the identity in inference."""
+    """Random posterization of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomRotation(Augmentation):
-    """Random rotation of images: the identity in inference."""
+    """Random rotation of images: here the identity."""
 
     _names = ("factor", *_WARP)
 
 
 class RandomSaturation(Augmentation):
-    """Random saturation of images: the identity in inference."""
+    """Random saturation of images: here the identity."""
 
     _names = ("factor", *_RANGE)
     _casts_integers = False
 
 
 class RandomSharpness(Augmentation):
-    """Random sharpness of images: the identity in inference."""
+    """Random sharpness of images: here the identity."""
 
     _names = ("factor", *_RANGE)
 
 
 class RandomShear(Augmentation):
-    """Random shear of images: the identity in inference."""
+    """Random shear of images: here the identity."""
 
     _names = ("x_factor", "y_factor", *_WARP)
 
 
 class RandomTranslation(Augmentation):
-    """Random translation of images: the identity in inference."""
+    """Random translation of images: here the identity."""
 
     _names = ("height_factor", "width_factor", *_WARP)
 
 
 class RandomZoom(Augmentation):
-    """Random zoom of images: the identity in inference."""
+    """Random zoom of images: here the identity."""
 
     _names = ("height_factor", "width_factor", *_WARP)

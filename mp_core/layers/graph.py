@@ -327,7 +327,7 @@ def _node(call: Any, name: str) -> Node:
         raise ValueError(f"a node of layer '{name}' must have `args` and `kwargs`; received {call!r:.200}")
     if kwargs.get("training"):
         raise ValueError(
-            f"layer '{name}' is called with training={kwargs['training']!r}: mp_core computes inference only"
+            f"layer '{name}' is called with training={kwargs['training']!r} in inference too: mp_core does not do that"
         )
     given = {key: value for key, value in kwargs.items() if key != "training" and value is not None}
     return Node(tuple(_arguments(list(args), name)), _arguments(given, name))
