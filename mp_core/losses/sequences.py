@@ -132,5 +132,6 @@ def _last(of_states: Array, skips: Array) -> Array:
     for time in range(of_states.shape[1]):
         padded = ops.concatenate([*never, total], axis=1)
         ways = ops.stack([total, padded[:, 1:-1], padded[:, :-2] + skips])
-        total = ops.logsumexp(ways, axis=0) + of_states[:, time]
+        largest = ops.stop_gradient(ops.max(ways, axis=0))  # whose gradient is zero: it is subtracted and added
+        total = ops.log(ops.sum(ops.exp(ways - largest), axis=0)) + (largest + of_states[:, time])
     return total
