@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny_bert
 from safetensors.numpy import load_file, save_file
-from servers import scorer
+from servers import Server, scorer
 
 import mp_core as mp
 from mp_core.models import BertEncoder, Reranker
@@ -245,3 +245,19 @@ def test_a_server_has_one_network_and_an_adapter_for_each_further_name(folder, t
     assert [model.name for model in served] == ["base", "one", "two"]
     for model, vectors in zip(served, want, strict=True):
         assert model.compute(model.tokenize(TEXTS), {}).tobytes() == vectors.tobytes()
+
+
+def test_the_command_serves_each_adapter_by_its_name(folder, tmp_path):
+    want, options = {"model": BertEncoder.from_folder(folder).encode(TEXTS)}, []
+    for seed, name in enumerate(("legal", "news")):
+        encoder = _adapted(folder, seed=seed)
+        encoder.save_adapter(tmp_path / name)
+        want[name] = encoder.encode(TEXTS)
+        options += ["--adapter", f"{name}={tmp_path / name}"]
+    server = Server(folder, *options, log=tmp_path / "log")
+    try:
+        for name, vectors in want.items():
+            rows = server.get("/v1/embeddings", {"model": name, "input": TEXTS})["data"]
+            assert np.array([row["embedding"] for row in rows], np.float32).tobytes() == vectors.tobytes()
+    finally:
+        server.stop()

@@ -349,6 +349,7 @@ HOSTILE = {
     "e.jsonl": ("3", "line 1 must be a JSON object or list; received 3"),
     "f.jsonl": ("[" * 100_000, "line 1 must be a JSON object"),
     "g.jsonl": ("\n \n", "at least one example"),
+    "l.jsonl": ('{"a": "x", "a": "y"}', "line 1 must be a JSON object: 'a' is there twice"),
     "h.csv": ("a,a\nx,y", "the names of all columns, each once"),
     "i.csv": ("a,b\nx,y\nz", "line 3 must have 2 cells; received 1"),
     "j.csv": ('a,b\nx,"y', "line 2 must be a row of CSV"),
@@ -367,6 +368,19 @@ def test_bytes_that_are_no_text_are_refused_by_line(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"a": "x"}\n{"a": "\xff"}\n')
     with pytest.raises(ValueError, match="line 2 must be UTF-8"):
         read_examples(tmp_path / "a.jsonl")
+
+
+def test_ends_of_lines_within_cells_stay_as_they_are(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,b\r\n"x\r\ny","z\nw"\r\n')
+    assert read_examples(tmp_path / "a.csv").texts == (["x\r\ny"], ["z\nw"])
+
+
+def test_what_may_never_end_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    (tmp_path / "b.csv").symlink_to("/dev/zero")
+    for name in ("a.jsonl", "b.csv"):
+        with pytest.raises(ValueError, match="is not a regular file"):
+            read_examples(tmp_path / name)
 
 
 UNFIT = {

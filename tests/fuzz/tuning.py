@@ -132,6 +132,7 @@ def damaged_bytes(rng, content):
 def read(path):
     """Return the rows of a file that was accepted."""
     text = path.read_bytes().decode("utf-8-sig")
+    csv.field_size_limit(len(text))
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in text.split("\n") if line.strip()]
     lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ",")
