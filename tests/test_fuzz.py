@@ -15,7 +15,7 @@ from fuzz.subjects import SUBJECTS
 from mp_core import ops
 
 TESTS = Path(__file__).parent
-CASES = {"operations": 300, "gradients": 60, "calls": 1000, "commands": 10, "keras": 30, "tune": 50}
+CASES = {"operations": 300, "folders": 40, "gradients": 60, "calls": 1000, "commands": 10, "keras": 30, "tune": 50}
 
 PLANTED = """
 import os, signal, sys

@@ -159,6 +159,8 @@ class Modules:
         The name of the similarity of two embeddings.
     special_tokens : bool
         Whether the tokenizer adds its special tokens to a text.
+    markers : tuple of str
+        What may stand before a text as a special token of the tokenizer, in ColBERT of before 2026.
     layer_weights : tuple of float or None
         Of the vectors before the first block and those behind each one, if they are mixed.
     router : Router or None
@@ -179,6 +181,7 @@ class Modules:
     max_active_dims: int | None = None
     similarity: str = "cosine"
     special_tokens: bool = True
+    markers: tuple[str, ...] = ()
     layer_weights: tuple[float, ...] | None = None
     router: Router | None = None
 
@@ -382,7 +385,12 @@ def kinds_of(folder: Path, route: str | None) -> list[str]:
 
 
 def _known(module: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return a module as it is; that of jina-embeddings-v3, whose code is not run, as the one that it extends."""
+    """Return a module as it is; that of jina-embeddings-v3, whose code is not run, as the one that it extends.
+
+    PyLate names a class of its own for a product, which is that of sentence-transformers.
+    """
+    if module.get("type") == "pylate.models.Dense.Dense":
+        return {**module, "type": "sentence_transformers.models.Dense"}
     if module.get("type") != "custom_st.Transformer" or module.get("path") != "":
         return module
     path = folder / "config.json"

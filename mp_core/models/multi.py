@@ -16,6 +16,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array, imported
 from mp_core.dtype_policies import DTypePolicy
+from mp_core.models.colbert import format_of, read_colbert
 from mp_core.models.folder import read_object
 from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network, read_prompts
 from mp_core.models.prompted import PromptedModel
@@ -160,8 +161,8 @@ class MultiVectorEncoder(PromptedModel):
         ----------
         path : path
             Folder of a ``MultiVectorEncoder`` as sentence-transformers 6 saves it: a network, then ``Dense``,
-            ``Normalize`` and the like for the vectors of tokens, and a ``MultiVectorMask``. (That library also opens
-            folders of PyLate and ColBERT, and saves them so.)
+            ``Normalize`` and the like for the vectors of tokens, and a ``MultiVectorMask``. Or a folder of PyLate 3 or
+            of Stanford's ColBERT.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.BertEncoder.from_folder`.
 
@@ -289,6 +290,9 @@ _NETWORK = TRANSFORMER | {"query_expansion": _OBJECT, "query_length": _LENGTH, "
 
 def _read(folder: Path) -> tuple[Modules, dict[str, Any]]:
     """Return the settings of a folder, and those of the mask and of queries."""
+    older = format_of(folder)
+    if older is not None:
+        return read_colbert(folder, older)
     (_, network), *others = modules_needed(folder, (("Transformer",),), (*KINDS_OF_STEPS, "MultiVectorMask"))
     masks = [place for kind, place in others if kind == "MultiVectorMask"]
     if len(masks) != 1:

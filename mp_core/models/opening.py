@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from mp_core.models.bert import BertEncoder
+from mp_core.models.colbert import format_of
 from mp_core.models.folder import read_object
 from mp_core.models.m3 import M3Encoder, has_heads
 from mp_core.models.modules import kinds_of, router_in
@@ -25,6 +26,8 @@ def class_of(folder: Path) -> Opened:
     OSError, ValueError
         A file is missing or damaged.
     """
+    if format_of(folder) is not None:
+        return MultiVectorEncoder
     router = router_in(folder)
     routes = [None] if router is None else router.routes
     kinds = {kind for route in routes for kind in kinds_of(folder, route)}

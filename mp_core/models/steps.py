@@ -21,7 +21,7 @@ from mp_core.models.settings import KINDS, Settings, choices, unexpected
 from mp_core.ops import PackedMatrix, pack
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["KINDS_OF_STEPS", "Step", "applied", "fitting", "in_training", "read_layer_weights", "read_steps"]
+__all__ = ["KINDS_OF_STEPS", "Step", "applied", "fitting", "in_training", "product", "read_layer_weights", "read_steps"]
 
 _SENTENCE = ("module_input_name", "module_output_name")
 _ACTIVATIONS: dict[str, Any] = {
@@ -184,6 +184,14 @@ def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
     beside = pack(found["residual.weight"].T) if "residual.weight" in found else None
     matrix, vector = pack(found["linear.weight"].T), found.get("linear.bias")
     return partial(_product, matrix, vector, _ACTIVATIONS[name], residual, beside), units
+
+
+def product(file: Path, tensors: Mapping[str, Array | QuantizedArray], width: int) -> Step:
+    """Return the step of a matrix ``linear.weight`` alone, for vectors of this width."""
+    shape = getattr(tensors.get("linear.weight"), "shape", ())
+    units = shape[0] if shape and shape[0] else width
+    (matrix,) = fitting(file, tensors, {"linear.weight": (units, width)})
+    return Step("Dense", partial(_product, pack(matrix.T), None, None, False, None), units)
 
 
 def _same(vectors: Array) -> Array:

@@ -100,6 +100,7 @@ class Tokenizer:
         self.max_length = min(stated or longest, longest)
         path = modules.network / "tokenizer.json"
         self._tokenizer = _read(path, modules.settings.vocab_size)
+        _mark(self._tokenizer, modules.markers)
         special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
         if special > self.max_length:  # the package would cut nothing
             limit = "max_position_embeddings" if self.max_length == longest else "max_seq_length or model_max_length"
@@ -238,6 +239,21 @@ def _refusing(what: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"{what}: {error}") from error
+
+
+def _mark(tokenizer: Any, markers: Sequence[str]) -> None:
+    """Make special tokens of markers that the vocabulary has, with what follows them or without, but cuts to pieces."""
+    if not markers:
+        return
+    from tokenizers import AddedToken
+
+    for marker in markers:
+        parts = (marker, *marker.split(None, 1)[:1])
+        known = next((part for part in parts if tokenizer.token_to_id(part) is not None), None)
+        with _refusing("the model's tokenizer cannot take the marker of a text"):
+            cut = known is not None and tokenizer.encode(known, add_special_tokens=False).tokens != [known]
+        if cut:
+            tokenizer.add_special_tokens([AddedToken(known, normalized=False, special=True)])
 
 
 def _set_normalizer(tokenizer: Any, config: dict[str, Any], lower_case: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz import calls, operations, readers, tuning
+from fuzz import calls, folders, operations, readers, tuning
 from fuzz.arrays import Memory
 
 __all__ = ["SUBJECTS", "Subject"]
@@ -24,6 +24,7 @@ SUBJECTS = {
     "operations": Subject(lambda folder: Memory(), operations.run),
     "gradients": Subject(lambda folder: Memory(), operations.run_gradients),
     "calls": Subject(lambda folder: calls.make(np.random.default_rng(0)), calls.run),
+    "folders": Subject(folders.make, folders.run),
     "tune": Subject(tuning.make, tuning.run),
     **{
         name: Subject(functools.partial(readers.make, reader), functools.partial(readers.run, reader))

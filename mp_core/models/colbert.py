@@ -1,0 +1,131 @@
+"""Folders of ColBERT from before sentence-transformers had such encoders: those of PyLate 3, and Stanford's own.
+
+They are read as sentence-transformers 6 reads them: the marker before a text is a special token of the tokenizer, which
+is put before it as text; queries are filled up; the vectors of punctuation in documents do not count.
+"""
+
+import string
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mp_core.models.files import tensors_in
+from mp_core.models.folder import read_object
+from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network
+from mp_core.models.pooling import unit
+from mp_core.models.rules import ANY, SWITCH, Rule, check, only
+from mp_core.models.steps import KINDS_OF_STEPS, Step, product, read_steps
+
+__all__ = ["PYLATE", "STANFORD", "format_of", "read_colbert"]
+
+PYLATE, STANFORD = "PyLate", "Stanford"
+_SAID, _METADATA = "config_sentence_transformers.json", "artifact.metadata"
+_TEXT: Rule = lambda value: value is None or isinstance(value, str), "a string or null"
+_LENGTH: Rule = lambda value: value is None or (type(value) is int and value > 1), "an integer of at least 2 or null"
+_PROMPTS: Rule = (
+    lambda value: isinstance(value, dict) and all(text is None or isinstance(text, str) for text in value.values()),
+    "an object of strings",
+)
+_WORDS: Rule = (
+    lambda value: value is None or (isinstance(value, list) and all(isinstance(word, str) for word in value)),
+    "a list of str or null",
+)
+_PYLATE: dict[str, Rule] = {
+    "__version__": ANY,
+    "model_type": only("ColBERT"),
+    "similarity_fn_name": only(None, "MaxSim", "cosine", "dot"),  # the last two are the default of a file without one
+    "prompts": _PROMPTS,
+    "default_prompt_name": only(None),
+    "query_prefix": _TEXT,
+    "document_prefix": _TEXT,
+    "query_length": _LENGTH,
+    "document_length": _LENGTH,
+    "attend_to_expansion_tokens": SWITCH,
+    "do_query_expansion": SWITCH,
+    "skiplist_words": _WORDS,
+}
+_STANFORD: dict[str, Rule] = {
+    "query_token_id": _TEXT,
+    "doc_token_id": _TEXT,
+    "query_maxlen": _LENGTH,
+    "doc_maxlen": _LENGTH,
+    "attend_to_mask_tokens": SWITCH,
+    "mask_punctuation": SWITCH,
+    "similarity": only("cosine"),
+}
+"""What of the settings of an index and of its training matters to the vectors."""
+_LENGTHS = {"query_length", "document_length"}
+_DEFAULT = 32  # tokens of a query
+
+
+def format_of(folder: Path) -> str | None:
+    """Return whether a folder is one of PyLate 3 or of Stanford's ColBERT; None for any other."""
+    said = folder / _SAID
+    if said.exists() and read_object(said).get("model_type") == "ColBERT":
+        return PYLATE
+    if (folder / "modules.json").exists() or not (folder / "config.json").exists():
+        return None
+    names = read_object(folder / "config.json").get("architectures")
+    return STANFORD if isinstance(names, list) and "HF_ColBERT" in names else None
+
+
+def read_colbert(folder: Path, kind: str) -> tuple[Modules, dict[str, Any]]:
+    """Return the settings of a folder of a format, and those of queries and documents as today's folders say them."""
+    return _FORMATS[kind](folder)
+
+
+def _pylate(folder: Path) -> tuple[Modules, dict[str, Any]]:
+    said = read_object(folder / _SAID)
+    check(folder / _SAID, said, _PYLATE)
+    (_, network), *others = modules_needed(folder, (("Transformer",),), KINDS_OF_STEPS)
+    found = read_network(network, TRANSFORMER | dict.fromkeys(_LENGTHS, _LENGTH))
+    steps = read_steps(others, found.settings.hidden_size, (None, "token_embeddings"))
+    markers = {task: said.get(f"{task}_prefix") or "" for task in ("query", "document")}
+    prompts = {name: text or "" for name, text in (said.get("prompts") or {}).items()}
+    prompts |= {task: marker + prompts.get(task, "").removeprefix(marker) for task, marker in markers.items()}
+    words = said.get("skiplist_words")
+    late: dict[str, Any] = {"skiplist_words": list(string.punctuation) if words is None else words}
+    late["document_length"] = said.get("document_length")
+    if said.get("do_query_expansion", True):
+        late["query_expansion"] = _filled(said.get("attend_to_expansion_tokens", False), said.get("query_length"))
+    else:
+        late["query_length"] = said.get("query_length")
+    return _normalized(found, steps, markers, prompts), late
+
+
+def _stanford(folder: Path) -> tuple[Modules, dict[str, Any]]:
+    path = folder / _METADATA
+    written = read_object(path) if path.exists() else {}
+    said = {name: value for name, value in written.items() if name in _STANFORD}
+    check(path, said, _STANFORD)
+    found = read_network(folder)
+    file, tensors, _ = tensors_in(folder)
+    step = product(
+        file,
+        {name: x for name, x in tensors.items() if name == "linear.weight"},
+        found.settings.hidden_size,
+    )
+    names = {"query": said.get("query_token_id") or "[unused0]", "document": said.get("doc_token_id") or "[unused1]"}
+    markers = {task: f"{name} " for task, name in names.items()}
+    late = {
+        "skiplist_words": list(string.punctuation) if said.get("mask_punctuation", True) else [],
+        "document_length": said.get("doc_maxlen"),
+        "query_expansion": _filled(said.get("attend_to_mask_tokens", False), said.get("query_maxlen")),
+    }
+    return _normalized(found, (step,), markers, markers), late
+
+
+def _filled(attend: bool, length: int | None) -> dict[str, Any]:
+    return {"strategy": "fixed", "attend": attend, "length": length or _DEFAULT}
+
+
+def _normalized(
+    found: Modules, steps: tuple[Step, ...], markers: Mapping[str, str], prompts: Mapping[str, str]
+) -> Modules:
+    width = steps[-1].width if steps else found.settings.hidden_size
+    every = (*steps, Step("Normalize", unit, width))
+    return replace(found, steps=every, prompts=dict(prompts), markers=tuple(filter(None, markers.values())))
+
+
+_FORMATS = {PYLATE: _pylate, STANFORD: _stanford}
