@@ -1,6 +1,7 @@
 """Rules of attention."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -92,19 +93,23 @@ def _by_parts(d: Array, a: Attended, of_bias: bool) -> tuple[Array, ...]:
     return tuple(contiguous(cast(x.transpose(0, 2, 1, 3), a.operands[0].dtype)) for x in found)
 
 
+def _rule(gradients: Callable[..., tuple[Array, ...]], *arguments: Any) -> dict[str, Any]:
+    """Return the gradients of operands, which are computed together, and that of the bias, if somebody wants it."""
+    found = functools.cache(lambda: gradients(*arguments))
+    return {
+        "query": lambda dtype: cast(found()[0], dtype),
+        "key": lambda dtype: cast(found()[1], dtype),
+        "value": lambda dtype: cast(found()[2], dtype),
+        "bias": lambda dtype: cast(gradients(*arguments, of_bias=True)[0], dtype),
+    }
+
+
 @gradient_of(dot_product_attention)
 def _(
     d: Array, out: Array, query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None,
     scale: Any = None, is_causal: Any = False, reach: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    arguments = (query, key, value, bias, mask, scale, is_causal, reach)
-    found = functools.cache(lambda: attention_gradients(d, *arguments))
-    return {
-        "query": lambda dtype: cast(found()[0], dtype),
-        "key": lambda dtype: cast(found()[1], dtype),
-        "value": lambda dtype: cast(found()[2], dtype),
-        "bias": lambda dtype: cast(attention_gradients(d, *arguments, of_bias=True)[0], dtype),
-    }
+    return _rule(attention_gradients, d, query, key, value, bias, mask, scale, is_causal, reach)
 
 
 @recordable
@@ -153,11 +158,4 @@ def _(
     d: Array, out: Array, query: Array, key: Array, value: Array, offsets: Array, bias: Any = None,
     scale: Any = None, reach: Any = None, is_causal: Any = False,
 ) -> dict[str, Any]:  # fmt: skip
-    arguments = (query, key, value, offsets, bias, scale, reach, is_causal)
-    found = functools.cache(lambda: ragged_attention_gradients(d, *arguments))
-    return {
-        "query": lambda dtype: cast(found()[0], dtype),
-        "key": lambda dtype: cast(found()[1], dtype),
-        "value": lambda dtype: cast(found()[2], dtype),
-        "bias": lambda dtype: cast(ragged_attention_gradients(d, *arguments, of_bias=True)[0], dtype),
-    }
+    return _rule(ragged_attention_gradients, d, query, key, value, offsets, bias, scale, reach, is_causal)

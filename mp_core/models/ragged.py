@@ -139,15 +139,13 @@ class Plans:
         """Return the plan for vectors of texts whose first tokens are skipped; None: the network runs without one."""
         width = model.settings.hidden_size * len(poolings)
         key = id(model), tuple(poolings), skipped  # the plan holds the model: no other one gets its id
-        return self._of(key, model, lambda: RaggedTexts(model, _Pooled(model, poolings, skipped), width, 1 + skipped))
+        return self._of(key, lambda: RaggedTexts(model, _Pooled(model, poolings, skipped), width, 1 + skipped))
 
     def scores(self, model: Model, pooling: str, labels: int) -> RaggedTexts | None:
         """Return the plan for the scores of texts by a network whose head pools so; None as for :meth:`vectors`."""
-        return self._of((id(model), (pooling,), 0), model, lambda: RaggedTexts(model, _Scored(model), labels))
+        return self._of((id(model), (pooling,), 0), lambda: RaggedTexts(model, _Scored(model), labels))
 
-    def _of(
-        self, key: tuple[int, tuple[str, ...], int], model: Model, make: Callable[[], RaggedTexts]
-    ) -> RaggedTexts | None:
+    def _of(self, key: tuple[int, tuple[str, ...], int], make: Callable[[], RaggedTexts]) -> RaggedTexts | None:
         if is_eager() or self._unseen is count():
             return None
         found = self._kept.get(key)
