@@ -111,7 +111,9 @@ def test_codes_are_trained_unless_they_get_worse(capsys, tmp_path, model, monkey
     options = [model, path, "--policy", "int4/8", "--json"]
     assert tune(*options, "-o", tmp_path / "out", "--distill", 20) == 0
     output, progress = capsys.readouterr()
-    found = json.loads(output)["codes"]
+    report = json.loads(output)
+    found = report["codes"]
+    assert report["policy"] == "int4/8_from_mixed_bfloat16"
     assert found["rounded"]["least"] < found["trained"]["least"] <= found["trained"]["mean"] < 1
     assert (found["kept"], found["judged"], found["texts"]) == ("trained", 9, 70)
     assert "mp-core: training the codes of int4/8_from_mixed_bfloat16 with 70 texts\n" in progress

@@ -16,7 +16,7 @@ from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_command"]
 
-_DISTILLED = 2  # epochs: of int8 the least cosine of MiniLM rose no further (docs/adapting.md)
+_DISTILLED = 2  # epochs; docs/adapting.md has what training codes gains and costs
 _LOSSES = ("multiple_negatives", "multiple_negatives_symmetric", "cosine", "cosent", "triplet", "mse", "margin_mse")
 
 

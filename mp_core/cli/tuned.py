@@ -43,7 +43,7 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.lora is not None:
         encoder.enable_lora(arguments.lora)
     report: dict[str, Any] = {"model": arguments.model, "output": arguments.output, "examples": len(examples)}
-    report |= {"epochs": arguments.epochs, "loss": loss, "policy": encoder.model.dtype_policy.name}
+    report |= {"epochs": arguments.epochs, "loss": loss, "policy": _policy(arguments).name}
     if held is not None:
         options.tell(arguments, f"measuring {arguments.model} on {len(held):,} examples")
         report["before"] = measured(encoder, held)
@@ -83,9 +83,14 @@ def _workers(client: Any) -> Any:
     return Workers(client)
 
 
+def _policy(arguments: argparse.Namespace) -> DTypePolicy:
+    """Return the policy of OUT."""
+    return policy_of("float32" if arguments.policy is None else arguments.policy)
+
+
 def _training_policy(arguments: argparse.Namespace) -> str:
     """Return the policy under which the encoder trains: one of codes only under LoRA, which leaves them as they are."""
-    policy = policy_of("float32" if arguments.policy is None else arguments.policy)
+    policy = _policy(arguments)
     return "float32" if policy.scheme is not None and arguments.lora is None else policy.name
 
 
@@ -93,8 +98,8 @@ def _saved(
     arguments: argparse.Namespace, encoder: BertEncoder, examples: Examples, report: dict[str, Any]
 ) -> BertEncoder:
     """Write the folder, and return the encoder in it."""
-    policy = None if arguments.policy is None else policy_of(arguments.policy)
-    if policy is None or policy.scheme is None or arguments.lora is not None:
+    policy = _policy(arguments)
+    if policy.scheme is None or arguments.lora is not None:
         encoder.save(arguments.output, force=arguments.force)
     else:
         with temporary_beside(Path(os.path.realpath(arguments.output))) as floats:
