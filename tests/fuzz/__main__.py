@@ -8,6 +8,7 @@ seconds of CPU time is a finding too. A case is drawn from the seed and its numb
 
 import argparse
 import faulthandler
+import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 
 COMMAND = [sys.executable, "-m", "fuzz"]  # what starts the process of a subject
 LONGEST = 5  # seconds of CPU time of a case
+MEMORY = 4 << 30  # bytes of addresses that a process may take beyond those at its first case
 STUCK = 120  # seconds without CPU time after which a process is ended
 
 
@@ -44,6 +46,12 @@ def slow(_signal, _frame):
     raise TimeoutError(f"took more than {LONGEST} seconds of CPU time")
 
 
+def limit_memory():
+    """Let no case take more than MEMORY."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
 def run_cases(name, options):
     """Run cases until time is up; print what they raise, and lastly how many there were and how many failed."""
     from fuzz.subjects import SUBJECTS
@@ -55,6 +63,7 @@ def run_cases(name, options):
     with tempfile.TemporaryDirectory() as folder, options.log.open("w") as log:
         subject = SUBJECTS[name]
         state = subject.make(Path(folder))
+        limit_memory()
         while number < options.first + options.cases and (number == options.first or time.monotonic() < end):
             log.seek(0)
             log.write(f"{number}\n")

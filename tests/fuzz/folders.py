@@ -17,7 +17,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from test_static import tokenizer
 
-from fuzz.readers import REFUSALS, damaged
+from fuzz.damage import damaged
+from fuzz.reading import REFUSALS
 from mp_core.models.architectures import ARCHITECTURES, architecture_of
 from mp_core.models.blocks import Positions
 from mp_core.models.gated import TokenTypes

@@ -1,23 +1,16 @@
-"""Damaged files, texts and command lines: each is refused by ValueError or OSError, or read; none crashes or grows.
-
-A row of READERS makes good inputs in a folder, once, and reads a damaged one. :func:`damaged` knows bytes, JSON in them
-and the members of zip archives, whose checksums it makes right again.
-"""
+"""The table of readers: files of weights and of models, texts of policies, command lines, bodies of requests."""
 
 import contextlib
 import io
 import json
-import tracemalloc
-import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
 
-import hostile_folders
+import hostile_files
 import numpy as np
 from safetensors.numpy import save_file
 
 import mp_core as mp
+from fuzz.model_files import MODEL_FILES
+from fuzz.reading import REFUSALS, Reader
 from mp_core import cli, layers
 from mp_core.checkpoint import convert, open_tensors, save_tensors, stored_policies
 from mp_core.checkpoint.errors import Threshold
@@ -26,100 +19,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.interop.keras import load_keras
 from mp_core.utilities import hdf5
 
-__all__ = ["READERS", "Reader", "damaged", "make", "run"]
-
-REFUSALS = (ValueError, OSError)
-SLACK = 8 << 20  # bytes that a reader may allocate beside twice the size of its input: caches, messages, imports
-
-
-class Reader(NamedTuple):
-    """Good inputs, how one is read, what reading may allocate beside twice the input, and how it may refuse."""
-
-    write: Callable[[Path], None]
-    read: Callable[[Path], None]
-    most: int = SLACK
-    refusals: tuple[type[Exception], ...] = REFUSALS
-
-
-# ---- damage
-
-
-def damaged(rng, content):
-    """Return bytes with one to four changes."""
-    for _ in range(int(rng.integers(1, 5))):
-        content = _CHANGES[int(rng.integers(len(_CHANGES)))](rng, content) if content else content
-    return content
-
-
-def _place(rng, content):
-    """A position, more often one near the beginning, where headers are."""
-    return int(rng.integers(min(len(content), 4096) if rng.random() < 0.7 else len(content)))
-
-
-def _set(rng, content):
-    at, new = _place(rng, content), rng.bytes(int(rng.integers(1, 9)))
-    return content[:at] + new + content[at + len(new) :]
-
-
-def _insert(rng, content):
-    at = _place(rng, content)
-    return content[:at] + rng.bytes(int(rng.integers(1, 9))) + content[at:]
-
-
-def _delete(rng, content):
-    at = _place(rng, content)
-    return content[:at] + content[at + int(rng.integers(1, 64)) :]
-
-
-def _cut(rng, content):
-    return content[: _place(rng, content)]
-
-
-def _repeat(rng, content):
-    at, length = _place(rng, content), int(rng.integers(1, 200))
-    return content[: at + length] + content[at:]
-
-
-def _digit(rng, content):
-    digits = [i for i, byte in enumerate(content[:8192]) if 48 <= byte < 58]
-    if not digits:
-        return content
-    at = int(rng.choice(digits))
-    return content[:at] + str(int(rng.choice((0, 1, 7, 9, 99, 2**31, 2**63)))).encode() + content[at + 1 :]
-
-
-def _value(rng, content):
-    """Another value in the JSON that the bytes are, or hold between the first brace and the last."""
-    start, end = content.find(b"{"), content.rfind(b"}") + 1
-    try:
-        tree = json.loads(content[start:end])
-    except (ValueError, RecursionError):
-        return content
-    found = list(hostile_folders.places(tree))
-    if not found:
-        return content
-    container, key = found[int(rng.integers(len(found)))]
-    values = hostile_folders.VALUES
-    container[key] = values[int(rng.integers(len(values)))]
-    return content[:start] + json.dumps(tree).encode() + content[end:]
-
-
-_CHANGES = (_set, _set, _insert, _delete, _cut, _repeat, _digit, _value, _value)
-
-
-def damage(path, rng):
-    """Damage a file: an archive as a whole, or one of its members."""
-    content = path.read_bytes()
-    if not zipfile.is_zipfile(path) or rng.random() < 0.2:
-        path.write_bytes(damaged(rng, content))
-        return
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = [(name, archive.read(name)) for name in archive.namelist()]
-    chosen = int(rng.integers(len(members)))
-    with zipfile.ZipFile(path, "w") as archive:
-        for place, (name, member) in enumerate(members):
-            archive.writestr(name, damaged(rng, member) if place == chosen else member)
-
+__all__ = ["READERS"]
 
 # ---- files
 
@@ -170,6 +70,13 @@ def _read_torch(path):
     for array in open_torch(path).values():
         if array.size:  # a view, which may be stretched to far more elements than the file has: so its corners only
             array[(0,) * array.ndim].tobytes() + array[(-1,) * array.ndim].tobytes()
+
+
+def _bytes(make):
+    def write(folder):
+        (folder / "file").write_bytes(make())
+
+    return write
 
 
 def _write_h5(folder):
@@ -253,6 +160,8 @@ READERS = {
     "safetensors": Reader(_write_tensors, _read_tensors),
     "index": Reader(_write_index, _read_index),
     "pickles": Reader(_write_torch, _read_torch),
+    "gguf": Reader(_bytes(hostile_files.gguf_base), hostile_files.read_gguf),
+    "onnx": Reader(_bytes(hostile_files.onnx_base), hostile_files.read_onnx),
     "h5": Reader(_write_h5, _read_h5),
     "keras": Reader(_write_keras, load_keras, 64 << 20, (*REFUSALS, NotImplementedError)),
     "policies": Reader(_texts("int8/64/dynamic", "mixed_bfloat16", "int4/128", "max_abs=0.5", "w*:int8"), _read_policy),
@@ -260,32 +169,5 @@ READERS = {
         _texts('{"w": "int4/32", "h": "float8_e5m2/32"}', '{"*": "float16", "b": "float32"}'), _read_map, 64 << 20
     ),
     "commands": Reader(_texts(*COMMANDS), _read_command, 64 << 20),
+    **MODEL_FILES,
 }
-
-
-def make(reader, folder):
-    """Write the good inputs of a reader; return the folder."""
-    (folder / "seeds").mkdir()
-    reader.write(folder / "seeds")
-    return folder
-
-
-def run(reader, folder, rng):
-    """Read one damaged input; raise if reading takes too much memory, or ends by anything but a refusal."""
-    seeds = sorted((folder / "seeds").iterdir())
-    room = folder / "room"
-    room.mkdir(exist_ok=True)
-    for old in room.iterdir():
-        old.unlink()
-    path = room / "input"
-    path.write_bytes(seeds[int(rng.integers(len(seeds)))].read_bytes())
-    damage(path, rng)
-    size = path.stat().st_size
-    tracemalloc.start()
-    try:
-        with contextlib.suppress(*reader.refusals):
-            reader.read(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak <= 2 * size + reader.most, f"{peak} bytes were allocated to read {size}"

@@ -1,12 +1,12 @@
 """Soak: ``python -m fuzz.soak [--seconds N] [--seed N]``, in tests/, or ``make soak``: an hour by default.
 
-Activities follow each other in random order, by one to three threads at once, some in the child of a fork. Each gives
-the bits that it gave first. Memory, descriptors and threads must not grow: those of the last quarter of the time are
-compared with those of the second one. The exit status is 1 if a result differs or something grows.
+Activities follow each other in random order, by one to three threads at once, some in the child of a fork, some
+interrupted. Each gives the bits that it gave first. Memory, descriptors and threads must not grow: those of the last
+quarter of the time are compared with those of the second one. The exit status is 1 if a result differs or something
+grows. ``python -m fuzz.growth`` tells of each activity alone what it leaves behind.
 """
 
 import argparse
-import itertools
 import os
 import sys
 import tempfile
@@ -16,64 +16,14 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-import tiny_bert
 from oracles import digest
 
 import mp_core as mp
-from mp_core import layers
-from mp_core.checkpoint import convert, open_tensors, save_tensors
-from mp_core.interop.keras import load_keras
-from mp_core.models import BertEncoder
+from fuzz.activities import UNINTERRUPTED, activities, interrupted
 
 GROWTH, SLACK = 1.01, 1 << 20  # of resident memory: 1 % and a MiB
 WARM = 600  # seconds from which growth is judged: until the allocator has its arenas and caches are full, memory grows
-TEXTS = ["a b c", "d", "a b c d e f g h", "h g f e", ""]
-
-
-def normal(rng, *shape):
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-def activities(folder):
-    """Return name -> what is done, which returns arrays: the same ones whenever it is called."""
-    rng = np.random.default_rng(0)
-    x, w, q = normal(rng, 60, 130), normal(rng, 130, 70), normal(rng, 2, 33, 2, 16)
-    codes, numbers = mp.pack(mp.quantize(w, axis=1)), itertools.count()
-    encoder = BertEncoder.from_folder(tiny_bert.write(folder / "model"))
-    plan = mp.compile(lambda x: mp.softmax(mp.matmul(mp.gelu(x), w)), x)
-    save_tensors(folder / "source", {"w": w, "x": x}, policy="float32")
-    first = mp.Sequential([mp.Input((130,)), layers.Dense(8, activation="relu"), layers.Dense(1)])
-    weights = first.get_weights()
-
-    def converted():
-        target = folder / f"out{next(numbers)}"
-        convert(folder / "source", target, "int8")
-        found = [mp.dequantize(x) for x in open_tensors(target).values()]
-        target.unlink()
-        return found
-
-    def fitted():
-        model = mp.Sequential([mp.Input((130,)), layers.Dense(8, activation="relu"), layers.Dense(1)])
-        model.set_weights(weights)
-        model.compile(optimizer="adam", loss="mse")
-        model.fit(x, x[:, :1], epochs=2, batch_size=20, shuffle=False, verbose=0)
-        path = folder / f"model{next(numbers)}.keras"
-        model.save(path)
-        found = load_keras(path).get_weights()
-        path.unlink()
-        return found
-
-    return {
-        "products": lambda: [mp.matmul(x, w), mp.matmul(mp.cast(x, "bfloat16"), mp.cast(w, "bfloat16"))],
-        "dynamic products": lambda: [mp.dynamic_matmul(x, codes)],
-        "attention": lambda: [mp.dot_product_attention(q, q, q)],
-        "rows": lambda: [mp.layer_norm(x), mp.softmax(x, axis=0), mp.sum(x, 0)],
-        "replay": lambda: [plan(x)],
-        "recording": lambda: [mp.compile(lambda x: mp.relu(mp.matmul(x, w)), x)(x)],
-        "encode": lambda: [encoder.encode(TEXTS)],
-        "convert": converted,
-        "fit and save": fitted,
-    }
+EVERY = 1.0  # seconds between samples: kept for each activity, they would themselves be what grows
 
 
 def used():
@@ -86,7 +36,11 @@ def in_child(function, expected):
     """Return whether the child of a fork gets the same bits."""
     child = os.fork()
     if child == 0:
-        os._exit(digest(function()) != expected)
+        failed = True
+        try:
+            failed = digest(function()) != expected
+        finally:
+            os._exit(failed)  # whatever was raised: the caller goes on in the parent alone
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -102,6 +56,8 @@ def step(rng, chosen, expected, wrong):
 
     if rng.random() < 0.1 and not in_child(chosen[name], expected[name]):
         wrong.append(f"{name}, in the child of a fork")
+    if rng.random() < 0.1 and name not in UNINTERRUPTED:
+        interrupted(chosen[name], rng.uniform(1e-4, 2e-2))
     others = [threading.Thread(target=run) for _ in range(int(rng.integers(0, 3)))]
     for thread in others:
         thread.start()
@@ -120,21 +76,37 @@ def grown(samples):
     return found + [f"{what} from {a} to {b}" for what, a, b in zip(names, before[1:], after[1:], strict=True) if b > a]
 
 
+def soak(rng, chosen, seconds):
+    """Do activities for so long; return how many, the samples, and what gave other bits."""
+    expected = {name: digest(function()) for name, function in chosen.items()}
+    samples, wrong, count, now = [used()], [], 0, time.monotonic()
+    sampled, end = now, now + seconds
+    while not count or (now < end and not wrong):
+        step(rng, chosen, expected, wrong)
+        count, now = count + 1, time.monotonic()
+        if now >= sampled + EVERY:
+            samples.append(used())
+            sampled = now
+    return count, samples, wrong
+
+
 def main():
     parser = argparse.ArgumentParser(prog="soak", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rng, samples, wrong = np.random.default_rng(options.seed), [], []
     with tempfile.TemporaryDirectory() as folder:
         chosen = activities(Path(folder))
-        expected = {name: digest(function()) for name, function in chosen.items()}
-        end = time.monotonic() + options.seconds
-        while not samples or (time.monotonic() < end and not wrong):
-            step(rng, chosen, expected, wrong)
-            samples.append(used())
+        count, samples, wrong = soak(np.random.default_rng(options.seed), chosen, options.seconds)
     found = wrong + (grown(samples) if options.seconds >= WARM else [])
-    print(f"seed {options.seed}: {len(samples)} activities, {samples[-1][0] >> 20} MiB, {samples[-1][1]} descriptors")
+    quarter = len(samples) // 4
+    resident = [
+        f"{median(part)[0] / 2**20:.2f}" for part in (samples[quarter : 2 * quarter], samples[-quarter:]) if part
+    ]
+    print(
+        f"seed {options.seed}: {count} activities, {samples[-1][1]} descriptors, MiB of the quarters compared:",
+        *resident,
+    )
     print(*(found or ["every result had its bits" + ", and nothing grew" * (options.seconds >= WARM)]), sep="\n")
     return int(bool(found))
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz import calls, folders, operations, readers, tuning
+from fuzz import calls, folders, networks, operations, reading, tuning
 from fuzz.arrays import Memory
+from fuzz.readers import READERS
 
 __all__ = ["SUBJECTS", "Subject"]
 
@@ -23,11 +24,12 @@ class Subject(NamedTuple):
 SUBJECTS = {
     "operations": Subject(lambda folder: Memory(), operations.run),
     "gradients": Subject(lambda folder: Memory(), operations.run_gradients),
+    "layers": Subject(lambda folder: Memory(), networks.run),
     "calls": Subject(lambda folder: calls.make(np.random.default_rng(0)), calls.run),
     "folders": Subject(folders.make, folders.run),
     "tune": Subject(tuning.make, tuning.run),
     **{
-        name: Subject(functools.partial(readers.make, reader), functools.partial(readers.run, reader))
-        for name, reader in readers.READERS.items()
+        name: Subject(functools.partial(reading.make, name, reader), functools.partial(reading.run, reader))
+        for name, reader in READERS.items()
     },
 }

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 import tiny_bert
 
-from fuzz.readers import damaged
+from fuzz.damage import damaged
 from mp_core import cli
 from mp_core.cli import tuned
 from mp_core.models import BertEncoder

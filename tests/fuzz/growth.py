@@ -1,0 +1,115 @@
+"""What an activity leaves behind: ``python -m fuzz.growth [NAME ...] [--times N]``, in tests/.
+
+Each activity of the soak is called so many times, in five ways: alone, by a new thread each time, by three threads at
+once, interrupted, in the child of a fork. Between two rounds of calls the memory is counted that is in use after
+garbage was collected: Python's blocks, bytes of malloc, resident bytes once malloc has returned what is free. Each
+round has twice the calls of the one before: caches that fill grow less and less for each call, a leak does not. The
+exit status is 1 if the last round leaves a block for each call.
+"""
+
+import argparse
+import ctypes
+import gc
+import itertools
+import sys
+import tempfile
+import threading
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fuzz.activities import UNINTERRUPTED, activities, interrupted
+from fuzz.soak import in_child, used
+
+WAYS = {
+    "alone": lambda function, rng: function(),
+    "in a new thread": lambda function, rng: together(function, 1),
+    "by three threads": lambda function, rng: together(function, 3),
+    "interrupted": lambda function, rng: interrupted(function, rng.uniform(1e-4, 1e-2)),
+    "in a child": lambda function, rng: in_child(function, None),
+}
+
+
+class _Mallinfo(ctypes.Structure):
+    """What mallinfo2 of glibc returns: numbers of bytes and of blocks, of all arenas."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+                     "keepcost")
+    ]  # fmt: skip
+
+
+libc = ctypes.CDLL(None)
+
+
+class Held(NamedTuple):
+    """What is in use."""
+
+    blocks: int
+    malloc: int
+    resident: int
+
+
+def held():
+    """Count what is in use after garbage was collected."""
+    gc.collect()
+    blocks, allocated = sys.getallocatedblocks(), 0
+    if hasattr(libc, "mallinfo2"):  # the GNU C library
+        libc.mallinfo2.restype = _Mallinfo
+        info = libc.mallinfo2()
+        allocated = info.uordblks + info.hblkhd
+        libc.malloc_trim(ctypes.c_size_t(0))
+    return Held(blocks, allocated, used()[0])
+
+
+def together(function, count):
+    """Call a function in so many new threads at once."""
+    threads = [threading.Thread(target=function) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def growth(call, times):
+    """Return what grows for each call in two rounds, after one of so many calls that warms up."""
+    counts, rounds = [], [times, 2 * times, 4 * times]
+    for calls in rounds:
+        for _ in range(calls):
+            call()
+        counts.append(held())
+    pairs = zip(itertools.pairwise(counts), rounds[1:], strict=True)
+    return [Held(*((b - a) / calls for a, b in zip(*pair, strict=True))) for pair, calls in pairs]
+
+
+def leaks(rounds):
+    """Whether the last round leaves at least a block behind for each call."""
+    return rounds[-1].blocks >= 1
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="growth", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--times", type=int, default=100)
+    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=WAYS)
+    options, found = parser.parse_args(), False
+    rng = np.random.default_rng(0)
+    print(f"{'activity':18} {'way':18} {'blocks':>17} {'bytes of malloc':>19} {'resident bytes':>19}  for each call")
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = activities(Path(folder))
+        for name in options.names or chosen:
+            for way in options.ways:
+                if way == "interrupted" and name in UNINTERRUPTED:
+                    continue
+                first, second = rounds = growth(partial(WAYS[way], chosen[name], rng), options.times)
+                found |= leaks(rounds)
+                columns = [f"{a:9.1f}{b:10.1f}" for a, b in zip(first, second, strict=True)]
+                print(f"{name:18} {way:18}", *columns, "leaks" * leaks(rounds), flush=True)
+    return int(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

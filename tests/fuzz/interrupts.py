@@ -1,0 +1,179 @@
+"""Interrupts at every line: ``python -m fuzz.interrupts [ACTION ...] [--every N]``, in tests/.
+
+A signal comes when a line is reached for the first time, for each line that an action passes, of mp_core and of all
+that it calls. Its handler raises, at once or as soon as a file is whole. What was in the folder is there as before, or
+as the action leaves it; nothing lies beside it; no descriptor or thread is left; and the next action is right.
+"""
+
+import argparse
+import contextlib
+import gc
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tiny_bert
+from interrupting import interrupt, interrupt_everywhere
+
+import mp_core as mp
+from fuzz.activities import normal
+from fuzz.soak import used
+from mp_core import layers
+from mp_core.checkpoint import convert, open_tensors, save_tensors
+from mp_core.interop.keras import load_keras
+from mp_core.models import BertEncoder
+
+__all__ = ["Action", "actions", "everywhere"]
+
+TEXTS = ["a b c", "d", "h g f e"]
+PAIRS = [("a b", "c d"), ("e", "f g"), ("h", "a")]
+
+
+class Action(NamedTuple):
+    """What is done with a new `prepare()`, and what `check` says of that thing afterwards: it raises if it is wrong."""
+
+    prepare: Callable[[], Any]
+    act: Callable[[Any], object]
+    check: Callable[[Any], object]
+
+
+def same(found, expected):
+    """Raise unless two lists of arrays are equal."""
+    assert len(found) == len(expected)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def written(folder, name, write, read):
+    """Return the action that replaces a file: it is there before and after, and nothing lies beside it."""
+    path = folder / name
+    write(path)
+    whole = read(path)
+
+    def names():
+        return sorted(each.name for each in folder.iterdir())
+
+    def check(before):
+        assert names() == before
+        same(read(path), whole)
+        write(path)
+        same(read(path), whole)
+
+    return Action(names, lambda _: write(path), check)
+
+
+def actions(folder):
+    """Return name -> action, in a folder."""
+    rng = np.random.default_rng(0)
+    x, w = normal(rng, 6, 13), normal(rng, 13, 7)
+    save_tensors(folder / "source", {"w": w, "x": x}, policy="float32")
+    model_folder = tiny_bert.write(folder / "model")
+    encoder = BertEncoder.from_folder(model_folder)
+    embedded = [encoder.encode(TEXTS)]
+
+    def made():
+        model = mp.Sequential([mp.Input((13,)), layers.Dense(4, activation="relu"), layers.Dense(1)])
+        model.compile(optimizer="adam", loss="mse")
+        return model
+
+    weights, kept = made().get_weights(), made()
+    kept.set_weights(weights)
+
+    def new():
+        model = made()
+        model.set_weights(weights)
+        return model
+
+    def fit(model):
+        model.fit(x, x[:, :1], epochs=2, batch_size=3, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    def tune(encoder):
+        encoder.fit(PAIRS, batch_size=2, shuffle=False, seed=0, verbose=0)
+        return [encoder.encode(TEXTS)]
+
+    def calibrate(encoder):
+        return [mp.calibrate(encoder, TEXTS, "int8").encode(TEXTS)]
+
+    def loaded():
+        return BertEncoder.from_folder(model_folder)
+
+    fitted, tuned, calibrated = fit(new()), tune(loaded()), calibrate(encoder)
+
+    def tensors(path):
+        return [np.array(mp.dequantize(x)) for x in open_tensors(path).values()]
+
+    def converted(path):
+        convert(folder / "source", path, "int8", force=True)
+
+    def after_fit(model):
+        model.predict(x, verbose=0)
+        same(fit(new()), fitted)
+
+    def after_tune(encoder):
+        assert np.isfinite(encoder.encode(TEXTS)).all()
+        same(tune(loaded()), tuned)
+
+    def after_calibrate(_):
+        same([encoder.encode(TEXTS)], embedded)
+        same(calibrate(encoder), calibrated)
+
+    room = folder / "room"
+    room.mkdir()
+    return {
+        "convert": written(
+            room, "converted", lambda path: convert(folder / "source", path, "int8", force=True), tensors
+        ),
+        "save": written(room, "m.keras", lambda path: kept.save(path), lambda path: load_keras(path).get_weights()),
+        "calibrate": Action(lambda: encoder, calibrate, after_calibrate),
+        "fit": Action(new, fit, after_fit),
+        "tune": Action(loaded, tune, after_tune),
+    }
+
+
+@contextlib.contextmanager
+def handled():
+    """Let SIGINT raise what `interrupt` raises."""
+    before = signal.signal(signal.SIGINT, lambda *_: interrupt())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def everywhere(action, every=1):
+    """Interrupt an action at its lines, or at every so-many-th; return how many interrupts there were."""
+    with ThreadPoolExecutor(1) as other, handled():
+        other.submit(int).result()
+        gc.collect()
+        before = used()[1:]
+        count = interrupt_everywhere(
+            other, "line", *action, every=every, ring=lambda: signal.raise_signal(signal.SIGINT)
+        )
+        gc.collect()
+        assert used()[1:] == before, f"descriptors and threads were {before}, and are {used()[1:]}"
+    return count
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="interrupts", description=__doc__.splitlines()[0])
+    parser.add_argument("actions", nargs="*", metavar="ACTION")
+    parser.add_argument("--every", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        known = actions(Path(folder))
+        for name in options.actions or known:
+            start = time.monotonic()
+            count = everywhere(known[name], options.every)
+            print(f"{name:12} {count:6} interrupts {time.monotonic() - start:7.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
