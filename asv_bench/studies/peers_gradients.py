@@ -17,7 +17,7 @@ from interleaved import Cell, show_ratio
 from minilm_inputs import inputs
 from minilm_torch import SentenceEncoder
 from peers_minilm import turns
-from peers_training import NETWORKS, TORCH, allowed, built, initial, shapes, torch_module
+from peers_training import NETWORKS, SEED, TORCH, allowed, built, gradients_by_torch, initial, shapes, torch_module
 
 import mp_core as mp
 from mp_core import demo, ops
@@ -98,29 +98,21 @@ def step_of(loss: Callable, variables: list, arrays: tuple) -> Callable[[], floa
     return lambda: float(both(*arrays)[0])
 
 
-def encoder_by_torch(given: object, *, half: bool = False, fused: bool = False) -> Calls:
-    module = SentenceEncoder(torch.float32)
-    forward = torch.compile(module) if fused else module
-    ids, mask = map(torch.from_numpy, given.batches[0])
+def encoder_by_torch(given: object, **options: bool) -> Calls:
     labels = torch.arange(DOCUMENTS // 2)
 
-    def step() -> float:
-        module.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            rows = forward(ids, mask)
-        rows = torch.nn.functional.normalize(rows.float(), dim=-1)
-        loss = torch.nn.functional.cross_entropy(rows[0::2] @ rows[1::2].T * SHARPNESS, labels)
-        loss.backward()
-        return float(loss.detach())
+    def loss(vectors: torch.Tensor) -> torch.Tensor:
+        rows = torch.nn.functional.normalize(vectors, dim=-1)
+        return torch.nn.functional.cross_entropy(rows[0::2] @ rows[1::2].T * SHARPNESS, labels)
 
-    return step, None
+    return gradients_by_torch(SentenceEncoder(torch.float32), given.batches[0], loss, **options), None
 
 
 # ---- a perceptron
 
 
 def perceptron_of(label: str) -> Calls:
-    network, rng = NETWORKS["mlp"], np.random.default_rng(20261127)
+    network, rng = NETWORKS["mlp"], np.random.default_rng(SEED)
     x = rng.standard_normal((network.batch, *network.shape), np.float32)
     y = rng.integers(0, network.units[-1], network.batch).astype(np.int32)
     weights = [array for shape in shapes(network) for array in initial(rng, shape)]
@@ -138,21 +130,9 @@ def perceptron_of(label: str) -> Calls:
     return step, partial(mp.compile(model, x), x)
 
 
-def perceptron_by_torch(
-    module: torch.nn.Module, x: np.ndarray, y: np.ndarray, *, half: bool = False, fused: bool = False
-) -> Calls:
-    forward = torch.compile(module) if fused else module
-    given, labels = torch.from_numpy(x), torch.from_numpy(y).long()
-
-    def step() -> float:
-        module.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            logits = forward(given)
-        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
-        loss.backward()
-        return float(loss.detach())
-
-    return step, None
+def perceptron_by_torch(module: torch.nn.Module, x: np.ndarray, y: np.ndarray, **options: bool) -> Calls:
+    loss = partial(torch.nn.functional.cross_entropy, target=torch.from_numpy(y).long())
+    return gradients_by_torch(module, [x], loss, **options), None
 
 
 MAKERS: dict[str, Callable[[str], Calls]] = {"minilm": encoder_of, "mlp": perceptron_of}

@@ -1,4 +1,7 @@
-"""A step of training (forward, backward, AdamW) of small networks, beside torch and Keras, from the same weights."""
+"""A step of training (forward, backward, AdamW) of small networks and of MiniLM, beside torch and Keras.
+
+All contenders of a row begin with the same weights, and have the same batch.
+"""
 
 import argparse
 import os
@@ -14,11 +17,16 @@ import keras
 import numpy as np
 import torch
 from interleaved import Cell, show_ratio
+from minilm_inputs import WIDTH, inputs
+from minilm_torch import SentenceEncoder
 from peers_minilm import turns
 
 import mp_core as mp
+from mp_core import demo, ops
+from mp_core.models import BertEncoder
 
 RATE, DECAY, EPSILON = 1e-3, 4e-3, 1e-8
+TUNING_RATE = 2e-5  # of an encoder that has been trained before
 STEPS = 5  # after so many from the same weights, losses are compared
 OURS = ("float32", "mixed_bfloat16", "mixed_float16")
 CLOSE = 1e-3  # of losses in float32, relative: sums have other orders, and torch adds epsilon in another place
@@ -47,10 +55,13 @@ NETWORKS = {
     "digits": Network(32, (64,), (), (64, 10)),
     "cnn": Network(32, (28, 28, 1), (16, 32), (10,)),
 }
+MINILM, DOCUMENTS, CLASSES = "MiniLM classification 16x64", "16x64", 10
+SEED = 20261127
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS), metavar="NAME")
+    names = [*NETWORKS, MINILM]
+    parser.add_argument("--networks", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N")
     parser.add_argument("--rounds", type=int, default=20, metavar="N")
 
@@ -61,19 +72,11 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
             mp.config.set_num_threads(threads)
             torch.set_num_threads(threads)
             with torch.inference_mode(False):
-                yield cell(name, NETWORKS[name], threads, options.rounds)
+                steps = classifiers() if name == MINILM else contenders(NETWORKS[name], threads)
+                yield cell(name, steps, threads, options.rounds)
 
 
-def cell(name: str, network: Network, threads: int, rounds: int) -> Cell:
-    rng = np.random.default_rng(20261127)
-    x = rng.standard_normal((network.batch, *network.shape), np.float32)
-    y = rng.integers(0, network.units[-1], network.batch).astype(np.int32)
-    weights = [array for shape in shapes(network) for array in initial(rng, shape)]
-    steps: dict[str, Step] = {policy: by_mp_core(network, weights, x, y, policy) for policy in OURS}
-    for label, options in TORCH.items():
-        steps[label] = by_torch(network, weights, x, y, **options)
-    if threads > 1 or (os.cpu_count() or 1) == 1:  # XLA has as many threads as the machine, whatever is set
-        steps["Keras JAX"] = by_keras(network, weights, x, y)
+def cell(name: str, steps: dict[str, Step], threads: int, rounds: int) -> Cell:
     losses = {label: [step() for _ in range(STEPS)][-1] for label, step in steps.items()}
     expected = losses["torch float32"]
     wrong = {label for label, loss in losses.items() if not abs(loss / expected - 1) <= allowed(label)}
@@ -122,20 +125,36 @@ def built(network: Network, library: object) -> list:
     return [*found, layers.Dense(network.units[-1], dtype="float32")]
 
 
-def by_mp_core(network: Network, weights: list[Array], x: Array, y: Array, policy: str) -> Step:
+def contenders(network: Network, threads: int) -> dict[str, Step]:
+    """Return the steps of a network, all from the same weights, with the same batch."""
+    rng = np.random.default_rng(SEED)
+    x = rng.standard_normal((network.batch, *network.shape), np.float32)
+    y = rng.integers(0, network.units[-1], network.batch).astype(np.int32)
+    weights = [array for shape in shapes(network) for array in initial(rng, shape)]
+    steps: dict[str, Step] = {}
     before = mp.config.dtype_policy()
-    mp.config.set_dtype_policy(policy)
-    try:
-        return by_keras(network, weights, x, y, mp)
-    finally:
-        mp.config.set_dtype_policy(before)
+    for policy in OURS:
+        mp.config.set_dtype_policy(policy)
+        steps[policy] = by_keras(network, weights, x, y, mp)
+    mp.config.set_dtype_policy(before)
+    images = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if network.filters else x
+    for label, options in TORCH.items():
+        steps[label] = by_torch(torch_module(network, weights), [images], y, RATE, **options)
+    if threads > 1 or (os.cpu_count() or 1) == 1:  # XLA has as many threads as the machine, whatever is set
+        steps["Keras JAX"] = by_keras(network, weights, x, y, keras)
+    return steps
 
 
-def by_keras(network: Network, weights: list[Array], x: Array, y: Array, library: object = keras) -> Step:
+def by_keras(network: Network, weights: list[Array], x: Array, y: Array, library: object) -> Step:
     model = library.Sequential(built(network, library))
     model.set_weights(weights)
+    return compiled(model, x, y, RATE, library)
+
+
+def compiled(model: object, x: Array, y: Array, rate: float, library: object) -> Step:
+    """Return the step of a model of Keras, or of mp_core: names are the same."""
     loss = library.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(library.optimizers.AdamW(RATE, weight_decay=DECAY, epsilon=EPSILON), loss)
+    model.compile(library.optimizers.AdamW(rate, weight_decay=DECAY, epsilon=EPSILON), loss)
 
     def step() -> float:
         model.reset_metrics()  # the loss of this step alone: Keras returns the mean since the last reset
@@ -145,22 +164,34 @@ def by_keras(network: Network, weights: list[Array], x: Array, y: Array, library
 
 
 def by_torch(
-    network: Network, weights: list[Array], x: Array, y: Array, *, half: bool = False, fused: bool = False
+    model: torch.nn.Module, given: list[Array], y: Array, rate: float, *, half: bool = False, fused: bool = False
 ) -> Step:
-    model = torch_module(network, weights)
-    optimizer = torch.optim.AdamW(model.parameters(), RATE, eps=EPSILON, weight_decay=DECAY, fused=True)
-    images = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if network.filters else x
-    given, labels = torch.from_numpy(images), torch.from_numpy(y).long()
-    forward = torch.compile(model) if fused else model
+    optimizer = torch.optim.AdamW(model.parameters(), rate, eps=EPSILON, weight_decay=DECAY, fused=True)
+    loss = partial(torch.nn.functional.cross_entropy, target=torch.from_numpy(y).long())
+    gradients = gradients_by_torch(model, given, loss, half=half, fused=fused)
 
     def step() -> float:
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            logits = forward(given)
-        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
-        loss.backward()
+        loss = gradients()
         optimizer.step()
-        return float(loss.detach())
+        return loss
+
+    return step
+
+
+def gradients_by_torch(
+    model: torch.nn.Module, given: list[Array], loss: Callable[[torch.Tensor], torch.Tensor], *,
+    half: bool = False, fused: bool = False,
+) -> Step:  # fmt: skip
+    """Return what computes the loss of float32 outputs, and the gradients of the model's parameters."""
+    forward, tensors = torch.compile(model) if fused else model, [*map(torch.from_numpy, given)]
+
+    def step() -> float:
+        model.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            outputs = forward(*tensors)
+        found = loss(outputs.float())
+        found.backward()
+        return float(found.detach())
 
     return step
 
@@ -198,15 +229,58 @@ def filled(layer: torch.nn.Module, kernel: Array, bias: Array) -> torch.nn.Modul
     return layer
 
 
+# ---- all-MiniLM-L6-v2 with a head: classes of documents from the means of their vectors
+
+
+class Classifier(mp.Model):
+    """An encoder, the mean of the vectors of a document's tokens, and the scores of classes."""
+
+    def __init__(self, policy: str) -> None:
+        super().__init__(dtype=policy)
+        self.encoder = BertEncoder.from_folder(demo.model_folder(), policy=policy).model
+        self.head = mp.layers.Dense(CLASSES, dtype="float32")
+
+    def call(self, ids: Array) -> Array:
+        return self.head(ops.mean(self.encoder(ids), axis=1, out_dtype="float32"))
+
+
+class TorchClassifier(torch.nn.Module):
+    """The same, by transformers."""
+
+    def __init__(self, kernel: Array, bias: Array) -> None:
+        super().__init__()
+        self.encoder = SentenceEncoder(torch.float32)
+        self.encoder.bert.embeddings.token_type_embeddings.requires_grad_(False)  # mp_core has one sum of both tables
+        self.head = filled(torch.nn.Linear(WIDTH, CLASSES), kernel.T, bias)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(ids, mask))
+
+
+def classifiers() -> dict[str, Step]:
+    """Return the steps of all contenders, all from the same weights, with the same documents."""
+    rng, (ids, mask) = np.random.default_rng(SEED), inputs(DOCUMENTS).batches[0]
+    y, head = rng.integers(0, CLASSES, len(ids)).astype(np.int32), initial(rng, (WIDTH, CLASSES))
+    steps: dict[str, Step] = {}
+    for policy in OURS:
+        model = Classifier(policy)
+        model(ids)  # makes the weights of the head
+        model.head.set_weights(head)
+        steps[policy] = compiled(model, ids, y, TUNING_RATE, mp)
+    for label, options in TORCH.items():
+        steps[label] = by_torch(TorchClassifier(*head), [ids, mask], y, TUNING_RATE, **options)
+    return steps
+
+
 def unit(dtype: str) -> str:
     return "steps/s"
 
 
 def line(row: dict) -> str:
-    head = f"{row['shape']:7}x {row['threads']}"
+    head = f"{row['shape']:7} x {row['threads']}"
     ratios = "".join(f"  {column}: {show_ratio(each)}" for column, each in row["ratios"].items())
     rates = "\n".join(
-        f"{'':10}{name:24}{rate:10.1f}{'*' if name in row['wrong'] else ' '}  loss {row['loss'][name]:.5f}"
+        f"{'':10}{name:24}{rate:10.2f}{'*' if name in row['wrong'] else ' '}  loss {row['loss'][name]:.5f}"
         for name, rate in row["rate"].items()
     )
     return f"{head}{ratios}\n{rates}"
