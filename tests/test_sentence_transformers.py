@@ -158,6 +158,17 @@ def test_prompts(library, folder, include_prompt, default):
     agree(library, folder, {}, *prompts, *names)
 
 
+def test_the_caller_says_whether_tokens_of_prompts_are_pooled(library, folder):
+    encoder, model = BertEncoder.from_folder(folder), library(str(folder), device="cpu")
+    for include in (False, True):
+        encoder.set_pooling_include_prompt(include)
+        model.set_pooling_include_prompt(include)
+        found, expected = (one.encode(["hello a b", "c"], prompt="query: ") for one in (encoder, model))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(TypeError, match="`include_prompt`"):
+        encoder.set_pooling_include_prompt(1)
+
+
 def test_truncated_embeddings_are_as_long_as_normalize_left_them(library, folder):
     edit(folder / "config_sentence_transformers.json", truncate_dim=7)
     calls = [{"truncate_dim": dim} for dim in (None, 5, 16, 100)]

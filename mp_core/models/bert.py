@@ -396,6 +396,20 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         modules = replace(self._modules, max_length=length)
         self._tokenizer, self._modules = Tokenizer(modules), modules
 
+    def set_pooling_include_prompt(self, include_prompt: bool) -> None:
+        """Say whether the tokens of a prompt are pooled too, instead of the folder: for INSTRUCTOR they must not be.
+
+        Parameters
+        ----------
+        include_prompt : bool
+
+        Raises
+        ------
+        TypeError
+            It is no bool.
+        """
+        self._modules = replace(self._modules, include_prompt=boolean(include_prompt, "include_prompt"))
+
     def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
         """Embed texts that are tokens already.
 
