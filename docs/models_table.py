@@ -10,7 +10,7 @@ from mp_core.models.heads import SCORED
 _SEEN = {
     "bert": ("MiniLM, BGE, E5, GTE, LaBSE, mxbai", (5.5e-7, 0.005, 0.015)),
     "roberta": ("all-roberta, granite-embedding", (1.0e-6, 0.007, 0.030)),
-    "xlm-roberta": ("multilingual E5, BGE-M3 (dense)", (4.7e-7, 0.007, 0.018)),
+    "xlm-roberta": ("multilingual E5, BGE-M3, jina-reranker-v2", (4.7e-7, 0.007, 0.018)),
     "camembert": ("sentence-camembert", (4.8e-7, 0.006, 0.017)),
     "distilbert": ("multi-qa-distilbert, distiluse", (1.7e-6, 0.015, 0.041)),
     "mpnet": ("all-mpnet-base-v2", (1.3e-6, 0.011, 0.024)),

@@ -469,3 +469,37 @@ def test_classes_are_whole_numbers(tmp_path):
     written(tmp_path, labels=3)
     with pytest.raises(ValueError, match="label of row 0 of `data` must be integers from 0 to 2"):
         Reranker.from_folder(tmp_path).fit([("a", "b", 0.5)])
+
+
+def test_a_folder_of_jinas_fused_network_has_the_same_bits(tmp_path):
+    """jina-reranker-v2 is an XLM-RoBERTa by other names, with one matrix for queries, keys and values."""
+    written(tmp_path / "model", "xlm-roberta")
+    path = tmp_path / "model" / "model.safetensors"
+    pairs = [("a b", "c d e"), ("f", "a")]
+    expected = Reranker.from_folder(tmp_path / "model").predict(pairs)
+    names = {
+        "embeddings.LayerNorm": "emb_ln",
+        "attention.output.dense": "mixer.out_proj",
+        "attention.output.LayerNorm": "norm1",
+        "intermediate.dense": "mlp.fc1",
+        "output.dense": "mlp.fc2",
+        "output.LayerNorm": "norm2",
+        "encoder.layer.": "encoder.layers.",
+    }
+    tensors, fused = load_file(path), {}
+    for name, tensor in tensors.items():
+        for today, other in names.items():
+            name = name.replace(today, other)
+        if "attention.self.query" in name:
+            parts = [
+                tensors[name.replace("layers", "layer").replace("query", part)] for part in ("query", "key", "value")
+            ]
+            fused[name.replace("attention.self.query", "mixer.Wqkv")] = np.concatenate(parts)
+        elif "attention.self" not in name:
+            fused[name] = tensor
+    assert not fused.keys() & {name for name in tensors if ".layer." in name}
+    save_file(fused, path)
+    reranker = Reranker.from_folder(tmp_path / "model")
+    np.testing.assert_array_equal(reranker.predict(pairs), expected)
+    reranker.save(tmp_path / "again")
+    np.testing.assert_array_equal(Reranker.from_folder(tmp_path / "again").predict(pairs), expected)

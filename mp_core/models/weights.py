@@ -18,10 +18,12 @@ from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.architectures.deberta import DistanceEmbeddings
+from mp_core.models.architectures.roberta import XLM_ROBERTA
 from mp_core.models.architectures.static import STATIC
 from mp_core.models.blocks import PositionBias, Positions
 from mp_core.models.files import Stored, gguf_in, static_tensors, tensors_in
 from mp_core.models.folder import read_object
+from mp_core.models.fused_names import apart, is_fused
 from mp_core.models.gated import RootMeanSquare, TokenTypes
 from mp_core.models.heads import Answer
 from mp_core.models.model import Model
@@ -159,7 +161,8 @@ def _read(folder: Path, architecture: Architecture, settings: Settings) -> tuple
     """Return what :func:`tensors_in` does, or that of the one GGUF file of a folder."""
     path = gguf_in(folder)
     if path is None:
-        return static_tensors(folder) if architecture is STATIC else tensors_in(folder)
+        path, tensors, stored = static_tensors(folder) if architecture is STATIC else tensors_in(folder)
+        return path, apart(tensors) if architecture is XLM_ROBERTA and is_fused(tensors) else tensors, stored
     from mp_core.models.gguf_names import gguf_tensors  # seldom needed
 
     kind = read_object(folder / "config.json")["model_type"]
