@@ -8,11 +8,13 @@ import itertools
 
 import numpy as np
 import pytest
+from oracles import assert_same_bits
 
 import mp_core as mp
 from mp_core import layers, ops
 from mp_core.core import cpu
 from mp_core.models.model import Model
+from mp_core.plans.recorded_call import address_of
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 BLOCK = 1024  # rows: docs/numerics.md
@@ -153,3 +155,34 @@ def test_convolutional_step_in_passes_of_whole_blocks_has_the_bits_of_one_pass(p
     _, whole = step(x, y)
     ends = itertools.pairwise((0, BLOCK, len(x)))
     assert bits(added(step(x[a:b], y[a:b])[1] for a, b in ends)) == bits(whole)
+
+
+def test_plans_of_a_step_share_the_floats_of_frozen_codes(rng):
+    first, frozen = mp.layers.Dense(32), mp.layers.Dense(64)
+    x = rng.standard_normal((8, 16)).astype(np.float32)
+    frozen(first(x))
+    frozen.quantize("int8")
+    frozen.enable_lora(2)
+    step = mp.value_and_grad(lambda x: mp.sum(frozen(first(x))), first.trainable_variables)
+    for rows in (4, 8):
+        step(x[:rows])
+    held = [
+        {address_of(each) for each in plan._last[1].constants if each.nbytes > 2000} for plan in step._plans.values()
+    ]
+    assert held[0] == held[1]
+    assert len(held[0]) == 2  # the codes, and the floats that they stand for, transposed
+
+
+def test_a_step_sees_new_values_of_a_frozen_matrix(rng):
+    first, frozen = mp.layers.Dense(5), mp.layers.Dense(3, trainable=False)
+    x = rng.standard_normal((4, 6)).astype(np.float32)
+    frozen(first(x))
+
+    def step_of():
+        return mp.value_and_grad(lambda x: mp.sum(frozen(first(x))), first.trainable_variables)
+
+    step = step_of()
+    step(x)
+    frozen.kernel.assign(rng.standard_normal((5, 3)))
+    for found, expected in zip(step(x)[1], step_of()(x)[1], strict=True):
+        assert_same_bits(found, expected)

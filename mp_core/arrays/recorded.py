@@ -163,6 +163,8 @@ class Recording:
         The variables that were read as constants while :data:`HOLDING` has this recording, by their `id`.
     assigned : dict
         The variables that were assigned recorded arrays, and these, by their `id`.
+    transposed : dict
+        What rules have made of constants that are packed, which the recordings of one step share.
     """
 
     is_eager = False
@@ -178,6 +180,7 @@ class Recording:
         self.whole: dict[Callable[..., Any], Callable[..., Any]] = {}
         self.read: dict[int, Any] = {}
         self.assigned: dict[int, tuple[Any, Recorded]] = {}
+        self.transposed: dict[Any, tuple[Any, Any]] = {}
         self._held: dict[int, Held] = {}
         self._inputs = 0
         self._copies = copies

@@ -13,7 +13,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array, cast
 from mp_core.arrays.conversion import cast_any
-from mp_core.arrays.recorded import with_numbers
+from mp_core.arrays.recorded import under_way, with_numbers
 from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
 from mp_core.dtypes import parse as parse_dtype
@@ -157,14 +157,24 @@ def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool, summe
 
 
 def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the right operand with its last two axes exchanged; one that is packed or quantized as floats, packed."""
-    wide = wide_type(dtype)
-    if isinstance(b, PackedMatrix):
-        floats = _unpacked(b, wide)
-    elif isinstance(b, QuantizedArray):
-        floats = dequantize(b, wide)
-    else:
+    """Return the right operand with its last two axes exchanged; one that is packed or quantized as floats, packed.
+
+    These floats take more memory than the codes, so the plans of one step share them.
+    """
+    if not isinstance(b, PackedMatrix | QuantizedArray):
         return b.reshape(1, -1) if b.ndim == 1 else b.swapaxes(-1, -2)
+    recording = under_way()
+    kept = {} if recording is None else recording.transposed
+    found = kept.get((id(b), dtype))
+    if found is None or found[0] is not b:
+        found = kept[id(b), dtype] = b, _packed_floats(b, dtype)  # as `b` is held, no other operand gets its id
+    return found[1]
+
+
+def _packed_floats(b: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the elements of a packed or quantized operand, with its last two axes exchanged."""
+    wide = wide_type(dtype)
+    floats = _unpacked(b, wide) if isinstance(b, PackedMatrix) else dequantize(b, wide)
     floats = floats.swapaxes(-1, -2)
     return floats if dtype == F64 else ops.pack(floats, dtype=dtype)
 

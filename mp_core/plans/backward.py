@@ -107,6 +107,7 @@ class ValueAndGrad:
         self.variables = checked_variables(variables)
         self.function, self.has_aux = function, has_aux
         self.assigned: list[AutoCastVariable] = []  # by the plans so far: the states of random numbers
+        self.transposed: dict[Any, Any] = {}  # what rules have made of constants: the plans share it
         self._plans: dict[Any, StepPlan] = {}
 
     def __call__(self, *inputs: Any, **options: Any) -> tuple[Any, list[Array]]:
@@ -143,6 +144,8 @@ class StepPlan(ForwardPlan[Any]):
 
     def _recorded(self) -> Any:
         """Return a new recording: another one if it assigns variables that it read as constants before."""
+        if self._last[1] is not None:
+            self._step.transposed.clear()  # constants have changed, perhaps
         while True:
             values = [np.empty(v.shape, np.int32 if v.true_dtype.kind in "iu" else v.true_dtype) for v in self._held]
             self._tree = (self._tree[0][0], values), self._tree[1]
@@ -158,14 +161,20 @@ class StepPlan(ForwardPlan[Any]):
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
         """Return the value, the rest, the gradients, and what is assigned."""
-        recording = under_way()
-        assert recording is not None
+        recording = self.begun()
         results = differentiated(recording, self._step, list(zip(self._held, values, strict=True)), inputs, options)
         return *results, self.noted_state(recording)
 
     @property
     def _recorded_function(self) -> Any:
         return self._step.function
+
+    def begun(self) -> Recording:
+        """Return the recording under way, which shares with those of the other plans what rules make of constants."""
+        recording = under_way()
+        assert recording is not None
+        recording.transposed = self._step.transposed
+        return recording
 
     def noted_state(self, recording: Recording) -> list[Any]:
         """Return what variables are assigned; remember them, and those that were read."""

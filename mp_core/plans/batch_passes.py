@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F64, Array
-from mp_core.arrays.recorded import Recorded, Recording, under_way
+from mp_core.arrays.recorded import Recorded, Recording
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
 from mp_core.gradients.passes import Meeting, PassWalk, dependents
@@ -78,7 +78,8 @@ class PassGradients:
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
         self.function, self.variables, self.has_aux = function, checked_variables(variables), True
-        self.assigned: list[AutoCastVariable] = []  # as of ValueAndGrad
+        self.assigned: list[AutoCastVariable] = []  # this and `transposed`: as of ValueAndGrad
+        self.transposed: dict[Any, Any] = {}
         self._plans: dict[Any, _PassPlan] = {}
 
     def __call__(
@@ -210,8 +211,7 @@ class _PassPlan(StepPlan):
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
         """Return targets, the rest, the sums or gradients, and what is assigned."""
-        recording = under_way()
-        assert recording is not None
+        recording = self.begun()
         held = dict(zip(map(id, self._held), values, strict=True))
         start, samples, upstream, before = inputs
         noted = recording.begin_noting(WHOLE)
