@@ -227,3 +227,9 @@ def unpacked(packed, length, is_signed=True):
     pairs = np.stack([packed & 15, packed >> 4], axis=-1)
     codes = pairs.reshape(*packed.shape[:-1], 2 * packed.shape[-1])[..., :length].astype(np.int8)
     return np.where(codes > 7, codes - 16, codes) if is_signed else codes
+
+
+def kept_weights(key, rate, head, targets, sources):
+    """Which weights of attention dropout keeps, by NumPy's generator: a row for each target."""
+    words = [np.random.Philox(key=key, counter=[0, head, target, 2]).random_raw(sources) for target in targets]
+    return (np.array(words) >> np.uint64(11)) * 2.0**-53 >= rate

@@ -145,3 +145,27 @@ def ragged(padding, lengths=(1, 7, 20, 33), seed=0):
     mask = np.arange(max(lengths)) < np.array(lengths)[:, np.newaxis]
     ids = rng.integers(6, SIZES["vocab_size"], mask.shape)
     return np.where(mask, ids, padding), mask.astype(np.int64)
+
+
+def _read_back(network, values, folder):
+    """The variables of a model that is read from a network with such parameters: linear, plus constants."""
+    from mp_core.models import BertEncoder
+
+    names = [name for name, _ in network.named_parameters()]
+    are_added = any("position_embeddings" in name for name in names)  # the types of tokens, to the table of positions
+    for name, parameter, value in zip(names, network.parameters(), values, strict=True):
+        parameter.data = 0 * value if are_added and "token_type" in name else value
+    folder.mkdir()
+    model = BertEncoder.from_folder(save(network, folder)).model
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def gradients(network, folder):
+    """Return the gradients of a network as the trainable variables of a model of it have them; its weights are lost."""
+    import torch
+
+    zeros = [torch.zeros_like(each) for each in network.parameters()]  # also for the pooler, which has no gradient
+    found = [zero if each.grad is None else each.grad for each, zero in zip(network.parameters(), zeros, strict=True)]
+    pairs = zip(_read_back(network, found, folder / "gradients"), _read_back(network, zeros, folder / "zeros"),
+                strict=True)  # fmt: skip
+    return [gradient - zero for gradient, zero in pairs]

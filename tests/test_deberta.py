@@ -89,3 +89,29 @@ def test_a_plan_of_padded_texts_has_the_bits_of_the_call(tmp_path, policy):
     ids, mask = ids.astype(np.int32), mask > 0
     plan = mp.compile(lambda ids, mask: model(ids, mask=mask), ids, mask)
     np.testing.assert_array_equal(plan(ids, mask), model(ids, mask=mask))
+
+
+PAIRS = [("a b", "c d"), ("e", "f g h e f g h a b c d e f g h a b"), ("b c d", "a"), ("h g", "e f")]
+
+
+def test_chunks_of_a_batch_have_the_loss_of_the_whole_whatever_their_lengths(tmp_path):
+    folder = random_models.save(random_models.made("deberta-v3"), tmp_path)
+    histories, weights = [], []
+    for chunk in (None, 1, 3):
+        encoder = BertEncoder.from_folder(folder)
+        how = {"optimizer": mp.optimizers.SGD(0.1), "batch_size": 4, "dropout": 0, "chunk": chunk, "seed": 1}
+        histories.append(encoder.fit(PAIRS, verbose=0, **how).history["loss"])
+        weights.append(encoder.model.get_weights())
+    assert histories[0] == histories[1] == histories[2]
+    for other in weights[1:]:
+        for one, two in zip(weights[0], other, strict=True):
+            np.testing.assert_allclose(one, two, rtol=0, atol=2e-6)
+
+
+def test_its_rerankers_are_trained_with_dropout(tmp_path):
+    import test_reranker
+
+    test_reranker.written(tmp_path, "deberta-v3")
+    rows = [("a b", "c d", 1.0), ("e", "f g h a b", 0.0), ("b c d", "a", 1.0), ("h g", "e f", 0.0)]
+    found = Reranker.from_folder(tmp_path).fit(rows, epochs=10, batch_size=4, learning_rate=2e-3, seed=0, verbose=0)
+    assert found.history["loss"][-1] < 0.8 * found.history["loss"][0]

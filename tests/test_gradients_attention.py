@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from gradients import by_rules, check_rule, weights_for
-from oracles import assert_same_bits
+from oracles import assert_same_bits, kept_weights
 
 import mp_core as mp
 from mp_core import ops
@@ -89,13 +89,13 @@ def test_float32_is_what_torch_finds(causal, rng):
         close(found, expected.grad.numpy().transpose(0, 2, 1, 3), 1e-5)
 
 
-def replayed(d, q, k, v, scale):
+def replayed(d, q, k, v, scale, drop=lambda weights, band: weights):
     """The order of docs/numerics.md for one head, by products and rows: (length, size) each."""
     dq, dk, dv = np.empty_like(q), np.zeros(k.shape, np.float32), np.zeros(v.shape, np.float32)
     for band in (slice(first, first + 128) for first in range(0, len(q), 128)):
         weights = mp.softmax(mp.matmul(q[band], k.T, out_dtype="float32"), scale=scale)
-        upstream = mp.matmul(d[band], v.T, out_dtype="float32")
-        dv = mp.matmul(weights.astype(q.dtype).T, d[band], out_dtype="float32", residual=dv)
+        upstream = drop(mp.matmul(d[band], v.T, out_dtype="float32"), band)
+        dv = mp.matmul(drop(weights, band).astype(q.dtype).T, d[band], out_dtype="float32", residual=dv)
         scores = softmax_gradient(upstream, weights, np.float32, scale=scale).astype(q.dtype)
         dq[band] = mp.matmul(scores, k)
         dk = mp.matmul(scores.T, q[band], out_dtype="float32", residual=dk)
@@ -143,6 +143,105 @@ def test_ragged_gradients_are_those_of_each_sequence(dtype, reach, causal, with_
         for one, other in zip(found, expected, strict=True):
             assert_same_bits(one[begin:end], other[0])
     assert not any(np.any(x[OFFSETS[-1] :]) for x in found)
+
+
+KEY, RATE = np.array([7, 3], np.uint32), 0.3
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dropped_weights_are_those_that_numpys_generator_says_in_the_stated_order(dtype, isa, rng):
+    d, q, k, v = (x[0] for x in operands(rng, 1, 206, 206, 2, 2, 16, 16, parse(dtype)))
+    offsets = OFFSETS[:4]
+    context = ops.ragged_attention(q, k, v, offsets, dropout=RATE, random_key=KEY)
+    gradients = ragged_attention_gradients(d, q, k, v, offsets, None, None, None, False, RATE, KEY)
+    for begin, end, head in [(0, 5, 0), (5, 6, 1), (6, 206, 0), (6, 206, 1)]:
+        kept = kept_weights(KEY, RATE, head, range(begin, end), end - begin)
+
+        def drop(weights, band, kept=kept):
+            return np.where(kept[band], weights * np.float32(1 / (1 - RATE)), np.float32(0))
+
+        parts = [x[begin:end, head] for x in (d, q, k, v)]
+        weights = mp.softmax(mp.matmul(parts[1], parts[2].T, out_dtype="float32"), scale=0.25)
+        expected = mp.matmul(drop(weights, slice(None)).astype(q.dtype), parts[3])
+        assert_same_bits(context[begin:end, head], expected)
+        for found, want in zip(gradients, replayed(*parts, 0.25, drop), strict=True):
+            assert_same_bits(found[begin:end, head], want)
+
+
+@pytest.mark.parametrize("setting", [{"reach": 3}, {"is_causal": True}, {"bias": True}], ids=str)
+def test_gradients_of_dropped_weights_are_those_of_torch_with_the_same_mask(setting, rng):
+    torch = pytest.importorskip("torch")
+    d, q, k, v = (x[0] for x in operands(rng, 1, 150, 150, 4, 2, 8, 8, np.float32))
+    bias = rng.standard_normal((1, 4, 150, 150)).astype(np.float32) if setting.get("bias") else None
+    reach, causal = setting.get("reach"), setting.get("is_causal", False)
+    given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (q, k, v)]
+    added = torch.tensor(np.zeros((1, 4, 150, 150)) if bias is None else bias.astype(np.float64), requires_grad=True)
+    tq, tk, tv = (x.transpose(0, 1).repeat_interleave(4 // x.shape[1], 0) for x in given)
+    scores = tq @ tk.transpose(1, 2) / 8**0.5 + added[0]
+    apart = np.arange(150)[:, np.newaxis] - np.arange(150)
+    masked = (apart < 0) & causal | (np.abs(apart) > (150 if reach is None else reach))
+    kept = np.array([kept_weights(KEY, RATE, head, range(150), 150) for head in range(4)])
+    weights = torch.softmax(scores.masked_fill(torch.tensor(masked), -torch.inf), -1) * torch.tensor(kept / (1 - RATE))
+    context = (weights @ tv).transpose(0, 1)
+    context.backward(torch.tensor(d, dtype=torch.float64))
+    how = (bias, None, reach, causal, RATE, KEY)
+    offsets = np.array([0, 150], np.int32)
+    close(ops.ragged_attention(q, k, v, offsets, *how), context.detach().numpy(), 1e-5)
+    for found, exact in zip(ragged_attention_gradients(d, q, k, v, offsets, *how), given, strict=True):
+        close(found, exact.grad.numpy(), 1e-5)
+    if bias is not None:
+        (found,) = ragged_attention_gradients(d, q, k, v, offsets, *how, of_bias=True)
+        close(found, added.grad.numpy(), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dropped_weights_depend_neither_on_threads_nor_on_sequences_behind(dtype, rng):
+    d, q, k, v = (x[0] for x in operands(rng, 1, 347, 347, 4, 2, 32, 32, parse(dtype)))
+
+    def computed(offsets, end):
+        rows = [x[:end] for x in (d, q, k, v)]
+        how = (offsets, None, None, None, False, RATE, KEY)
+        return [ops.ragged_attention(*rows[1:], *how), *ragged_attention_gradients(*rows, *how)]
+
+    with cpu.num_threads(1):
+        expected = computed(OFFSETS, 347)
+    for threads, offsets in [(2, OFFSETS), (4, OFFSETS), (1, OFFSETS[:4])]:
+        with cpu.num_threads(threads):
+            for one, other in zip(computed(offsets, offsets[-1]), expected, strict=True):
+                assert_same_bits(one, other[: offsets[-1]])
+
+
+def test_a_share_of_the_weights_is_dropped_and_others_by_another_key(rng):
+    x, eye = np.zeros((300, 1, 300), np.float32), np.eye(300, dtype=np.float32)[:, np.newaxis]
+    offsets = np.array([0, 300], np.int32)
+    found = [ops.ragged_attention(x, x, eye, offsets, dropout=RATE, random_key=KEY + i)[:, 0] for i in (0, 0, 1)]
+    assert abs((found[0] == 0).mean() - RATE) < 0.01
+    np.testing.assert_allclose(found[0][found[0] != 0], 1 / 300 / (1 - RATE), rtol=1e-6)
+    assert_same_bits(found[0], found[1])
+    assert (found[0] != found[2]).any()
+    assert_same_bits(ops.ragged_attention(x, x, eye, offsets), ops.ragged_attention(x, x, eye, offsets, dropout=0.0))
+
+
+@pytest.mark.parametrize(("rate", "key", "error"), [
+    (1.0, KEY, "`dropout` must be below 1"), (-0.1, KEY, "dropout"), (np.nan, KEY, "dropout"),
+    (0.5, None, "`random_key` must be an ndarray of uint32"), (0.5, KEY[:1], "`random_key` must be .seed, draw."),
+])  # fmt: skip
+def test_a_rate_or_key_that_is_none_is_refused(rate, key, error):
+    x, offsets = np.ones((3, 1, 4), np.float32), np.array([0, 3], np.int32)
+    with pytest.raises((TypeError, ValueError), match=error):
+        ops.ragged_attention(x, x, x, offsets, dropout=rate, random_key=key)
+
+
+def test_a_plan_draws_by_the_key_that_it_is_given(rng):
+    _, q, k, v = (x[0] for x in operands(rng, 1, 6, 6, 2, 2, 8, 8, np.float32))
+    offsets = np.array([0, 2, 6], np.int32)
+
+    def attended(key, q):
+        return ops.ragged_attention(q, k, v, offsets, dropout=RATE, random_key=key)
+
+    plan = mp.compile(attended, KEY, q)
+    for key in (KEY, KEY + 1):
+        assert_same_bits(plan(key, q), attended(key, q))
 
 
 def test_the_gradient_of_a_ragged_bias_sums_over_sequences(rng):

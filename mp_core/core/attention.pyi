@@ -12,7 +12,7 @@ def attention(
     reach: tuple[int, int],
     keep: _Array | None = None,
     bias: tuple[_Array, _Array] | None = None,
-    offsets: _Array | None = None,
+    ragged: tuple[_Array, tuple[_Array, float] | None] | None = None,
 ) -> None: ...
 def attention_gradient(
     fmt: int,
@@ -22,5 +22,5 @@ def attention_gradient(
     reach: tuple[int, int],
     keep: _Array | None = None,
     bias: tuple[_Array, _Array] | None = None,
-    offsets: _Array | None = None,
+    ragged: tuple[_Array, tuple[_Array, float] | None] | None = None,
 ) -> None: ...

@@ -1,7 +1,8 @@
 """Attention as the library computes it (library/attention.h)."""
 
 cimport numpy as cnp
-from libc.stdint cimport int32_t, uint8_t
+from libc.math cimport ceil
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from mp_core.core.header cimport MP_F32, mp_element_bytes, mp_format
@@ -56,24 +57,33 @@ cdef void add_bias(mp_attention *t, cnp.ndarray added, cnp.ndarray scales) noexc
     t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
 
 
+cdef int add_sequences(mp_attention *t, cnp.ndarray offsets, tuple dropout) except -1:
+    """Describe where ragged sequences lie, and what of their weights is dropped."""
+    cdef double rate
+    t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
+    if dropout is not None:
+        t.dropout.key, rate = <const uint32_t *>cnp.PyArray_DATA(<cnp.ndarray>dropout[0]), dropout[1]
+        t.dropout.least, t.dropout.factor = <uint64_t>ceil(rate * 2.0**53), 1 / (1 - rate)
+    return 0
+
+
 cdef int describe_all(mp_attention *t, int fmt, tuple operands, float scale, tuple reach, cnp.ndarray keep,
-                      tuple bias, cnp.ndarray offsets) except -1:
+                      tuple bias, tuple ragged) except -1:
     """Describe all but the result, as :func:`attention` gets it."""
     t.scale, t.before, t.after = scale, reach[0], reach[1]
-    if offsets is None:
-        t.sequences = cnp.PyArray_DIM(operands[0], 0)
-    else:
-        t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
-    describe(t, operands, fmt, 1 if offsets is None else 0)
+    t.sequences = cnp.PyArray_DIM(operands[0], 0)
+    if ragged is not None:
+        add_sequences(t, ragged[0], ragged[1])
+    describe(t, operands, fmt, 1 if ragged is None else 0)
     if keep is not None:
-        t.kept, t.keep = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
+        t.keep.data, t.keep.by = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
     if bias is not None:
         add_bias(t, bias[0], bias[1])
     return refuse_huge(max(t.scores.k, t.sources))
 
 
 def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float scale, tuple reach not None,
-              cnp.ndarray keep=None, tuple bias=None, cnp.ndarray offsets=None):
+              cnp.ndarray keep=None, tuple bias=None, tuple ragged=None):
     """out = softmax(scale * query @ key' + bias) @ value for each head, masked scores left out.
 
     `operands` are `query` of shape (n, targets, heads, size), `key` (n, sources, key heads, size) and `value` (n,
@@ -84,14 +94,16 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     `sources` - 1, targets and sources are equally many, and sources more than `before` rows before a target, or more
     than `after` rows after it, are masked.
 
-    With `offsets`, int32, ascending and not beyond the last row, operands and `out` have no first axis: sequence i has
-    the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep` then, and `bias` has shape (1, heads, at
-    least the longest length, the same).
+    `ragged` is a pair, offsets and dropout. With offsets, int32, ascending and not beyond the last row, operands and
+    `out` have no first axis: sequence i has the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep`
+    then, and `bias` has shape (1, heads, at least the longest length, the same). Dropout is None or a pair: a key,
+    uint32 of (seed, draw), C-contiguous and read when the operation runs, and the share below 1 of the weights that are
+    dropped.
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))
-    describe_all(&t, fmt, operands, scale, reach, keep, bias, offsets)
-    rows = 1 if offsets is None else 0
+    describe_all(&t, fmt, operands, scale, reach, keep, bias, ragged)
+    rows = 1 if ragged is None else 0
     t.context.out.data, t.context.out.rs = cnp.PyArray_BYTES(out), cnp.PyArray_STRIDE(out, rows)
     t.out = strides_of(out, rows + 1, rows)
     run_operation(MP_OPERATION_ATTENTION, &t, "attention", out,
@@ -106,7 +118,7 @@ cdef mp_head_array head_array(cnp.ndarray x, int head, int row) noexcept:
 
 
 def attention_gradient(int fmt, tuple operands not None, tuple out not None, float scale, tuple reach not None,
-                       cnp.ndarray keep=None, tuple bias=None, cnp.ndarray offsets=None):
+                       cnp.ndarray keep=None, tuple bias=None, tuple ragged=None):
     """out = the gradients of the operands of :func:`attention`.
 
     `operands` are those, and the gradient of their result, C-contiguous. `out` is three arrays of the shapes of the
@@ -116,9 +128,9 @@ def attention_gradient(int fmt, tuple operands not None, tuple out not None, flo
     """
     cdef mp_attention_gradient t
     cdef cnp.ndarray first = out[0], d = operands[3]
-    cdef int rows = 1 if offsets is None else 0
+    cdef int rows = 1 if ragged is None else 0
     memset(&t, 0, sizeof(t))
-    describe_all(&t.forward, fmt, operands, scale, reach, keep, bias, offsets)
+    describe_all(&t.forward, fmt, operands, scale, reach, keep, bias, ragged)
     t.scale, t.rows, t.d = scale, cnp.PyArray_DIM(d, 0), head_array(d, rows + 1, rows)
     if len(out) == 1:
         t.bias = head_array(first, 1, 2)

@@ -1,5 +1,5 @@
 # The headers of library/ as Cython sees them; the structs may hold more.
-from libc.stdint cimport int8_t, int32_t, uint8_t
+from libc.stdint cimport int32_t, int8_t, uint32_t, uint64_t, uint8_t
 
 from mp_core.core.header cimport (
     mp_activation, mp_cpu_family, mp_format, mp_gemm, mp_kernels, mp_tuning,
@@ -397,11 +397,21 @@ cdef extern from "library/attention.h" nogil:
     ctypedef struct mp_head_strides:
         Py_ssize_t sequence, head, row
 
+    ctypedef struct mp_score_mask:
+        const uint8_t *data
+        mp_head_strides by
+
+    ctypedef struct mp_weight_dropout:
+        const uint32_t *key
+        uint64_t least
+        float factor
+
     ctypedef struct mp_attention:
         mp_product scores, context
-        mp_head_strides query, key, value, out, keep, bias
-        const uint8_t *kept
+        mp_head_strides query, key, value, out, bias
+        mp_score_mask keep
         const int32_t *offsets
+        mp_weight_dropout dropout
         float scale
         Py_ssize_t sequences, heads, sharing, targets, sources, before, after
 

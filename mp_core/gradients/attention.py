@@ -18,6 +18,7 @@ from mp_core.ops.attention import (
     dot_product_attention,
     ragged_attention,
     ragged_settings,
+    weight_dropout,
     weights_of,
 )  # fmt: skip
 
@@ -115,7 +116,7 @@ def _(
 @recordable
 def ragged_attention_gradients(
     d: Array, query: Array, key: Array, value: Array, offsets: Array, bias: Array | None, scale: float | None,
-    reach: int | None, is_causal: bool, of_bias: bool = False,
+    reach: int | None, is_causal: bool, dropout: float = 0.0, random_key: Array | None = None, of_bias: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Return the gradients of the query, the key and the value of ragged attention, or that of its bias.
 
@@ -123,7 +124,7 @@ def ragged_attention_gradients(
     ----------
     d : ndarray
         The gradient of the result.
-    query, key, value, offsets, bias, scale, reach, is_causal
+    query, key, value, offsets, bias, scale, reach, is_causal, dropout, random_key
         Those of :func:`mp_core.ops.ragged_attention`.
     of_bias : bool
         Whether the gradient of the bias is wanted, instead of the three others.
@@ -149,13 +150,15 @@ def ragged_attention_gradients(
     if not empties:
         how = ragged_settings(query, longest, added, scale, reach, is_causal)
         operands = query, key, value, contiguous(d)
-        _attention.attention_gradient(FORMATS[query.dtype], operands, out, *how, contiguous(offsets))
+        ragged = contiguous(offsets), weight_dropout(dropout, random_key)
+        _attention.attention_gradient(FORMATS[query.dtype], operands, out, *how, ragged)
     return out
 
 
 @gradient_of(ragged_attention)
 def _(
     d: Array, out: Array, query: Array, key: Array, value: Array, offsets: Array, bias: Any = None,
-    scale: Any = None, reach: Any = None, is_causal: Any = False,
+    scale: Any = None, reach: Any = None, is_causal: Any = False, dropout: Any = 0.0, random_key: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    return _rule(ragged_attention_gradients, d, query, key, value, offsets, bias, scale, reach, is_causal)
+    arguments = (query, key, value, offsets, bias, scale, reach, is_causal, dropout, random_key)
+    return _rule(ragged_attention_gradients, d, *arguments)

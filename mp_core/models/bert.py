@@ -335,7 +335,7 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         optimizer : Optimizer or str, optional
             Instead of the one that these four describe.
         dropout : float, optional
-            The rate of dropout, instead of the rates of the configuration. Weights of attention are not dropped.
+            The rate of dropout, of vectors and of the weights of attention, instead of the rates of the configuration.
         chunk : int, optional
             Embed so many examples at a time, by cached gradients: the memory of a step is that of a chunk.
         cluster : mp_core.interop.dask.Workers, optional

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -21,6 +21,7 @@ __all__ = [
     "Block",
     "Embeddings",
     "Encoder",
+    "Padding",
     "Part",
     "PositionBias",
     "Positions",
@@ -28,6 +29,7 @@ __all__ = [
     "by_distance",
     "dropped",
     "dropping",
+    "padding",
 ]
 
 Shape = tuple[int | None, ...]
@@ -35,16 +37,40 @@ Shape = tuple[int | None, ...]
 _FARTHEST = 128  # tokens: all pairs that are at least so far apart share a bucket
 
 
-dropping: ContextVar[Mapping[str, Callable[[Array], Array]] | None] = ContextVar(
-    "mp_core.models.dropping", default=None
-)
-"""In training: the dropout of ``"embeddings"``, of ``"attention"`` and of ``"output"``, where there is one."""
+dropping: ContextVar[Mapping[str, Callable[..., Any]] | None] = ContextVar("mp_core.models.dropping", default=None)
+"""In training: the dropout of ``"embeddings"``, of ``"attention"`` and of ``"output"``, where there is one; and what
+returns the arguments of attention that drop its ``"weights"``."""
 
 
 def dropped(hidden: Array, place: str) -> Array:
     """Return vectors after the dropout of a place: as they are outside of training."""
     drops = dropping.get()
-    return hidden if drops is None or place not in drops else drops[place](hidden)
+    if drops is None or place not in drops:
+        return hidden
+    outputs: Array = drops[place](hidden)
+    return outputs
+
+
+class Padding(NamedTuple):
+    """How ragged texts become texts that are padded to one length, and ragged ones again.
+
+    Attributes
+    ----------
+    tokens : ndarray of int32, shape (n, length)
+        Which token of the ragged texts lies at a place of the padded ones; 0 where there is padding.
+    places : ndarray of int32, shape (tokens,)
+        At which place, counted over all padded texts, a token lies.
+    keep : ndarray of bool, shape (n, length)
+        Where there is no padding.
+    """
+
+    tokens: Array
+    places: Array
+    keep: Array
+
+
+padding: ContextVar[Padding | None] = ContextVar("mp_core.models.padding", default=None)
+"""In training: how the texts of a batch are padded, for networks whose steps depend on the lengths of texts."""
 
 
 class Part(Layer):
@@ -228,7 +254,9 @@ def attend(
     if offsets is None:
         context = ops.dot_product_attention(query, key, value, bias, keep, scale, is_causal, reach)
     else:
-        context = ops.ragged_attention(query, key, value, offsets, bias, scale, reach, is_causal)
+        drops = dropping.get()
+        dropout = {} if drops is None or "weights" not in drops else drops["weights"]()
+        context = ops.ragged_attention(query, key, value, offsets, bias, scale, reach, is_causal, **dropout)
     *rows, heads, size = query.shape
     return context.reshape(*rows, heads * size)
 
@@ -331,9 +359,12 @@ class Encoder(Part):
     layer_weights : tuple of float or None
         Of the vectors before the first block and those behind each one, if the sum of all is wanted instead of the last
         ones.
+    pads : bool
+        Whether a plan of ragged texts needs a :data:`padding`.
     """
 
     layer_weights: tuple[float, ...] | None = None
+    pads: ClassVar[bool] = False
 
     def build(self, input_shape: Shape) -> None:
         """Create the blocks."""

@@ -11,9 +11,10 @@ from mp_core.arrays.recorded import Offsets, constant, note_offsets, recordable
 from mp_core.core import attention as _attention
 from mp_core.core.convert import copied
 from mp_core.dtypes import ALLOWED, result_type
+from mp_core.ops.random import checked_key
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
-from mp_core.utilities.arguments import boolean, integer, kind_of, number
+from mp_core.utilities.arguments import boolean, integer, kind_of, number, share
 
 __all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attention"]
 
@@ -164,10 +165,12 @@ def ragged_attention(
     scale: float | None = None,
     reach: int | None = None,
     is_causal: bool = False,
+    dropout: float = 0.0,
+    random_key: Array | None = None,
 ) -> Array:
     """Return the attention of the tokens of each of several sequences to each other, without any padding.
 
-    What :func:`dot_product_attention` gives for each sequence alone, bit for bit.
+    Without dropout it is what :func:`dot_product_attention` gives for each sequence alone, bit for bit.
 
     Parameters
     ----------
@@ -183,6 +186,14 @@ def ragged_attention(
         Default: ``1 / sqrt(size)``.
     reach, is_causal
         As in :func:`dot_product_attention`; causal attention leaves out what would be masked, in blocks of 128 rows.
+    dropout : float
+        The share of the weights, the softmax of the scores, that is set to 0: the others are multiplied by
+        ``1 / (1 - dropout)`` in float32, before their one rounding. From 0 to below 1.
+    random_key : ndarray of uint32, shape (2,), optional
+        (seed, draw), beside `dropout`, read when a plan runs. The weight of a token, a head and token i of the same
+        sequence is kept if ``(word >> 11) * 2**-53`` is at least `dropout`, where `word` is word ``i % 4`` of the
+        Philox4x64-10 block of this key with the counter ``(i // 4 + 1, head, row of the first token, 2)``. So it
+        depends neither on threads nor on the lengths of other sequences.
 
     Returns
     -------
@@ -192,9 +203,11 @@ def ragged_attention(
     Raises
     ------
     TypeError
-        The operands are not of one of the three types, `offsets` not of int32, or `is_causal` is no bool.
+        The operands are not of one of the three types, `offsets` not of int32, or `is_causal` is no bool. Or there is
+        dropout, and `random_key` is no ndarray of uint32.
     ValueError
-        The shapes do not fit, `offsets` do not ascend within the tokens, or `reach` is negative.
+        The shapes do not fit, `offsets` do not ascend within the tokens, `reach` is negative, or `dropout` is not from
+        0 to below 1.
 
     Examples
     --------
@@ -209,8 +222,17 @@ def ragged_attention(
     if out.size == 0 or longest == 0:
         return out
     how = ragged_settings(query, longest, bias, scale, reach, boolean(is_causal, "is_causal"))
-    _attention.attention(FORMATS[query.dtype], (query, key, value), out, *how, contiguous(offsets))
+    ragged = contiguous(offsets), weight_dropout(dropout, random_key)
+    _attention.attention(FORMATS[query.dtype], (query, key, value), out, *how, ragged)
     return out
+
+
+def weight_dropout(rate: float, random_key: Array | None) -> tuple[Array, float] | None:
+    """Return the dropout of weights as kernels take it: None if none is dropped."""
+    rate = share(rate, "dropout")
+    if rate == 1:
+        raise ValueError("`dropout` must be below 1: without any weight there is no attention")
+    return (checked_key(random_key, "random_key"), rate) if rate else None
 
 
 def attended_ragged(query: Any, key: Any, value: Any, offsets: Any, bias: Any) -> tuple[int, Array | None]:

@@ -17,7 +17,7 @@ from mp_core.core.convert import filled
 from mp_core.core.pairs import randomize
 from mp_core.utilities.arguments import kind_of, share
 
-__all__ = ["dropout", "next_key", "normal", "uniform"]
+__all__ = ["checked_key", "dropout", "next_key", "normal", "uniform"]
 
 
 @recordable
@@ -60,7 +60,7 @@ def dropout(
     >>> dropout(np.ones(6, np.float32), np.array([1, 0], np.uint32), 0.5)
     array([0., 2., 0., 0., 2., 0.], dtype=float32)
     """
-    array, key, rate = as_float(x, "x"), _key(key), share(rate, "rate")
+    array, key, rate = as_float(x, "x"), checked_key(key), share(rate, "rate")
     shared, before = _shared_axes(array.shape, noise_shape), _rows(rows_before)
     if rate == 1 or array.size == 0:
         return filled(array.shape, array.dtype, 0.0)
@@ -166,7 +166,7 @@ def next_key(key: Array) -> Array:
     >>> next_key(np.array([7, 0], np.uint32))
     array([7, 1], dtype=uint32)
     """
-    key = _key(key)
+    key = checked_key(key)
     out = np.empty(2, key.dtype)
     randomize("next key", FORMATS[F32], key, out)
     return out
@@ -176,7 +176,7 @@ def _drawn(kind: str, key: Array, shape: Sequence[int], rows_before: Array | Non
     out = np.empty(tuple(shape), F32)
     if out.size:
         lines = out if out.ndim else out.reshape(1)
-        randomize(kind, FORMATS[F32], _key(key), lines, rows_before=_rows(rows_before))
+        randomize(kind, FORMATS[F32], checked_key(key), lines, rows_before=_rows(rows_before))
     return out
 
 
@@ -189,12 +189,12 @@ def _rows(rows_before: Any) -> Array | None:
     return contiguous(rows_before)
 
 
-def _key(key: Any) -> Array:
+def checked_key(key: Any, argument: str = "key") -> Array:
     """Return a key as kernels read it; raise if it is none. In plans keys are int32, of the same bits."""
     if not isinstance(key, np.ndarray) or key.dtype not in (np.uint32, np.int32):
-        raise TypeError(f"`key` must be an ndarray of uint32; received {kind_of(key)}")
+        raise TypeError(f"`{argument}` must be an ndarray of uint32; received {kind_of(key)}")
     if key.shape != (2,):
-        raise ValueError(f"`key` must be (seed, draw), of shape (2,); received shape {key.shape}")
+        raise ValueError(f"`{argument}` must be (seed, draw), of shape (2,); received shape {key.shape}")
     return contiguous(key)
 
 

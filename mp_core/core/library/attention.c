@@ -35,7 +35,7 @@ void mp_plan_query_block(mp_attention *t, ptrdiff_t sources) {
     t->cut.narrowed = size == 4 ? 0 : mp_round_up(elements * 4, 64);
     t->cut.mask = mp_round_up(elements * 4, 64) + (size == 4 ? 0 : mp_round_up(elements * size, 64));
     t->cut.work = t->cut.mask;
-    if (is_near(t)) t->cut.work += mp_round_up(block + sources + (t->kept ? elements : 0), 64);
+    if (is_near(t)) t->cut.work += mp_round_up(block + sources + (t->keep.data ? elements : 0), 64);
     t->cut.total = t->cut.work + mp_max(scores->plan.scratch.total, context->plan.scratch.total);
 }
 
@@ -101,15 +101,15 @@ static const uint8_t *mask_of(const mp_attention *t, const uint8_t *keep, ptrdif
 
 void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char *work) {
     mp_product *scores = &t->scores;
-    ptrdiff_t stride = t->keep.row;
+    ptrdiff_t stride = t->keep.by.row;
     scores->a.data += mp_offset_in(&t->query, q->sequence, q->head, q->begin + q->first);
     scores->b.data += mp_offset_in(&t->key, q->sequence, q->head / t->sharing, q->begin + q->first_key);
     scores->out.data = work;
     if (scores->residual.data)
         scores->residual.data += mp_offset_in(&t->bias, q->sequence, q->head, q->first) + q->first_key * 4;
     mp_run_here(scores, work + t->cut.work);
-    const uint8_t *keep =
-        t->kept ? t->kept + mp_offset_in(&t->keep, q->sequence, q->head, q->first) + q->first_key : NULL;
+    const uint8_t *keep = t->keep.data;
+    if (keep) keep += mp_offset_in(&t->keep.by, q->sequence, q->head, q->first) + q->first_key;
     if (is_near(t)) keep = mask_of(t, keep, q->first - q->first_key, (uint8_t *)work + t->cut.mask, &stride);
     const mp_row_block b = {
         .rows = scores->m, .n = scores->n, .ldx = scores->n, .ldw = scores->n, .ldo = scores->n, .x_format = MP_F32,
@@ -117,6 +117,23 @@ void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char 
         .out = format == MP_F32 ? work : work + t->cut.narrowed,
     };
     scores->kernels->rows->softmax(&b, keep, stride, t->scale);
+}
+
+void mp_drop_block(const mp_attention *t, const mp_query_block *q, ptrdiff_t rows, float *weights) {
+    for (ptrdiff_t row = 0; row < rows; row++)
+        mp_drop_weights(&t->dropout, q->begin + q->first + row, q->head, q->first_key, q->keys,
+                        weights + row * q->keys);
+}
+
+/* The weights of a block as they multiply the values. */
+static void find_context_weights(mp_attention *t, const mp_query_block *q, char *work) {
+    const int format = t->scores.a.format;
+    const ptrdiff_t rows = t->scores.m;
+    mp_find_weights(t, q, t->dropout.key ? MP_F32 : format, work);
+    if (!t->dropout.key) return;
+    mp_drop_block(t, q, rows, (float *)work);
+    if (format != MP_F32)
+        t->scores.kernels->casts->narrow[format]((float *)work, work + t->cut.narrowed, rows * q->keys, 0);
 }
 
 /* A task: up to `block` rows of queries of one head of one sequence. */
@@ -138,7 +155,7 @@ void mp_run_attention(void *context, ptrdiff_t task) {
         return;
     }
     t.scores.m = t.context.m = mp_min(t.cut.block, t.targets - q.first);
-    mp_find_weights(&t, &q, t.scores.a.format, work);
+    find_context_weights(&t, &q, work);
     t.context.a.data = work + t.cut.narrowed;
     t.context.b.data += mp_offset_in(&t.value, q.sequence, q.head / t.sharing, q.begin + q.first_key);
     t.context.out.data += mp_offset_in(&t.out, q.sequence, q.head, q.begin + q.first);

@@ -10,6 +10,7 @@
 #define MP_ATTENTION_H
 
 #include "library/product.h"
+#include "library/random.h"
 
 MP_SHARED_BEGIN
 
@@ -19,6 +20,12 @@ enum { MP_BAND = 128 }; /* near attention: queries whose sums run over the same 
 typedef struct {
     ptrdiff_t sequence, head, row;
 } mp_head_strides;
+
+/* Which scores are kept. */
+typedef struct {
+    const uint8_t *data; /* one byte for each score; NULL: all are */
+    mp_head_strides by;
+} mp_score_mask;
 
 /* How it is cut into tasks, and the scratch of one. */
 typedef struct {
@@ -31,9 +38,10 @@ typedef struct {
 
 typedef struct {
     mp_product scores, context;  /* of the first task; the pointers and m of the others differ */
-    mp_head_strides query, key, value, out, keep, bias;
-    const uint8_t *kept;         /* the mask, one byte for each score, or NULL */
+    mp_head_strides query, key, value, out, bias;
+    mp_score_mask keep;
     const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, the last one ends; or NULL */
+    mp_weight_dropout dropout;   /* of ragged sequences */
     float scale;
     ptrdiff_t sequences, heads, sharing; /* heads of queries, and how many of these share one of keys */
     ptrdiff_t targets, sources;  /* of a sequence; ragged: of the longest */
@@ -61,6 +69,9 @@ void mp_plan_query_block(mp_attention *t, ptrdiff_t keys);
 /* Set `work` to the weights of a block that is planned for its queries and keys: the softmax of the scores, in float32
  * if `format` is that, else rounded to it where cut.narrowed says. `t` is a copy, which this changes. */
 void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char *work);
+
+/* Drop elements of an array like the float32 weights of a block, in place. */
+void mp_drop_block(const mp_attention *t, const mp_query_block *q, ptrdiff_t rows, float *weights);
 
 /* Bytes to a row of a head. */
 static inline ptrdiff_t mp_offset_in(const mp_head_strides *by, ptrdiff_t sequence, ptrdiff_t head, ptrdiff_t row) {

@@ -159,11 +159,13 @@ static void run_band(const mp_attention_gradient *t, band *b) {
     char *const narrowed = format == MP_F32 ? NULL : b->work + b->forward.cut.narrowed;
     mp_find_weights(&b->forward, &q, MP_F32, b->work);
     run_product(b, OF_WEIGHTS, d, value, (char *)b->upstream);
+    if (f->dropout.key) mp_drop_block(f, &q, b->rows, b->upstream);
     if (t->bias.data) add_to_bias(t, b);
     if (!t->query.data) return;
+    take_scores(b, t->scale);
+    if (f->dropout.key) mp_drop_block(f, &q, b->rows, (float *)b->work);
     if (narrowed) f->scores.kernels->casts->narrow[format]((float *)b->work, narrowed, b->rows * q.keys, 0);
     run_product(b, OF_VALUES, narrowed ? narrowed : b->work, d, (char *)(b->values + q.first_key * f->context.n));
-    take_scores(b, t->scale);
     if (narrowed) f->scores.kernels->casts->narrow[format](b->upstream, narrowed, b->rows * q.keys, 0);
     const char *const scores = narrowed ? narrowed : (const char *)b->upstream;
     const char *const key = f->scores.b.data + mp_offset_in(&f->key, q.sequence, shared, q.begin + q.first_key);

@@ -16,6 +16,7 @@ typedef struct {
 /* Weights P and scores are those of the forward pass. For each head and band of queries:
  *     dP = d V'     S = P (dP - sum of P dP along the keys)     T = scale S, rounded to the type of the operands
  *     value += P' d     query = T K     key += T' Q     bias += S
+ * With dropout, dP and the P of `value` are dropped like the weights of the forward pass.
  * value and key add bands in order, and the heads that share them in order; then they are rounded. */
 typedef struct {
     mp_attention forward;        /* except context.out and out */

@@ -60,6 +60,17 @@ static void drop(const mp_random *r, const uint64_t *words, const char *x, ptrdi
     if (r->format != MP_F32) r->kernels->casts->narrow[r->format](buffer, out, n, 0);
 }
 
+void mp_drop_weights(const mp_weight_dropout *d, ptrdiff_t target, ptrdiff_t head, ptrdiff_t first, ptrdiff_t n,
+                     float *weights) {
+    block b = {{0}};
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const uint64_t source = (uint64_t)(first + i);
+        if (i == 0 || source % 4 == 0)
+            b = philox(d->key[0], d->key[1], (block){{source / 4 + 1, (uint64_t)head, (uint64_t)target, 2}});
+        weights[i] = b.word[source % 4] >> 11 >= d->least ? weights[i] * d->factor : 0.0f;
+    }
+}
+
 /* An odd number of 2^-24 between -1 and 1. */
 static float between(uint64_t word) { return (float)(2 * (int32_t)(word >> 40) + 1 - (1 << 24)) * 0x1p-24f; }
 

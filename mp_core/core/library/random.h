@@ -33,6 +33,19 @@ typedef struct {
     int status;
 } mp_random;
 
+/* Dropout of the weights of attention. The weight of a target (a row of the queries), a head and source i of its
+ * sequence is kept, times `factor`, where word i % 4 of the Philox block of the counter (i / 4 + 1, head, target, 2) is
+ * at least `least` after >> 11, else it is +0. */
+typedef struct {
+    const uint32_t *key; /* [2]: seed and draw, read when it runs; NULL: all weights stay as they are */
+    uint64_t least;
+    float factor;
+} mp_weight_dropout;
+
+/* Drop weights of n sources from `first` on, in place. */
+void mp_drop_weights(const mp_weight_dropout *d, ptrdiff_t target, ptrdiff_t head, ptrdiff_t first, ptrdiff_t n,
+                     float *weights);
+
 /* The operation RANDOM. */
 ptrdiff_t mp_plan_random(void *context, ptrdiff_t rows, int threads, int reproducible);
 void mp_run_random(void *context, ptrdiff_t task);

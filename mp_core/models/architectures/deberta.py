@@ -2,7 +2,7 @@
 
 To the score of a query and a key are added those of the query and the distance, and of the key and the distance. These
 depend on the lengths of the texts, so there is no plan for ragged ones: texts run one by one through the operations. A
-plan, or gradients, of padded texts are of one length.
+plan, or gradients, of padded texts are of one length. In training, ragged texts are padded behind the embeddings.
 
 .. [1] P. He, J. Gao, W. Chen, "DeBERTaV3: Improving DeBERTa using ELECTRA-Style Pre-Training with Gradient-Disentangled
    Embedding Sharing", ICLR 2023.
@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from mp_core.arrays.recorded import UnseenError, is_recorded
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.table import Architecture
-from mp_core.models.blocks import Block, Embeddings, Encoder, Part, Shape
+from mp_core.models.blocks import Block, Embeddings, Encoder, Part, Shape, dropped, padding
 from mp_core.models.settings import KINDS, Settings, unexpected
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.lookup import take_rows
@@ -61,7 +61,7 @@ class WordEmbeddings(Embeddings):
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
         """Return the vectors of tokens, with the axes of `ids` and one more, whatever their types and places."""
         outputs: Array = self.norm(self.word(ids))
-        return outputs
+        return dropped(outputs, "embeddings")
 
 
 class DistanceEmbeddings(Part):
@@ -98,6 +98,34 @@ def _places(span: int, farthest: int, length: int) -> Array:
     return places
 
 
+class Distances(NamedTuple):
+    """The distances between the tokens of a text.
+
+    Attributes
+    ----------
+    used : slice
+        The rows of the table for all of them.
+    from_queries, from_keys : ndarray of int32, shape (length, length)
+        Where the product of a token (first axis) with the distance from another one (second axis) lies among those of
+        all tokens with all rows in use.
+    """
+
+    used: slice
+    from_queries: Array
+    from_keys: Array
+
+
+@lru_cache(maxsize=8)
+def _distances(span: int, farthest: int, length: int) -> Distances:
+    places = _places(span, farthest, length)
+    used = slice(int(places.min()), int(places.max()) + 1)
+    begins = np.arange(length)[:, np.newaxis] * (used.stop - used.start) - used.start
+    found = [(begins + each).astype(np.int32) for each in (places, places.T)]
+    for indices in found:
+        indices.setflags(write=False)
+    return Distances(used, *found)
+
+
 class DisentangledAttention(Part):
     """Attention of the tokens of a text to each other and to the distances between them."""
 
@@ -119,12 +147,14 @@ class DisentangledAttention(Part):
         heads = s.num_attention_heads, size
         parts = side_by_side((self.query, self.key, self.value), hidden)
         query, key, value = (part.reshape(*hidden.shape[:-1], *heads) for part in parts)
-        queries, keys = (layer(bias).reshape(-1, *heads) for layer in (self.query, self.key))
-        places, scale = _places(s.span, s.farthest, hidden.shape[1]), 1 / math.sqrt(3 * size)
+        distances, scale = _distances(s.span, s.farthest, hidden.shape[1]), 1 / math.sqrt(3 * size)
+        vectors = dropped(bias[distances.used], "embeddings")
+        queries, keys = (layer(vectors).reshape(-1, *heads) for layer in (self.query, self.key))
         context = []
         for text in range(len(hidden)):  # one by one: the scores of a batch take much memory
             rows = slice(text, text + 1)
-            added = _distant(query[text], keys, places) + _distant(key[text], queries, places.T).transpose(0, 2, 1)
+            of_keys = _distant(key[text], queries, distances.from_keys).transpose(0, 2, 1)
+            added = _distant(query[text], keys, distances.from_queries) + of_keys
             own = None if keep is None else keep[rows]
             context.append(ops.dot_product_attention(
                 query[rows], key[rows], value[rows], added[np.newaxis] * F32.type(scale), own, scale))  # fmt: skip
@@ -132,19 +162,18 @@ class DisentangledAttention(Part):
         return outputs
 
 
-def _distant(rows: Array, distances: Array, places: Array) -> Array:
+def _distant(rows: Array, distances: Array, indices: Array) -> Array:
     """Return the products of the vectors of tokens with those of distances in float32, shape (heads, length, length).
 
-    `places` says which distance a token (first axis) has from another one (second axis).
+    `indices` are those of :class:`Distances`.
     """
     products = ops.matmul(rows.transpose(1, 0, 2), distances.transpose(1, 2, 0), out_dtype=F32)
+    heads, length, count = products.shape
     if not is_recorded(products):
-        found: Array = np.take_along_axis(products, places[np.newaxis], axis=2)
+        found: Array = products.reshape(heads, length * count)[:, indices]
         return found
-    heads, length, count = products.shape  # the same by operations: a row of the table has a number for each head
     table = products.transpose(1, 2, 0).reshape(-1).reshape(length * count, heads)  # the first makes a copy
-    indices = np.arange(length)[:, np.newaxis] * count + places
-    return take_rows(table, indices.astype(np.int32), table.dtype).transpose(2, 0, 1)
+    return take_rows(table, indices, table.dtype).transpose(2, 0, 1)  # a row has a number for each head
 
 
 class DebertaBlock(Block):
@@ -156,6 +185,7 @@ class DebertaBlock(Block):
 class DebertaEncoder(Encoder):
     """Blocks that share the normalized vectors of distances."""
 
+    pads = True
     settings: DebertaSettings
 
     def build(self, input_shape: Shape) -> None:
@@ -169,8 +199,12 @@ class DebertaEncoder(Encoder):
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
         """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
+        how = None if offsets is None else padding.get()
+        if how is not None:
+            hidden, keep, offsets = take_rows(hidden, how.tokens, hidden.dtype), how.keep[:, None, None, :], None
         distances = self.norm(self.distances(hidden))
-        return self.through(self.blocks, hidden, keep=keep, bias=distances, offsets=offsets)
+        hidden = self.through(self.blocks, hidden, keep=keep, bias=distances, offsets=offsets)
+        return hidden if how is None else take_rows(hidden.reshape(-1, hidden.shape[-1]), how.places, hidden.dtype)
 
 
 _NEEDED: dict[str, tuple[Any, ...]] = {

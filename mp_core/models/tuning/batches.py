@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.models.blocks import Padding
 from mp_core.models.model import Model
 from mp_core.models.texts import Tokens
 from mp_core.training.batches import Batch
@@ -16,7 +17,7 @@ _SHARE = 6  # bits: lengths of batches are rounded up by at most 1/32, so that a
 _LEAST_UNIT = 16  # tokens
 
 
-def laid_out(model: Model, tokens: Tokens) -> dict[str, Array]:
+def laid_out(model: Model, tokens: Tokens) -> dict[str, Any]:
     """Return texts as a network takes them: their tokens, their places, and where each text begins.
 
     One more text is behind them, whose vector nobody reads: it makes the number of tokens a multiple of some number, so
@@ -29,8 +30,9 @@ def laid_out(model: Model, tokens: Tokens) -> dict[str, Array]:
 
     Returns
     -------
-    dict of str to ndarray of int32
-        ``lengths`` of the texts without the last one, ``ids``, ``places`` and ``offsets``.
+    dict of str to ndarray
+        ``lengths`` of the texts without the last one, ``ids``, ``places`` and ``offsets``, int32; and ``padding``, a
+        :class:`~mp_core.models.blocks.Padding` of these texts, or None.
     """
     lengths = np.array([len(row) for row in tokens.rows], np.int32)
     filled = _rounded(int(lengths.sum()), tokens.skipped, model.settings.max_length)
@@ -41,7 +43,18 @@ def laid_out(model: Model, tokens: Tokens) -> dict[str, Array]:
     np.cumsum([*lengths, len(rest)], out=offsets[1:])
     return {
         "lengths": lengths, "ids": ids, "places": model.embeddings.places(ids, offsets, types), "offsets": offsets,
+        "padding": _padding(lengths, len(ids), model.settings.max_length) if model.architecture.encoder.pads else None,
     }  # fmt: skip
+
+
+def _padding(lengths: Array, tokens: int, longest: int) -> Padding:
+    """Return the padding of texts to a length of few different ones; what lies behind them is not in it."""
+    length = min(-(-int(lengths.max()) // _LEAST_UNIT) * _LEAST_UNIT, longest)
+    keep = np.arange(length) < lengths[:, np.newaxis]
+    given, places = np.zeros(keep.shape, np.int32), np.zeros(tokens, np.int32)
+    given[keep] = np.arange(lengths.sum())
+    places[: lengths.sum()] = np.flatnonzero(keep)
+    return Padding(given, places, keep)
 
 
 def _rounded(tokens: int, skipped: int, longest: int) -> int:
@@ -88,6 +101,6 @@ class TextBatches:
             return self._texts(chosen)
         return [self._texts(chosen[start : start + self.chunk]) for start in range(0, len(chosen), self.chunk)]
 
-    def _texts(self, chosen: Array) -> dict[str, Array]:
+    def _texts(self, chosen: Array) -> dict[str, Any]:
         """Return the texts of some examples: those of the first column, then those of the second, and so on."""
         return laid_out(self.model, Tokens.joined([column.taken(chosen.tolist()) for column in self.columns]))

@@ -13,30 +13,47 @@ from mp_core.utilities.arguments import share
 __all__ = ["drops_of", "rates_of"]
 
 _PLACES = ("embeddings", "attention", "output", "head")
-_HIDDEN = dict.fromkeys(_PLACES, ("hidden_dropout_prob",))
+_WEIGHTS = {"weights": ("attention_probs_dropout_prob",)}
+_BERT = dict.fromkeys(_PLACES, ("hidden_dropout_prob",)) | _WEIGHTS
 _OWN: dict[str, dict[str, tuple[str, ...]]] = {
-    "albert": dict.fromkeys(("embeddings", "attention"), ("hidden_dropout_prob",)),
-    "distilbert": {"embeddings": ("dropout",), "output": ("dropout",), "head": ("seq_classif_dropout",)},
-    "modernbert": {
-        "embeddings": ("embedding_dropout",), "attention": ("attention_dropout",), "head": ("classifier_dropout",),
+    "albert": dict.fromkeys(("embeddings", "attention"), ("hidden_dropout_prob",)) | _WEIGHTS,
+    "distilbert": {
+        "embeddings": ("dropout",), "output": ("dropout",), "head": ("seq_classif_dropout",),
+        "weights": ("attention_dropout",),
     },
-    **dict.fromkeys(("t5", "mt5"), dict.fromkeys(_PLACES[:3], ("dropout_rate",))),
+    "modernbert": {
+        "embeddings": ("embedding_dropout",), "head": ("classifier_dropout",),
+        **dict.fromkeys(("attention", "weights"), ("attention_dropout",)),
+    },
+    **dict.fromkeys(("t5", "mt5"), dict.fromkeys((*_PLACES[:3], "weights"), ("dropout_rate",))),
     "nomic_bert": {
         "embeddings": ("embd_pdrop", "hidden_dropout_prob"), "attention": ("resid_pdrop", "hidden_dropout_prob"),
-        "output": ("resid_pdrop", "hidden_dropout_prob"),
+        "output": ("resid_pdrop", "hidden_dropout_prob"), "weights": ("attn_pdrop", "attention_probs_dropout_prob"),
     },
-    **{kind: {} for kind in ("model2vec", "qwen2", "qwen3", "llama", "mistral", "gemma3_text", "eurobert")},
+    "model2vec": {},
+    "deberta-v2": dict.fromkeys(_PLACES, ("hidden_dropout_prob",)),  # its attention drops no weights
+    **{
+        kind: {"weights": ("attention_dropout",)}
+        for kind in ("qwen2", "qwen3", "llama", "mistral", "gemma", "gemma3_text", "eurobert")
+    },
 }  # fmt: skip
 """``model_type`` -> the entries that may say the rate of a place, the first that is there; others are BERT's."""
-_DEFAULTS = {"hidden_dropout_prob": 0.1, "dropout": 0.1, "dropout_rate": 0.1, "seq_classif_dropout": 0.2}
-_WITHOUT = {"albert": 0.0, "nomic_bert": 0.0}
+_DEFAULTS = {
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "dropout": 0.1, "dropout_rate": 0.1,
+    "seq_classif_dropout": 0.2,
+}  # fmt: skip
+_OWN_DEFAULTS: dict[str, dict[str, float]] = {
+    **{kind: {"attention_probs_dropout_prob": 0.0} for kind in ("gte", "new")},
+    **{kind: {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} for kind in ("albert", "nomic_bert")},
+    "distilbert": {"attention_dropout": 0.1},
+}
 """Rates of ``transformers`` where ``config.json`` says none: of entries, and of networks that have others."""
 
 
 def rates_of(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the rate of dropout of each place of a network, where it is not 0.
 
-    That of the weights of attention (``attention_probs_dropout_prob``) is left out: these weights are never stored.
+    The places are those that :data:`mp_core.models.blocks.dropping` knows, and the ``"head"``.
 
     Raises
     ------
@@ -46,15 +63,16 @@ def rates_of(config: Mapping[str, Any]) -> dict[str, float]:
     Examples
     --------
     >>> rates_of({"model_type": "distilbert", "dropout": 0.25, "seq_classif_dropout": 0.0})
-    {'embeddings': 0.25, 'output': 0.25}
+    {'embeddings': 0.25, 'output': 0.25, 'weights': 0.1}
     """
     kind = config.get("model_type", "")
     found = {}
-    for place, entries in _OWN.get(kind, _HIDDEN).items():
+    defaults = _DEFAULTS | _OWN_DEFAULTS.get(kind, {})
+    for place, entries in _OWN.get(kind, _BERT).items():
         said = next((entry for entry in entries if entry in config), entries[-1])
         if place == "head" and config.get("classifier_dropout") is not None:
             said = "classifier_dropout"
-        rate = config.get(said, _WITHOUT.get(kind, _DEFAULTS.get(said, 0.0)))
+        rate = config.get(said, defaults.get(said, 0.0))
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
             raise unexpected("config.json", said, rate, "a number from 0 to below 1")
         if rate:
@@ -62,10 +80,18 @@ def rates_of(config: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def drops_of(rates: Mapping[str, float], seeds: SeedGenerator) -> dict[str, Callable[[Array], Array]]:
+def drops_of(rates: Mapping[str, float], seeds: SeedGenerator) -> dict[str, Callable[..., Any]]:
     """Return the function that drops elements of each place; each call draws from the seeds."""
-    return {place: partial(_drop, seeds, share(rate, "dropout")) for place, rate in rates.items()}
+    return {
+        place: partial(_of_weights if place == "weights" else _drop, seeds, share(rate, "dropout"))
+        for place, rate in rates.items()
+    }
 
 
 def _drop(seeds: SeedGenerator, rate: float, hidden: Array) -> Array:
     return dropout(hidden, seeds.next(), rate)
+
+
+def _of_weights(seeds: SeedGenerator, rate: float) -> dict[str, Any]:
+    """Return the arguments of attention that drop its weights."""
+    return {"dropout": rate, "random_key": seeds.next()}

@@ -115,13 +115,11 @@ def rates(network: Any, dropout: float | None) -> dict[str, float]:
     if dropout is None:
         return found
     rate = share(dropout, "dropout")
-    return dict.fromkeys(("embeddings", "attention", "output"), rate) if rate else {}
+    return dict.fromkeys(("embeddings", "attention", "output", "weights"), rate) if rate else {}
 
 
 def check_trainable(network: Any) -> None:
     """Raise ValueError unless a network can be trained: its weights are floats, and operations have gradients."""
-    if network.config.get("model_type", "").startswith("deberta"):
-        raise ValueError("DeBERTa cannot be trained on ragged texts: its attention depends on their lengths")
     layers = [layer for layer in network.flatten() if isinstance(layer, Layer)]
     codes = [str(layer.path) for layer in layers if layer.quantized]
     adapted = (layer.lora_enabled or layer.form.is_trained for layer in layers if isinstance(layer, AdaptableLayer))

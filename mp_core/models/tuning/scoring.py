@@ -48,7 +48,7 @@ class TunedScores(TunedModel):
         super().__init__(network, rates, seed, _cross_entropy)
         self.head, self._scores = head, scores
 
-    def outputs_of(self, x: dict[str, Array]) -> Array:
+    def outputs_of(self, x: dict[str, Any]) -> Array:
         """Return the scores of ragged texts, without that of the last one, which only fills up."""
         return self._scores(x)
 
@@ -79,7 +79,7 @@ def fit_reranker(
         return run(tuned, batches, held, recipe, job_of(cluster))
 
 
-def _scores_of(network: Network, x: dict[str, Array]) -> Array:
+def _scores_of(network: Network, x: dict[str, Any]) -> Array:
     """Return the scores that a network has of ragged texts, float32, without that of the last one."""
     found: Array = ops.cast(network(x["ids"], places=x["places"], offsets=x["offsets"]), F32)
     return found[: len(x["lengths"])]

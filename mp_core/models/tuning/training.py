@@ -12,7 +12,7 @@ from mp_core.arrays import F32, Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.scopes import called_in
 from mp_core.layers.seeds import SeedGenerator
-from mp_core.models.blocks import dropping
+from mp_core.models.blocks import Padding, dropping, padding
 from mp_core.models.model import Model as Network
 from mp_core.models.steps import Step, in_training
 from mp_core.models.tuning.dropout import drops_of
@@ -56,9 +56,12 @@ class TunedModel(Model):
 
     def call(self, x: Any, training: bool | None = False) -> Any:
         """Return the outputs for the texts of a batch."""
-        return called_in(dropping, self._drops if training else None, self.outputs_of, (x,))
+        return called_in(dropping, self._drops if training else None, self._padded, (x,))
 
-    def outputs_of(self, x: dict[str, Array]) -> Array:
+    def _padded(self, x: dict[str, Any]) -> Any:
+        return called_in(padding, x["padding"], self.outputs_of, (x,))
+
+    def outputs_of(self, x: dict[str, Any]) -> Array:
         """Return the outputs for ragged texts, without that of the last one, which only fills up."""
         raise NotImplementedError
 
@@ -72,12 +75,13 @@ class TunedModel(Model):
         size = len(outputs) // self.columns
         return [outputs[place * size : (place + 1) * size] for place in range(self.columns)]
 
-    def _first_sample(self, x: dict[str, Array]) -> dict[str, Array]:
+    def _first_sample(self, x: dict[str, Any]) -> dict[str, Any]:
         """Return the first text of a batch, with no text behind it that fills up."""
-        tokens = x["lengths"][0]
+        tokens, how = x["lengths"][0], x["padding"]
         return {
             "lengths": x["lengths"][:1], "ids": x["ids"][:tokens], "places": x["places"][:tokens],
             "offsets": x["offsets"][:2],
+            "padding": None if how is None else Padding(how.tokens[:1], how.places[:tokens], how.keep[:1]),
         }  # fmt: skip
 
     # ---- cached gradients
@@ -103,7 +107,7 @@ class TunedModel(Model):
         self._compiled.losses[0].update_state(loss, sum(len(chunk["lengths"]) for chunk in chunks))
         return self._compiled.logs()
 
-    def _gradients(self, chunks: list[dict[str, Array]], y: Any) -> tuple[Array, list[Array]]:
+    def _gradients(self, chunks: list[dict[str, Any]], y: Any) -> tuple[Array, list[Array]]:
         """Return the loss, and the gradients of the variables that are trained, with the loss scale in them."""
         *keys, following = self._keys(chunks)
         parts = list(self._of_each("forward", zip(chunks, keys, strict=True)))
@@ -112,7 +116,8 @@ class TunedModel(Model):
         d = map(np.concatenate, zip(*(np.split(each, ends) for each in of_outputs), strict=True))
         total: list[Array] = []
         for found in self._of_each("led_on", zip(chunks, keys, d, strict=True)):
-            total = [ops.add(x, part) for x, part in zip(total, found, strict=True)] if total else found
+            total = _added(total, found) if total else found
+            del found  # while the next chunk is computed, there are its gradients and the sum
         self.seeds.state.assign(following)
         return loss, total
 
@@ -121,7 +126,7 @@ class TunedModel(Model):
         workers = self._compiled.workers
         return starmap(getattr(self, name), pieces) if workers is None else workers(self._compiled, name, [*pieces])
 
-    def _keys(self, chunks: list[dict[str, Array]]) -> list[Array]:
+    def _keys(self, chunks: list[dict[str, Any]]) -> list[Array]:
         """Return the key of the first random numbers of each chunk, and that behind the last: all draw as many."""
         first = self.seeds.state.numpy()
         if self._draws is None:
@@ -134,12 +139,12 @@ class TunedModel(Model):
         """Return what computes chunks of a batch on another machine: :meth:`forward` and :meth:`led_on`."""
         return self
 
-    def forward(self, chunk: dict[str, Array], key: Array) -> list[Array]:
+    def forward(self, chunk: dict[str, Any], key: Array) -> list[Array]:
         """Return the outputs for the texts of a chunk, by column, with dropout from a key on."""
         self.seeds.state.assign(key)
         return self._by_column(self(chunk, training=True))
 
-    def led_on(self, chunk: dict[str, Array], key: Array, d: Array) -> list[Array]:
+    def led_on(self, chunk: dict[str, Any], key: Array, d: Array) -> list[Array]:
         """Return the gradients of the variables that are trained; `d` are those of the outputs."""
         variables = self.trainable_variables
         if self._of_chunk is None or self._of_chunk.variables != variables:
@@ -147,7 +152,7 @@ class TunedModel(Model):
         self.seeds.state.assign(key)
         return self._of_chunk(chunk, d)[1]
 
-    def _led_on(self, chunk: dict[str, Array], d: Array) -> Any:
+    def _led_on(self, chunk: dict[str, Any], d: Array) -> Any:
         """Return a number whose gradients are those of the loss, of which `d` are those of the outputs."""
         return ops.sum(ops.multiply(self(chunk, training=True), d))
 
@@ -170,7 +175,7 @@ class TunedModel(Model):
 
 
 def vectors_of(
-    network: Network, x: dict[str, Array], poolings: Sequence[str], steps: Sequence[Step], skipped: int
+    network: Network, x: dict[str, Any], poolings: Sequence[str], steps: Sequence[Step], skipped: int
 ) -> Array:
     """Return the vectors of ragged texts, of :func:`laid_out`, float32: what an encoder makes of its network's."""
     hidden = network(x["ids"], places=x["places"], offsets=x["offsets"])
@@ -202,6 +207,12 @@ class TunedEncoder(TunedModel):
         super().__init__(network, rates, seed, text_loss, columns)
         self.poolings, self.steps, self.skipped = tuple(poolings), tuple(steps), skipped
 
-    def outputs_of(self, x: dict[str, Array]) -> Array:
+    def outputs_of(self, x: dict[str, Any]) -> Array:
         """Return the vectors of ragged texts, float32."""
         return vectors_of(self.network, x, self.poolings, self.steps, self.skipped)
+
+
+def _added(total: list[Array], found: list[Array]) -> list[Array]:
+    """Return sums of gradients, in the memory of the first ones if that may be written to."""
+    with np.errstate(all="ignore"):
+        return [np.add(x, part, out=x if x.flags.writeable else None) for x, part in zip(total, found, strict=True)]
