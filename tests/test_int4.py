@@ -11,6 +11,7 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core.dtype_policies import Scheme
 from mp_core.layers import Dense
+from mp_core.products.plans import product_plan
 
 SHAPES = [(8, 16), (13, 1), (64, 33), (200, 80), (1100, 150), (2184, 70)]
 GROUPS = [None, 8, 64, 1 << 15]
@@ -76,7 +77,7 @@ def test_packed_int4_has_the_bits_of_the_differences(isa, dtype, group, k, n, rn
     packed, expected = mp.pack(q), mp.pack(differences(q))
     assert packed.dtype == "int4" and packed.zero_point.shape == packed.scale.shape
     bias = rng.standard_normal(n).astype(np.float32)
-    for m in (1, 2, 7, 40, 200):
+    for m in (1, 2, 3, 5, 6, 7, 40, 200):  # as the panels are up to 3, 5 or 6 rows, then decoded first
         x = mp.cast(rng.standard_normal((m, k)), dtype)
         assert_same_bits(mp.matmul(x, packed), mp.matmul(x, expected))
         settings = {"bias": bias, "activation": "gelu", "out_dtype": "float32"}
@@ -89,7 +90,7 @@ def test_packed_int4_has_the_bits_of_the_differences(isa, dtype, group, k, n, rn
 def test_dynamic_products_are_exact_in_each_group(isa, symmetric, group, k, n, rng):
     q = codes(rng, k, n, group, symmetric)
     packed = mp.pack(q)
-    for m in (1, 7, 40, 200):
+    for m in (1, 2, 3, 4, 5, 6, 7, 40, 200):
         x = rng.standard_normal((m, k)).astype(np.float32)
         rows = mp.quantize(x, axis=0)
         expected = exact_sums(rows, q)
@@ -109,6 +110,14 @@ def test_dynamic_products_have_an_epilogue(isa, out_dtype, rng):
         assert_same_bits(mp.dynamic_matmul(x, packed, bias=bias, out_dtype=out_dtype), mp.cast(exact, out_dtype))
         got = mp.dynamic_matmul(x, packed, bias=bias, residual=residual, activation="relu", out_dtype=out_dtype)
         assert_same_bits(got, mp.cast(np.maximum(exact, 0) + residual, out_dtype))
+
+
+@pytest.mark.parametrize("settings", [{}, {"quantize": "found"}], ids=["floats", "integers"])
+def test_few_rows_read_four_bits_as_they_are_packed(isa, settings):
+    """Decoding the panel of 64 columns for one row alone would cost more than the product."""
+    settings = settings | {"b_dtype": "int4", "layout": "packed", "zero_point": True, "group": 64, "reproducible": True}
+    plans = [product_plan(m, 1024, 3072, "bfloat16", **settings) for m in (1, 2, 3, 200)]
+    assert [plan["copied"] for plan in plans] == [False, False, False, True]
 
 
 def test_results_do_not_depend_on_threads_or_rows_beside(rng):

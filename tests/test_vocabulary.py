@@ -488,9 +488,10 @@ def test_pair_from_i4(words, rng):
 
 def test_pair_from_u5(words, rng):
     (x,) = operands(rng, ["u32"])
-    x &= 0x001F001F
-    expected = exactly(np.stack([x & 31, x >> 16], -1).astype(np.int8) - 16, BF16).reshape(len(x), -1)
+    expected = exactly(np.stack([x & 31, x >> 16 & 31], -1).astype(np.int8) - 16, BF16).reshape(len(x), -1)
     assert_same_bits(words.each("pair_from_u5", [x], expected), expected)
+    expected = (x & 31).astype(np.float32) - 16
+    assert_same_bits(words.each("f32_from_u5", [x], expected), expected)
 
 
 @pytest.mark.parametrize("half", [0, 1])
@@ -530,6 +531,7 @@ SAME_BY_FACTOR = {
     "dot_bf16_factor": ("dot_bf16", "f32 u32 u32", (0, 1, 2)),
     "dot_u8s8_factor": ("dot_u8s8", "u32 u32 u32", (0, 1, 2)),
     "dot_s8u8_factor": ("dot_u8s8", "u32 u32 u32", (0, 2, 1)),
+    "dot_s8u4_factor": ("dot_u8s8", "u32 u32 u32", (0, 2, 1)),
     "dot_s8s8_factor": ("dot_s8s8", "u32 u32 u32", (0, 1, 2)),
 }
 
@@ -539,6 +541,8 @@ def test_products_by_factors(words, word, rng):
     plain, kinds, order = SAME_BY_FACTOR[word]
     z, x, y = operands(rng, kinds.split())
     x = np.repeat(x[:, :1], LANES, 1)
+    if word == "dot_s8u4_factor":
+        y &= 0x0F0F0F0F
     expected = words.each(plain, [(z, x, y)[i] for i in order], z)
     assert_same_bits(words.each(word, [z, x, y], z), expected)
 
@@ -552,7 +556,7 @@ TESTED = {
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
     "fma_columns", "interleave_rows", "i16_from_i8", "interleave_u8", "narrow_high_i8",
     "load_octs", "zip_words", "zip_octs", "unzip_octs",
-    "pair_from_i4", "pair_from_u5", "quad_from_u4", "at_most", "unaligned_head",
+    "pair_from_i4", "pair_from_u5", "f32_from_u5", "quad_from_u4", "at_most", "unaligned_head",
 }  # fmt: skip
 
 

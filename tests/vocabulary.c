@@ -135,6 +135,7 @@ TERNARY(dot_s8s8, vu32, vu32, vu32, vu32)
 FACTOR(dot_s8s8_factor, vu32, quad_factor(b, 0))
 #else
 FACTOR(dot_s8u8_factor, vu32, quad_factor(b, 0))
+WORD(dot_s8u4_factor) { put_vu32(out, dot_s8u4_factor(get_vu32(a), quad_factor(b, 0), get_vu32(c))); }
 #endif
 /* A factor alone, by products that show it: x 1 + -0; fma(x0, 1, fma(x1, 0, -0)); bytes 0 and 1. */
 WORD(wide_factor) { put_vf32(out, fma_factor(set_f32(-0.0f), wide_factor(a), set_f32(1.0f))); }
@@ -185,7 +186,10 @@ PAIR(pair_from_i8)
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
 UNARY(pair_from_i4, vu32, vu32)
+#endif
+#ifdef MP_NATIVE_U5
 UNARY(pair_from_u5, vu32, vu32)
+UNARY(f32_from_u5, vf32, vu32)
 #endif
 #ifdef MP_NATIVE_U4_QUADS
 PAIR(quad_from_u4)
@@ -239,6 +243,9 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
     "MP_NATIVE_I4_PAIRS "
+#endif
+#ifdef MP_NATIVE_U5
+    "MP_NATIVE_U5 "
 #endif
 #ifdef MP_NATIVE_U4_QUADS
     "MP_NATIVE_U4_QUADS "

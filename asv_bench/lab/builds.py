@@ -25,7 +25,7 @@ import shapes
 
 SAMPLE = 4e-4  # seconds that one build is timed for, per cell and round
 QUANTILE = 8  # one in so many samples is faster than the one that counts
-WEIGHTS = ("bfloat16@int8", "bfloat16@int4")  # rows of bfloat16 times packed weights with one scale per column
+WEIGHTS = ("bfloat16@int8", "bfloat16@int4", "bfloat16@int4/64")  # rows of bfloat16 times packed codes: cells.codes
 
 
 def names() -> Iterator[str]:
@@ -37,7 +37,7 @@ def names() -> Iterator[str]:
                 yield from (f"products {dtype} {shape} {form}{suffix}" for shape in products)
         for dtype in WEIGHTS:
             yield from (f"products {dtype} {shape} {shapes.PACKED}{suffix}" for shape in matrices)
-    yield from (f"dynamic {shape}" for shape in shapes.DYNAMIC_SHAPES)
+    yield from (f"dynamic {shape}{kind}" for kind in ("", " int4/64") for shape in shapes.DYNAMIC_SHAPES)
     yield from (f"casts {size} {pair}" for size in shapes.CAST_SIZES for pair in shapes.CAST_PAIRS)
     yield from (f"quantize {shape} {label}" for shape in shapes.QUANTIZE_SHAPES for label in shapes.LABELS)
     for name in ("softmax", "layer_norm", "gelu"):

@@ -49,7 +49,7 @@ def product(rest: str) -> Call:
 
     def one() -> tuple[Call, int]:
         if quantized:
-            b = mp.pack(mp.quantize(w, axis=1, dtype=quantized[0]))
+            b = codes(w, quantized[0])
         elif form == "packed":
             b = mp.pack(w)
         else:
@@ -64,9 +64,17 @@ def product(rest: str) -> Call:
     return lambda: next(turns)()
 
 
+def codes(w: np.ndarray, kind: str = "int8") -> mp.PackedMatrix:
+    """Return packed codes: int8 or int4 with a scale per column, int8/64 in groups, int4/64 with zero points too."""
+    dtype, *group = kind.split("/")
+    group_size = int(group[0]) if group else None
+    return mp.pack(mp.quantize(w, axis=1, dtype=dtype, group_size=group_size, symmetric=kind[:5] != "int4/"))
+
+
 def dynamic(rest: str) -> Call:
-    m, k, n = map(int, rest.split("x"))
-    x, w, bias = normal(m, k), mp.pack(mp.quantize(normal(k, n), axis=1)), normal(n)
+    shape, *kind = rest.split()
+    m, k, n = map(int, shape.split("x"))
+    x, w, bias = normal(m, k), codes(normal(k, n), *kind), normal(n)
     return partial(mp.dynamic_matmul, x, w, bias=bias, out=placed(np.empty((m, n), np.float32)))
 
 

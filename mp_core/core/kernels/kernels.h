@@ -134,6 +134,22 @@ typedef struct {
                                     least k */
 } mp_shape;
 
+/* Zero points of int4, as they are subtracted: [scale groups][MP_PANEL] words, one for each column of a panel and each
+ * `group` elements along K. The word of a zero point z is base - (z + 8) * unit: every element that an arithmetic takes
+ * at a time has its share of it. */
+typedef struct {
+    const uint32_t *words;
+    ptrdiff_t group;             /* a multiple of the K block, or PTRDIFF_MAX: one for each column */
+} mp_zeros;
+static const struct {
+    uint32_t base, unit;
+} mp_zero_words[MP_ARITHMETICS] = {
+    [MP_WIDE] = {0x10101010u, 0x01010101u}, [MP_PAIRS] = {0x10101010u, 0x01010101u},
+    [MP_QUADS] = {0x80808080u, 0x01010101u},
+};
+/* That of gemm_shifted in quads, which multiplies codes q + 8: z + 8 itself. */
+static const uint32_t mp_zero_of_quads = UINT32_MAX;
+
 /* What is multiplied. a: f32, bf16, 8-bit elements or int16; neighbours along K are neighbours in memory, and rows lie
  * lda elements apart. b: where this range of K begins. b_stride: bytes from one group along K to the next; of a
  * transposed B, from one column to the next; in turn, from one panel to the next. */
@@ -143,6 +159,9 @@ typedef struct {
     const void *b;
     ptrdiff_t b_stride;
     uint32_t a_flip;             /* 0x80808080 if a is signed: a ^ 0x80 = a + 128 is unsigned; 0 if a is unsigned */
+    mp_zeros zeros;              /* gemm_shifted: of this range of the panel's columns */
+    const int32_t *block_sums;   /* gemm_shifted of quads: [m][block_sums_ld], minus the sum of a over each K block */
+    ptrdiff_t block_sums_ld;
 } mp_operands;
 
 /* Sums that calls hand on to each other: f32 or i32 [m][ld], ld >= n rounded up to MP_LANES. `sums` (of whole K blocks)
@@ -262,31 +281,22 @@ typedef struct {
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
 } mp_packing;
 
-/* Zero points of int4, as copies subtract them: [scale groups][MP_PANEL] words, one for each column of a panel and each
- * `group` elements along K. The word of a zero point z is base - (z + 8) * unit: every element that an arithmetic takes
- * at a time has its share of it. */
-typedef struct {
-    const uint32_t *words;
-    ptrdiff_t group;
-} mp_zeros;
-static const struct {
-    uint32_t base, unit;
-} mp_zero_words[MP_ARITHMETICS] = {
-    [MP_WIDE] = {0, 1}, [MP_PAIRS] = {0x00100010u, 0x00010001u}, [MP_QUADS] = {0x80808080u, 0x01010101u},
-};
-
 /* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel
  * (see mp_products) columns, or fewer at the end; NULL if there is no such copy. Copying and multiplying the copy is
  * faster than multiplying the panel beside more than few_rows rows of A. copy_shifted does the same of int4, each less
- * its zero point: no kernel multiplies such panels, or int4 beside integers, as they are. */
+ * its zero point, and is faster beside more than few_rows_shifted rows. */
 typedef struct {
     void (*copy[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     void (*copy_shifted)(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst);
-    ptrdiff_t few_rows[MP_PANEL_FORMATS];
+    ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_shifted;
 } mp_copies;
 
 /* Products of one arithmetic, by the format of b; NULL where there is no such function.
  *   gemm        b is a packed panel.
+ *   gemm_shifted
+ *               b is a packed panel of int4, each less its zero point (mp_operands.zeros). In quads, a is signed, ranges
+ *               of K are whole K blocks, and each eight elements of a row of a are in the order 0, 4, 1, 5, 2, 6, 3, 7.
+ *               The row ends with whole eights: if K does not, with zeros.
  *   in_place    b is rows of a row-major B; n columns are readable to whole vectors, k rows to whole groups. Integers
  *               of a are signed.
  *   transposed  b is columns of a transposed B, for at most MP_TRANSPOSED_ROWS rows of A and all of K;
@@ -303,6 +313,7 @@ typedef struct {
  *               128, which a ^ 0x80 and b ^ 0x80 bring with them, has to be subtracted. */
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g), (*gemm_recoded)(const mp_gemm *g);
+    void (*gemm_shifted)(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_turn[MP_PANEL_FORMATS])(const mp_gemm *g);

@@ -90,7 +90,10 @@
  *
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                           | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
- * pair_from_u5                           | x           | the halves of each lane, which are 0 to 31, less 16, in bf16
+ *
+ * if MP_NATIVE_U5: likewise
+ * pair_from_u5                           | x           | bits 0-4 and 16-20 of each lane, less 16, in bf16
+ * f32_from_u5                            | x           | bits 0-4 of each lane, less 16
  *
  * if MP_NATIVE_U4_QUADS: likewise, to bytes
  * quad_from_u4                           | x, s        | the four bits from bit 8 s, 8 s + 16, 8 s + 4 and 8 s + 20 of
@@ -124,6 +127,7 @@
  *
  * if not MP_NATIVE_S8: likewise
  * dot_s8u8_factor                        | z, x, y     | dot_u8s8 of a factor x, which is the signed one
+ * dot_s8u4_factor                        | z, x, y     | the same; the bytes of y are at most 15
  *
  * A set may define factors of its own (MP_NATIVE_FACTORS), and faster load_u16_as_u32 and load_f16_as_f32, sums_u32,
  * load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_WIDE_LOADS,
@@ -140,6 +144,8 @@
  *                                        | than copying it (Zen 4 and 5; float32, float16, int8 and int4 on
  *                                        | AVX2: Zen 3; AArch64: not measured; November 2026).
  *                                        | PTRDIFF_MAX: always
+ * MP_FEW_ROWS_SHIFTED_WIDE, ..._PAIRS,   | few_rows_shifted of `decoded` (Zen 4, November 2026; AArch64:
+ * MP_FEW_ROWS_SHIFTED_QUADS              | not measured)
  * MP_FEW_ROWS_RECODED_PAIRS,             | if MP_WIDENS (of quads: or MP_NATIVE_OCTS): few_rows of `recoded`
  * MP_FEW_ROWS_RECODED_QUADS              | (AVX2: Zen 3, November 2026; AArch64: not measured)
  * MP_TWO_GROUPS                          | defined if an iteration of the loop along K multiplies two
@@ -182,6 +188,10 @@ MP_INLINE vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
     acc = fma_f32(as_f32(and_u32(a, odd)), as_f32(and_u32(b, odd)), acc);
     return fma_f32(as_f32(shl_u32(a, 16)), as_f32(shl_u32(b, 16)), acc);
 }
+#endif
+
+#if !defined(MP_NATIVE_S8) && !defined(MP_NATIVE_U4_DOT)
+#define dot_s8u4_factor dot_s8u8_factor
 #endif
 
 /* 1 if one operand of signed integers is made unsigned by ^ 0x80: a beside packed panels, b in place (kernels.h). */

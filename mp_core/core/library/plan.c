@@ -50,17 +50,12 @@ static int is_ready(const mp_problem *q, int arithmetic) {
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
-/* Whether panels are int4 that only copy_shifted decodes. */
-static int is_shifted(const mp_problem *q, int arithmetic) {
-    return q->b.format == MP_I4 && (q->code_zero || arithmetic == MP_QUADS);
-}
-
 /* Set the way, and what follows from it. */
 static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->way = way;
     p->format = mp_copies_panels(p) ? native[p->arithmetic] : q->b.format;
-    p->shifted = is_shifted(q, p->arithmetic);
-    p->reads_a_in_place = way != MP_WIDER && is_ready(q, p->arithmetic);
+    p->shifted = mp_is_shifted(q, p->arithmetic);
+    p->reads_a_in_place = !mp_rewrites_rows(p) && is_ready(q, p->arithmetic);
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
@@ -72,12 +67,12 @@ static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc,
     const mp_copies *const recoded = &kernels->recoded, *const decoded = &q->kernels->decoding[p->arithmetic].decoded;
     const int format = q->b.format, widens = kernels->widen_row != NULL;
     const ptrdiff_t few = MP_HAS(DECODE_IN_REGISTERS) ? mp_few_rows(q, p->arithmetic) : 0;
-    const int shifted = is_shifted(q, p->arithmetic);
+    const int shifted = mp_is_shifted(q, p->arithmetic);
     if (tiles) return decoded->copy[format] ? MP_DECODED_TILES : MP_TILES;
     const int recodes = shifted ? recoded->copy_shifted != NULL : recoded->copy[format] != NULL;
     if (MP_HAS(MADE_WIDER) && recodes && mc > recoded->few_rows[format] && !(q->zero_point && widens))
         return widens ? MP_WIDER : MP_OCTS;
-    if (shifted) return MP_DECODED;
+    if (shifted) return mc > few ? MP_DECODED : MP_PANELS;
     if (format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d)) return MP_PANELS;
     return MP_HAS(DECODE_INTO_A_PANEL) && decoded->copy[format] && mc > few ? MP_DECODED : MP_PANELS;
 }
@@ -305,7 +300,7 @@ static ptrdiff_t panel_bytes(const mp_problem *q, ptrdiff_t column_bytes, int sl
 static void size_rows(const mp_problem *q, mp_plan *p) {
     mp_task_scratch *s = &p->scratch;
     s->a_copy = mp_round_up(p->mc * mp_a_row(p, q->k) * mp_a_bytes(p), 64);
-    if (mp_wider(p) && !is_ready(q, p->arithmetic))
+    if (mp_rewrites_rows(p) && !is_ready(q, p->arithmetic))
         s->a_narrow = mp_round_up(p->mc * q->k * mp_own_bytes(p->arithmetic), 64);
     if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = mp_round_up(p->mc * q->k * 4, 64);
     else if (q->a.cs != q->a.size) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
@@ -330,9 +325,11 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
     s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
     if (p->shifted) s->group_zeros = (q->group ? mp_ceil_div(p->kc, q->group) : 1) * MP_PANEL * 4;
-    if (p->shifted && mp_flips(q->kernels, p)) s->group_sums = s->group_zeros;
-    s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->accumulators + s->partial_sums
-               + s->made + s->copy + s->column_sums + s->group_scales + s->group_zeros + s->group_sums;
+    if (p->shifted && mp_copies_panels(p) && mp_flips(q->kernels, p)) s->group_sums = s->group_zeros;
+    if (mp_by_nibbles(p)) s->block_sums = mp_round_up(p->mc * mp_ceil_div(mp_max(q->k, 1), block) * 4, 64);
+    s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->block_sums + s->accumulators
+               + s->partial_sums + s->made + s->copy + s->column_sums + s->group_scales + s->group_zeros
+               + s->group_sums;
 }
 
 void mp_make_plan(const mp_problem *q, mp_plan *p) {

@@ -47,7 +47,7 @@ typedef struct {
     int finds_scales;              /* ... by scales that are found: each row's amax / 127 */
     int row_zero;                /* A has zero points by row */
     int zero_point;              /* B has zero points, by column */
-    int code_zero;               /* B is int4 with zero points, which copies of its panels subtract */
+    int code_zero;               /* B is int4 with zero points */
     ptrdiff_t group;             /* elements of K in a scale group of B; 0: there are no scale groups */
     int reproducible;            /* pairs are added in the order that every CPU can compute, not by AMX tiles */
 } mp_problem;
@@ -56,10 +56,11 @@ typedef struct {
 typedef struct {
     ptrdiff_t row_scales;   /* scales of the rows of A that the task quantizes */
     ptrdiff_t a_copy;       /* rows of A as the kernels read them */
-    ptrdiff_t a_narrow;     /* the same rows in the type of the arithmetic, before they are made wider */
+    ptrdiff_t a_narrow;     /* the same rows in the type of the arithmetic, before mp_rewrites_rows */
     ptrdiff_t a_gathered;   /* the same rows before conversion: made contiguous in their own type, or widened to float32
                                in order to be quantized */
     ptrdiff_t row_sums;     /* of A */
+    ptrdiff_t block_sums;   /* of A too, one for each K block: see mp_operands */
     ptrdiff_t accumulators; /* of NC columns */
     ptrdiff_t partial_sums; /* of a K block that ends in a later call */
     ptrdiff_t made;         /* a panel's range of K, packed on the fly; in place: the last rows of B, zero padded */
@@ -79,7 +80,7 @@ typedef struct {
     mp_way way;
     int small;             /* one task on the caller's thread, each panel over all of K at once */
     int reads_a_in_place;  /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
-    int shifted;           /* panels are int4 with zero points, or beside integers: copies are those of copy_shifted */
+    int shifted;           /* panels are int4 with zero points, or beside integers: mp_is_shifted */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
     int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.this_panel) */
@@ -127,8 +128,19 @@ static inline ptrdiff_t mp_multiplied_bytes(const mp_plan *p, ptrdiff_t k) {
 /* Bytes of an element of A as kernels read it. */
 static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << mp_wider(p); }
 
-/* Elements of a row of A that is copied as kernels read it: rows that are made wider have an even number. */
-static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) { return k + (k & mp_wider(p)); }
+/* Whether int4 beside integers is multiplied as it is packed: gemm_shifted of quads. */
+static inline int mp_by_nibbles(const mp_plan *p) {
+    return p->shifted && p->arithmetic == MP_QUADS && p->way == MP_PANELS;
+}
+
+/* Whether rows of A are copied as recoded or shifted panels need them, after they are in the type of the arithmetic. */
+static inline int mp_rewrites_rows(const mp_plan *p) { return mp_wider(p) || mp_by_nibbles(p); }
+
+/* Elements of a row of A that is copied as kernels read it: rows that are made wider have an even number, those beside
+ * nibbles a multiple of eight. */
+static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) {
+    return k + (-k & (mp_by_nibbles(p) ? 7 : mp_wider(p)));
+}
 
 /* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */
 static inline int mp_arithmetic_of(int a_format, int b_format) {
@@ -140,10 +152,17 @@ static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
     return p->arithmetic == MP_QUADS && !mp_by_tiles(p) && !mp_wider(p) && !kernels->products[MP_QUADS]->is_signed;
 }
 
+/* Whether panels are int4 that gemm_shifted multiplies and copy_shifted copies. */
+static inline int mp_is_shifted(const mp_problem *q, int arithmetic) {
+    return q->b.format == MP_I4 && (q->code_zero || arithmetic == MP_QUADS);
+}
+
 /* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows
  * of the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
 static inline ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
-    const ptrdiff_t few = q->kernels->products[arithmetic]->decoded.few_rows[q->b.format];
+    const mp_copies *const decoded = &q->kernels->products[arithmetic]->decoded;
+    const ptrdiff_t few = decoded->few_rows[q->b.format];
+    if (mp_is_shifted(q, arithmetic)) return decoded->few_rows_shifted;
     if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */
     return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
 }

@@ -160,18 +160,17 @@ static panel_scratch lay_out(const mp_task_scratch *parts, char *work) {
     return s;
 }
 
-/* Copy a panel's range of K from `first` on, each int4 less its zero point. */
-static void copy_shifted(const mp_product *p, const mp_gemm *g, const mp_copies *copies, ptrdiff_t first,
-                         ptrdiff_t column, const panel_scratch *s) {
-    const uint32_t base = mp_zero_words[p->plan.arithmetic].base, unit = mp_zero_words[p->plan.arithmetic].unit;
+/* Write the zero points of a panel's range of K from `first` on as they are subtracted. */
+static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, uint32_t *words) {
+    const int by_nibbles = mp_by_nibbles(&p->plan);
+    const uint32_t base = by_nibbles ? 0 : mp_zero_words[p->plan.arithmetic].base;
+    const uint32_t unit = by_nibbles ? mp_zero_of_quads : mp_zero_words[p->plan.arithmetic].unit;
     const ptrdiff_t group = p->b.group_scale ? p->b.group : PTRDIFF_MAX, k = mp_max(g->shape.k, 1);
-    const mp_zeros zeros = {s->zeros, group};
-    for (ptrdiff_t i = 0; i <= (k - 1) / group; i++) {
-        const int8_t *of = p->b.code_zero ? p->b.code_zero + (first / group + i) * p->n + column : NULL;
-        for (ptrdiff_t j = 0; j < g->shape.n; j++)
-            s->zeros[i * MP_PANEL + j] = base - (uint32_t)((of ? of[j] : 0) + 8) * unit;
+    g->operands.zeros = (mp_zeros){words, group};
+    for (ptrdiff_t i = 0; i <= (k - 1) / group; i++, words += MP_PANEL) {
+        const int8_t *of = p->b.code_zero && p->k ? p->b.code_zero + (first / group + i) * p->n + column : NULL;
+        for (ptrdiff_t j = 0; j < g->shape.n; j++) words[j] = base - (uint32_t)((of ? of[j] : 0) + 8) * unit;
     }
-    copies->copy_shifted(g->shape.k, g->shape.n, g->operands.b, &zeros, s->copy);
 }
 
 /* Let the sums of integers of each K block of a copied micro-panel start at -a_zero * the sum of its column, because
@@ -209,11 +208,12 @@ static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_pla
     start_at_zero_points(p, g, init);
     if (mp_by_tiles(&p->plan)) p->kernels->tiles->gemm[p->plan.arithmetic](g);
     else if (mp_recoded(&p->plan)) kernels->gemm_recoded(g);
+    else if (p->plan.way == MP_PANELS && p->plan.shifted) kernels->gemm_shifted(g);
     else kernels->gemm[p->plan.format](g);
 }
 
 /* Copy a panel's range of K, and multiply one micro-panel after the other. */
-static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
+static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column,
                      const int32_t *own_sums, const panel_scratch *s) {
     const int recoded = mp_recoded(&p->plan);
     const mp_products *by =
@@ -221,7 +221,7 @@ static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, p
     const ptrdiff_t n = g->shape.n, width = by->micro_panel;
     const mp_copies *const copies = recoded ? &by->recoded : &by->decoded;
     mp_accumulators *const sums = &g->accumulators;
-    if (p->plan.shifted) copy_shifted(p, g, copies, first, column, s);
+    if (p->plan.shifted) copies->copy_shifted(g->shape.k, n, g->operands.b, &g->operands.zeros, s->copy);
     else copies->copy[p->b.format](g->shape.k, n, g->operands.b, s->copy);
     g->operands.b = s->copy;
     for (ptrdiff_t done = 0; done < n; done += width) {
@@ -248,6 +248,7 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
     g->accumulators.ld = MP_PANEL;
     do {
         const ptrdiff_t length = advance(p, g, at->a, first);
+        if (at->block_sums) g->operands.block_sums = at->block_sums + first / g->shape.k_block;
         for (ptrdiff_t column = c.first, panel = 0; column < c.last; column += MP_PANEL, panel++) {
             int32_t *const sums = s.own_sums ? s.own_sums + panel * MP_PANEL : NULL;
             g->shape.n = mp_min(p->n - column, MP_PANEL);
@@ -263,7 +264,8 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
             }
             set_panel(p, g, at, first, column, s.made, sums);
             if (p->b.group_scale) set_block_scales(p, g, first, column, s.scales);
-            if (mp_copies_panels(&p->plan)) run_copy(p, g, at, first, column, sums, &s);
+            if (p->plan.shifted) set_zeros(p, g, first, column, s.zeros);
+            if (mp_copies_panels(&p->plan)) run_copy(p, g, at, column, sums, &s);
             else run_kernel(p, g, at, column, sums);
         }
         first += length;
@@ -309,7 +311,8 @@ void mp_run_here(const mp_product *p, char *work) {
 /* A small plan: one task, one range of K, no accumulators in scratch. */
 static void run_small(mp_product *p, char *work) {
     mp_gemm *g = &p->common;
-    mp_task_place at = {p->a.data, p->b.data, p->b.sums, p->residual.data, p->out.data};
+    mp_task_place at = {.a = p->a.data, .b = p->b.data, .sums = p->b.sums, .residual = p->residual.data,
+                        .out = p->out.data};
     g->shape.m = p->m, g->epilogue.row_scale = p->a.row_scale, g->epilogue.row_zero = p->a.row_zero;
     g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
     if (!p->plan.reads_a_in_place) {

@@ -40,7 +40,7 @@ typedef struct {
     const float *group_scale;  /* [ceil(k / group)][n], or NULL */
     ptrdiff_t group;           /* elements of K in a scale group */
     const int32_t *zero_point; /* [n] or NULL */
-    const int8_t *code_zero;   /* of int4: zero points, as many as scales, which copies of panels subtract; or NULL */
+    const int8_t *code_zero;   /* of int4: zero points, as many as scales; or NULL */
 } mp_right;
 
 /* m x n, unit stride along n. */

@@ -75,21 +75,39 @@ static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrd
         p->kernels->products[p->plan.arithmetic]->widen_row(p->k, from, p->a.format != MP_U8, to);
 }
 
-/* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. Rows that are in the type of
- * the arithmetic already (is_ready of plan.c; then a_narrow has no bytes) are made wider from where they lie. */
+/* Write rows of int8 of A, which lie rs bytes apart, as gemm_shifted reads them. */
+static void order_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
+    enum { GROUP = 8 };
+    static const int order[GROUP] = {0, 4, 1, 5, 2, 6, 3, 7};
+    for (; rows > 0; rows--, from += rs)
+        for (ptrdiff_t q = 0; q < p->k; q += GROUP, to += GROUP) {
+            char eight[GROUP] = {0};
+            memcpy(eight, from + q, (size_t)mp_min(GROUP, p->k - q));
+            for (int i = 0; i < GROUP; i++) to[i] = eight[order[i]];
+        }
+}
+
+/* Write rows of A that are in the type of the arithmetic as the kernels need them. */
+static void rewrite_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
+    if (mp_wider(&p->plan)) widen_rows(p, from, rs, rows, to);
+    else order_rows(p, from, rs, rows, to);
+}
+
+/* Copy rows of A into scratch as the kernels read them: quantized, gathered, rewritten. Rows that are in the type of
+ * the arithmetic already (is_ready of plan.c; then a_narrow has no bytes) are rewritten from where they lie. */
 void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
     const mp_plan *plan = &p->plan;
     const mp_task_scratch *parts = &plan->scratch;
-    char *const narrow = mp_wider(plan) ? work + parts->a_copy : work;
+    char *const narrow = mp_rewrites_rows(plan) ? work + parts->a_copy : work;
     char *const gathered = work + parts->a_copy + parts->a_narrow;
     /* If K is 0, quantized rows have scales, but no codes. */
-    if (mp_wider(plan) && !parts->a_narrow && !p->a.quantized_here) {
-        widen_rows(p, a, p->a.rs, rows, work);
+    if (mp_rewrites_rows(plan) && !parts->a_narrow && !p->a.quantized_here) {
+        rewrite_rows(p, a, p->a.rs, rows, work);
         return;
     }
     if (p->a.quantized_here) quantize_rows(p, a, rows, narrow, gathered, g);
     else gather_rows(p, a, rows, narrow, gathered);
-    if (mp_wider(plan)) widen_rows(p, narrow, p->k * mp_own_bytes(plan->arithmetic), rows, work);
+    if (mp_rewrites_rows(plan)) rewrite_rows(p, narrow, p->k * mp_own_bytes(plan->arithmetic), rows, work);
 }
 
 mp_task_place mp_place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row) {
@@ -122,6 +140,18 @@ static void sum_rows(const mp_product *p, mp_gemm *g, const char *a, int32_t *su
     g->epilogue.row_sum = sums;
 }
 
+/* Write minus the sum of each K block of each row of int8 of A: block_sums of mp_operands. */
+static void sum_blocks(mp_gemm *g, const char *a, int32_t *sums) {
+    const ptrdiff_t k = g->operands.lda, block = mp_max(mp_min(g->shape.k_block, k), 1);
+    const ptrdiff_t blocks = mp_ceil_div(mp_max(k, 1), block);
+    g->operands.block_sums_ld = blocks;
+    for (ptrdiff_t i = 0; i < g->shape.m; i++, a += k)
+        for (ptrdiff_t start = 0; start < blocks * block; start += block, sums++) {
+            *sums = 0;
+            for (ptrdiff_t q = start; q < mp_min(start + block, k); q++) *sums -= (int8_t)a[q];
+        }
+}
+
 char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdiff_t row, char *work) {
     const mp_task_scratch *parts = &p->plan.scratch;
     g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
@@ -136,6 +166,11 @@ char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdif
     }
     work += parts->a_copy + parts->a_narrow + parts->a_gathered;
     if (p->a.row_zero) g->epilogue.row_zero = p->a.row_zero + row * g->epilogue.row_stride;
+    if (parts->block_sums) {
+        sum_blocks(g, at->a, (int32_t *)work);
+        at->block_sums = (int32_t *)work;
+        work += parts->block_sums;
+    }
     if (parts->row_sums) {
         sum_rows(p, g, at->a, (int32_t *)work);
         work += parts->row_sums;

@@ -11,6 +11,7 @@ typedef struct {
     const int32_t *sums;
     const char *residual;
     char *out;
+    const int32_t *block_sums; /* see mp_operands; or NULL */
 } mp_task_place;
 
 /* Return where the operands and the result of a task begin: the rows from `row` on, of one matrix of the batch. */

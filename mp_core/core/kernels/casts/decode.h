@@ -53,14 +53,23 @@ MP_OUTLINED vu32 pair_part_i4(vu32 word, const int s) {
 }
 #endif
 
-/* Part number `part` of eight int4, each less its zero point: one element as f32 (wide), two as bf16 (pairs) or four as
- * bytes (quads). In u, a code q is q + 8, which is unsigned. `zero` holds a word of mp_zero_words: no sum of the two
- * has a carry from one element to the next. */
-#ifndef MP_NATIVE_I4_PAIRS
-MP_INLINE vu32 pair_from_u5(vu32 halves) {
-    const vu32 first = and_u32(halves, set_u32(0xFFFF)), second = shr_u32(halves, 16), base = set_u32(16);
-    return as_pair(f32_from_i32(sub_u32(first, base)), f32_from_i32(sub_u32(second, base)));
+/* Eight int4 with zero points. In u, a code q is q + 8, which is unsigned. `zero` holds a word of mp_zero_words: no sum
+ * of the two has a carry from one element to the next. */
+MP_INLINE vu32 u_of_i4(vu32 word) { return xor_u32(word, set_u32(0x88888888u)); }
+
+/* q + 8 as bytes, of the four int4 from bits 4 s, 4 s + 8, 4 s + 16 and 4 s + 24 on: elements 0, 4, 1, 5 or, if s is 1,
+ * 2, 6, 3, 7. */
+MP_INLINE vu32 half_of_u4(vu32 word, const int s) {
+    const vu32 u = u_of_i4(word);
+    return and_u32(s ? shr_u32(u, 4) : u, set_u32(0x0F0F0F0Fu));
 }
+
+/* The same less zero points: q - zero_point + 16. The sums of both halves serve all parts of a word. */
+MP_INLINE vu32 less_zero_bytes(vu32 word, vu32 zero, const int s) { return add_u32(half_of_u4(word, s), zero); }
+
+#ifndef MP_NATIVE_U5
+MP_INLINE vf32 f32_from_u5(vu32 x) { return f32_from_i32(sub_u32(and_u32(x, set_u32(31)), set_u32(16))); }
+MP_INLINE vu32 pair_from_u5(vu32 x) { return as_pair(f32_from_u5(x), f32_from_u5(shr_u32(x, 16))); }
 #endif
 
 #ifndef MP_NATIVE_U4_QUADS
@@ -71,10 +80,16 @@ MP_INLINE vu32 quad_from_u4(vu32 word, const int s) {
 }
 #endif
 
+/* Part number `part` of eight int4, each less its zero point: one element as f32 (wide), two as bf16 (pairs) or four as
+ * bytes (quads). */
+MP_INLINE vf32 wide_less_zero(vu32 word, vu32 zero, const int part) {
+    return f32_from_u5(shr_u32(less_zero_bytes(word, zero, part / 2 % 2), part / 4 * 8 + part % 2 * 16));
+}
+MP_INLINE vu32 pair_less_zero(vu32 word, vu32 zero, const int part) {
+    return pair_from_u5(shr_u32(less_zero_bytes(word, zero, part % 2), part / 2 * 8));
+}
 MP_INLINE vu32 less_zero_i4(vu32 word, vu32 zero, const mp_arithmetic arithmetic, const int part) {
-    const vu32 u = xor_u32(word, set_u32(0x88888888u));
-    if (arithmetic == MP_WIDE)
-        return as_u32(f32_from_i32(add_u32(and_u32(shr_u32(u, part / 2 * 4 + part % 2 * 16), set_u32(15)), zero)));
-    if (arithmetic == MP_PAIRS) return pair_from_u5(add_u32(and_u32(shr_u32(u, 4 * part), set_u32(0x000F000F)), zero));
-    return xor_u32(add_u32(quad_from_u4(u, part), zero), set_u32(0x80808080u));
+    if (arithmetic == MP_WIDE) return as_u32(wide_less_zero(word, zero, part));
+    if (arithmetic == MP_PAIRS) return pair_less_zero(word, zero, part);
+    return xor_u32(add_u32(quad_from_u4(u_of_i4(word), part), zero), set_u32(0x80808080u));
 }

@@ -5,7 +5,14 @@ enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* more than MR rows have only
 typedef struct {
     const char *a, *b;
     ptrdiff_t lda, stride;        /* bytes from one row of a to the next; from one row of B to the next, if in place */
+    const uint32_t *zero;         /* of the K block, if the kind is_shifted */
 } place;
+
+/* Part number `part` of the groups of vector j. */
+MP_INLINE vf32 load_at(const place *at, const int j, const int kind, const int part) {
+    const uint32_t *const zero = is_shifted(kind) ? at->zero + j * MP_LANES : NULL;
+    return load_b(at->b + j * vector_bytes(kind), at->stride, zero, kind, part);
+}
 
 MP_INLINE void load_sums(vf32 (*c)[MOST_VECTORS], const char *at, ptrdiff_t ld, const int rows, const int vectors) {
     MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
@@ -75,18 +82,18 @@ MP_INLINE int has_flushed(vf32 (*c)[MOST_VECTORS], const int kind, const int row
 MP_INLINE void add_again(const again_block *t, const int kind) {
     enum { PAIRS_OF_GROUP = 4 }; /* at most: 8 elements */
     const int group = group_of(kind);
-    const char *b = t->at.b;
-    for (ptrdiff_t p = 0; p < t->k; p += group, b += t->b_stride)
+    place at = t->at;
+    for (ptrdiff_t p = 0; p < t->k; p += group, at.b += t->b_stride)
         for (int i = 0; i < t->rows; i++) {
             uint32_t pairs[PAIRS_OF_GROUP] = {0};
-            memcpy(pairs, t->at.a + i * t->at.lda + p * 2, (size_t)at_most(t->k - p, group) * 2);
+            memcpy(pairs, at.a + i * at.lda + p * 2, (size_t)at_most(t->k - p, group) * 2);
             for (int j = 0; j < t->vectors; j++) {
                 float *const to = (float *)(t->sums + i * t->ld) + j * MP_LANES;
                 vf32 sum = load_f32(to);
                 MP_UNROLL_8 for (int part = 0; part < group / 2; part++) {
                     if (p + 2 * part >= t->k) continue;
                     const vu32 x = set_u32(pairs[part]), odd = set_u32(0xFFFF0000u);
-                    const vu32 y = as_u32(load_b(b + j * vector_bytes(kind), t->at.stride, kind, part));
+                    const vu32 y = as_u32(load_at(&at, j, kind, part));
                     sum = fma_flushing(as_f32(and_u32(x, odd)), as_f32(and_u32(y, odd)), sum);
                     sum = fma_flushing(as_f32(shl_u32(x, 16)), as_f32(shl_u32(y, 16)), sum);
                 }

@@ -15,8 +15,8 @@ MP_INLINE void multiply_groups_in_turn(const mp_gemm *g, const char *a, const ch
         MP_UNROLL_8 for (int j = 0; j < MP_PANEL; j += MP_LANES) {
             vf32 c = load_f32(partial + panel + j);
             MP_UNROLL_8 for (int p = 0; p < groups; p++)
-                c = dot(c, factors[p], load_b(b + (p * MP_PANEL + j) * (vector_bytes(kind) / MP_LANES), 0, kind, 0),
-                        kind);
+                c = dot(c, factors[p],
+                        load_b(b + (p * MP_PANEL + j) * (vector_bytes(kind) / MP_LANES), 0, NULL, kind, 0), kind);
             store_f32(partial + panel + j, c);
         }
 }

@@ -51,6 +51,14 @@ MP_INLINE ptrdiff_t vector_bytes(const int kind) {
     return MP_LANES * (kinds[kind].layouts == IN_PLACE ? mp_element_bytes[format] : mp_group_bytes[format]);
 }
 
+/* Whether b is int4 with zero points. */
+MP_INLINE int is_shifted(const int kind) {
+#ifndef MP_QUADS_ONLY
+    if (kind == KIND_wide_shifted || kind == KIND_pairs_shifted) return 1;
+#endif
+    return kind == KIND_quads_shifted;
+}
+
 /* Rows of a register block, at most. */
 MP_INLINE int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
@@ -90,13 +98,13 @@ MP_INLINE int vectors_of(const int kind, const int rows) {
 }
 
 /* ---- Part number `part` of 16 groups at p, ready to be multiplied. stride: bytes from one row of B to the next, in
- * place */
+ * place. zero: the words of mp_zeros of these columns, if the kind is one of `shifted` */
 
-#define MP_LOAD(NAME, FROM_WORD)                                        \
-    MP_INLINE vf32 NAME(const char *p, ptrdiff_t stride, const int part) {      \
-        (void)stride, (void)part;                                       \
-        const vu32 word = load_u32(p);                                  \
-        return FROM_WORD;                                               \
+#define MP_LOAD(NAME, FROM_WORD)                                                                  \
+    MP_INLINE vf32 NAME(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {  \
+        (void)stride, (void)zero, (void)part;                                                     \
+        const vu32 word = load_u32(p);                                                            \
+        return FROM_WORD;                                                                         \
     }
 MP_LOAD(load_words, as_f32(word))
 MP_LOAD(load_wide_bf16, wide_part_bf16(word, part))
@@ -108,15 +116,23 @@ MP_LOAD(load_pair_e4m3fn, as_f32(pair_part_e4m3fn(word, part)))
 MP_LOAD(load_pair_e5m2, as_f32(pair_part_e5m2(word, part)))
 MP_LOAD(load_pair_i8, as_f32(pair_part_i8(word, part)))
 MP_LOAD(load_pair_i4, as_f32(pair_part_i4(word, part)))
+MP_LOAD(load_wide_shifted, wide_less_zero(word, load_u32(zero), part))
+MP_LOAD(load_pair_shifted, as_f32(pair_less_zero(word, load_u32(zero), part)))
 #undef MP_LOAD
 
-MP_INLINE vf32 load_halves(const char *p, ptrdiff_t stride, const int part) {
-    (void)stride, (void)part;
+/* Of quads, half of the codes q + 8 of eight elements; the zero points are where sums start (start_of_shifted). */
+MP_INLINE vf32 load_quad_shifted(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
+    (void)stride, (void)zero;
+    return as_f32(half_of_u4(load_u32(p), part));
+}
+
+MP_INLINE vf32 load_halves(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
+    (void)stride, (void)zero, (void)part;
     return load_f16_as_f32(p);
 }
 
-MP_INLINE vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
-    (void)part;
+MP_INLINE vf32 load_two_rows(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
+    (void)zero, (void)part;
     return as_f32(or_u32(load_u16_as_u32(p), shl_u32(load_u16_as_u32(p + stride), 16)));
 }
 
@@ -124,16 +140,16 @@ MP_INLINE vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
 MP_INLINE vu32 bytes_in_place(vu32 b) { return MP_FLIPS ? xor_u32(b, set_u32(0x80808080u)) : b; }
 
 /* Four rows of int8, interleaved into groups. */
-MP_INLINE vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
-    (void)part;
+MP_INLINE vf32 load_four_rows(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
+    (void)zero, (void)part;
     const vu32 word = interleave_u8(load_u8(p), load_u8(p + stride), load_u8(p + 2 * stride), load_u8(p + 3 * stride));
     return as_f32(bytes_in_place(word));
 }
 
-MP_INLINE vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
+MP_INLINE vf32 load_b(const char *p, ptrdiff_t stride, const uint32_t *zero, const int kind, const int part) {
     switch (kind) {
 #define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, AT_ONCE, LOAD) \
-    case KIND_##NAME: return LOAD(p, stride, part);
+    case KIND_##NAME: return LOAD(p, stride, zero, part);
 #include "products/kinds.def"
     default: __builtin_unreachable();
     }
@@ -145,7 +161,7 @@ MP_INLINE vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int
 /* Whether a and b are multiplied as signed bytes, without making either unsigned by ^ 0x80. */
 MP_INLINE int is_signed(const int kind) {
 #ifdef MP_NATIVE_S8
-    return kind == KIND_quads_s8 || kind == KIND_quads_in_place;
+    return kind == KIND_quads_s8 || kind == KIND_quads_in_place || kind == KIND_quads_shifted;
 #else
     (void)kind;
     return 0;
@@ -156,7 +172,8 @@ MP_INLINE int is_signed(const int kind) {
 MP_INLINE factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return wide_factor(p);
     if (kinds[kind].arithmetic == MP_PAIRS) return pair_factor(p);
-    return quad_factor(p, MP_FLIPS && kinds[kind].layouts == PACKED && !is_int16(kind) ? g->operands.a_flip : 0);
+    const int as_it_is = !MP_FLIPS || kinds[kind].layouts != PACKED || is_int16(kind) || is_shifted(kind);
+    return quad_factor(p, as_it_is ? 0 : g->operands.a_flip);
 }
 
 /* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one, unless is_signed.
@@ -171,6 +188,7 @@ MP_INLINE vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
 #ifdef MP_NATIVE_S8
     if (is_signed(kind)) return as_f32(dot_s8s8_factor(as_u32(sum), a, as_u32(b)));
 #else
+    if (is_shifted(kind)) return as_f32(dot_s8u4_factor(as_u32(sum), a, as_u32(b)));
     if (kinds[kind].layouts == IN_PLACE) return as_f32(dot_s8u8_factor(as_u32(sum), a, as_u32(b)));
 #endif
     return as_f32(dot_u8s8_factor(as_u32(sum), a, as_u32(b)));

@@ -35,13 +35,17 @@ MP_INLINE char *partial_sums(const mp_gemm *g, const block_column *t) {
     return (char *)g->accumulators.partial + (t->row * g->accumulators.ld + t->column) * 4;
 }
 
+/* The words of the zero points of the register block, in the K block that starts at `start`. */
+MP_INLINE const uint32_t *zeros_at(const mp_gemm *g, const block_column *t, const ptrdiff_t start, const int kind) {
+    return is_shifted(kind) ? g->operands.zeros.words + start / g->operands.zeros.group * MP_PANEL + t->column : NULL;
+}
+
 /* Multiply one part of a group along K, of the vectors j0 to j1 - 1. */
 MP_INLINE void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
                              const int j0, const int j1, const int part) {
     const ptrdiff_t offset = part * part_of(kind) * size_of_a(kind);
     vf32 column[MOST_VECTORS];
-    MP_UNROLL_8 for (int j = j0; j < j1; j++)
-        column[j] = load_b(at->b + j * vector_bytes(kind), at->stride, kind, part);
+    MP_UNROLL_8 for (int j = j0; j < j1; j++) column[j] = load_at(at, j, kind, part);
     MP_UNROLL_16 for (int i = 0; i < rows; i++) {
         const factor row = factor_of_a(g, at->a + i * at->lda + offset, kind);
         MP_UNROLL_8 for (int j = j0; j < j1; j++) c[i][j] = dot(c[i][j], row, column[j], kind);
@@ -78,7 +82,7 @@ MP_INLINE void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], co
     char last[MOST_ROWS][GROUP_BYTES];
     memset(last, 0, sizeof last);
     for (int i = 0; i < rows; i++) memcpy(last[i], at->a + i * at->lda, (size_t)(valid * size_of_a(kind)));
-    place here = {.a = last[0], .b = at->b, .lda = GROUP_BYTES, .stride = at->stride};
+    place here = {.a = last[0], .b = at->b, .lda = GROUP_BYTES, .stride = at->stride, .zero = at->zero};
     multiply_group(g, c, &here, kind, rows, vectors, valid);
 }
 
@@ -88,7 +92,7 @@ MP_INLINE void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOS
     const int group = group_of(kind);
     const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups after the K block */
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
-    place at = {.lda = lda, .stride = b_stride / group};
+    place at = {.lda = lda, .stride = b_stride / group, .zero = zeros_at(g, t, start, kind)};
     at.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind);
     at.b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind) + start / group * b_stride;
     const volatile prefetch_kind *const prefetching = &t->prefetching; /* stays in memory: sums need the registers */
@@ -136,7 +140,8 @@ MP_INLINE void multiply_k_block_again(const mp_gemm *g, const block_column *t, v
                .lda = lda,
                .b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind)
                     + start / group_of(kind) * b_stride,
-               .stride = b_stride / group_of(kind)},
+               .stride = b_stride / group_of(kind),
+               .zero = zeros_at(g, t, start, kind)},
         .k = end - start,
         .b_stride = b_stride,
         .sums = (char *)sums,
@@ -243,11 +248,23 @@ MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t
     }
 }
 
+/* Of quads less zero points: minus zero points times sums of rows of a over the K block. */
+MP_INLINE void start_of_shifted(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+                                const int rows, const int vectors) {
+    const uint32_t *const zero = zeros_at(g, t, start, KIND_quads_shifted);
+    const int32_t *sum = g->operands.block_sums + t->row * g->operands.block_sums_ld + start / g->shape.k_block;
+    MP_UNROLL_16 for (int i = 0; i < rows; i++, sum += g->operands.block_sums_ld)
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++)
+            c[i][j] = as_f32(mul_u32(set_u32((uint32_t)*sum), load_u32(zero + j * MP_LANES)));
+}
+
 MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                           const int kind, const int rows, const int vectors) {
     const ptrdiff_t ld = is_integer(kind) ? g->accumulators.init_ld : 0;
     const ptrdiff_t column = t->column + (ld ? start / g->shape.k_block * ld : 0);
-    if (g->accumulators.resume)
+    if (kind == KIND_quads_shifted)
+        start_of_shifted(g, t, c, start, rows, vectors);
+    else if (g->accumulators.resume)
         load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
     else
         MP_UNROLL_16 for (int i = 0; i < rows; i++)

@@ -24,7 +24,7 @@ MP_INLINE ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const in
             if (MP_HAS(PREFETCH_ROWS_ONE_ROW) && prefetching)
                 prefetch_lines(&next, (int)(at_once * group * vector / 64), 1);
             MP_UNROLL_8 for (int r = 0; r < at_once; r++)
-                c = dot(c, factors[r], load_b(b + r * b_stride, b_stride / group, kind, 0), kind);
+                c = dot(c, factors[r], load_b(b + r * b_stride, b_stride / group, NULL, kind, 0), kind);
             store_f32(partial + j, c);
         }
     }
@@ -123,7 +123,7 @@ MP_INLINE void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const i
             if (row < rows) {
                 for (ptrdiff_t j = 0; j < n; j += MP_LANES)
                     store_f32((float *)in_micro_panels(to, row, rows, j, n),
-                              load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
+                              load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, NULL, kind, part));
                 row++;
             }
 }
@@ -156,7 +156,8 @@ MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_
                     if (wider) put_wider(x, at, at_most(n - j, MICRO_PANEL), arithmetic == MP_QUADS);
                     else
 #endif
-                        storen_u32(at, x, at_most(n - j, MP_LANES)); /* the next row is written already */
+                        if (n - j >= MP_LANES) store_u32(at, x);
+                        else storen_u32(at, x, n - j); /* the next row is written already */
                 }
         }
     }
@@ -165,7 +166,7 @@ MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_
 #ifdef MP_WIDENS
 /* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of so many columns. */
 MP_INLINE void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {
-    put_wider(as_u32(load_b(b, 0, kind, part)), to, columns, is_integer(kind));
+    put_wider(as_u32(load_b(b, 0, NULL, kind, part)), to, columns, is_integer(kind));
 }
 
 /* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. The

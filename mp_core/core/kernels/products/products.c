@@ -66,6 +66,8 @@ MP_TRANSPOSED(pairs_bf16)
 #endif
 #define MP_FUNCTION_gemm(ARITHMETIC, NAME) \
     static void gemm_##NAME(const mp_gemm *g) { in_environment(g, MP_PANEL_OF(g, NAME), ARITHMETIC); }
+#define MP_FUNCTION_gemm_shifted(ARITHMETIC, NAME) \
+    static void gemm_shifted_##NAME(const mp_gemm *g) { in_environment(g, panel_##NAME, ARITHMETIC); }
 #define MP_FUNCTION_in_place(ARITHMETIC, NAME) \
     static void in_place_##NAME(const mp_gemm *g) { in_environment(g, panel_##NAME, ARITHMETIC); }
 #define MP_FUNCTION_transposed(ARITHMETIC, NAME) \
@@ -86,14 +88,20 @@ MP_TRANSPOSED(pairs_bf16)
     static void NAME(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst) {   \
         decode_shifted(k, n, src, zeros, dst, ARITHMETIC, WIDER);                                     \
     }
-MP_SHIFTED(shifted_wide, MP_WIDE, 0)
-MP_SHIFTED(shifted_pairs, MP_PAIRS, 0)
-MP_SHIFTED(shifted_quads, MP_QUADS, 0)
+MP_SHIFTED(copy_wide, MP_WIDE, 0)
+MP_SHIFTED(copy_pairs, MP_PAIRS, 0)
+MP_SHIFTED(copy_quads, MP_QUADS, 0)
 #ifdef MP_WIDENS
-MP_SHIFTED(shifted_wider_pairs, MP_PAIRS, 1)
-MP_SHIFTED(shifted_wider_quads, MP_QUADS, 1)
+MP_SHIFTED(copy_wider_pairs, MP_PAIRS, 1)
+MP_SHIFTED(copy_wider_quads, MP_QUADS, 1)
 #endif
 #endif
+
+static void gemm_shifted_quads(const mp_gemm *g) {
+    mp_gemm padded = *g;
+    padded.shape.k += -g->shape.k & 7;
+    in_environment(&padded, panel_quads_shifted, MP_QUADS);
+}
 
 #ifdef MP_WIDENS
 static void gemm_recoded_pairs(const mp_gemm *g) {
@@ -113,24 +121,29 @@ static void gemm_recoded_quads(const mp_gemm *g) {
 #endif
 
 /* The fields of mp_products that MP_WAY fills. */
-#define MP_FIELD_gemm gemm
-#define MP_FIELD_in_place in_place
-#define MP_FIELD_transposed transposed
-#define MP_FIELD_in_turn in_turn
-#define MP_FIELD_decode decoded.copy
-#define MP_FIELD_recode recoded.copy
+#define MP_FIELD_gemm(FORMAT) gemm[FORMAT]
+#define MP_FIELD_gemm_shifted(FORMAT) gemm_shifted
+#define MP_FIELD_in_place(FORMAT) in_place[FORMAT]
+#define MP_FIELD_transposed(FORMAT) transposed[FORMAT]
+#define MP_FIELD_in_turn(FORMAT) in_turn[FORMAT]
+#define MP_FIELD_decode(FORMAT) decoded.copy[FORMAT]
+#define MP_FIELD_recode(FORMAT) recoded.copy[FORMAT]
 
 extern const mp_products MP_EXPORTED(products)[MP_ARITHMETICS];
 const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
-#define MP_WAY(WAY, ARITHMETIC, FORMAT, NAME) [ARITHMETIC].MP_FIELD_##WAY[FORMAT] = WAY##_##NAME,
+#define MP_WAY(WAY, ARITHMETIC, FORMAT, NAME) [ARITHMETIC].MP_FIELD_##WAY(FORMAT) = WAY##_##NAME,
 #include "products/kinds.def"
     [MP_WIDE].decoded.few_rows = MP_FEW_ROWS_WIDE,
     [MP_PAIRS].decoded.few_rows = MP_FEW_ROWS_PAIRS,
+    [MP_WIDE].decoded.few_rows_shifted = MP_FEW_ROWS_SHIFTED_WIDE,
+    [MP_PAIRS].decoded.few_rows_shifted = MP_FEW_ROWS_SHIFTED_PAIRS,
+    [MP_QUADS].decoded.few_rows_shifted = MP_FEW_ROWS_SHIFTED_QUADS,
+    [MP_QUADS].gemm_shifted = gemm_shifted_quads,
 #ifndef MP_QUADS_ONLY
-    [MP_WIDE].decoded.copy_shifted = shifted_wide, [MP_PAIRS].decoded.copy_shifted = shifted_pairs,
-    [MP_QUADS].decoded.copy_shifted = shifted_quads,
+    [MP_WIDE].decoded.copy_shifted = copy_wide, [MP_PAIRS].decoded.copy_shifted = copy_pairs,
+    [MP_QUADS].decoded.copy_shifted = copy_quads,
 #ifdef MP_WIDENS
-    [MP_PAIRS].recoded.copy_shifted = shifted_wider_pairs, [MP_QUADS].recoded.copy_shifted = shifted_wider_quads,
+    [MP_PAIRS].recoded.copy_shifted = copy_wider_pairs, [MP_QUADS].recoded.copy_shifted = copy_wider_quads,
 #endif
 #endif
 #ifdef MP_WIDENS

@@ -291,6 +291,17 @@ MP_INLINE vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
+/* vpmaddubsw saturates, but not here: |15 * 128 * 2| fits in 16 bits. */
+#ifndef MP_NATIVE_VNNI
+#define MP_NATIVE_U4_DOT
+MP_INLINE __m256i dot_u4(__m256i z, __m256i x, __m256i y) {
+    return _mm256_add_epi32(z, _mm256_madd_epi16(_mm256_maddubs_epi16(y, x), _mm256_set1_epi16(1)));
+}
+MP_INLINE vu32 dot_s8u4_factor(vu32 z, vf32 x, vu32 y) {
+    return (vu32){dot_u4(z.lo, as_u32(x).lo, y.lo), dot_u4(z.hi, as_u32(x).hi, y.hi)};
+}
+#endif
+
 /* Without VNNI, int8 needs shifts before each vpmaddwd, and int16 does not. f32 needs no splitting, as pairs of bf16
  * do. */
 #ifndef MP_NATIVE_VNNI
@@ -319,5 +330,8 @@ MP_INLINE vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
     {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, \
      [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_SHIFTED_WIDE 6
+#define MP_FEW_ROWS_SHIFTED_PAIRS 6
+#define MP_FEW_ROWS_SHIFTED_QUADS 6
 #define MP_FEW_ROWS_RECODED_PAIRS {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15}
 #define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15, [MP_I4] = 15}

@@ -227,6 +227,14 @@ MP_INLINE vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
+/* vpmaddubsw saturates, but not here: |15 * 128 * 2| fits in 16 bits. */
+#ifndef MP_NATIVE_VNNI
+#define MP_NATIVE_U4_DOT
+MP_INLINE vu32 dot_s8u4_factor(vu32 z, vf32 x, vu32 y) {
+    return add_u32(z, _mm512_madd_epi16(_mm512_maddubs_epi16(y, as_u32(x)), _mm512_set1_epi16(1)));
+}
+#endif
+
 #ifdef MP_NATIVE_BYTES /* avx512_bf16.h */
 #include "tables.h"
 #else
@@ -271,12 +279,19 @@ static const uint16_t i4_values[32]
        0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80, 0,      0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0,
        0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80};
 MP_INLINE vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(i4_values)); }
+/* The low five bits of each lane or half of a lane, less 16. */
+#define MP_NATIVE_U5
 static const uint16_t u5_values[32] = {/* -16 to 15 */
                                        0xC180, 0xC170, 0xC160, 0xC150, 0xC140, 0xC130, 0xC120, 0xC110,
                                        0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
                                        0,      0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0,
                                        0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
 MP_INLINE vu32 pair_from_u5(vu32 halves) { return _mm512_permutexvar_epi16(halves, _mm512_loadu_si512(u5_values)); }
+MP_INLINE vf32 f32_from_u5(vu32 x) {
+    const vf32 low = _mm512_setr_ps(-16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1);
+    const vf32 high = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_permutex2var_ps(low, x, high);
+}
 
 #define MP_DIVIDES 0
 #define MP_MR 6
@@ -290,3 +305,6 @@ MP_INLINE vu32 pair_from_u5(vu32 halves) { return _mm512_permutexvar_epi16(halve
                           [MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #endif
+#define MP_FEW_ROWS_SHIFTED_WIDE 6
+#define MP_FEW_ROWS_SHIFTED_PAIRS 6
+#define MP_FEW_ROWS_SHIFTED_QUADS 6
