@@ -131,13 +131,24 @@ static void set_panel(const mp_product *p, mp_gemm *g, const mp_task_place *at, 
     if (own_sums) p->kernels->products[MP_QUADS]->column_sums(k, n, made, own_sums);
 }
 
-/* Copy the scales of the K blocks from `first` on: kernels read whole vectors, beyond the last column too. */
+/* Prefetch what the next panel has of a row of which this panel has `bytes` bytes: rows lie far apart, so that the
+ * hardware prefetchers do not follow. */
+static inline void prefetch_of_next(const void *row, ptrdiff_t bytes) {
+    for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)row + bytes + at, 0, 3);
+}
+
+/* Set the scales of the K blocks from `first` on. Copied are those of an incomplete vector, because kernels read whole
+ * ones, and those that several register blocks read, because rows of scales may share a set of the L1 cache. */
 static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, float *scales) {
-    const ptrdiff_t block = g->shape.k_block;
-    for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++)
-        memcpy(scales + group * MP_PANEL, p->b.group_scale + (first / block + group) * p->n + column,
-               (size_t)g->shape.n * sizeof(float));
-    g->accumulators.block_scale = scales, g->accumulators.block_scale_ld = MP_PANEL;
+    const ptrdiff_t block = g->shape.k_block, bytes = g->shape.n * (ptrdiff_t)sizeof(float);
+    const float *row = p->b.group_scale + first / block * p->n + column;
+    const int in_place = g->shape.m <= MP_ROWS && g->shape.n % MP_LANES == 0;
+    g->accumulators.block_scale = in_place ? row : scales;
+    g->accumulators.block_scale_ld = in_place ? p->n : MP_PANEL;
+    for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++, row += p->n) {
+        if (p->plan.from_memory) prefetch_of_next(row, bytes);
+        if (!in_place) memcpy(scales + group * MP_PANEL, row, (size_t)bytes);
+    }
 }
 
 /* The scratch of run_panels: what it hands on to the copies of panels. */
@@ -160,16 +171,24 @@ static panel_scratch lay_out(const mp_task_scratch *parts, char *work) {
     return s;
 }
 
-/* Write the zero points of a panel's range of K from `first` on as they are subtracted. */
+/* Write zero points as words of mp_zeros. */
+static inline void to_words(const int8_t *zero, ptrdiff_t n, uint32_t base, uint32_t unit, uint32_t *restrict words) {
+    int8_t all[MP_PANEL] = {0}; /* a constant number, so that the loop is vectorized */
+    memcpy(all, zero, (size_t)n);
+    for (int j = 0; j < MP_PANEL; j++) words[j] = base - (uint32_t)(all[j] + 8) * unit;
+}
+
+/* Set the zero points of a panel's range of K from `first` on. */
 static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, uint32_t *words) {
-    const int by_nibbles = mp_by_nibbles(&p->plan);
-    const uint32_t base = by_nibbles ? 0 : mp_zero_words[p->plan.arithmetic].base;
-    const uint32_t unit = by_nibbles ? mp_zero_of_quads : mp_zero_words[p->plan.arithmetic].unit;
-    const ptrdiff_t group = p->b.group_scale ? p->b.group : PTRDIFF_MAX, k = mp_max(g->shape.k, 1);
+    static const int8_t none[MP_PANEL] = {0};
+    const ptrdiff_t group = p->b.group_scale ? p->b.group : PTRDIFF_MAX, k = mp_max(g->shape.k, 1), n = g->shape.n;
+    const int has_zeros = p->b.code_zero && p->k;
+    const int8_t *row = has_zeros ? p->b.code_zero + first / group * p->n + column : none;
     g->operands.zeros = (mp_zeros){words, group};
-    for (ptrdiff_t i = 0; i <= (k - 1) / group; i++, words += MP_PANEL) {
-        const int8_t *of = p->b.code_zero && p->k ? p->b.code_zero + (first / group + i) * p->n + column : NULL;
-        for (ptrdiff_t j = 0; j < g->shape.n; j++) words[j] = base - (uint32_t)((of ? of[j] : 0) + 8) * unit;
+    for (ptrdiff_t i = 0; i <= (k - 1) / group; i++, words += MP_PANEL, row += has_zeros ? p->n : 0) {
+        if (has_zeros && p->plan.from_memory) prefetch_of_next(row, n);
+        if (mp_by_nibbles(&p->plan)) to_words(row, n, 0, mp_zero_of_quads, words);
+        else to_words(row, n, mp_zero_words[p->plan.arithmetic].base, mp_zero_words[MP_WIDE].unit, words);
     }
 }
 
@@ -177,12 +196,13 @@ static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_
  * int8 of A is read as a ^ 0x80. */
 static void start_at_group_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     const ptrdiff_t block = mp_min(g->shape.k_block, mp_max(g->shape.k, 1));
+    const int32_t zero = g->epilogue.a_zero;
     for (ptrdiff_t start = 0, i = 0; start < mp_max(g->shape.k, 1); start += block, i++) {
         int32_t *const sums = init + i * MP_PANEL;
         memset(sums, 0, MP_PANEL * sizeof *sums);
         p->kernels->products[MP_QUADS]->column_sums(mp_min(block, g->shape.k - start), g->shape.n,
                                                     (const char *)g->operands.b + start * g->shape.n, sums);
-        for (ptrdiff_t j = 0; j < g->shape.n; j++) sums[j] *= -g->epilogue.a_zero;
+        for (int j = 0; j < MP_PANEL; j++) sums[j] *= -zero; /* a constant number, so that the loop is vectorized */
     }
     g->accumulators.init = init, g->accumulators.init_ld = MP_PANEL;
 }
