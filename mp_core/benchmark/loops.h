@@ -19,7 +19,7 @@ typedef struct {
  * tiles. */
 typedef struct {
     const char *isa;
-    const mp_loops *vectors, *tiles; /* tiles: NULL if it has none */
+    const mp_loops *vectors, *tiles; /* without AMX tiles, all of `tiles` is NULL */
 } mp_loops_row;
 extern const mp_loops_row mp_all_loops[]; /* the rows of isa.def, then one whose isa is NULL */
 

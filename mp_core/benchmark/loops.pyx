@@ -80,7 +80,7 @@ def multiply(str dtype not None, Py_ssize_t rounds):
     arithmetic = mp_arithmetic_of(FORMATS[dtype], FORMATS[dtype])
     r.rounds, r.threads = rounds, threads_for(1, 0)
     r.multiply = row.vectors.multiply[arithmetic]
-    if row.tiles != NULL and row.tiles.multiply_tiles[arithmetic] and not (
+    if row.tiles.multiply_tiles[arithmetic] and not (
             arithmetic == MP_PAIRS and reproducible_here()):
         r.multiply = row.tiles.multiply_tiles[arithmetic]
     with nogil:

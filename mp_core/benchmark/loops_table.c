@@ -7,7 +7,7 @@ const mp_loops mp_loops_NONE;
 
 const mp_loops_row mp_all_loops[] = {
 #define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
-    {#NAME, &mp_loops_##QUADS, &mp_loops_##TILES == &mp_loops_NONE ? NULL : &mp_loops_##TILES},
+    {#NAME, &mp_loops_##QUADS, &mp_loops_##TILES},
 #include "isa.def"
     {NULL, NULL, NULL},
 };
