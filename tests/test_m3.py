@@ -10,6 +10,7 @@ import random_models
 from oracles import assert_same_bits
 
 from mp_core.models import BertEncoder, M3Encoder, M3Vectors
+from mp_core.models.texts import Tokens
 
 torch = pytest.importorskip("torch")
 
@@ -144,3 +145,9 @@ def test_other_folders_are_refused(folder, tmp_path):
     (tmp_path / "plain" / "sparse_linear.pt").unlink()
     with pytest.raises(OSError, match=r"sparse_linear\.pt"):
         M3Encoder.from_folder(tmp_path / "plain")
+
+
+def test_a_text_of_one_token_has_no_vector_of_a_token(folder):
+    found = M3Encoder.from_folder(folder).encode_all_tokens(Tokens([np.array([5], np.int32), np.array([0], np.int32)]))
+    assert [vectors.shape for vectors in found.multi] == [(0, 24), (0, 24)] and np.isfinite(found.dense).all()
+    assert len(found.sparse[1][0]) == 0  # of a special token
