@@ -52,6 +52,22 @@ def test_losses_and_metrics_count_what_a_mask_has_as_in_keras(weighted):
         mine.train_on_batch(IDS, [y, z], passes=2)
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
+def test_attention_trains_under_masks_as_in_keras():
+    def attending(library):
+        ids = library.Input((5,), dtype="int32")
+        vectors = library.layers.Embedding(7, 4, mask_zero=True)(ids)
+        attended = library.layers.MultiHeadAttention(2, 3)(vectors, vectors, use_causal_mask=True)
+        found, state = library.Model(ids, library.layers.Dense(2)(attended)), np.random.default_rng(1)
+        found.set_weights([state.uniform(-0.5, 0.5, w.shape).astype(np.float32) for w in found.get_weights()])
+        found.compile(library.optimizers.SGD(0.05), "mse")
+        return found
+
+    y = rng.standard_normal((4, 5, 2)).astype(np.float32)
+    mine, theirs = (attending(library).fit(IDS, y, epochs=4, verbose=0).history["loss"] for library in (mp, keras))
+    assert mine == pytest.approx(theirs, rel=1e-4) and mine[-1] < mine[0]
+
+
 def test_a_stack_with_a_mask_learns_from_what_counts():
     trained = mp.Sequential([mp.Input((5,), dtype="int32"), layers.Embedding(7, 4, mask_zero=True), layers.Dense(3)])
     trained.compile("sgd", mp.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])

@@ -12,7 +12,7 @@ from mp_core.arrays import F32, Array
 from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
-from mp_core.layers.masks import as_keep
+from mp_core.layers.masks import as_keep, both
 from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
@@ -171,7 +171,7 @@ class MultiHeadAttention(Layer):
         for name, mask in masks.items():
             if mask is not None:
                 expanded = _mask(mask, name)
-                keep = expanded if keep is None else keep & expanded
+                keep = expanded if keep is None else both(keep, expanded)
         q, k, v = self.query_dense(query), self.key_dense(value if key is None else key), self.value_dense(value)
         generator = self.seed_generator if training else None
         weights: Any = self._weights(q, k, keep) if generator is not None or return_attention_scores else None

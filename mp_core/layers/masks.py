@@ -9,11 +9,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes
+from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array, as_mask, asarray, cast
 from mp_core.arrays.recorded import is_recorded
 
-__all__ = ["as_keep", "mask_after"]
+__all__ = ["as_keep", "both", "mask_after"]
 
 
 def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
@@ -22,6 +22,13 @@ def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
         return as_mask(mask, argument)
     given = asarray(mask, argument)
     return as_mask(cast(given, F32) if dtypes.is_float(given.dtype) else given, argument, kinds="biuf")
+
+
+def both(first: Array, second: Array) -> Array:
+    """Return where both of two masks are True; plans multiply them as numbers."""
+    if not is_recorded(first, second):
+        return first & second
+    return ops.greater(ops.multiply(cast(first, F32), cast(second, F32)), 0.0)
 
 
 def mask_after(layer: Any, inputs: Any, mask: Any) -> Any:
