@@ -34,7 +34,7 @@ def apart(tensors: Mapping[str, Any]) -> dict[str, Any]:
     for name, tensor in tensors.items():
         fused = _FUSED.fullmatch(name)
         if fused is None:
-            found[reduce(lambda said, pair: re.sub(*pair, said), _NAMES, name)] = tensor
+            found[reduce(lambda said, pair: re.sub(pair[0], pair[1], said), _NAMES, name)] = tensor
             continue
         start, block, kind = fused.groups()
         rows = dequantize(tensor) if isinstance(tensor, QuantizedArray) else np.asarray(tensor)

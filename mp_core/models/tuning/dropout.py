@@ -13,7 +13,7 @@ from mp_core.utilities.arguments import share
 __all__ = ["drops_of", "rates_of"]
 
 _PLACES = ("embeddings", "attention", "output", "head")
-_WEIGHTS = {"weights": ("attention_probs_dropout_prob",)}
+_WEIGHTS: dict[str, tuple[str, ...]] = {"weights": ("attention_probs_dropout_prob",)}
 _BERT = dict.fromkeys(_PLACES, ("hidden_dropout_prob",)) | _WEIGHTS
 _OWN: dict[str, dict[str, tuple[str, ...]]] = {
     "albert": dict.fromkeys(("embeddings", "attention"), ("hidden_dropout_prob",)) | _WEIGHTS,
