@@ -99,14 +99,8 @@ def main():
         chosen = activities(Path(folder))
         count, samples, wrong = soak(np.random.default_rng(options.seed), chosen, options.seconds)
     found = wrong + (grown(samples) if options.seconds >= WARM else [])
-    quarter = len(samples) // 4
-    resident = [
-        f"{median(part)[0] / 2**20:.2f}" for part in (samples[quarter : 2 * quarter], samples[-quarter:]) if part
-    ]
-    print(
-        f"seed {options.seed}: {count} activities, {samples[-1][1]} descriptors, MiB of the quarters compared:",
-        *resident,
-    )
+    megabytes = [f"{resident / 2**20:.1f}" for resident, *_ in samples[:: max(1, len(samples) // 8)]]
+    print(f"seed {options.seed}: {count} activities, {samples[-1][1]} descriptors; MiB over time:", *megabytes)
     print(*(found or ["every result had its bits" + ", and nothing grew" * (options.seconds >= WARM)]), sep="\n")
     return int(bool(found))
 
