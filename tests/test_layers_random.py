@@ -178,3 +178,12 @@ def test_gradients_of_batch_normalization_in_training_are_what_torch_finds():
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-4, atol=2e-5)
     mean, _ = moments(X.astype(np.float64))
     np.testing.assert_allclose(layer.moving_mean.numpy(), mean * (1 - 0.9**2), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["RandomFlip", "RandomRotation", "MixUp"])
+def test_changes_of_images_that_are_not_made_warn_in_training(name):
+    layer = getattr(layers, name)(name="change")
+    images = IMAGES[..., :3]
+    assert_same_bits(layer(images), images)
+    with pytest.warns(UserWarning, match=f"{name} 'change' changes nothing in training"):
+        assert_same_bits(layer(images, training=True), images)

@@ -1,5 +1,6 @@
-"""Keras' random changes of images, which are not made here: layers of the identity, in training too."""
+"""Keras' random changes of images, which are not made here: layers of the identity, in training with a warning."""
 
+import warnings
 from typing import Any, ClassVar
 
 from mp_core.arrays import Array
@@ -15,7 +16,7 @@ __all__ = [
 
 
 class Augmentation(Layer):
-    """The inputs, in training too: change images before they become batches.
+    """The inputs, in training too, where a warning says so: change images before they become batches.
 
     As in Keras, most layers cast integers to the compute dtype.
 
@@ -38,8 +39,14 @@ class Augmentation(Layer):
             raise TypeError(f"{type(self).__name__} takes {self._names}; received {args!r}")
         self.settings = given
 
-    def call(self, inputs: Array) -> Array:
+    def call(self, inputs: Array, training: bool | None = False) -> Array:
         """Return the inputs."""
+        if training:
+            warnings.warn(
+                f"{type(self).__name__} '{self.name}' changes nothing in training: mp_core does not compute it. "
+                "Change the images before `fit`",
+                stacklevel=2,
+            )
         return floating(inputs, self._compute) if self._casts_integers else inputs
 
     def get_config(self) -> dict[str, Any]:
