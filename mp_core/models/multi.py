@@ -303,6 +303,8 @@ def _read(folder: Path) -> tuple[Modules, dict[str, Any]]:
     transformer = read_known(path, _NETWORK)
     if transformer.get("query_expansion"):
         check(path, transformer["query_expansion"], _EXPANSION)
+        if "strategy" not in transformer["query_expansion"]:
+            raise unexpected(path, "query_expansion.strategy", None, choices(("fixed", "min")))
     steps = [(kind, place) for kind, place in others if kind != "MultiVectorMask"]
     found = read_network(network, _NETWORK)
     modules = replace(
