@@ -316,6 +316,11 @@ def test_wrong_arguments_are_named(make, error, message):
         make()
 
 
+@pytest.mark.parametrize("name", [name for name in losses.__all__ if name[0].isupper() and name != "Loss"])
+def test_the_docstring_of_a_class_says_its_parameters_once(name):
+    assert getattr(losses, name).__doc__.count("Parameters\n") == 1
+
+
 def test_classes_may_be_many():
     """One row of zeros and a one for each sample, and no table of all classes by all classes."""
     labels = np.array([0, 299_999])

@@ -184,18 +184,7 @@ class CategoricalGeneralizedCrossEntropy(FunctionLoss):
 
 
 class CTC(FunctionLoss):
-    """The loss of sequences that are not aligned with their labels: :func:`ctc`, reduced.
-
-    Parameters
-    ----------
-    reduction, name, dtype
-        Those of :class:`Loss`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Loss`.
-    """
+    """The loss of sequences that are not aligned with their labels: :func:`ctc`, reduced."""
 
     function = staticmethod(sequences.ctc)
 
