@@ -77,6 +77,33 @@ def test_tasks_go_their_own_ways(make, tmp_path):
         encoder.with_task("other")
 
 
+@pytest.mark.parametrize("make", [two_networks, two_heads])
+def test_what_is_set_holds_on_other_routes(make, tmp_path):
+    make(tmp_path)
+    encoder = BertEncoder.from_folder(tmp_path / "model")
+    prompted = {"prompt": "h g "}
+    before = encoder.encode_document(TEXTS, **prompted)
+    encoder.set_pooling_include_prompt(False)
+    assert not encoder.with_task("document")._modules.include_prompt
+    encoder.max_seq_length = 4
+    assert encoder.with_task("document").max_seq_length == 4
+    after = encoder.encode_document(TEXTS, **prompted)
+    assert (before != after).any()
+    encoder = BertEncoder.from_folder(tmp_path / "model")
+    other = encoder.with_task("document")
+    other.set_pooling_include_prompt(False)
+    other.max_seq_length = 4
+    assert_same_bits(other.encode(TEXTS, **prompted), after)
+
+
+def test_copies_keep_the_networks_of_their_tasks(tmp_path):
+    two_networks(tmp_path)
+    encoder = BertEncoder.from_folder(tmp_path / "model")
+    found, other = encoder._of_task("document"), encoder.with_policy("bfloat16")
+    assert other._of_task("document") is not found
+    assert encoder._of_task("document") is found
+
+
 def test_one_network_is_in_memory_once(tmp_path):
     two_heads(tmp_path)
     encoder = BertEncoder.from_folder(tmp_path / "model")

@@ -62,6 +62,7 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         super().__init__(folder, modules, policy)
         self.similarity_fn_name = modules.similarity
         self._tasks: dict[str, tuple[Any, Any, BertEncoder]] = {}
+        self._set: dict[str, Any] = {}  # what was set instead of what the folder says: fields of modules
         self._take_modules(modules)
 
     def _take_modules(self, modules: Modules) -> None:
@@ -142,12 +143,14 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         return other
 
     def _on_route(self, task: str) -> Self:
-        modules = read_modules(self._folder, task)
+        modules = replace(read_modules(self._folder, task), **self._set)
         mine = self._modules
         if (modules.network, modules.layer_weights) != (mine.network, mine.layer_weights):
-            return type(self)(self._folder, modules, self._policy)
+            other = type(self)(self._folder, modules, self._policy)
+            other._set = self._set
+            return other
         other = copy(self)
-        other._take_modules(replace(modules, max_length=mine.max_length))
+        other._take_modules(modules)
         return other
 
     def _of_task(self, task: str) -> "BertEncoder":
@@ -155,7 +158,8 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
             return self
         found = self._tasks.get(task)
         if found is None or found[0] is not self.model or found[1] is not self._modules:
-            found = self._tasks[task] = self.model, self._modules, self.with_task(task)
+            found = self.model, self._modules, self.with_task(task)
+            self._tasks = {**self._tasks, task: found}  # copies of this encoder keep theirs
         return found[2]
 
     def __call__(self, texts: Text | Iterable[Text]) -> Array:
@@ -393,8 +397,8 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         if not LEAST_TOKENS <= length <= self.model.settings.max_length:
             allowed = f"from {LEAST_TOKENS} to {self.model.settings.max_length}"
             raise ValueError(f"`max_seq_length` must be {allowed}; received {length}")
-        modules = replace(self._modules, max_length=length)
-        self._tokenizer, self._modules = Tokenizer(modules), modules
+        self._change(max_length=length)
+        self._tokenizer = Tokenizer(self._modules)
 
     def set_pooling_include_prompt(self, include_prompt: bool) -> None:
         """Say whether the tokens of a prompt are pooled too, instead of the folder: for INSTRUCTOR they must not be.
@@ -408,7 +412,11 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         TypeError
             It is no bool.
         """
-        self._modules = replace(self._modules, include_prompt=boolean(include_prompt, "include_prompt"))
+        self._change(include_prompt=boolean(include_prompt, "include_prompt"))
+
+    def _change(self, **settings: Any) -> None:
+        """Take settings instead of those of the folder, on other routes too."""
+        self._modules, self._set = replace(self._modules, **settings), {**self._set, **settings}
 
     def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
         """Embed texts that are tokens already.
