@@ -14,7 +14,7 @@ from command import usage_error
 from mp_core import cli
 from mp_core.cli import tuned
 from mp_core.models import BertEncoder
-from mp_core.models.tuning.evaluation import correlation, retrieval
+from mp_core.models.tuning.evaluation import correlation, cosines, retrieval
 
 PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
 
@@ -161,6 +161,13 @@ def test_measures_are_those_of_their_definitions(tmp_path, model, rng):
     cosines = np.diag(scores).astype(np.float64)
     np.testing.assert_allclose(found["pearson"], stats.pearsonr(cosines, labels)[0], rtol=1e-4)
     np.testing.assert_allclose(found["spearman"], stats.spearmanr(cosines, labels)[0], rtol=1e-9)
+
+
+def test_vectors_of_zeros_have_a_cosine():
+    """Those of static embeddings for an empty text: a NaN would say nothing of the others."""
+    one, other = np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 4.0]])
+    assert cosines(one[[0, 2]], other[[0, 2]]) == {"least": 1.0, "mean": 1.0}
+    assert cosines(one, other)["least"] == 0.0
 
 
 # ---- the same bytes

@@ -147,6 +147,12 @@ def test_other_folders_are_refused(folder, tmp_path):
         M3Encoder.from_folder(tmp_path / "plain")
 
 
+def test_tokens_are_refused_in_batches_of_none(folder):
+    encoder = M3Encoder.from_folder(folder)
+    with pytest.raises(ValueError, match="`batch_size` must be"):
+        encoder.encode_all_tokens(encoder.tokenize(["a"]), 0)
+
+
 def test_a_text_of_one_token_has_no_vector_of_a_token(folder):
     found = M3Encoder.from_folder(folder).encode_all_tokens(Tokens([np.array([5], np.int32), np.array([0], np.int32)]))
     assert [vectors.shape for vectors in found.multi] == [(0, 24), (0, 24)] and np.isfinite(found.dense).all()

@@ -169,12 +169,12 @@ class M3Encoder(BertEncoder):
         TypeError, ValueError
             As :meth:`BertEncoder.encode`.
         """
-        batch_size = positive_integer(batch_size, "batch_size")
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
         return self.encode_all_tokens(tokens, batch_size, show_progress)
 
     def encode_all_tokens(self, tokens: Tokens, batch_size: int = 32, show_progress: bool = False) -> M3Vectors:
         """Return the vectors of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_all`."""
+        batch_size = positive_integer(batch_size, "batch_size")
         dense = np.empty((len(tokens), self.dim), F32)
         sparse: list[Any] = [None] * len(tokens)
         multi: list[Any] = [None] * len(tokens)

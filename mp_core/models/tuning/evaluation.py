@@ -97,6 +97,8 @@ def correlation(
 def cosines(vectors: Array, others: Array) -> dict[str, float]:
     """Return the ``least`` and the ``mean`` cosine of vectors with others, row by row.
 
+    That of two vectors of zeros, as static embeddings have of an empty text, is 1; that of zeros with others is 0.
+
     Parameters
     ----------
     vectors, others : ndarray, shape (n, dim)
@@ -107,7 +109,9 @@ def cosines(vectors: Array, others: Array) -> dict[str, float]:
     {'least': 0.96, 'mean': 0.98}
     """
     x, y = (np.asarray(each, np.float64) for each in (vectors, others))
-    found = (x * y).sum(axis=1) / (np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1))
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    of_zeros = np.where((x == y).all(axis=1), 1.0, 0.0)
+    found = np.divide((x * y).sum(axis=1), norms, out=of_zeros, where=norms > 0)
     return {"least": float(found.min()), "mean": float(found.mean())}
 
 
