@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import zipfile
 
 import numpy as np
 import processes
@@ -172,6 +173,20 @@ def test_a_write_that_fails_leaves_the_file_of_before(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="disk full"):
         model.save(path)
     assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
+
+
+def test_an_interrupt_between_the_members_of_a_file_is_that_interrupt(tmp_path, monkeypatch):
+    model = images()[0]
+    model.save(tmp_path / "model.keras")
+    before = (tmp_path / "model.keras").read_bytes()
+
+    def interrupted(member):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zipfile._ZipWriteFile, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.save(tmp_path / "model.keras")
+    assert (tmp_path / "model.keras").read_bytes() == before
 
 
 def test_bad_paths_and_states_are_refused(tmp_path):

@@ -180,11 +180,26 @@ def save_model(model: Any, path: Any, overwrite: bool, include_optimizer: bool) 
             tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
     about = {"keras_version": _KERAS, "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S"), "mp_core_version": __version__}
 
-    with written(path, ".keras", overwrite) as file, zipfile.ZipFile(file, "w") as archive:
+    with written(path, ".keras", overwrite) as file, zipped(file) as archive:
         archive.writestr("metadata.json", json.dumps(about))
         archive.writestr("config.json", json.dumps(entry))
         with archive.open("model.weights.h5", "w", force_zip64=True) as weights:
             write_tree(weights, tree)
+
+
+@contextmanager
+def zipped(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    """Yield a ZIP archive that is written to a stream; after an error, an interrupt too, nothing more is written.
+
+    ``with ZipFile`` closes the archive after an error, which raises another one if a member is half-written.
+    """
+    archive = zipfile.ZipFile(file, "w")
+    try:
+        yield archive
+        archive.close()
+    except BaseException:
+        archive.fp = None  # an archive without a stream counts as closed
+        raise
 
 
 def save_weights(model: Any, path: Any, overwrite: bool) -> None:
