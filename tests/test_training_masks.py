@@ -68,6 +68,76 @@ def test_attention_trains_under_masks_as_in_keras():
     assert mine == pytest.approx(theirs, rel=1e-4) and mine[-1] < mine[0]
 
 
+class Positive(layers.Layer):
+    """A layer of a user that makes a mask."""
+
+    supports_masking = True
+
+    def call(self, inputs):
+        return inputs
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return mp.ops.greater(mp.ops.max(inputs, axis=-1), 0.0)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
+def test_a_graph_has_the_masks_that_its_layers_make():
+    def made(library, layer):
+        inputs = library.Input((4, 2))
+        found = library.Model(inputs, library.layers.Dense(1)(layer(inputs)))
+        found.set_weights([np.full((2, 1), 0.5, np.float32), np.zeros(1, np.float32)])
+        found.compile(library.optimizers.SGD(0.1), "mse", metrics=["mae"])
+        return found
+
+    x, y = rng.uniform(0.1, 1, (3, 4, 2)).astype(np.float32), np.ones((3, 4, 1), np.float32)
+    x[0, 2:] = x[1, 1:] = 0
+    expected = made(keras, keras.layers.Masking()).fit(x, y, epochs=2, verbose=0).history
+    for layer in (layers.Masking(), mp.Sequential([layers.Masking()]), Positive()):
+        found = made(mp, layer).fit(x, y, epochs=2, verbose=0).history
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
+
+
+def test_masks_run_no_layer_whose_outputs_they_do_not_need():
+    calls = []
+
+    class Counted(layers.Dense):
+        def call(self, inputs):
+            calls.append(self.name)
+            return super().call(inputs)
+
+    ids = mp.Input((5,), dtype="int32")
+    hidden = layers.Embedding(7, 4, mask_zero=True)(ids)
+    added = layers.Add()([hidden, Counted(4)(hidden)])
+    model = mp.Model(ids, Counted(3)(added))
+    calls.clear()
+    assert model.compute_mask(IDS).tolist() == (IDS != 0).tolist() and not calls
+    model.compile("sgd", "mse")
+    model.train_on_batch(IDS, np.ones((4, 5, 3)))
+    (step,) = model._compiled._step._plans.values()
+    assert [note.name for note in step._current().notes].count("not_equal") == 2  # forward, and in the loss
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
+def test_masks_that_meet_train_as_in_keras():
+    def made(library):
+        inputs = [library.Input((5,), dtype="int32") for _ in range(2)]
+        vectors = [library.layers.Embedding(7, 4, mask_zero=True)(each) for each in inputs]
+        found, state = (
+            library.Model(inputs, library.layers.Dense(3)(library.layers.Add()(vectors))),
+            np.random.default_rng(2),
+        )
+        found.set_weights([state.standard_normal(w.shape).astype(np.float32) for w in found.get_weights()])
+        found.compile(library.optimizers.SGD(0.1), "mse", metrics=["mae"])
+        return found
+
+    y = rng.standard_normal((4, 5, 3)).astype(np.float32)
+    mine, other = (made(library).fit([IDS, IDS[::-1].copy()], y, epochs=3, shuffle=False, verbose=0).history
+                   for library in (mp, keras))  # fmt: skip
+    for name, values in other.items():
+        np.testing.assert_allclose(mine[name], values, rtol=1e-4, err_msg=name)
+
+
 def test_a_stack_with_a_mask_learns_from_what_counts():
     trained = mp.Sequential([mp.Input((5,), dtype="int32"), layers.Embedding(7, 4, mask_zero=True), layers.Dense(3)])
     trained.compile("sgd", mp.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])

@@ -14,7 +14,9 @@ from mp_core.layers.embedding import Embedding
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
+from mp_core.layers.merging import Merge
 from mp_core.layers.operation import Operation
+from mp_core.layers.pointwise import Masking
 from mp_core.layers.sequential import Sequential, add_face, layer_classes
 from mp_core.layers.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves, map_leaves
@@ -22,6 +24,8 @@ from mp_core.utilities.tree import leaves, map_leaves
 __all__ = ["Functional", "Node", "Source", "graph_of"]
 
 _TENSOR = "__keras_tensor__"
+_FROM_MASKS = {Layer.compute_mask, Merge.compute_mask}
+"""The methods that compute a mask without the inputs, from their masks alone."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Functional(Layer):
         self._check_sources(nodes)
         self.order = list(self._sorted())
         self._maskers = {layer.name for layer in self.layers if _makes_mask(layer)}
+        self._for_masks = self._nodes_for_masks()
         self._readers = {source.layer: self._rows_read(source) for source in leaves(self.inputs)}
 
     def _check_sources(self, nodes: Mapping[str, Any]) -> None:
@@ -145,6 +150,14 @@ class Functional(Layer):
             done |= set(ready)
             for key in ready:
                 del waiting[key]
+
+    def _nodes_for_masks(self) -> set[tuple[str, int]]:
+        """Return the nodes whose outputs it takes to compute masks: those before a layer that may make one of them."""
+        wanted: set[tuple[str, int]] = set()
+        for name, index in reversed(self.order):
+            if (name, index) in wanted or type(self._by_name[name]).compute_mask not in _FROM_MASKS:
+                wanted |= {(s.layer, s.node) for s in leaves(self.nodes[name][index]) if isinstance(s, Source)}
+        return wanted
 
     def _rows_read(self, source: Source) -> dict[str, int]:
         """Return the most `rows` of the embeddings that read an input, nothing if something else reads it too."""
@@ -193,11 +206,11 @@ class Functional(Layer):
         return map_leaves(values.__getitem__, self.outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks of the outputs; the layers run if one of them makes a mask, or there is one already."""
+        """Return the masks of the outputs; layers run as far as one of them makes a mask from its inputs."""
         if previous_mask is None and not self._maskers:
             return None
         masks = {} if previous_mask is None else self._bound(self.inputs, previous_mask)
-        _, found = self._results(self._bound(self.inputs, inputs), masks, None)
+        _, found = self._results(self._bound(self.inputs, inputs), masks, None, self._for_masks)
         return map_leaves(found.get, self.outputs)
 
     def _bound(self, structure: Any, given: Any) -> dict[str, Any]:
@@ -221,21 +234,24 @@ class Functional(Layer):
         raise ValueError(f"`inputs` of '{self.name}' must be arranged as {wanted}; received {received}")
 
     def _results(
-        self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None
-    ) -> tuple[dict[Source, Any], dict[Source, Any]]:
-        """Return the outputs of all nodes and, where there are any, their masks."""
+        self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None,
+        only: set[tuple[str, int]] | None = None,
+    ) -> tuple[dict[Source, Any], dict[Source, Any]]:  # fmt: skip
+        """Return the outputs of all nodes, or of some only, and, where there are any, the masks of all."""
         values = _Values()
+        read = values.__getitem__ if only is None else values.get
         for name, x in inputs.items():
             values[Source(name, 0, 0)] = self._by_name[name](x, **self._readers[name])
         found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
         with awake():
             for name, index in self.order:
                 layer, node = self._by_name[name], self.nodes[name][index]
-                args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, tuple(node))
+                args, kwargs = map_leaves(lambda x: read(x) if isinstance(x, Source) else x, tuple(node))
                 given = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, node.args)
                 before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
-                outputs = layer(*args, **({"training": training} | _masks_for(layer, given) | kwargs))
-                self._keep(values, name, index, outputs)
+                if only is None or (name, index) in only:
+                    outputs = layer(*args, **({"training": training} | _masks_for(layer, given) | kwargs))
+                    self._keep(values, name, index, outputs)
                 if before is not None or name in self._maskers:
                     self._keep(found, name, index, mask_after(layer, args[0], before))
         return values, {source: mask for source, mask in found.items() if mask is not None}
@@ -384,8 +400,11 @@ def _count_of_outputs(layer: Layer, node: Node) -> int | None:
 
 
 def _makes_mask(layer: Layer) -> bool:
-    """Whether a layer, or one in it, makes a mask from its inputs."""
-    return any(getattr(part, "mask_zero", False) for part in layer.flatten())
+    """Whether a layer, or one in it, makes a mask where its inputs have none: some of mp_core, and those of users."""
+    known: list[type[Layer]] = [*layer_classes(None).values(), Functional]
+    others = {kind.compute_mask for kind in known if kind is not Masking}
+    parts = (part for part in layer.flatten() if isinstance(part, Layer))
+    return any(getattr(part, "mask_zero", type(part).compute_mask not in others) for part in parts)
 
 
 add_face(Sequential._face, (*layer_classes(None).values(), Functional))

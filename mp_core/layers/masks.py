@@ -13,7 +13,7 @@ from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array, as_mask, asarray, cast
 from mp_core.arrays.recorded import is_recorded
 
-__all__ = ["as_keep", "both", "mask_after"]
+__all__ = ["as_keep", "both", "either", "mask_after"]
 
 
 def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
@@ -29,6 +29,13 @@ def both(first: Array, second: Array) -> Array:
     if not is_recorded(first, second):
         return first & second
     return ops.greater(ops.multiply(cast(first, F32), cast(second, F32)), 0.0)
+
+
+def either(first: Array, second: Array) -> Array:
+    """Return where one of two masks is True, or both; plans add them as numbers."""
+    if not is_recorded(first, second):
+        return first | second
+    return ops.greater(ops.add(cast(first, F32), cast(second, F32)), 0.0)
 
 
 def mask_after(layer: Any, inputs: Any, mask: Any) -> Any:

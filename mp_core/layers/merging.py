@@ -10,7 +10,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.masks import as_keep
+from mp_core.layers.masks import as_keep, either
 from mp_core.layers.scaling import unit
 from mp_core.ops.elementwise import concatenated
 from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
@@ -53,7 +53,7 @@ class Merge(Layer):
         """Return where one of the inputs has something, None unless all have masks."""
         if previous_mask is None or any(mask is None for mask in previous_mask):
             return None
-        return functools.reduce(np.logical_or, map(as_keep, previous_mask))
+        return functools.reduce(either, map(as_keep, previous_mask))
 
     def _check(self, inputs: Any) -> None:
         few = f"{self._least}" if self._most == self._least else f"{self._least} or more"

@@ -172,13 +172,12 @@ class Compiled:
 
     def masks_of(self, x: Any) -> Any:
         """Return the masks of the outputs for some inputs, arranged as they are; None if no layer makes one."""
-        if self._has_masks is None:
+        if self._has_masks is False:
+            return None
+        if self._has_masks is None or is_recorded(*leaves(x)):
             found = called_in(added_losses, [], self.model.compute_mask, (x,))
             self._has_masks = any(mask is not None for mask in leaves(found))
-        if not self._has_masks:
-            return None
-        if is_recorded(*leaves(x)):
-            return called_in(added_losses, [], self.model.compute_mask, (x,))
+            return found if self._has_masks else None
         if self._masks is None:
             self._masks = PlannedCalls(lambda x, training: self.model.compute_mask(x))
         return self._masks(x)
