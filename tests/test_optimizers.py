@@ -367,7 +367,7 @@ def test_decay_leaves_out_what_is_excluded():
 
 def test_muon_updates_matrices_and_adam_the_rest():
     stack = mp.Sequential([
-        mp.Input((3,), dtype="int32"), mp.layers.Embedding(5, 4), mp.layers.Flatten(),
+        mp.Input((3,), dtype="int32"), mp.layers.Embedding(5, 4, name="embedding"), mp.layers.Flatten(),
         mp.layers.Dense(6, name="hidden"), mp.layers.Dense(2, name="last"),
     ])  # fmt: skip
     optimizer = optimizers.Muon(exclude_layers=["/last/"])
@@ -436,6 +436,7 @@ def test_a_subclass_updates_by_update_step_as_in_keras():
         (lambda: optimizers.AdamW(weight_decay=None), ValueError, "`weight_decay` must be a number"),
         (lambda: optimizers.Lion(beta_1=0.0), ValueError, "`beta_1` must be above 0"),
         (lambda: optimizers.Muon(exclude_layers="last"), TypeError, "`exclude_layers` must be a list of regular"),
+        (lambda: optimizers.Muon(exclude_layers=5), TypeError, "`exclude_layers` must be a list of regular"),
         (lambda: optimizers.Muon(exclude_layers=["("]), ValueError, "`exclude_layers` must be .*unterminated"),
         (lambda: optimizers.Muon(exclude_layers=["(a+)+"]), ValueError, "may take too long"),
         (lambda: optimizers.Muon(ns_steps=0), ValueError, "`ns_steps` must be a positive integer"),

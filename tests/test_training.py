@@ -488,6 +488,10 @@ BAD = {
     "a weight of a class that is no number": (
         lambda m: m.fit(X, LABELS, class_weight={0: np.nan}), "dict of class number and finite weight"),
     "a class beyond all numbers": (lambda m: m.fit(X, LABELS, class_weight={2**40: 1}), "dict of class number"),
+    "weights of classes beside infinity": (
+        lambda m: m.fit(X, np.full((len(X), 1), np.inf, np.float32), class_weight={0: 1}),
+        "numbers of classes, which are integers",
+    ),
     "weights of classes beside numbers": (lambda m: m.fit(X, Y[:, :1], class_weight={0: 1}), "numbers of classes"),
     "weights of classes beside images": (
         lambda m: m.fit(X, np.ones((100, 2, 2)), class_weight={0: 1}), "needs targets that are one array"),

@@ -138,6 +138,17 @@ def test_masks_that_meet_train_as_in_keras():
         np.testing.assert_allclose(mine[name], values, rtol=1e-4, err_msg=name)
 
 
+def test_the_mask_beside_attention_stays_unlike_in_keras():
+    """docs/different.md says so."""
+    vectors = layers.Embedding(7, 4, mask_zero=True)(ids := mp.Input((5,), dtype="int32"))
+    added = layers.Add()([vectors, layers.MultiHeadAttention(2, 3)(vectors, vectors)])
+    model = mp.Model(ids, added)
+    model.compile("sgd", "mse")
+    found = model.evaluate(IDS, np.ones((4, 5, 4), np.float32), verbose=0)
+    kept = IDS != 0
+    np.testing.assert_allclose(found, np.mean((model.predict(IDS, verbose=0)[kept] - 1) ** 2), rtol=1e-5)
+
+
 def test_a_stack_with_a_mask_learns_from_what_counts():
     trained = mp.Sequential([mp.Input((5,), dtype="int32"), layers.Embedding(7, 4, mask_zero=True), layers.Dense(3)])
     trained.compile("sgd", mp.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])

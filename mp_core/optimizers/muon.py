@@ -167,7 +167,7 @@ def _optional(value: Any, argument: str) -> float | None:
 
 def _patterns(given: Sequence[str]) -> list[str]:
     """Return a list of strings; raise for what is none."""
-    if isinstance(given, str) or not all(isinstance(pattern, str) for pattern in given):
+    if not isinstance(given, list | tuple) or not all(isinstance(pattern, str) for pattern in given):
         raise TypeError(f"`exclude_layers` must be a list of regular expressions; received {given!r}")
     return list(given)
 

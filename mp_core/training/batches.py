@@ -269,9 +269,12 @@ class _ClassWeights:
         if not isinstance(y, np.ndarray) or y.ndim > 2:
             raise ValueError("`class_weight` needs targets that are one array, of the numbers of classes or one-hot")
         classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y))
-        whole = classes.astype(np.int64)
+        with np.errstate(invalid="ignore"):
+            whole = classes.astype(np.int64)
         if not np.array_equal(whole, classes):
-            raise ValueError(f"`class_weight` needs targets that are numbers of classes; received {y.dtype} in between")
+            raise ValueError(
+                "`class_weight` needs targets that are numbers of classes, which are integers; received others"
+            )
         places = np.searchsorted(self._classes, whole)
         known = np.isin(whole, self._classes)
         return np.where(known, self._weights[np.where(known, places, 0)], np.float32(1))
