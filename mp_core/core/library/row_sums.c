@@ -1,26 +1,10 @@
 #include "library/row_sums.h"
 
-#include <string.h>
-
 #include "library/elementwise.h" /* MP_ADD, MP_ELEMENTWISE_WORK */
 #include "library/plan.h"
 #include "library/runtime.h"
 
 enum { MOST_COLUMNS = 1024, LEAST_COLUMNS = 64 }; /* of a task: their sums stay in the L1 cache */
-
-/* sum[j] = the sum of n columns of a block of rows, which begin at x. */
-static void add_block(const mp_row_sums *s, const char *x, ptrdiff_t rows, ptrdiff_t n, float *sum) {
-    float wide[MOST_COLUMNS];
-    memset(sum, 0, (size_t)n * sizeof *sum);
-    for (ptrdiff_t row = 0; row < rows; row++, x += s->columns * s->size) {
-        const float *next = (const float *)x;
-        if (s->format != MP_F32) {
-            s->kernels->casts->widen[s->format](x, wide, n, 0);
-            next = wide;
-        }
-        s->kernels->rows->functions[MP_ADD](sum, next, n, sum);
-    }
-}
 
 void mp_run_row_sums(void *call, ptrdiff_t task) {
     const mp_row_sums *s = call;
@@ -29,7 +13,8 @@ void mp_run_row_sums(void *call, ptrdiff_t task) {
     float *const out = s->out + first, sum[MOST_COLUMNS];
     for (ptrdiff_t row = 0; row < s->rows; row += MP_BLOCK_WIDE) {
         const char *x = s->x + (row * s->columns + first) * s->size;
-        add_block(s, x, mp_min(MP_BLOCK_WIDE, s->rows - row), n, total ? sum : out);
+        s->kernels->rows->sum_rows((mp_format)s->format, x, mp_min(MP_BLOCK_WIDE, s->rows - row),
+                                   s->columns * s->size, n, total ? sum : out);
         if (total) s->kernels->rows->functions[MP_ADD](total, sum, n, out);
         total = out;
     }

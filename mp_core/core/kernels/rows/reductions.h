@@ -1,5 +1,6 @@
 /* Sums of blocks, lane by lane, in the order of rows/sums.h: lane i of a block adds the elements i, i + 16, i + 32,
- * ..., starting at +0. library/sums.c adds the blocks to each other lane by lane, and then the 16 lanes. */
+ * ..., starting at +0. library/sums.c adds the blocks to each other lane by lane, and then the 16 lanes. Sums of rows
+ * (the last ones) have no lanes. */
 
 /* `count` blocks of n elements, `stride` bytes apart. Each addition waits for the one before it in its block, for
  * several cycles; those of `count` blocks overlap. */
@@ -44,6 +45,33 @@ MP_INLINE void sum_columns_of(mp_format format, const char *x, ptrdiff_t rows, p
     }
 }
 
+enum { MP_VECTORS_TOGETHER = 4 }; /* of columns, whose sums stay in registers: each addition takes several cycles */
+
+/* `count` vectors of columns, n elements in all. */
+MP_INLINE void sum_vectors(mp_format format, const int count, const char *x, ptrdiff_t rows, ptrdiff_t stride,
+                           ptrdiff_t n, float *sum) {
+    vf32 total[MP_VECTORS_TOGETHER];
+    MP_UNROLL_8 for (int v = 0; v < count; v++) total[v] = set_f32(0.0f);
+    for (ptrdiff_t row = 0; row < rows; row++, x += stride) {
+        __builtin_prefetch(x + MP_PREFETCH_DISTANCE_IN_ROWS * stride);
+        MP_UNROLL_8 for (int v = 0; v < count; v++)
+            total[v] = add_f32(total[v], read_row(format, x, v * MP_LANES, at_most(n - v * MP_LANES, MP_LANES)));
+    }
+    MP_UNROLL_8 for (int v = 0; v < count; v++)
+        write_row(MP_F32, sum, v * MP_LANES, total[v], at_most(n - v * MP_LANES, MP_LANES));
+}
+
+/* n columns of `rows` rows, `stride` bytes apart: sum[j] begins at +0 and adds the rows in order. */
+MP_INLINE void sum_rows_of(mp_format format, const char *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *sum) {
+    enum { TOGETHER = MP_VECTORS_TOGETHER * MP_LANES };
+    const int size = mp_element_bytes[format];
+    ptrdiff_t j = 0;
+    for (; j + TOGETHER <= n; j += TOGETHER)
+        sum_vectors(format, MP_VECTORS_TOGETHER, x + j * size, rows, stride, TOGETHER, sum + j);
+    for (; j + MP_LANES <= n; j += MP_LANES) sum_vectors(format, 1, x + j * size, rows, stride, MP_LANES, sum + j);
+    if (j < n) sum_vectors(format, 1, x + j * size, rows, stride, n - j, sum + j);
+}
+
 static void sum_blocks(mp_format format, const void *x, ptrdiff_t blocks, ptrdiff_t stride, ptrdiff_t n,
                        float *lanes) {
     switch (format) {
@@ -58,6 +86,15 @@ static void sum_columns(mp_format format, const void *x, ptrdiff_t rows, ptrdiff
     switch (format) {
 #define MP_FLOAT(FORMAT, ...) \
     case MP_##FORMAT: sum_columns_of(MP_##FORMAT, x, rows, stride, n, lanes); break;
+#include "formats.def"
+    default: break;
+    }
+}
+
+static void sum_rows(mp_format format, const void *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *sum) {
+    switch (format) {
+#define MP_FLOAT(FORMAT, ...) \
+    case MP_##FORMAT: sum_rows_of(MP_##FORMAT, x, rows, stride, n, sum); break;
 #include "formats.def"
     default: break;
     }

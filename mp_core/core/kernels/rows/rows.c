@@ -86,4 +86,5 @@ const mp_rows MP_EXPORTED(rows) = {
     .norm_gradient = norm_gradient,
     .sum_blocks = sum_blocks,
     .sum_columns = sum_columns,
+    .sum_rows = sum_rows,
 };

@@ -33,7 +33,8 @@ static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_RO
  * other (rotary positions); `angles` has `half` cosines, then `half` sines. softmax_gradient, log_softmax_gradient: of
  * one row, whose result was y and had the gradient d; out may be d. sum_blocks: the lanes of blocks of n elements,
  * `stride` bytes apart, to lanes[blocks][16]. sum_columns: those of n columns of a block of rows, `stride` bytes apart,
- * to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. */
+ * to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. sum_rows: the n columns of any number of rows, in the
+ * order of rows from +0, to sum[n]. */
 typedef struct {
     void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
     void (*log_softmax)(const mp_row_block *b);
@@ -48,6 +49,7 @@ typedef struct {
     void (*norm_gradient)(const mp_norm_row *r);
     void (*sum_blocks)(mp_format format, const void *x, ptrdiff_t blocks, ptrdiff_t stride, ptrdiff_t n, float *lanes);
     void (*sum_columns)(mp_format format, const void *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *lanes);
+    void (*sum_rows)(mp_format format, const void *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *sum);
 } mp_rows;
 
 #endif
