@@ -287,3 +287,11 @@ def test_a_plan_of_gradients_names_its_function():
     both()
     (plan,) = both._plans.values()
     assert repr(plan).startswith("<StepPlan of <function") and "4 operations" in repr(plan)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_elements_of_a_gradient_share_no_memory(dtype):
+    w = AutoCastVariable(np.ones((2, 3), dtype), name="w")
+    _, (found,) = mp.value_and_grad(lambda: mp.ops.sum(w + 0.0), [w])()
+    found[0, 0] = 5
+    np.testing.assert_array_equal(found, [[5, 1, 1], [1, 1, 1]])

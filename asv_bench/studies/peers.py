@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "lab"))  # where the shapes are
 
 import peers_casts
+import peers_decoder
 import peers_dynamic
 import peers_gradients
 import peers_minilm
@@ -36,6 +37,7 @@ SUBJECTS = {
     "policies": peers_policies,
     "gradients": peers_gradients,
     "training": peers_training,
+    "decoder": peers_decoder,
 }
 FORCED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # some environments set these for an older OpenBLAS
 

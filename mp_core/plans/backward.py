@@ -239,12 +239,17 @@ def found_apart(recording: Recording, variables: Sequence[AutoCastVariable], arr
 
 
 def apart(recording: Recording, arrays: list[Any]) -> list[Any]:
-    """Return arrays of which no two share memory."""
+    """Return arrays of which no two share memory, nor two elements of one."""
     places = [recording.place(x)[0] for x in arrays]
     return [
-        recording.call(copied, (x,), {}) if place in places[:index] else x
+        recording.call(copied, (x,), {}) if place in places[:index] or _is_repeated(x._array) else x
         for index, (x, place) in enumerate(zip(arrays, places, strict=True))
     ]
+
+
+def _is_repeated(x: Array) -> bool:
+    """Whether elements share memory, as in what `np.broadcast_to` returns."""
+    return any(stride == 0 and length > 1 for stride, length in zip(x.strides, x.shape, strict=True))
 
 
 def _check_value(value: Any) -> None:
