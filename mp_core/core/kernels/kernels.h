@@ -294,7 +294,7 @@ typedef struct {
 /* Products of one arithmetic, by the format of b; NULL where there is no such function.
  *   gemm        b is a packed panel.
  *   gemm_shifted
- *               b is a packed panel of int4, each less its zero point (mp_operands.zeros). In quads, a is signed, ranges
+ *               b is a packed panel of int4, each less its zero point (mp_operands.zeros). In quads a is signed, ranges
  *               of K are whole K blocks, and each eight elements of a row of a are in the order 0, 4, 1, 5, 2, 6, 3, 7.
  *               The row ends with whole eights: if K does not, with zeros.
  *   in_place    b is rows of a row-major B; n columns are readable to whole vectors, k rows to whole groups. Integers
