@@ -119,7 +119,7 @@ def test_of_a_long_text_the_tokenizer_sees_little(piece):
 class Modules:
     """What a folder says, for a tokenizer."""
 
-    max_length, lower_case, special_tokens = LIMIT, False, True
+    max_length, lower_case, special_tokens, markers = LIMIT, False, True, ()
 
     def __init__(self, network, vocab_size):
         self.network = network
