@@ -79,7 +79,7 @@ def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     """Return the order in which all contenders see the examples of an epoch."""
     from mp_core.training.order import order_of
 
-    return order_of(seed)(count, epoch).tolist()
+    return order_of(lambda: seed)(count, epoch).tolist()
 
 
 # ---- contenders
