@@ -84,33 +84,42 @@ def test_an_extension_touches_few_files_and_its_recipe_names_them(heading):
 
 
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory):
-    """A build of this tree with all the diffs, for scalar and the new instruction set: the folder to import it from."""
+def tree(tmp_path_factory):
+    """A copy of this tree with all the diffs applied."""
     if not (ROOT / "meson.build").exists() or not shutil.which("git"):
         pytest.skip("needs the source tree and git")
-    folder = tmp_path_factory.mktemp("extended")
-    tree, build, out = folder / "tree", folder / "build", folder / "out"
-    skipped = shutil.ignore_patterns("__pycache__", "*.so", ".git", "build", "dist", "_build", ".asv", ".venv*")
+    tree = tmp_path_factory.mktemp("extended") / "tree"
     tree.mkdir()
+    skipped = shutil.ignore_patterns("__pycache__", "*.so", ".git", "build", "dist", "_build", ".asv", ".venv*")
     for name in ("mp_core", "asv_bench", ".ci"):
         shutil.copytree(ROOT / name, tree / name, ignore=skipped)
     for name in ("meson.build", "meson.options"):
         shutil.copy(ROOT / name, tree)
+    for diff in examples().values():
+        run(["git", "apply", "--verbose", "-"], cwd=tree, input=diff)
+    return tree
+
+
+def run(command, **options):
+    done = processes.run(command, capture_output=True, text=True, timeout=processes.LONG, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def extended(tree):
+    """A build of that tree for scalar and the new instruction set: the folder to import it from."""
+    build, out = tree.parent / "build", tree.parent / "out"
     scripts = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "DESTDIR": str(out)}
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
-
-    def run(command, **options):
-        options |= {"cwd": tree, "env": environment, "timeout": processes.LONG}
-        done = processes.run(command, capture_output=True, text=True, **options)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-
-    for diff in examples().values():
-        run(["git", "apply", "--verbose", "-"], input=diff)
     places = ["--prefix", "/x", "-Dpython.purelibdir=p", "-Dpython.platlibdir=p"]
-    run([*meson, "setup", build, "-Disas=avx2_small", *places])
-    run([*meson, "install", "-C", build, "--quiet"])
+    run([*meson, "setup", build, "-Disas=avx2_small", *places], cwd=tree, env=environment)
+    run([*meson, "install", "-C", build, "--quiet"], cwd=tree, env=environment)
     return next(out.rglob("mp_core")).parent
+
+
+def test_the_diffs_of_the_page_apply_to_this_tree(tree):
+    assert (tree / "mp_core/ops/running.py").exists()
 
 
 @pytest.mark.compiles
