@@ -62,16 +62,28 @@ def pickled_archive(pickled, members):
     return stream.getvalue()
 
 
+def torch_parts(tensors):
+    """Return the pickle of float32 tensors as torch.save writes it, and the members of its archive; without torch."""
+
+    def string(value):
+        return b"X" + struct.pack("<i", len(value)) + value.encode()
+
+    def numbers(values):
+        return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
+
+    pickled, members = b"\x80\x02}q\x00(", {}
+    for key, (name, tensor) in enumerate(tensors.items()):
+        pickled += string(name) + b"ctorch._utils\n_rebuild_tensor_v2\n((" + string("storage")
+        pickled += b"ctorch\nFloatStorage\n" + string(str(key)) + string("cpu") + b"J" + struct.pack("<i", tensor.size)
+        strides = [stride // tensor.itemsize for stride in tensor.strides]
+        pickled += b"tQK\x00" + numbers(tensor.shape) + numbers(strides) + b"\x89ccollections\nOrderedDict\n)RtR"
+        members[str(key)] = tensor.tobytes()
+    return pickled + b"u.", members
+
+
 def torch_base():
-    """Return a pickle as torch.save writes it, and the members of its archive; without torch."""
-    strings = {"key": b"0", "weight": b"weight"}
-    pickled = b"\x80\x02}q\x00("
-    for number in range(3):
-        pickled += b"X\x07\x00\x00\x00" + strings["weight"] + str(number).encode()
-        pickled += b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
-        pickled += b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x06tQK\x00K\x02K\x03\x86K\x03K\x01\x86\x89"
-        pickled += b"ccollections\nOrderedDict\n)RtR"
-    return pickled + b"u.", {"0": np.arange(6, dtype="<f4").tobytes()}
+    """Return a pickle of three matrices and its members."""
+    return torch_parts({f"weight{number}": np.arange(6, dtype="<f4").reshape(2, 3) for number in range(3)})
 
 
 def text(value):

@@ -11,6 +11,7 @@ import pytest
 from fuzz import damage, growth, hammer, interrupts, networks, operations, reading, soak
 from fuzz.arrays import Memory
 from fuzz.check import check
+from fuzz.held import Held, opened
 from fuzz.readers import READERS
 from fuzz.subjects import SUBJECTS
 
@@ -126,13 +127,28 @@ def test_a_hammer_finds_other_bits():
     assert made == wrong.total() == 2
 
 
+def held_while(activities, since=0, **changes):
+    """Return samples of a soak in which something changes after so many activities."""
+    flat = Held(200_000, 10_000_000, 50_000_000, 7, 1)
+    return [(count, flat._replace(**changes) if count > since else flat) for count in range(0, activities, 10)]
+
+
 def test_what_grows_in_a_soak_is_named():
-    flat = [(10_000_000, 7, 1)] * 100
-    assert soak.grown(flat) == []
-    assert soak.grown(flat[:50] + [(12_000_000, 8, 1)] * 50) == [
-        "memory from 10000000 to 12000000 bytes",
+    assert soak.grown(held_while(3 * soak.WARM)) == []
+    assert soak.grown(held_while(3 * soak.WARM, 2 * soak.WARM, malloc=12_000_000, descriptors=8)) == [
+        "malloc from 10000000 to 12000000",
         "descriptors from 7 to 8",
     ]
+
+
+def test_caches_that_fill_first_are_no_growth():
+    assert soak.grown(held_while(3 * soak.WARM, soak.WARM - 1, blocks=300_000, resident=90_000_000)) == []
+
+
+def test_a_descriptor_that_is_left_open_has_a_name(tmp_path):
+    before = opened()
+    with open(tmp_path / "left", "w") as stream:
+        assert list((opened() - before).elements()) == [stream.name]
 
 
 @pytest.mark.parametrize("path", [path for name in READERS for path in reading.seeds(name)], ids=lambda path: path.name)

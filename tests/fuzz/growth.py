@@ -1,27 +1,24 @@
 """What an activity leaves behind: ``python -m fuzz.growth [NAME ...] [--times N]``, in tests/.
 
 Each activity of the soak is called so many times, in five ways: alone, by a new thread each time, by three threads at
-once, interrupted, in the child of a fork. Between two rounds of calls the memory is counted that is in use after
-garbage was collected: Python's blocks, bytes of malloc, resident bytes once malloc has returned what is free. Each
+once, interrupted, in the child of a fork. Between two rounds of calls it is counted what is held (fuzz/held.py). Each
 round has twice the calls of the one before: caches that fill grow less and less for each call, a leak does not. The
 exit status is 1 if the last round leaves a block for each call.
 """
 
 import argparse
-import ctypes
-import gc
 import itertools
 import sys
 import tempfile
 import threading
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from fuzz.activities import UNINTERRUPTED, activities, interrupted
-from fuzz.soak import in_child, used
+from fuzz.held import Held, held
+from fuzz.soak import in_child
 
 WAYS = {
     "alone": lambda function, rng: function(),
@@ -30,39 +27,6 @@ WAYS = {
     "interrupted": lambda function, rng: interrupted(function, rng.uniform(1e-4, 1e-2)),
     "in a child": lambda function, rng: in_child(function, None),
 }
-
-
-class _Mallinfo(ctypes.Structure):
-    """What mallinfo2 of glibc returns: numbers of bytes and of blocks, of all arenas."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
-                     "keepcost")
-    ]  # fmt: skip
-
-
-libc = ctypes.CDLL(None)
-
-
-class Held(NamedTuple):
-    """What is in use."""
-
-    blocks: int
-    malloc: int
-    resident: int
-
-
-def held():
-    """Count what is in use after garbage was collected."""
-    gc.collect()
-    blocks, allocated = sys.getallocatedblocks(), 0
-    if hasattr(libc, "mallinfo2"):  # the GNU C library
-        libc.mallinfo2.restype = _Mallinfo
-        info = libc.mallinfo2()
-        allocated = info.uordblks + info.hblkhd
-        libc.malloc_trim(ctypes.c_size_t(0))
-    return Held(blocks, allocated, used()[0])
 
 
 def together(function, count):
@@ -97,7 +61,8 @@ def main():
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=WAYS)
     options, found = parser.parse_args(), False
     rng = np.random.default_rng(0)
-    print(f"{'activity':18} {'way':18} {'blocks':>17} {'bytes of malloc':>19} {'resident bytes':>19}  for each call")
+    names = ("blocks", "bytes of malloc", "resident bytes", "descriptors", "threads")
+    print(f"{'activity':18} {'way':18}", *(f"{name:>19}" for name in names), " for each call")
     with tempfile.TemporaryDirectory() as folder:
         chosen = activities(Path(folder))
         for name in options.names or chosen:

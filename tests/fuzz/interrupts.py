@@ -7,7 +7,6 @@ as the action leaves it; nothing lies beside it; no descriptor or thread is left
 
 import argparse
 import contextlib
-import gc
 import signal
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from interrupting import interrupt, interrupt_everywhere
 
 import mp_core as mp
 from fuzz.activities import normal
-from fuzz.soak import used
+from fuzz.held import held
 from mp_core import layers
 from mp_core.checkpoint import convert, open_tensors, save_tensors
 from mp_core.interop.keras import load_keras
@@ -151,13 +150,12 @@ def everywhere(action, every=1):
     """Interrupt an action at its lines, or at every so-many-th; return how many interrupts there were."""
     with ThreadPoolExecutor(1) as other, handled():
         other.submit(int).result()
-        gc.collect()
-        before = used()[1:]
+        before = held()[-2:]
         count = interrupt_everywhere(
             other, "line", *action, every=every, ring=lambda: signal.raise_signal(signal.SIGINT)
         )
-        gc.collect()
-        assert used()[1:] == before, f"descriptors and threads were {before}, and are {used()[1:]}"
+        after = held()[-2:]
+        assert after == before, f"descriptors and threads were {before}, and are {after}"
     return count
 
 

@@ -1,9 +1,11 @@
 """Soak: ``python -m fuzz.soak [--seconds N] [--seed N]``, in tests/, or ``make soak``: an hour by default.
 
 Activities follow each other in random order, by one to three threads at once, some in the child of a fork, some
-interrupted. Each gives the bits that it gave first. Memory, descriptors and threads must not grow: those of the last
-quarter of the time are compared with those of the second one. The exit status is 1 if a result differs or something
-grows. ``python -m fuzz.growth`` tells of each activity alone what it leaves behind.
+interrupted. Each gives the bits that it gave first. Memory, descriptors and threads must not grow: once WARM activities
+have filled all caches, the first third of the others is compared with their last third. Time does not count, because
+another process may take most of it; after fewer than 2 WARM activities it is said that growth was not judged. The exit
+status is 1 if a result differs or something grows. ``python -m fuzz.growth`` tells of each activity alone what it
+leaves behind.
 """
 
 import argparse
@@ -20,16 +22,11 @@ from oracles import digest
 
 import mp_core as mp
 from fuzz.activities import UNINTERRUPTED, activities, interrupted
+from fuzz.held import Held, held, opened
 
-GROWTH, SLACK = 1.01, 1 << 20  # of resident memory: 1 % and a MiB
-WARM = 2400  # seconds from which growth is judged: memory grew for the first 500 of 900 seconds, then no more (Zen 4)
+GROWTH, SLACK = 1.01, 1 << 20  # of memory: 1 % and a MiB
+WARM = 3000  # activities
 EVERY = 1.0  # seconds between samples: kept for each activity, they would themselves be what grows
-
-
-def used():
-    """Return resident bytes, open descriptors and threads of this process."""
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return resident, len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
 def in_child(function, expected):
@@ -67,26 +64,31 @@ def step(rng, chosen, expected, wrong):
 
 
 def grown(samples):
-    """Return what has grown from the second quarter of the samples to the last one, as text."""
-    quarter = len(samples) // 4
-    before, after = ([median(column) for column in zip(*part, strict=True)] for part in
-                     (samples[quarter : 2 * quarter], samples[-quarter:]))  # fmt: skip
-    found = [] if after[0] <= before[0] * GROWTH + SLACK else [f"memory from {before[0]} to {after[0]} bytes"]
-    names = ("descriptors", "threads")
-    return found + [f"{what} from {a} to {b}" for what, a, b in zip(names, before[1:], after[1:], strict=True) if b > a]
+    """Return what has grown, as text, of pairs of a number of activities and what was held after so many."""
+    begin, end = WARM, samples[-1][0]
+    third = (end - begin) / 3
+    before, after = (
+        Held(*map(median, zip(*(each for count, each in samples if low <= count <= low + third), strict=True)))
+        for low in (begin, end - third)
+    )
+    found = []
+    for name, old, new in zip(Held._fields, before, after, strict=True):
+        if new > (old * GROWTH + SLACK if name in ("malloc", "resident") else old * GROWTH):
+            found.append(f"{name} from {old:.0f} to {new:.0f}")
+    return found
 
 
 def soak(rng, chosen, seconds):
     """Do activities for so long; return how many, the samples, and what gave other bits."""
     expected = {name: digest(function()) for name, function in chosen.items()}
-    samples, wrong, count, now = [used()], [], 0, time.monotonic()
+    samples, wrong, count, now = [(0, held())], [], 0, time.monotonic()
     sampled, end = now, now + seconds
     while not count or (now < end and not wrong):
         step(rng, chosen, expected, wrong)
         count, now = count + 1, time.monotonic()
         if now >= sampled + EVERY:
-            samples.append(used())
-            sampled = now
+            samples.append((count, held()))
+            sampled = time.monotonic()
     return count, samples, wrong
 
 
@@ -97,11 +99,17 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         chosen = activities(Path(folder))
+        before = opened()
         count, samples, wrong = soak(np.random.default_rng(options.seed), chosen, options.seconds)
-    found = wrong + (grown(samples) if options.seconds >= WARM else [])
-    megabytes = [f"{resident / 2**20:.1f}" for resident, *_ in samples[:: max(1, len(samples) // 8)]]
-    print(f"seed {options.seed}: {count} activities, {samples[-1][1]} descriptors; MiB over time:", *megabytes)
-    print(*(found or ["every result had its bits" + ", and nothing grew" * (options.seconds >= WARM)]), sep="\n")
+        new = opened() - before
+    judged = samples[-1][0] >= 2 * WARM
+    found = wrong + (grown(samples) if judged else [])
+    print(f"seed {options.seed}: {count} activities of {len(chosen)} kinds; after so many were held:")
+    for done, each in samples[:: max(1, len(samples) // 8)]:
+        print(f"{done:8}", *(f"{number} {name}" for name, number in each._asdict().items()))
+    print(*(f"opened since: {what}" for what in new.elements()), sep="\n")
+    growth = "nothing grew" if judged else f"growth was not judged: that takes {2 * WARM} activities"
+    print(*(found or [f"every result had its bits, and {growth}"]), sep="\n")
     return int(bool(found))
 
 

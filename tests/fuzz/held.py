@@ -1,0 +1,58 @@
+"""What this process holds: memory, descriptors and threads."""
+
+import contextlib
+import ctypes
+import gc
+import os
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Held", "held", "opened"]
+
+
+class _Mallinfo(ctypes.Structure):
+    """What mallinfo2 of glibc returns: numbers of bytes and of blocks, of all arenas."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+                     "keepcost")
+    ]  # fmt: skip
+
+
+libc = ctypes.CDLL(None)
+
+
+class Held(NamedTuple):
+    """Python's blocks, bytes of malloc, resident bytes, and numbers of open descriptors and of threads."""
+
+    blocks: int
+    malloc: int
+    resident: int
+    descriptors: int
+    threads: int
+
+
+def held():
+    """Count what is in use after garbage was collected and malloc has returned what is free."""
+    gc.collect()
+    blocks, allocated = sys.getallocatedblocks(), 0
+    if hasattr(libc, "mallinfo2"):  # the GNU C library
+        libc.mallinfo2.restype = _Mallinfo
+        info = libc.mallinfo2()
+        allocated = info.uordblks + info.hblkhd
+        libc.malloc_trim(ctypes.c_size_t(0))
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return Held(blocks, allocated, resident, len(os.listdir("/proc/self/fd")), threading.active_count())
+
+
+def opened():
+    """Return what the open descriptors are of -> how many."""
+    found = Counter()
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor by which the folder is read
+            found[os.readlink(path)] += 1
+    return found
