@@ -13,6 +13,8 @@ GOOD = {
     "/v1/embeddings": {"input": ["a b", "c"]},
     "/v1/rerank": {"query": "a", "documents": ["b", "c d"]},
     "/embed": {"inputs": ["a b", "c"]},
+    "/embed_sparse": {"inputs": ["a b", "c"]},
+    "/embed_all": {"inputs": ["a b", "c"]},
     "/rerank": {"query": "a", "texts": ["b", "c d"]},
     "/predict": {"inputs": [["a"], ["b", "c"]]},
 }

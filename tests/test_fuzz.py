@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
-from fuzz import damage, growth, hammer, interrupts, networks, operations, reading, soak
+from fuzz import damage, growth, hammer, interrupts, limits, networks, operations, reading, soak
 from fuzz.arrays import Memory
 from fuzz.check import check
 from fuzz.held import Held, opened
@@ -75,6 +75,39 @@ def test_what_fails_hangs_or_crashes_is_found_by_its_number(fault, message, tmp_
     assert done.returncode == 1, done.stdout + done.stderr
     assert "planted, seed 5, case 1:" in done.stdout and message in done.stdout
     assert re.search(r"^planted +3 cases .* 1 found$", done.stdout, re.M), done.stdout
+
+
+GUIDED = """
+import sys
+sys.path.insert(0, {tests!r})
+from fuzz import guided, readers, reading
+def read(path):
+    if path.read_bytes()[2:]:
+        raise KeyError("planted")
+readers.READERS["planted"] = reading.Reader(lambda folder: (folder / "seed").write_bytes(b"(1"), read)
+guided.COMMAND = [sys.executable, __file__]
+sys.exit(guided.main())
+"""
+
+
+def test_what_fails_is_found_by_coverage_and_kept(tmp_path):
+    pytest.importorskip("atheris")
+    script = tmp_path / "planted.py"
+    script.write_text(GUIDED.format(tests=str(TESTS)))
+    command = [sys.executable, script, "planted", "--seconds", "2", "--corpus", tmp_path]
+    done = processes.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "KeyError: 'planted'" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"^planted +[1-9]\d* inputs .* [1-9]\d* found$", done.stdout, re.M), done.stdout
+    assert all(path.read_bytes()[2:] for path in (tmp_path / "planted").glob("crash-*"))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_most_bytes_that_a_call_allocates_are_known(counted, tmp_path):
+    """By a library that counts, where a compiler makes it, and by tracemalloc."""
+    environment = limits.counting(tmp_path) if counted else None
+    call = "from fuzz.limits import peak\nwith peak() as most: bytes(9 << 20), bytes(5 << 20); print(most() >> 20)"
+    done = processes.run([sys.executable, "-c", call], cwd=TESTS, env=environment, capture_output=True, check=False)
+    assert done.stdout.split() == [b"14"], done
 
 
 def public_of(heading):

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import tiny_bert
+from fuzz import folders
 from hostile_requests import GOOD, answer, hostile, post
 from oracles import assert_same_bits
 from servers import LIMIT, Lengths, Server, scorer
@@ -28,7 +29,8 @@ def folder(tmp_path_factory):
 def server(folder, tmp_path_factory):
     parent = tmp_path_factory.mktemp("scorers")
     scorers = scorer(parent / "reranker", 1), scorer(parent / "classifier", 3)
-    running = Server(folder, *scorers, log=parent / "log")
+    late = [folders.write(parent / kind, "bert", kind, np.random.default_rng(0)) for kind in ("sparse", "tokens")]
+    running = Server(folder, *scorers, *late, log=parent / "log")
     yield running
     running.stop()
 

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fuzz.limits import counting
+
 COMMAND = [sys.executable, "-m", "fuzz"]  # what starts the process of a subject
 LONGEST = 5  # seconds of CPU time of a case
 MEMORY = 4 << 30  # bytes of addresses that a process may take beyond those at its first case
@@ -82,7 +84,7 @@ def run_cases(name, options):
 # ---- all subjects
 
 
-def fuzz(name, options, log):
+def fuzz(name, options, log, environment):
     """Run a subject in processes; print what is found; return the numbers of cases and findings."""
     first, cases, found, end = options.first, 0, 0, time.monotonic() + options.seconds
     last = options.first + options.cases
@@ -90,7 +92,9 @@ def fuzz(name, options, log):
         seconds = max(1.0, end - time.monotonic())
         given = ["--seconds", seconds, "--seed", options.seed, "--first", first, "--cases", last - first, "--log", log]
         command = [*COMMAND, name, *map(str, given)]
-        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=seconds + STUCK, check=False)
+        run = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, timeout=seconds + STUCK, env=environment, check=False
+        )
         *told, summary = run.stdout.splitlines() or [""]
         print(*told, sep="\n", end="\n" if told else "", flush=True)
         words = summary.split()
@@ -117,9 +121,10 @@ def main():
     all_found = 0
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
+        environment = counting(Path(folder))
         for name in options.subjects or SUBJECTS:
             start = time.monotonic()
-            cases, found = fuzz(name, options, Path(folder, "log"))
+            cases, found = fuzz(name, options, Path(folder, "log"), environment)
             all_found += found
             print(f"{name:12} {cases:8} cases {time.monotonic() - start:7.1f} s {found:4} found", flush=True)
     return int(all_found > 0)

@@ -8,7 +8,6 @@ import contextlib
 import json
 import random
 import shutil
-import tracemalloc
 from pathlib import Path
 
 import hostile_folders
@@ -18,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from test_static import tokenizer
 
 from fuzz.damage import damaged
+from fuzz.limits import peak
 from fuzz.reading import REFUSALS
 from mp_core.models.architectures import ARCHITECTURES, architecture_of
 from mp_core.models.blocks import Positions
@@ -27,7 +27,7 @@ from mp_core.models.model import Model
 from mp_core.models.opening import class_of
 from mp_core.models.weights import Weights, layers_of, names_of, tensors_of
 
-__all__ = ["make", "run"]
+__all__ = ["make", "run", "write"]
 
 MEMORY = 192 << 20  # bytes that a folder of some kilobytes may take: the tables of positions of the longest texts
 WORDS = 12
@@ -86,9 +86,9 @@ def make(folder):
     rng = np.random.default_rng(0)
     for kind in ARCHITECTURES:
         if kind != "model2vec":
-            _write(folder / "seeds" / kind, kind, "plain", rng)
+            write(folder / "seeds" / kind, kind, "plain", rng)
     for modules in ("routes", "layers", "sparse", "tokens"):
-        _write(folder / "seeds" / modules, "bert", modules, rng)
+        write(folder / "seeds" / modules, "bert", modules, rng)
     table = folder / "seeds" / "model2vec"
     _write_json(table / "config.json", {"model_type": "model2vec", "normalize": True})
     rows = rng.standard_normal((5, 8)).astype(np.float32)
@@ -105,8 +105,8 @@ def _write_json(path, content):
     path.write_text(json.dumps(content))
 
 
-def _write(folder, kind, modules, rng):
-    """Write a random network with its modules."""
+def write(folder, kind, modules, rng):
+    """Write a random network with its modules; return the folder."""
     config = {"model_type": kind, **_SIZES, **_OWN.get(kind, {}), "output_hidden_states": modules == "layers"}
     _write_json(folder / "config.json", config)
     listed = [{"type": f"sentence_transformers.models.{name}", "path": path} for name, path, _ in _LISTS[modules]]
@@ -130,6 +130,7 @@ def _write(folder, kind, modules, rng):
     _write_json(folder / "tokenizer_config.json", {"model_max_length": 20, "mask_token": "h"})
     save_file(_tensors(config, modules, rng), folder / "model.safetensors")
     tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
 
 
 def _tensors(config, modules, rng):
@@ -209,14 +210,11 @@ def run(folder, rng):
             ValueError, AttributeError, TypeError, IndexError, SafetensorError
         ):  # of what is damaged
             draw.choice(_DAMAGES)(room, draw)
-    tracemalloc.start()
-    try:
+    with peak() as most:
         with contextlib.suppress(*REFUSALS):
             _use(room)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak <= MEMORY, f"{peak} bytes were allocated"
+        allocated = most()
+    assert allocated <= MEMORY, f"{allocated} bytes were allocated"
 
 
 def _use(folder):

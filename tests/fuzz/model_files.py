@@ -6,14 +6,16 @@ import io
 import json
 import shutil
 
+import numpy as np
 import servers
 import tiny_bert
 from hostile_requests import GOOD
 
+from fuzz import folders
 from fuzz.reading import Reader
-from mp_core.models import BertEncoder, Reranker
+from mp_core.models import BertEncoder
 from mp_core.serving.logs import Log
-from mp_core.serving.models import Encoder, Scorer
+from mp_core.serving.models import open_models
 
 __all__ = ["MODEL_FILES"]
 
@@ -41,10 +43,15 @@ def _write_bodies(folder):
 
 @functools.cache
 def _served(folder):
-    """Return an encoder, a reranker and a classifier, by what makes each."""
-    scorers = [Reranker.from_folder(servers.scorer(folder / f"scorer{labels}", labels)) for labels in (1, 3)]
-    encoder = BertEncoder.from_folder(tiny_bert.write(folder / "encoder"))
-    return [Encoder("encoder", encoder), Scorer("reranker", scorers[0]), Scorer("classifier", scorers[1])]
+    """Return a model of each kind."""
+    rng = np.random.default_rng(0)
+    return open_models(
+        {
+            "encoder": tiny_bert.write(folder / "encoder"),
+            **{name: servers.scorer(folder / name, labels) for name, labels in (("reranker", 1), ("classifier", 3))},
+            **{kind: folders.write(folder / kind, "bert", kind, rng) for kind in ("sparse", "tokens")},
+        }
+    )
 
 
 def _read_body(path):

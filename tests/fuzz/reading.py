@@ -5,12 +5,12 @@ once, and reads one that is damaged.
 """
 
 import contextlib
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from fuzz.damage import mutated
+from fuzz.limits import peak
 
 __all__ = ["REFUSALS", "SEEDS", "SLACK", "Reader", "make", "read_one", "run", "seeds"]
 
@@ -56,11 +56,8 @@ def read_one(reader, folder, content):
         old.unlink()
     path = room / "input"
     path.write_bytes(content)
-    tracemalloc.start()
-    try:
+    with peak() as most:
         with contextlib.suppress(*reader.refusals):
             reader.read(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak <= 2 * len(content) + reader.most, f"{peak} bytes were allocated to read {len(content)}"
+        allocated = most()
+    assert allocated <= 2 * len(content) + reader.most, f"{allocated} bytes were allocated to read {len(content)}"
