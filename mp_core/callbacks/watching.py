@@ -1,5 +1,6 @@
 """Callbacks that watch the logs, and stop training or set the learning rate."""
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -139,7 +140,7 @@ class LearningRateScheduler(Callback):
     Parameters
     ----------
     schedule : callable
-        Returns the rate for the number of the epoch and the rate of before.
+        Returns the rate for the number of the epoch and the rate of before, or for the number alone.
     verbose : int
         Whether to print it.
 
@@ -149,13 +150,19 @@ class LearningRateScheduler(Callback):
         The schedule returns no number, or the optimizer has no learning rate to set.
     """
 
-    def __init__(self, schedule: Callable[[int, float], float], verbose: int = 0) -> None:
+    def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
         super().__init__()
         self.schedule, self.verbose = schedule, verbose
+        try:
+            inspect.signature(schedule).bind(0, 0.0)
+            self._takes_rate = True
+        except (TypeError, ValueError):  # it takes one argument, or does not tell
+            self._takes_rate = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Set the rate."""
-        rate = number(self.schedule(epoch, float(self.model.optimizer.learning_rate)), "schedule")
+        given = (epoch, float(self.model.optimizer.learning_rate)) if self._takes_rate else (epoch,)
+        rate = number(self.schedule(*given), "schedule")
         self.model.optimizer.learning_rate = rate
         if self.verbose:
             print(f"Epoch {epoch + 1}: LearningRateScheduler setting learning rate to {rate}.")

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import cache, wraps
 from threading import Lock
@@ -17,8 +17,8 @@ from mp_core.layers.contents import contents_of
 from mp_core.utilities.tree import map_leaves
 
 __all__ = [
-    "added_losses", "build_for", "enclosing_path", "handed_training", "placed", "snake_case", "stated_forms", "takes",
-    "unique_name",
+    "added_losses", "build_for", "enclosing_path", "example_shape", "handed_training", "placed", "snake_case",
+    "stated_forms", "takes", "unique_name",
 ]  # fmt: skip
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
@@ -35,6 +35,11 @@ stated_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers
 
 _names: Counter[str] = Counter()
 _counting = Lock()
+
+
+def example_shape(shape: Iterable[int | None]) -> list[int]:
+    """Return a shape of arrays that layers can be run with: one sample, and lengths of 32 where they are unknown."""
+    return [length or (32 if axis else 1) for axis, length in enumerate(shape)]
 
 
 def snake_case(class_name: str) -> str:

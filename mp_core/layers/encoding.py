@@ -8,6 +8,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
+from mp_core.arrays.recorded import is_recorded
 from mp_core.layers.layer import Layer
 from mp_core.utilities.arguments import number, positive_integer
 
@@ -54,7 +55,7 @@ class CategoryEncoding(Layer):
             An integer is no category.
         """
         indices = inputs.astype(np.int64) if inputs.dtype.kind not in "iu" else inputs
-        if indices.size and not 0 <= indices.min() <= indices.max() < self.num_tokens:
+        if not is_recorded(inputs) and indices.size and not 0 <= indices.min() <= indices.max() < self.num_tokens:
             raise ValueError(
                 f"`inputs` of '{self.name}' must be from 0 to {self.num_tokens - 1}; "
                 f"received {indices.min()} to {indices.max()}"
@@ -127,8 +128,9 @@ def encoded(indices: Array, depth: int, mode: str, dtype: str) -> Array:
     """Return vectors with `depth` places for indices below that."""
     if mode == "one_hot" and indices.ndim > 1 and indices.shape[-1] == 1:
         indices = indices[..., 0]
-    each = np.eye(depth, dtype=F32)[np.atleast_1d(indices)]
+    each = ops.take_rows(np.eye(depth, dtype=F32), np.atleast_1d(indices), F32)
     if mode != "one_hot":
         axis = 1 if each.ndim > 2 else 0
-        each = each.max(axis=axis, initial=0) if mode == "multi_hot" else each.sum(axis=axis)
+        each = ops.sum(each, axis=axis)
+        each = ops.minimum(each, 1.0) if mode == "multi_hot" else each
     return ops.cast(each, dtype)

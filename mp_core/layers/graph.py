@@ -9,7 +9,7 @@ import numpy as np
 from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
-from mp_core.layers.building import enclosing_path, takes
+from mp_core.layers.building import enclosing_path, example_shape, takes
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
@@ -183,7 +183,7 @@ class Functional(Layer):
         shapes = {source.layer: self._by_name[source.layer].batch_shape for source in leaves(self.inputs)}  # type: ignore[attr-defined]
         if input_shape is not None:
             shapes = self._bound(self.inputs, input_shape)
-        zeros = {name: np.zeros([n or 1 for n in shape], np.float32) for name, shape in shapes.items()}
+        zeros = {name: np.zeros(example_shape(shape), np.float32) for name, shape in shapes.items()}
         called_in(enclosing_path, self._around, self._results, (zeros, {}, None))
 
     @property
@@ -204,6 +204,13 @@ class Functional(Layer):
         masks = {} if mask is None else self._bound(self.inputs, mask)
         values, _ = self._results(self._bound(self.inputs, inputs), masks, training)
         return map_leaves(values.__getitem__, self.outputs)
+
+    def whole(self, inputs: Any) -> Any:
+        """Return the inputs, as integers where floats come and integers are read."""
+        given = self._bound(self.inputs, inputs)
+        found = {name: self._by_name[name].whole(x, **self._readers[name]) for name, x in given.items()}  # type: ignore[attr-defined]
+        changed = any(x is not given[name] for name, x in found.items())
+        return map_leaves(lambda source: found[source.layer], self.inputs) if changed else inputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks of the outputs; layers run as far as one of them makes a mask from its inputs."""

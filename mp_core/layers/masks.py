@@ -5,15 +5,18 @@ Keras keeps the mask of an array with the array. Here an array is an ndarray and
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array, as_mask, asarray, cast
 from mp_core.arrays.recorded import is_recorded
+from mp_core.ops.elementwise import concatenated
 
-__all__ = ["as_keep", "both", "either", "mask_after"]
+__all__ = ["as_keep", "behind", "both", "either", "mask_after"]
 
 
 def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
@@ -36,6 +39,13 @@ def either(first: Array, second: Array) -> Array:
     if not is_recorded(first, second):
         return first | second
     return ops.greater(ops.add(cast(first, F32), cast(second, F32)), 0.0)
+
+
+def behind(masks: Sequence[Array], axis: int) -> Array:
+    """Return masks behind each other along an axis; plans copy them as numbers."""
+    if not is_recorded(*masks):
+        return np.concatenate(masks, axis)
+    return ops.greater(concatenated(*(cast(mask, F32) for mask in masks), axis=axis), 0.0)
 
 
 def mask_after(layer: Any, inputs: Any, mask: Any) -> Any:

@@ -10,7 +10,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.masks import as_keep, either
+from mp_core.layers.masks import as_keep, behind, either
 from mp_core.layers.scaling import unit
 from mp_core.ops.elementwise import concatenated
 from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
@@ -180,14 +180,15 @@ class Concatenate(Merge):
         return concatenated(*inputs, axis=axis)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks behind each other, all True where an input has none; None if no input has one."""
+        """Return the masks behind each other, or along the last axis where one is True; None if no input has one."""
         if previous_mask is None or all(mask is None for mask in previous_mask):
             return None
         full = [
-            np.ones(x.shape, bool) if mask is None else np.broadcast_to(as_keep(mask)[..., np.newaxis], x.shape)
+            np.ones(x.shape[:-1], bool) if mask is None else np.broadcast_to(as_keep(mask), x.shape[:-1])
             for x, mask in zip(inputs, previous_mask, strict=True)
         ]
-        return np.concatenate(full, axis=self.axis).any(axis=-1)
+        axis = axis_of(self.axis, inputs[0].ndim)
+        return functools.reduce(either, full) if axis == inputs[0].ndim - 1 else behind(full, axis)
 
 
 class Dot(Merge):

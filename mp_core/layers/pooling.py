@@ -60,7 +60,7 @@ class _Pooling(Spatial):
 
     def __init__(
         self,
-        pool_size: int | Sequence[int],
+        pool_size: int | Sequence[int] = 2,
         strides: int | Sequence[int] | None = None,
         padding: str = "valid",
         data_format: str | None = None,

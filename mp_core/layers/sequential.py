@@ -23,7 +23,7 @@ from mp_core.layers import (
 )
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.batch_normalization import BatchNormalization
-from mp_core.layers.building import takes
+from mp_core.layers.building import example_shape, takes
 from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
@@ -109,10 +109,17 @@ class Sequential(Layer):
 
     def _taken(self, inputs: Any) -> Any:
         """Return inputs as the first layer gets them."""
-        if self.input_layer is None:
-            return inputs
+        return inputs if self.input_layer is None else self.input_layer.taken(inputs, self._rows_read)
+
+    def whole(self, inputs: Any) -> Any:
+        """Return the inputs, as integers if floats come where integers are read."""
+        return inputs if self.input_layer is None else self.input_layer.whole(inputs, self._rows_read)
+
+    @property
+    def _rows_read(self) -> int | None:
+        """The rows of the embedding that reads the inputs; None: another layer does."""
         first = self.layers[0] if self.layers else None
-        return self.input_layer.taken(inputs, first.input_dim if isinstance(first, Embedding) else None)
+        return first.input_dim if isinstance(first, Embedding) else None
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Build every layer, by running zeros of this shape through them if one is not built.
@@ -130,7 +137,7 @@ class Sequential(Layer):
             input_shape = self.input_layer.batch_shape
         if input_shape is None:
             raise ValueError(f"`input_shape` must be a shape: '{self.name}' has no InputLayer; received None")
-        x = np.zeros([length or 1 for length in input_shape], self.compute_dtype)
+        x = np.zeros(example_shape(input_shape), self.compute_dtype)
         self.call(x)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:

@@ -54,9 +54,14 @@ class Metric:
         """The variables that :meth:`update_state` changes."""
         return list(self._variables)
 
-    def add_variable(self, shape: Sequence[int] = (), dtype: Any = None, name: str = "variable") -> AutoCastVariable:
-        """Add a variable of zeros."""
-        value = np.zeros(tuple(shape), policy_of(dtype or self.dtype).compute_dtype)
+    def add_variable(
+        self, shape: Sequence[int] = (), initializer: Any = "zeros", dtype: Any = None, name: str = "variable"
+    ) -> AutoCastVariable:
+        """Add a variable of ``"zeros"``, ``"ones"`` or what an initializer returns; :meth:`reset_state` zeros it."""
+        fill = {"zeros": np.zeros, "ones": np.ones}.get(initializer, initializer)
+        if not callable(fill):
+            raise ValueError(f"`initializer` must be 'zeros', 'ones' or a callable; received {initializer!r}")
+        value = fill(tuple(shape), policy_of(dtype or self.dtype).compute_dtype)
         variable = AutoCastVariable(value, trainable=False, autocast=False, name=name)
         self._variables.append(variable)
         return variable

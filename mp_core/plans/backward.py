@@ -101,10 +101,15 @@ class ValueAndGrad:
     ----------
     function, variables, has_aux
         Those of :func:`value_and_grad`.
+    allows_unused : bool
+        Whether some variables may have no path to the value: their gradients are None.
     """
 
-    def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable], has_aux: bool) -> None:
-        self.variables = checked_variables(variables)
+    def __init__(
+        self, function: Callable[..., Any], variables: Sequence[AutoCastVariable], has_aux: bool,
+        allows_unused: bool = False,
+    ) -> None:  # fmt: skip
+        self.variables, self.allows_unused = checked_variables(variables), allows_unused
         self.function, self.has_aux = function, has_aux
         self.assigned: list[AutoCastVariable] = []  # by the plans so far: the states of random numbers
         self.transposed: dict[Any, Any] = {}  # what rules have made of constants: the plans share it
@@ -226,23 +231,25 @@ def differentiated(
     _check_value(value)
     one = recording.call(filled, (value.shape, value.dtype, 1.0), {})
     found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in step.variables])
-    return value.reshape(()), aux, found_apart(recording, step.variables, found)
+    return value.reshape(()), aux, found_apart(recording, step.variables, found, step.allows_unused)
 
 
-def found_apart(recording: Recording, variables: Sequence[AutoCastVariable], arrays: list[Any]) -> list[Any]:
-    """Return the gradients of variables as arrays of which no two share memory; raise if a variable has none."""
+def found_apart(
+    recording: Recording, variables: Sequence[AutoCastVariable], arrays: list[Any], allows_unused: bool = False
+) -> list[Any]:
+    """Return the gradients of variables as arrays of which no two share memory; raise if one has none, or all."""
     lost = [variable.name for variable, gradient in zip(variables, arrays, strict=True) if gradient is None]
-    if lost:
+    if lost and not (allows_unused and len(lost) < len(arrays)):
         raise ValueError(f"the value does not depend on the variables {', '.join(map(repr, lost))}: no operation leads "
                          "from them to it")  # fmt: skip
     return apart(recording, arrays)
 
 
 def apart(recording: Recording, arrays: list[Any]) -> list[Any]:
-    """Return arrays of which no two share memory, nor two elements of one."""
-    places = [recording.place(x)[0] for x in arrays]
+    """Return arrays of which no two share memory, nor two elements of one; None as it is."""
+    places = [None if x is None else recording.place(x)[0] for x in arrays]
     return [
-        recording.call(copied, (x,), {}) if place in places[:index] or _is_repeated(x._array) else x
+        recording.call(copied, (x,), {}) if x is not None and (place in places[:index] or _is_repeated(x._array)) else x
         for index, (x, place) in enumerate(zip(arrays, places, strict=True))
     ]
 

@@ -18,7 +18,7 @@ from mp_core.losses import Loss
 from mp_core.plans.backward import ValueAndGrad, assign_arrays
 from mp_core.plans.batch_passes import Passed, PassGradients, added_blocks, unit_of
 from mp_core.training.batches import Batch, joined, number_of_samples, part_of
-from mp_core.training.objectives import Targets, check_target, targets_of
+from mp_core.training.objectives import Targets, check_target, targets_of, weighted
 from mp_core.training.trainer import Trainer
 
 __all__ = ["BatchPasses", "Piece", "Stepped", "check_model"]
@@ -127,7 +127,8 @@ class BatchPasses:
             functools.reduce(ops.add, column) if is_of_samples else column[-1]
             for column, (_, _, is_of_samples) in zip(columns[len(targets) :], described[len(targets) :], strict=True)
         ]
-        loss = functools.reduce(ops.add, [*parts, *others])
+        shares = [weighted(part, weight) for part, (_, weight, _) in zip(parts, targets, strict=True)]
+        loss = functools.reduce(ops.add, [*shares, *others])
         outputs = joined([each.aux for each in passes])
         return Stepped(loss, parts if len(parts) > 1 else [], outputs, passes[-1].sums)
 
@@ -205,7 +206,7 @@ class _Total:
 
     def _total(self, y: list[Any], weights: list[Any], scale: Any) -> Any:
         parts = [
-            _reduced(loss, weight, value.read_value(), *each)
+            weighted(loss.reduce(value.read_value(), *each), weight)
             for (loss, weight), value, *each in zip(self._given, self._values, y, weights, strict=True)
         ]
         total = functools.reduce(ops.add, parts)
@@ -214,15 +215,7 @@ class _Total:
     @staticmethod
     def losses(values: Sequence[Array], targets: Any) -> list[Any]:
         """Return the loss of each output that has one."""
-        return [
-            _reduced(loss, weight, x, target.y, target.weights)
-            for x, (loss, weight, target) in zip(values, targets, strict=True)
-        ]
-
-
-def _reduced(loss: Loss, weight: float, values: Any, y: Any, weights: Any) -> Any:
-    found = loss.reduce(values, y, weights)
-    return found if weight == 1.0 else found * np.float32(weight)
+        return [loss.reduce(x, target.y, target.weights) for x, (loss, _, target) in zip(values, targets, strict=True)]
 
 
 def check_model(model: Any) -> None:

@@ -11,10 +11,11 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.core.scopes import called_in
 from mp_core.layers.building import added_losses
 from mp_core.layers.randomness import next_seed
+from mp_core.metrics import Metric
 from mp_core.plans.backward import ValueAndGrad
 from mp_core.training.batches import Batch, number_of_samples
 from mp_core.training.loop import Place
-from mp_core.training.objectives import Losses, LossTracker, Metrics, targets_of
+from mp_core.training.objectives import Losses, LossTracker, Metrics, targets_of, weighted
 from mp_core.training.planned_calls import PlannedCalls
 from mp_core.utilities.arguments import boolean, positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
@@ -62,7 +63,7 @@ class Compiled:
         self._losses = Losses(given["loss"], given["loss_weights"])
         self.metrics = Metrics(given["metrics"], given["weighted_metrics"])
         self._loss, self._parts = LossTracker("loss"), list[LossTracker]()
-        self._current: list[Any] = []  # the losses of the outputs in the step under way
+        self._current: list[Any] = []  # the losses of the outputs, without their weights, in the step under way
         self._step: ValueAndGrad | None = None
         self.passes = 1
         self.workers: Workers | None = None
@@ -92,7 +93,7 @@ class Compiled:
 
     def train(self, data: Sequence[Any]) -> None:
         """Move the weights by the gradients of a batch; if it fails, nothing has changed."""
-        batch = Batch(*data)
+        batch = self._batch(data)
         step = self._step or self._made_step(batch)
         fed = batch if self.given["loss"] is None else batch._replace(y=self._losses.fed(batch.y, *self._outputs))
         try:
@@ -101,6 +102,11 @@ class Compiled:
             raise IndexError(f"`y` has a number that is no class, or `x` one that is in no table: {error}") from error
         self.move(gradients, step.variables)
         self._note(batch, outputs, loss, parts)
+
+    def _batch(self, data: Sequence[Any]) -> Batch:
+        batch = Batch(*data)
+        x = self.model._whole(batch.x)
+        return batch if x is batch.x else batch._replace(x=x)
 
     def move(self, gradients: Sequence[Any], variables: Sequence[AutoCastVariable]) -> None:
         """Move variables by gradients, which have the loss scale in them."""
@@ -120,7 +126,7 @@ class Compiled:
 
     def test(self, data: Sequence[Any]) -> None:
         """Take the loss and the metrics of a batch into their means."""
-        batch = Batch(*data)
+        batch = self._batch(data)
         outputs, loss, parts = called_in(added_losses, [], self._tested, (batch,))
         self._note(batch, outputs, loss, parts)
 
@@ -150,7 +156,7 @@ class Compiled:
         first = self.model._first_sample(batch.x)
         outputs = self.model(first, training=False)  # builds the model, and says how the outputs are arranged
         self._outputs = self.model._output_names(outputs), map_leaves(lambda _: None, outputs)
-        self._step = ValueAndGrad(self._differentiated, self.prepare(), has_aux=True)
+        self._step = ValueAndGrad(self._differentiated, self.prepare(), has_aux=True, allows_unused=True)
         return self._step
 
     def _differentiated(self, x: Any, y: Any, weights: Any, scale: Any) -> Any:
@@ -184,11 +190,12 @@ class Compiled:
 
     def loss_of(self, y: Any, outputs: Any, weights: Any, others: Iterable[Any], masks: Any = None) -> Any:
         """Return the sum of the losses of the outputs and of `others`; None without any."""
+        found, parts = None, list[Any]()
         if self.given["loss"] is not None:
             targets = targets_of(self.model._output_names(outputs), y, outputs, weights, masks)
-            self._current = self._losses.compute(targets, outputs)
-        found = None
-        for part in (*self._current, *others):
+            computed = self._losses.compute(targets, outputs)
+            self._current, parts = [value for value, _ in computed], [weighted(*each) for each in computed]
+        for part in (*parts, *others):
             found = part if found is None else found + part
         return found
 
@@ -239,12 +246,18 @@ class Compiled:
     @property
     def trackers(self) -> list[Any]:
         """What is averaged: the loss, those of outputs if there are several, and the metrics."""
-        return [*self.losses, *(metric for _, metric in self.metrics.named)]
+        return [*self.losses, *self._own_metrics, *(metric for _, metric in self.metrics.named)]
+
+    @property
+    def _own_metrics(self) -> list[Any]:
+        """The metrics that are attributes of the model: its own steps and layers count with them."""
+        return [value for value in vars(self.model).values() if isinstance(value, Metric)]
 
     def logs(self) -> dict[str, Any]:
         """Return the means by their names."""
         found = {tracker.name: tracker.result() for tracker in self.losses}
-        return found | {name: _number(metric.result()) for name, metric in self.metrics.named}
+        named = [*((metric.name, metric) for metric in self._own_metrics), *self.metrics.named]
+        return found | {name: _number(metric.result()) for name, metric in named}
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {

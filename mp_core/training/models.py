@@ -63,6 +63,21 @@ class Model(Trainer, Layer):
         else:
             super().__init__(**kwargs)
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
+        """Return the model of a configuration; of that of a functional model, such a one.
+
+        Raises
+        ------
+        ValueError
+            It is none of such a model.
+        """
+        if isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys():
+            model = house.Functional.from_config.__func__(_functional(cls), config, custom_objects)  # type: ignore[attr-defined]
+            model.build()
+            return cast(Self, model)
+        return super().from_config(config)
+
 
 class Functional(Model, house.Functional):
     """A model of the calls of layers that lead from inputs to outputs.

@@ -11,7 +11,7 @@ from mp_core.arrays import Array
 from mp_core.losses import Loss
 from mp_core.utilities.tree import leaves
 
-__all__ = ["LossTracker", "Losses", "Metrics", "Targets", "check_target", "targets_of"]
+__all__ = ["LossTracker", "Losses", "Metrics", "Targets", "check_target", "targets_of", "weighted"]
 
 
 class Targets(NamedTuple):
@@ -108,8 +108,8 @@ class Losses:
             return {name: part for name, part in zip(names, parts, strict=True) if name in y}
         return parts if isinstance(y, list | tuple) else parts[0]
 
-    def compute(self, targets: Sequence[Targets], outputs: Any) -> list[Any]:
-        """Return the weighted loss of each output that has one.
+    def compute(self, targets: Sequence[Targets], outputs: Any) -> list[tuple[Any, float]]:
+        """Return the loss of each output that has one, and its weight.
 
         Raises
         ------
@@ -119,9 +119,13 @@ class Losses:
         found = []
         for target, (loss, weight) in zip(targets, self.of([t.name for t in targets], outputs), strict=True):
             if loss is not None:
-                value = _loss_of(loss, target)
-                found.append(value if weight == 1.0 else value * np.float32(weight))
+                found.append((_loss_of(loss, target), weight))
         return found
+
+
+def weighted(value: Any, weight: float) -> Any:
+    """Return a loss by its weight."""
+    return value if weight == 1.0 else value * np.float32(weight)
 
 
 class _FunctionLoss(Loss):

@@ -77,7 +77,12 @@ class Trainer:
         """Return the outputs for some samples: those of a call, by a plan from the second call with such shapes on."""
         if self._planned is None:
             self._planned = PlannedCalls(cast(Any, self))
-        return self._planned(x)
+        return self._planned(self._whole(x))
+
+    def _whole(self, x: Any) -> Any:
+        """Return inputs, as integers where floats come and an Input is of integers, or is read by an Embedding."""
+        whole = getattr(self, "whole", None)
+        return x if whole is None else whole(x)
 
     # ---- training
 
@@ -303,16 +308,21 @@ class Trainer:
         return_dict: bool = False,
         passes: int = 1,
     ) -> Any:
-        """Move the weights by the gradients of one batch, and return the means so far; arguments as in :meth:`fit`."""
+        """Move the weights by the gradients of one batch, and return its loss and metrics; arguments as in :meth:`fit`.
+
+        The means begin anew, as in Keras.
+        """
         from mp_core.training.batches import batch_parts, one_batch
 
         self._compiled.use_passes(passes)
+        self.reset_metrics()
         return _results(self.train_step(batch_parts(one_batch(x, y, sample_weight, class_weight))), return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
-        """Return the means of the loss and the metrics, this batch included; arguments as in :meth:`fit`."""
+        """Return the loss and the metrics of one batch: the means begin anew; arguments as in :meth:`fit`."""
         from mp_core.training.batches import batch_parts, one_batch
 
+        self.reset_metrics()
         return _results(self.test_step(batch_parts(one_batch(x, y, sample_weight, None))), return_dict)
 
     def train_step(self, data: Any) -> dict[str, Any]:
