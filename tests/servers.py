@@ -23,10 +23,10 @@ from mp_core.models.texts import Tokens
 LIMIT = 60  # seconds that any answer or end may take
 
 
-def scorer(folder, labels):
+def scorer(folder, labels, **config):
     """Write a random BERT with a head: a reranker if there is one label, else a classifier."""
     names = {str(index): f"label {index}" for index in range(labels)}
-    tiny_bert.write(folder, architectures=["BertForSequenceClassification"], id2label=names)
+    tiny_bert.write(folder, architectures=["BertForSequenceClassification"], id2label=names, **config)
     for path in (folder / "modules.json", folder / "1_Pooling" / "config.json"):
         path.unlink()
     (folder / "1_Pooling").rmdir()

@@ -261,3 +261,15 @@ def test_the_command_serves_each_adapter_by_its_name(folder, tmp_path):
             assert np.array([row["embedding"] for row in rows], np.float32).tobytes() == vectors.tobytes()
     finally:
         server.stop()
+
+
+def test_a_seed_decides_where_adapters_begin(folder):
+    def begun(seed):
+        encoder = BertEncoder.from_folder(folder)
+        encoder.enable_lora(2, seed=seed)
+        return [v.numpy().tobytes() for v in encoder.model.trainable_weights if v.name == "lora_kernel_a"]
+
+    assert begun(3) == begun(3) != begun(4)
+    assert len(set(begun(3))) == len(begun(3)) > 1
+    with pytest.raises(ValueError, match="`seed` must be from 0 to"):
+        begun(-1)

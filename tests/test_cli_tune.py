@@ -8,20 +8,23 @@ import time
 import numpy as np
 import processes
 import pytest
+import servers
+import test_reranker
 import tiny_bert
 from command import usage_error
 
 from mp_core import cli
 from mp_core.cli import tuned
-from mp_core.models import BertEncoder
-from mp_core.models.tuning.evaluation import correlation, cosines, retrieval
+from mp_core.models import BertEncoder, Reranker
+from mp_core.models.tuning.evaluation import correlation, cosines, ranking, retrieval
 
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
 
 
 @pytest.fixture
 def model(tmp_path):
-    return str(tiny_bert.write(tmp_path / "model", hidden_dropout_prob=0.0))
+    return str(tiny_bert.write(tmp_path / "model", **NO_DROPOUT))
 
 
 @pytest.fixture
@@ -72,16 +75,55 @@ def test_the_folder_has_the_policy_that_is_asked_for(capsys, tmp_path, model, pa
     assert encoder.encode(["a b"]).shape == (1, 16)
 
 
-def test_adapters_are_trained_beside_codes_and_the_sums_are_written(capsys, tmp_path, model, pairs):
+LORA = ["--lora", 2, "--policy", "int8", "--epochs", 60, "--batch-size", 5, "--learning-rate", 0.02]
+
+
+@pytest.fixture
+def adapted(model):
+    """The encoder that LORA trains, before anything of it is written."""
+    encoder = BertEncoder.from_folder(model, "int8")
+    encoder.enable_lora(2, seed=0)
+    encoder.fit(PAIRS, epochs=60, batch_size=5, learning_rate=0.02, seed=0, verbose=0)
+    return encoder
+
+
+def test_adapters_are_trained_beside_codes_and_the_sums_are_written(capsys, tmp_path, model, pairs, adapted):
     out = tmp_path / "out"
-    options = ["--lora", 2, "--policy", "int8", "--epochs", 30, "--batch-size", 5, "--learning-rate", 0.02, "--json"]
-    assert tune(model, pairs, "-o", out, *options) == 0
-    losses = json.loads(capsys.readouterr().out)["losses"]
-    assert losses[-1] < losses[0]
+    assert tune(model, pairs, "-o", out, *LORA, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["losses"][-1] < report["losses"][0]
     encoder = BertEncoder.from_folder(out)
     assert all(layer.quantized for layer in encoder.flatten() if str(layer.path) in encoder.kernel_names)
     plain = BertEncoder.from_folder(model, "int8")
     assert (encoder.encode(["a b"]) != plain.encode(["a b"])).any()
+
+    texts = [text for pair in PAIRS for text in pair]
+    codes, trained = report["codes"], adapted.encode(texts)
+    assert (codes["measure"], codes["beside"], codes["judged"]) == ("least cosine", "what was trained", len(texts))
+    assert codes["merged"] == cosines(encoder.encode(texts), trained)
+    assert codes["merged"]["least"] > 0.98 > cosines(plain.encode(texts), trained)["least"]
+
+
+def test_the_adapter_alone_gives_the_vectors_that_were_trained(capsys, tmp_path, model, pairs, adapted):
+    out = tmp_path / "out"
+    options = [*LORA, "--adapter-only", "--eval", pairs, "--json"]
+    assert tune(model, pairs, "-o", out, *options) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert sorted(path.name for path in out.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+    encoder = BertEncoder.from_folder(model, "int8")
+    encoder.load_adapter(out)
+    texts = [text for pair in PAIRS for text in pair]
+    assert encoder.encode(texts).tobytes() == adapted.encode(texts).tobytes()
+    assert report["after"] == retrieval(adapted, *map(list, zip(*PAIRS, strict=True)))
+    assert "codes" not in report
+
+
+def test_an_adapter_needs_a_rank_and_replaces_no_other_folder(capsys, tmp_path, model, pairs):
+    command = ["tune", model, pairs, "--adapter-only", "-o"]
+    assert "argument --adapter-only: needs --lora" in usage_error(capsys, *command, str(tmp_path / "out"))
+    out = tiny_bert.write(tmp_path / "other")
+    error = usage_error(capsys, *command, str(out), "--lora", "2", "--force")
+    assert "other holds 'tokenizer.json', which a conversion would not write" in error
 
 
 def test_codes_are_trained_to_give_the_vectors_of_the_floats(capsys, tmp_path, model, pairs):
@@ -287,4 +329,133 @@ def test_training_that_diverges_writes_nothing(capsys, tmp_path, model, pairs):
     code = tune(model, pairs, "-o", tmp_path / "out", "--learning-rate", "1e30", "--epochs", 5)
     assert code == 3
     assert "training has diverged" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+# ---- rerankers
+
+QUESTIONS = {"a b": ["c d", "e"], "e f": ["g", "h a"], "h": ["c", "b d e"]}
+LABELLED = [(query, text, 1 - place) for query, texts in QUESTIONS.items() for place, text in enumerate(texts)]
+
+
+@pytest.fixture
+def reranker(tmp_path):
+    return str(servers.scorer(tmp_path / "reranker", 1, **NO_DROPOUT))
+
+
+def labelled(path, rows=LABELLED):
+    """Write rows of a query, a document and a label, and return the path."""
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def test_a_reranker_learns_to_rank(capsys, tmp_path, reranker):
+    rows, out = labelled(tmp_path / "rows.jsonl"), tmp_path / "out"
+    options = ["--epochs", 60, "--batch-size", 6, "--learning-rate", 0.01, "--eval", rows, "--json"]
+    assert tune(reranker, rows, "-o", out, *options) == 0
+    output, progress = capsys.readouterr()
+    report = json.loads(output)
+    assert report["loss"] == "cross_entropy"
+    assert report["before"]["mrr@10"] < report["after"]["mrr@10"] == report["after"]["ndcg@10"] == 1
+    assert report["losses"][-1] < 0.1 * report["losses"][0]
+    assert "epoch 60/60, 6 of 6 examples, loss " in progress
+    assert [Reranker.from_folder(out).rank(query, texts)[0][0] for query, texts in QUESTIONS.items()] == [0, 0, 0]
+
+
+def test_a_tuned_reranker_has_the_scores_and_the_quality_of_a_cross_encoder(capsys, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.cross_encoder import CrossEncoder
+    from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+
+    base, out, rows = tmp_path / "base", tmp_path / "out", labelled(tmp_path / "rows.jsonl")
+    base.mkdir()
+    test_reranker.written(base)
+    assert tune(base, rows, "-o", out, "--batch-size", 2, "--eval", rows, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    model = CrossEncoder(str(out), device="cpu")
+    pairs = [row[:2] for row in LABELLED]
+    received, before = (Reranker.from_folder(folder).predict(pairs) for folder in (out, base))
+    np.testing.assert_allclose(received, model.predict(pairs), rtol=0, atol=1e-5)
+    assert np.abs(received - before).max() > 1e-4
+    samples = [{"query": query, "positive": [good], "negative": [bad]} for query, (good, bad) in QUESTIONS.items()]
+    found = CrossEncoderRerankingEvaluator(samples, write_csv=False)(model)
+    assert {name: found[name] for name in ("mrr@10", "ndcg@10")} == pytest.approx(report["after"])
+
+
+@pytest.mark.parametrize("policy", ["int8", "int4/8"])
+def test_the_codes_of_a_reranker_are_trained_to_give_the_scores_of_the_floats(capsys, tmp_path, reranker, policy):
+    words, draws = tiny_bert.WORDS[4:], np.random.default_rng(0)
+    texts = [" ".join(draws.choice(words, draws.integers(2, 8))) for _ in range(80)]
+    rows = labelled(tmp_path / "rows.jsonl", [(texts[i], texts[i + 1], i % 2) for i in range(79)])
+    out = tmp_path / "out"
+    assert tune(reranker, rows, "-o", out, "--policy", policy, "--distill", 20, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["codes"]
+    assert (found["measure"], found["judged"], found["texts"]) == ("largest difference of scores", 9, 70)
+    assert found["trained"]["mean"] < found["rounded"]["mean"]
+    assert found["kept"] == min(("rounded", "trained"), key=lambda name: found[name]["largest"])
+    assert any(layer.quantized for layer in Reranker.from_folder(out).flatten())
+    assert tune(reranker, rows, "-o", tmp_path / "rounded", "--policy", policy, "--distill", 0) == 0
+    said = capsys.readouterr().out
+    assert "largest difference of scores with the floats, 9 texts: rounded " in said
+    assert "kept" not in said
+
+
+def test_a_classifier_of_texts_is_judged_by_its_accuracy(capsys, tmp_path):
+    model = servers.scorer(tmp_path / "classifier", 3, **NO_DROPOUT)
+    rows = labelled(tmp_path / "rows.jsonl", [(text, i % 3) for i, text in enumerate("abcdefgh")])
+    options = ["--epochs", 90, "--learning-rate", 0.01, "--policy", "int8", "--eval", rows, "--json"]
+    assert tune(model, rows, "-o", tmp_path / "out", *options) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["before"]["accuracy"] < report["after"]["accuracy"] == 1
+    assert set(report["codes"]) >= {"rounded", "trained"}
+
+
+def test_graded_pairs_of_different_queries_are_judged_by_correlation(capsys, tmp_path, reranker):
+    rows = labelled(tmp_path / "rows.jsonl", [(a, b, i / 4) for i, (a, b) in enumerate(PAIRS)])
+    options = ["--epochs", 60, "--batch-size", 5, "--learning-rate", 0.01, "--eval", rows, "--json"]
+    assert tune(reranker, rows, "-o", tmp_path / "out", *options) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["before"]["pearson"] < report["after"]["pearson"] > 0.9
+    assert set(report["after"]) == {"pearson", "spearman"}
+
+
+def test_ranks_are_measured_by_their_definitions(rng):
+    metrics = pytest.importorskip("sklearn.metrics")
+    queries = [f"query {i % 7}" for i in range(200)]
+    scores, labels = rng.permutation(200).astype(np.float32), rng.integers(0, 4, 200) / 3
+    parts = [(scores[i::7], labels[i::7]) for i in range(7)]
+    found = ranking([*queries, "alone"], np.append(scores, 0), np.append(labels, 1))
+    expected = np.mean([metrics.ndcg_score(y[None], x[None], k=10) for x, y in parts])
+    np.testing.assert_allclose(found["ndcg@10"], expected)
+    places = [next(i for i, j in enumerate(np.argsort(-x), 1) if y[j] == y.max()) for x, y in parts]
+    np.testing.assert_allclose(found["mrr@10"], np.mean([1 / place if place <= 10 else 0 for place in places]))
+    assert ranking(["a", "a"], np.zeros(2), np.array([1, 0]))["mrr@10"] == 0.5
+    assert ranking(["a", "b"], np.zeros(2), np.array([1, 0])) == {}
+
+
+def test_a_killed_run_of_a_reranker_goes_on_to_the_same_bytes(tmp_path, reranker, monkeypatch):
+    rows = labelled(tmp_path / "rows.jsonl")
+    options = [reranker, rows, "--epochs", 3, "--batch-size", 2, "--quiet"]
+    assert tune(*options, "-o", tmp_path / "whole") == 0
+    state = ["-o", tmp_path / "out", "--resume", tmp_path / "state"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Reranker, "save", interrupted)
+        assert tune(*options, *state) == 130
+    assert not (tmp_path / "out").exists()
+    assert tune(*options, *state) == 0
+    assert digest_of(tmp_path / "out") == digest_of(tmp_path / "whole")
+
+
+def test_what_does_not_train_a_reranker_is_refused(capsys, tmp_path, reranker, model, pairs):
+    rows, out = labelled(tmp_path / "rows.jsonl"), str(tmp_path / "out")
+    for folder, loss, allowed in ((reranker, "cosent", "cross_entropy, mse"), (model, "cross_entropy", "multiple_")):
+        error = usage_error(capsys, "tune", folder, rows, "-o", out, "--loss", loss)
+        assert f"argument --loss: the losses of a {'Reranker' if folder == reranker else 'BertEncoder'} are" in error
+        assert allowed in error
+    assert tune(reranker, pairs, "-o", out) == 3
+    assert "must have a column 'label' or 'score'" in capsys.readouterr().err
+    wrong = labelled(tmp_path / "wrong.jsonl", [("a", "b", 0.5), ("c", "d", 3.0)])
+    assert tune(reranker, wrong, "-o", out) == 3
+    assert "the label of line 2 of " in capsys.readouterr().err
+    assert tune(reranker, rows, "-o", out, "--eval", wrong) == 3
     assert not (tmp_path / "out").exists()

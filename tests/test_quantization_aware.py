@@ -5,12 +5,14 @@ import pickle
 
 import numpy as np
 import pytest
+import servers
 import tiny_bert
 
 import mp_core as mp
 from mp_core import layers
+from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.forms.trained import rounded
-from mp_core.models import BertEncoder
+from mp_core.models import BertEncoder, Reranker
 
 SCHEMES = ["int8/fixed", "int8/weight_only", "int8/weight_only/8", "int4/8", "int4/16", "int4/20"]
 rng = np.random.default_rng(0)
@@ -162,8 +164,41 @@ def test_a_distilled_encoder_is_nearer_to_its_teacher_and_is_saved_as_codes(enco
         assert other.encode(held).tobytes() == students[0].encode(held).tobytes()
 
 
+def test_a_distilled_reranker_is_nearer_to_the_scores_of_its_teacher(tmp_path):
+    reranker = Reranker.from_folder(servers.scorer(tmp_path / "reranker", 1))
+    words, draws = tiny_bert.WORDS[4:], np.random.default_rng(0)
+    pairs = [tuple(" ".join(draws.choice(words, 3)) for _ in range(2)) for _ in range(64)]
+    train, held = pairs[:48], pairs[48:]
+    calibrated = mp.calibrate(reranker, [[pair] for pair in train], "int4/8", alpha=0.85)
+    student = mp.distill(reranker, train, "int4/8", epochs=20, learning_rate=3e-4, verbose=0)
+    scores = [each.predict(held, activation="linear") for each in (reranker, calibrated, student)]
+    before, after = (np.abs(each - scores[0]).mean() for each in scores[1:])
+    assert after < 0.8 * before
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        ("int8", 2e-5),
+        ("int4/8", 1e-4),
+        (DTypePolicyMap("float32", {".*(query|value)": "int8_from_float32"}), 2e-5),
+        (DTypePolicyMap("int4/8_from_float32", {".*(query|value)": "int8_from_float32"}), 1e-4),
+    ],
+)
+def test_the_learning_rate_follows_the_codes_that_run(encoder, policies, expected):
+    class Steps(mp.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.rate = self.model.optimizer.learning_rate
+
+    steps = Steps()
+    mp.distill(encoder, ["a b", "c"], policies, epochs=1, callbacks=[steps], verbose=0)
+    np.testing.assert_allclose(steps.rate, expected)
+
+
 def test_distill_refuses_what_is_no_encoder(encoder):
-    with pytest.raises(TypeError, match="`encoder` must be an encoder of texts; received Dense"):
+    with pytest.raises(TypeError, match="`encoder` must be an encoder of texts or a reranker; received Dense"):
         mp.distill(layers.Dense(2), ["a"], "int8")
     with pytest.raises(ValueError, match="`epochs`"):
         mp.distill(encoder, ["a"], "int8", epochs=0)
+    with pytest.raises(ValueError, match="`texts` must have at least one text; received none"):
+        mp.distill(encoder, [], "int8")

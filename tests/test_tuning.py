@@ -12,12 +12,13 @@ import numpy as np
 import processes
 import pytest
 import random_models
+import servers
 import tiny_bert
 from oracles import kept_weights
 
 import mp_core as mp
 from mp_core.autocast import AutoCastVariable
-from mp_core.models import BertEncoder, tuning
+from mp_core.models import BertEncoder, Reranker, tuning
 from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import read_examples
 from mp_core.plans.backward import ValueAndGrad
@@ -461,3 +462,20 @@ def test_validation_data_have_a_loss_and_prompts_are_put_before_columns(encoder)
     assert sorted(found) == ["loss", "val_loss"]
     with pytest.raises(ValueError, match="`prompts` must have names of columns, '0', '1'; received 'x'"):
         encoder.fit(PAIRS, prompts={"x": "d "})
+
+
+def test_a_reranker_learns_the_scores_of_a_teacher_and_refuses_what_is_none(tmp_path):
+    reranker = Reranker.from_folder(servers.scorer(tmp_path / "one", 1))
+    rows = [("a b", "c", 3.0), ("a b", "d e", -2.0), ("h", "c", 0.5)]
+    losses = reranker.fit(rows, loss="mse", epochs=100, learning_rate=0.01, dropout=0.0, seed=0, verbose=0).history[
+        "loss"
+    ]
+    assert losses[-1] < 0.05 * losses[0]
+    scores = reranker.predict([row[:2] for row in rows], activation="linear")
+    np.testing.assert_allclose(scores, [row[2] for row in rows], atol=0.5)
+    with pytest.raises(ValueError, match="`loss` must be one of 'cross_entropy', 'mse'; received 'hinge'"):
+        reranker.fit(rows, loss="hinge")
+    several = Reranker.from_folder(servers.scorer(tmp_path / "three", 3))
+    with pytest.raises(ValueError, match="labels of `data` must be 3 scores of a teacher; received 1"):
+        several.fit(rows, loss="mse")
+    np.testing.assert_array_equal(several(["a b", "c"]), several.predict_tokens(several.tokenize(["a b", "c"])))

@@ -1,4 +1,4 @@
-"""``mp-core tune``: an encoder trained on examples, saved as a folder, with its quality before and after."""
+"""``mp-core tune``: an encoder or a reranker trained on examples, saved, with its quality before and after."""
 
 import argparse
 import math
@@ -12,12 +12,16 @@ from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
 from mp_core.dtype_policies import policy_of
+from mp_core.models.adapters import ADAPTER_FILES
 from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_command"]
 
 _DISTILLED = 2  # epochs; docs/adapting.md has what training codes gains and costs
-_LOSSES = ("multiple_negatives", "multiple_negatives_symmetric", "cosine", "cosent", "triplet", "mse", "margin_mse")
+_LOSSES = (
+    "multiple_negatives", "multiple_negatives_symmetric", "cosine", "cosent", "triplet", "mse", "margin_mse",
+    "cross_entropy",
+)  # fmt: skip
 
 
 def add_command(commands: Any) -> None:
@@ -28,31 +32,32 @@ def add_command(commands: Any) -> None:
         "tune MODEL pairs.jsonl -o OUT --batch-size 256 --chunk 32",
         "tune MODEL scored.csv -o OUT --epochs 3 --resume state",
         "tune MODEL pairs.jsonl -o OUT --chunk 8 --dask scheduler:8786",
+        "tune RERANKER labelled.jsonl -o OUT --eval eval.jsonl --policy int8",
+        "tune MODEL pairs.jsonl -o ADAPTER --lora 8 --policy int8 --adapter-only",
     )
-    tune = new_command(
-        commands, "tune", _tune, "train an encoder on pairs, triplets or scored pairs of texts", examples
-    )
-    options.add_model(tune)
+    tune = new_command(commands, "tune", _tune, "train an encoder or a reranker on examples of texts", examples)
+    options.add_model(tune, "folder of an encoder or a reranker")
     tune.add_argument("examples", metavar="FILE", help="examples, .jsonl, .csv or .tsv: texts, maybe a label or score")
-    options.add(tune, "output", required=True, help="the folder of the trained encoder")
+    options.add(tune, "output", required=True, help="the folder of the trained model")
     options.add(tune, "force")
-    tune.add_argument("--eval", metavar="FILE", help="examples to measure recall, or correlation, on: before and after")
+    tune.add_argument("--eval", metavar="FILE", help="examples to measure the quality on: before and after")
     tune.add_argument(
         "--loss", choices=_LOSSES, metavar="LOSS",
-        help=f"one of {', '.join(_LOSSES)} (default: multiple_negatives, with labels cosent)",
+        help=f"one of {', '.join(_LOSSES)} (default: by the model and the examples)",
     )  # fmt: skip
     tune.add_argument("--epochs", type=positive, default=1, metavar="N", help="default: %(default)s")
     tune.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
     tune.add_argument("--chunk", type=positive, metavar="N", help="embed so many examples at a time: less memory")
-    tune.add_argument("--learning-rate", type=_rate, default=5e-5, metavar="X", help="default: %(default)s")
+    tune.add_argument("--learning-rate", type=_rate, metavar="X", help="default: 5e-05, of rerankers 2e-05")
     tune.add_argument("--lora", type=positive, metavar="RANK", help="train adapters of this rank, not the weights")
+    tune.add_argument("--adapter-only", action="store_true", help="write the adapter of --lora, which MODEL goes with")
     options.add(tune, "policy", help="of OUT, such as int8 or mixed_bfloat16 (default: float32)")
     tune.add_argument(
         "--distill", type=_count, metavar="N",
         help=f"epochs that train the codes of --policy, int8 or int4; 0: round only (default: {_DISTILLED})",
     )  # fmt: skip
     tune.add_argument("--dask", metavar="ADDRESS", help="embed the chunks on the workers of this dask cluster")
-    tune.add_argument("--seed", type=_seed, default=0, metavar="N", help="of order and dropout; default: %(default)s")
+    tune.add_argument("--seed", type=_seed, default=0, metavar="N", help="of all random numbers; default: %(default)s")
     tune.add_argument("--resume", metavar="FOLDER", help="keep the state of training there, and go on from it")
     options.add(tune, "json", "plot", "threads", "quiet", "no-progress")
 
@@ -101,6 +106,10 @@ def _check(arguments: argparse.Namespace) -> None:
     if model in target.parents:
         raise RequestError(f"the target {target} lies inside the folder {model}")
     names = {path.relative_to(model).as_posix() for path in model.rglob("*")}
+    if arguments.adapter_only:
+        if arguments.lora is None:
+            raise argparse.ArgumentError(None, "argument --adapter-only: needs --lora")
+        names = {*ADAPTER_FILES}
     check_free(target, names, [*model.rglob("*"), *map(Path, files)], force=arguments.force)
     with temporary_beside(target) as probe:  # it raises if OUT could not be written
         probe.mkdir()
@@ -149,11 +158,16 @@ def _text(report: dict[str, Any]) -> str:
     if "before" in report:
         lines += [f"{name:10} {value:.4f} -> {report['after'][name]:.4f}" for name, value in report["before"].items()]
     if "codes" in report:
-        codes = report["codes"]
-        rounded, trained = (f"{name} {codes[name]['least']:.4f}" for name in ("rounded", "trained"))
-        texts = f"{codes['judged']} other texts with the floats"
-        lines.append(f"least cosine of {texts}: codes {rounded}, {trained}; {codes['kept']} kept")
+        lines.append(_text_of_codes(report["codes"]))
     return "\n".join(lines)
+
+
+def _text_of_codes(codes: dict[str, Any]) -> str:
+    """Return how near the codes are to what they stand for, in words."""
+    ways = [name for name in ("rounded", "trained", "merged") if name in codes]
+    found = ", ".join(f"{name} {next(iter(codes[name].values())):.4f}" for name in ways)
+    kept = f"; {codes['kept']} kept" if len(ways) > 1 else ""
+    return f"{codes['measure']} with {codes['beside']}, {codes['judged']} texts: {found}{kept}"
 
 
 def _plot(report: dict[str, Any], file: str) -> None:

@@ -18,11 +18,10 @@ from mp_core.checkpoint.output import new_file, temporary_beside
 from mp_core.checkpoint.reading import read_file
 from mp_core.cli import options
 from mp_core.cli.common import as_json
+from mp_core.cli.subjects import Subject, subject_of
 from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.fitting.quantization_aware import distill
 from mp_core.interop.manifest import digest_of_files
-from mp_core.models import BertEncoder
-from mp_core.models.tuning.evaluation import cosines, measured
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.training.order import order_of
 
@@ -36,44 +35,50 @@ _TRAINED_WITH, _JUDGED = 512, 64  # texts, at most, that train codes, and others
 
 def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train, save and measure; return the report."""
+    subject = subject_of(arguments.model)
     examples = read_examples(arguments.examples, arguments.examples)
     held = read_examples(arguments.eval, arguments.eval) if arguments.eval else None
-    loss = arguments.loss or ("multiple_negatives" if examples.labels is None else "cosent")
-    encoder = BertEncoder.from_folder(arguments.model, _training_policy(arguments))
+    loss = subject.chosen_loss(arguments.loss, examples)
+    if arguments.learning_rate is None:
+        arguments.learning_rate = subject.learning_rate
+    model = subject.opens.from_folder(arguments.model, _training_policy(arguments))
     if arguments.lora is not None:
-        encoder.enable_lora(arguments.lora)
+        model.enable_lora(arguments.lora, seed=arguments.seed)
     report: dict[str, Any] = {"model": arguments.model, "output": arguments.output, "examples": len(examples)}
     report |= {"epochs": arguments.epochs, "loss": loss, "policy": _policy(arguments).name}
     if held is not None:
         options.tell(arguments, f"measuring {arguments.model} on {len(held):,} examples")
-        report["before"] = measured(encoder, held)
+        report["before"] = subject.measured(model, held)
     started = time.perf_counter()
-    report |= _trained(arguments, encoder, examples, loss)
+    report |= _trained(arguments, subject, model, examples, loss)
     options.tell(arguments, f"writing {arguments.output}")
-    encoder = _saved(arguments, encoder, examples, report)
+    model = _saved(arguments, subject, model, examples, report)
     if arguments.resume is not None:
         (Path(arguments.resume) / _STATE).unlink(missing_ok=True)
     report["seconds"] = time.perf_counter() - started
     if held is not None:
         options.tell(arguments, f"measuring {arguments.output} on {len(held):,} examples")
-        report["after"] = measured(encoder, held)
+        report["after"] = subject.measured(model, held)
     return report
 
 
-def _trained(arguments: argparse.Namespace, encoder: BertEncoder, examples: Examples, loss: str) -> dict[str, Any]:
-    """Train the encoder, and return what the report says of it."""
+def _trained(
+    arguments: argparse.Namespace, subject: Subject, model: Any, examples: Examples, loss: str
+) -> dict[str, Any]:
+    """Train the model, and return what the report says of it."""
     steps = _Steps(arguments, len(examples))
     callbacks: list[Any] = [steps]
     if arguments.resume is not None:
         _check_state(arguments, loss)
         callbacks.append(BackupAndRestore(arguments.resume, save_freq=_SAVE_EVERY, delete_checkpoint=False))
     with nullcontext() if arguments.dask is None else options.client_of(arguments) as client:
-        history = encoder.fit(
-            examples, loss, arguments.epochs, arguments.batch_size, learning_rate=arguments.learning_rate,
-            chunk=arguments.chunk, cluster=None if client is None else _workers(client), seed=arguments.seed,
-            callbacks=callbacks, verbose=0,
+        history = model.fit(
+            examples, loss=loss, epochs=arguments.epochs, batch_size=arguments.batch_size,
+            learning_rate=arguments.learning_rate, chunk=arguments.chunk,
+            cluster=None if client is None else _workers(client), seed=arguments.seed, callbacks=callbacks, verbose=0,
         )  # fmt: skip
-    _check_finite(encoder, steps.losses, examples)
+    found = [v.numpy() for v in model.model.trainable_variables]
+    _check_finite([*found, subject.outputs(model, subject.inputs(examples)[:2])], steps.losses)
     return {"examples_per_second": steps.rate, "losses": history.history.get("loss", []), "steps": steps.losses}
 
 
@@ -89,61 +94,72 @@ def _policy(arguments: argparse.Namespace) -> DTypePolicy:
 
 
 def _training_policy(arguments: argparse.Namespace) -> str:
-    """Return the policy under which the encoder trains: one of codes only under LoRA, which leaves them as they are."""
+    """Return the policy under which the model trains: one of codes only under LoRA, which leaves them as they are."""
     policy = _policy(arguments)
     return "float32" if policy.scheme is not None and arguments.lora is None else policy.name
 
 
 def _saved(
-    arguments: argparse.Namespace, encoder: BertEncoder, examples: Examples, report: dict[str, Any]
-) -> BertEncoder:
-    """Write the folder, and return the encoder in it."""
-    policy = _policy(arguments)
+    arguments: argparse.Namespace, subject: Subject, model: Any, examples: Examples, report: dict[str, Any]
+) -> Any:
+    """Write the folder, and return the model that it makes."""
+    policy, force = _policy(arguments), arguments.force
+    if arguments.adapter_only:
+        model.save_adapter(arguments.output, force=force)
+        served = subject.opens.from_folder(arguments.model, policy)
+        served.load_adapter(arguments.output)
+        return served
     if policy.scheme is None or arguments.lora is not None:
-        encoder.save(arguments.output, force=arguments.force)
+        model.save(arguments.output, force=force)
     else:
         with temporary_beside(Path(os.path.realpath(arguments.output))) as floats:
-            encoder.save(floats)
-            _with_codes(arguments, floats, policy, examples, report).save(arguments.output, force=arguments.force)
-    return BertEncoder.from_folder(arguments.output)
+            model.save(floats)
+            _with_codes(arguments, subject, floats, examples, report).save(arguments.output, force=force)
+    served = subject.opens.from_folder(arguments.output)
+    if policy.scheme is not None and arguments.lora is not None:
+        judged = subject.inputs(examples)[:_JUDGED]
+        report["codes"] = _nearness(subject, {"merged": served}, "what was trained", model, judged)
+    return served
 
 
 def _with_codes(
-    arguments: argparse.Namespace, floats: Path, policy: DTypePolicy, examples: Examples, report: dict[str, Any]
-) -> BertEncoder:
-    """Return the encoder in a folder under a policy of codes.
+    arguments: argparse.Namespace, subject: Subject, floats: Path, examples: Examples, report: dict[str, Any]
+) -> Any:
+    """Return the model in a folder under the policy of OUT, which has codes.
 
-    The codes are trained to give the vectors of the floats. They stay as they are rounded if these vectors, of texts
-    that did not train them, come nearer: the least cosine decides.
+    The codes are trained to give the outputs of the floats. They stay as they are rounded if these outputs, of texts
+    that did not train them, come nearer.
     """
-    students = {"rounded": BertEncoder.from_folder(floats, policy)}
-    if not arguments.distill:
-        return students["rounded"]
-    teacher = BertEncoder.from_folder(floats)
-    texts, judged = _parts(examples, arguments.seed)
-    options.tell(arguments, f"training the codes of {arguments.policy} with {len(texts)} texts")
-    students["trained"] = distill(teacher, texts, policy, epochs=arguments.distill, seed=arguments.seed, verbose=0)
-    vectors = teacher.encode(judged)
-    found = {name: cosines(student.encode(judged), vectors) for name, student in students.items()}
-    kept = max(found, key=lambda name: found[name]["least"])
-    report["codes"] = {"texts": len(texts), "judged": len(judged), "kept": kept, **found}
+    policy, teacher = _policy(arguments), subject.opens.from_folder(floats)
+    students = {"rounded": subject.opens.from_folder(floats, policy)}
+    inputs, judged = _parts(subject.inputs(examples), arguments.seed)
+    if arguments.distill:
+        options.tell(arguments, f"training the codes of {arguments.policy} with {len(inputs)} texts")
+        students["trained"] = distill(teacher, inputs, policy, epochs=arguments.distill, seed=arguments.seed, verbose=0)
+    found = _nearness(subject, students, "the floats", teacher, judged)
+    kept = max(students, key=lambda name: subject.nearness(found[name]))
+    report["codes"] = found | {"texts": len(inputs) if arguments.distill else 0, "kept": kept}
     return students[kept]
 
 
-def _parts(examples: Examples, seed: int) -> tuple[list[str], list[str]]:
-    """Return different texts of the examples, drawn at random: those that train codes, and those that judge them."""
-    texts = list(dict.fromkeys(text for row in zip(*examples.texts, strict=True) for text in row))
-    drawn = [texts[place] for place in order_of(lambda: seed)(len(texts), 0)]
+def _nearness(subject: Subject, models: dict[str, Any], beside: str, other: Any, judged: list[Any]) -> dict[str, Any]:
+    """Return what the report says of how near the outputs of models are to those of another one: `beside` names it."""
+    expected = subject.outputs(other, judged)
+    found = {name: subject.compared(subject.outputs(model, judged), expected) for name, model in models.items()}
+    return {"measure": subject.measure, "beside": beside, "judged": len(judged), **found}
+
+
+def _parts(inputs: list[Any], seed: int) -> tuple[list[Any], list[Any]]:
+    """Return different inputs, drawn at random: those that train codes, and those that judge them."""
+    drawn = [inputs[place] for place in order_of(lambda: seed)(len(inputs), 0)]
     judged = min(_JUDGED, max(1, len(drawn) // 8))
     return drawn[judged:][:_TRAINED_WITH] or drawn, drawn[:judged]
 
 
-def _check_finite(encoder: BertEncoder, losses: list[float], examples: Examples) -> None:
+def _check_finite(arrays: list[Any], losses: list[float]) -> None:
     """Raise if training has diverged, before anything is written."""
-    found = [v.numpy() for v in encoder.model.trainable_variables]
-    found.append(encoder.encode([column[0] for column in examples.texts]))
-    if not all(np.isfinite(np.asarray(x, np.float32)).all() for x in found) or not all(map(math.isfinite, losses)):
-        raise ValueError("training has diverged: a loss, weight or vector is not finite; try a lower --learning-rate")
+    if not all(np.isfinite(np.asarray(x, np.float32)).all() for x in arrays) or not all(map(math.isfinite, losses)):
+        raise ValueError("training has diverged: a loss, weight or output is not finite; try a lower --learning-rate")
 
 
 def _check_state(arguments: argparse.Namespace, loss: str) -> None:

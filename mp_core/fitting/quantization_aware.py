@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.dtype_policies import policy_of
 from mp_core.fitting.calibration import calibrate
 from mp_core.fitting.running import LayerLike
 from mp_core.forms import Codes
@@ -112,7 +111,7 @@ def convert_qat(model: LayerLike) -> None:
 
 def distill(
     encoder: M,
-    texts: Sequence[str],
+    texts: Sequence[Any],
     policy: Any,
     *,
     epochs: int = 4,
@@ -128,20 +127,20 @@ def distill(
 
     It is :func:`calibrate`, :func:`prepare_qat`, ``fit`` with the mean square of the difference to the vectors of
     `encoder`, and :func:`convert_qat`. Biases, norms and tables of floats are trained too. Adam's learning rate falls
-    from `learning_rate` to 0 along half a cosine.
+    from `learning_rate` to 0 along half a cosine. A reranker is trained to give the scores, before any activation.
 
     Parameters
     ----------
-    encoder : BertEncoder
+    encoder : BertEncoder or Reranker
         Whose weights are floats: the teacher. It does not change. One that ``fit`` has trained is saved and read again
         first.
-    texts : sequence of str
+    texts : sequence of str, or of pairs of str for a reranker
         What the model is calibrated on and trained with: a few hundred texts like those that it will get.
     policy : DTypePolicy or str
         As for :func:`calibrate`: with int8 or int4 codes.
     epochs, batch_size : int
     learning_rate : float, optional
-        Default: 2e-5 for a policy of int8, else 1e-4.
+        Default: 2e-5 where all codes are int8, else 1e-4.
     learn_scales, alpha
         Those of :func:`prepare_qat` and :func:`calibrate`.
     seed : int, optional
@@ -151,14 +150,14 @@ def distill(
 
     Returns
     -------
-    BertEncoder
+    BertEncoder or Reranker
 
     Raises
     ------
     TypeError
         `encoder` is none, or an argument of another type.
     ValueError
-        What :func:`calibrate` and :func:`prepare_qat` refuse, or an argument is out of range.
+        `texts` are none, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
 
     Examples
     --------
@@ -168,28 +167,37 @@ def distill(
     from mp_core.optimizers import Adam
     from mp_core.optimizers.schedules import CosineDecay
 
-    if not (isinstance(encoder, LayerLike) and hasattr(encoder, "fit") and hasattr(encoder, "encode")):
-        raise TypeError(f"`encoder` must be an encoder of texts; received {type(encoder).__name__}")
+    if not (isinstance(encoder, LayerLike) and hasattr(encoder, "fit") and hasattr(encoder, "tokenize")):
+        raise TypeError(f"`encoder` must be an encoder of texts or a reranker; received {type(encoder).__name__}")
     texts, epochs = [*texts], positive_integer(epochs, "epochs")
-    batch_size, rate = positive_integer(batch_size, "batch_size"), _rate(learning_rate, policy)
-    student = calibrate(encoder, texts, policy, alpha=alpha)
+    if not texts:
+        raise ValueError("`texts` must have at least one text; received none")
+    batch_size = positive_integer(batch_size, "batch_size")
+    rate = None if learning_rate is None else number(learning_rate, "learning_rate", 0.0)
+    targets, sample = _outputs(encoder, texts)
+    student = calibrate(encoder, sample, policy, alpha=alpha)
     prepare_qat(student, learn_scales=learn_scales)
-    rows = zip(texts, encoder.encode(texts, truncate_dim=sys.maxsize), strict=True)
-    schedule = CosineDecay(rate, epochs * -(-len(texts) // batch_size))
+    schedule = CosineDecay(_rate(student) if rate is None else rate, epochs * -(-len(texts) // batch_size))
+    rows = [(*([text] if isinstance(text, str) else text), y) for text, y in zip(texts, targets, strict=True)]
     student.fit(
-        [*rows], "mse", epochs, batch_size, optimizer=Adam(schedule, epsilon=_EPSILON), dropout=0.0, seed=seed,
-        callbacks=callbacks, verbose=verbose,
+        rows, loss="mse", epochs=epochs, batch_size=batch_size, optimizer=Adam(schedule, epsilon=_EPSILON), dropout=0.0,
+        seed=seed, callbacks=callbacks, verbose=verbose,
     )  # fmt: skip
     convert_qat(student)
     return student
 
 
-def _rate(learning_rate: float | None, policy: Any) -> float:
-    """Return the learning rate that is given, or that of the codes of a policy."""
-    if learning_rate is not None:
-        return number(learning_rate, "learning_rate", 0.0)
-    scheme = policy_of(policy).scheme
-    return _INT8_RATE if scheme is not None and scheme.codes == "int8" else _RATE
+def _outputs(model: Any, texts: list[Any]) -> tuple[Any, list[Any]]:
+    """Return the vectors of an encoder, or the scores of a reranker before any activation; and the calls with texts."""
+    if hasattr(model, "encode"):
+        return model.encode(texts, truncate_dim=sys.maxsize), texts
+    return model.predict_tokens(model.tokenize(texts), activation="linear"), [[text] for text in texts]
+
+
+def _rate(student: LayerLike) -> float:
+    """Return the learning rate of the codes that are trained."""
+    trained = {layer.form.scheme.codes for layer in _kernels(student) if layer.form.is_trained}
+    return _INT8_RATE if trained == {"int8"} else _RATE
 
 
 def _kernels(model: Any) -> list[Any]:

@@ -19,16 +19,18 @@ from mp_core.core.changes import undone_if_it_fails
 from mp_core.layers import Dense, Embedding
 from mp_core.layers.contents import contents_of
 from mp_core.layers.filters import chooser
+from mp_core.layers.initializers import HeUniform
 from mp_core.layers.lora import AdaptableLayer
+from mp_core.layers.seeds import SeedGenerator
 from mp_core.models.folder import read_object
 from mp_core.models.model import Model
 from mp_core.models.ragged import Plans
 from mp_core.models.rules import ANY, Rule, check, only
 from mp_core.utilities.arguments import is_number, path_of
 
-__all__ = ["AdaptedModel"]
+__all__ = ["ADAPTER_FILES", "AdaptedModel"]
 
-_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_FILES = _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _START = "base_model.model."
 _PARTS: dict[type, tuple[str, str]] = {
     Dense: ("lora_A.weight", "lora_B.weight"),
@@ -63,7 +65,9 @@ class AdaptedModel:
     model: Model
     _plans: Plans
 
-    def enable_lora(self, rank: int, lora_alpha: float | None = None, targets: Any = None) -> None:
+    def enable_lora(
+        self, rank: int, lora_alpha: float | None = None, targets: Any = None, *, seed: int | None = None
+    ) -> None:
         """Freeze the network, and let training change two thin matrices beside some of its matrices.
 
         Parameters
@@ -74,11 +78,16 @@ class AdaptedModel:
             The layers that get LoRA, chosen as by the `filters` of :meth:`~mp_core.layers.Layer.quantize` among Dense
             layers and the table of words. Default: the projections to queries and values, as in peft; where one makes
             queries, keys and values, that one.
+        seed : int, optional
+            From 0 to 2**32 - 1: of the numbers at which training begins. Default: that of the process, see
+            :func:`mp_core.random.set_seed`.
 
         Raises
         ------
+        TypeError
+            `seed` is no integer.
         ValueError
-            `targets` choose no layer, a layer has LoRA already, or a number is not positive. Nothing has changed.
+            `targets` choose no layer, a layer has LoRA already, or a number is out of range. Nothing has changed.
         NotImplementedError
             A chosen layer computes by delayed float8 scaling.
 
@@ -93,9 +102,11 @@ class AdaptedModel:
             names = sorted({layer.name for layer in layers.values()})
             raise ValueError(f"`targets` must choose some of the layers {names}; received {targets!r}")
 
+        begin = "he_uniform" if seed is None else HeUniform(SeedGenerator(seed))
+
         def enable() -> None:
             for layer in found:
-                layer.enable_lora(rank, lora_alpha)
+                layer.enable_lora(rank, lora_alpha, begin)
 
         undone_if_it_fails(contents_of(found), enable)
         self._freeze()
@@ -137,7 +148,7 @@ class AdaptedModel:
             for part, variable in zip(_PARTS[type(layer)], layer._thin, strict=True)
         }
         config = json.dumps(_config([names[place] for place in adapted], [*adapted.values()]), indent=2)
-        files = {_CONFIG, _WEIGHTS}
+        files = {*ADAPTER_FILES}
         check_free(target, files, [], force=force)
         with temporary_beside(target) as temporary:
             temporary.mkdir(parents=True)

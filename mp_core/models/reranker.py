@@ -134,9 +134,9 @@ class Reranker(TextModel):
         folder = path_of(path, "path")
         return cls(folder, *read_cross(folder), policy, template)
 
-    def __call__(self, pairs: Iterable[Sequence[str]]) -> Array:
-        """Return :meth:`predict` of `pairs`."""
-        return self.predict(pairs)
+    def __call__(self, inputs: Iterable[Text | Sequence[Text]]) -> Array:
+        """Return the scores of pairs, as :meth:`predict`, or of single texts, which classifiers of texts take."""
+        return self.predict_tokens(self.tokenize(inputs))
 
     def predict(
         self,
@@ -283,6 +283,7 @@ class Reranker(TextModel):
         epochs: int = 1,
         batch_size: int = 32,
         *,
+        loss: str = "cross_entropy",
         learning_rate: float = 2e-5,
         warmup: float = 0.1,
         weight_decay: float = 0.01,
@@ -297,15 +298,18 @@ class Reranker(TextModel):
         callbacks: Any = None,
         verbose: Any = "auto",
     ) -> Any:
-        """Train the network and its head by cross-entropy, as ``CrossEncoder`` is, and return the History of the loss.
+        """Train the network and its head, as ``CrossEncoder`` of sentence-transformers, and return the History.
 
         Where tokens have several types, the tables of positions and types stay as they are.
 
         Parameters
         ----------
         data : iterable of rows, mapping of columns, or path of a .jsonl, .csv or .tsv file
-            A row is two texts and a label; for classifiers of single texts, one text and a label. The label of a model
-            of one score is from 0 to 1, that of a model of several the number of a class.
+            A row is two texts and a label; for classifiers of single texts, one text and a label.
+        loss : str
+            ``"cross_entropy"``: the label of a model of one score is from 0 to 1, that of a model of several the number
+            of a class. ``"mse"``, the mean square of the difference to the scores of a teacher: a label is the score
+            before any activation, or a list of them.
         epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout
             Those of :meth:`mp_core.models.BertEncoder.fit`.
         chunk, cluster, shuffle, seed, validation_data, callbacks, verbose
@@ -336,7 +340,7 @@ class Reranker(TextModel):
             epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
             callbacks, verbose,
         )  # fmt: skip
-        return fit_reranker(self, data, recipe, chunk=chunk, validation_data=validation_data, cluster=cluster)
+        return fit_reranker(self, data, loss, recipe, chunk=chunk, validation_data=validation_data, cluster=cluster)
 
     def rank(self, query: Text, documents: Iterable[Text], top_k: int | None = None) -> list[tuple[int, float]]:
         """Return the positions of documents and their scores for a query, the best first.

@@ -1,13 +1,15 @@
-"""How good the embeddings of an encoder are: at finding texts, and at saying how alike two texts are."""
+"""How good embeddings are at finding texts, and at saying how alike two are; how good scores are at ranking texts."""
 
 from typing import Any
 
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.layers import activations
 from mp_core.models.tuning.examples import Examples
+from mp_core.models.tuning.scoring import scored
 
-__all__ = ["correlation", "cosines", "measured", "retrieval"]
+__all__ = ["correlation", "cosines", "differences", "measured", "measured_scores", "ranking", "retrieval"]
 
 _CUTS = (1, 5, 10)
 _ROWS = 256  # queries whose scores are in memory at once
@@ -113,6 +115,98 @@ def cosines(vectors: Array, others: Array) -> dict[str, float]:
     of_zeros = np.where((x == y).all(axis=1), 1.0, 0.0)
     found = np.divide((x * y).sum(axis=1), norms, out=of_zeros, where=norms > 0)
     return {"least": float(found.min()), "mean": float(found.mean())}
+
+
+def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> dict[str, float]:
+    """Return how good the scores of a reranker are, as the labels of examples allow to say.
+
+    That is :func:`ranking` if a query, which is the first text, has several documents with different labels; else the
+    correlation of the scores with the labels, as :func:`correlation` returns it. For a model of several labels it is
+    ``accuracy``: the share of examples whose label has the highest score.
+
+    Parameters
+    ----------
+    reranker : Reranker
+    examples : Examples
+    batch_size : int
+
+    Raises
+    ------
+    ValueError
+        :meth:`mp_core.models.Reranker.fit` refuses the examples.
+    """
+    inputs, labels = scored(examples, reranker.model.labels, "eval")
+    scores = reranker.predict_tokens(reranker.tokenize(inputs), batch_size, activation="linear")
+    if scores.ndim > 1:
+        return {"accuracy": float(np.mean(scores.argmax(axis=1) == labels))}
+    found = ranking(examples.texts[0], scores, labels)
+    if found:
+        return found
+    scores = activations.get(reranker.activation)(scores)
+    return {"pearson": _pearson(scores, labels), "spearman": _pearson(_ranks(scores), _ranks(labels))}
+
+
+def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float]:
+    """Return how well scores put the documents of each query in the order of their labels.
+
+    Of equal scores, that with the lower label comes first. Queries whose documents have one label are left out.
+
+    Parameters
+    ----------
+    queries : list of str
+        The query of each document: those of equal ones are ranked against one another.
+    scores, labels : ndarray, shape (n,)
+
+    Returns
+    -------
+    dict of str to float
+        Means over the queries. ``mrr@10``: 1 / the place of the first document with the highest label of its query, 0
+        behind the tenth. ``ndcg@10``: the sum of ``label / log2(place + 1)`` over ten places, divided by its largest
+        value. Nothing, if no query is left.
+
+    Examples
+    --------
+    >>> ranking(["a", "a", "b"], np.array([0.2, 0.7, 0.1]), np.array([1.0, 0.0, 1.0]))["mrr@10"]
+    0.5
+    """
+    places: dict[str, list[int]] = {}
+    for place, query in enumerate(queries):
+        places.setdefault(query, []).append(place)
+    found = []
+    for rows in places.values():
+        own = np.asarray(labels[rows], np.float64)
+        if (own != own[0]).any():
+            ranked = own[np.lexsort((own, -scores[rows]))]
+            found.append((_reciprocal(ranked), _gain(ranked) / _gain(-np.sort(-own))))
+    return dict(zip(("mrr@10", "ndcg@10"), np.mean(found, axis=0).tolist(), strict=True)) if found else {}
+
+
+def _reciprocal(labels: Array) -> float:
+    """Return 1 / the place of the first of the highest labels, in ranked order; 0 behind the tenth."""
+    place = int(labels.argmax()) + 1
+    return 1 / place if place <= 10 else 0.0
+
+
+def _gain(labels: Array) -> float:
+    """Return the discounted cumulative gain of ten places."""
+    first = labels[:10]
+    return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
+
+
+def differences(scores: Array, others: Array) -> dict[str, float]:
+    """Return the ``largest`` and the ``mean`` absolute difference of scores.
+
+    Parameters
+    ----------
+    scores, others : ndarray, shape (n, labels)
+
+    Examples
+    --------
+    >>> differences(np.array([[1.0], [2.0]]), np.array([[1.5], [2.0]]))
+    {'largest': 0.5, 'mean': 0.25}
+    """
+    found = np.abs(np.asarray(scores, np.float64) - others)
+    return {"largest": float(found.max()), "mean": float(found.mean())}
 
 
 def _pearson(x: Array, y: Array) -> float:

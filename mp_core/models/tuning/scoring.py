@@ -3,14 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.layers import Dense
-from mp_core.losses import SparseCategoricalCrossentropy, binary_crossentropy, sparse_categorical_crossentropy
+from mp_core.losses import (
+    SparseCategoricalCrossentropy,
+    binary_crossentropy,
+    mean_squared_error,
+    sparse_categorical_crossentropy,
+)
 from mp_core.models.blocks import Positions
 from mp_core.models.model import Model as Network
 from mp_core.models.texts import Tokens
@@ -23,7 +28,7 @@ from mp_core.training.fitting import job_of
 from mp_core.training.models import Sequential
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["fit_classifier", "fit_head", "fit_reranker"]
+__all__ = ["fit_classifier", "fit_head", "fit_reranker", "scored"]
 
 _HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32  # of Adam on unit vectors: near a logistic regression with C=100
 
@@ -39,13 +44,15 @@ class TunedScores(TunedModel):
         From a batch to its scores, float32 of shape (texts, labels).
     head : Dense, optional
         What is trained beside the network.
+    loss : str
+        A key of the table of losses.
     """
 
     def __init__(
         self, network: Network, rates: Mapping[str, float], seed: int | None, scores: Callable[[Any], Array],
-        head: Dense | None = None,
+        head: Dense | None = None, loss: str = "cross_entropy",
     ) -> None:  # fmt: skip
-        super().__init__(network, rates, seed, _cross_entropy)
+        super().__init__(network, rates, seed, _LOSSES[loss].function)
         self.head, self._scores = head, scores
 
     def outputs_of(self, x: dict[str, Any]) -> Array:
@@ -61,20 +68,44 @@ def _cross_entropy(outputs: list[Array], y: Any) -> Any:
     return ops.mean(sparse_categorical_crossentropy(y, scores, from_logits=True))
 
 
+def _mean_square(outputs: list[Array], y: Any) -> Any:
+    """Return the mean square of the difference of scores to those of a teacher."""
+    (scores,) = outputs
+    return ops.mean(mean_squared_error(y, scores))
+
+
+class _Loss(NamedTuple):
+    """A loss of scores.
+
+    Attributes
+    ----------
+    function : callable
+        Returns the loss of outputs and targets.
+    targets : callable
+        Returns the targets that examples have, by the number of scores and what messages call the data.
+    """
+
+    function: Callable[[list[Array], Any], Any]
+    targets: Callable[[Examples, int, str], Array]
+
+
 def fit_reranker(
-    reranker: Any, data: Any, recipe: Recipe, *, chunk: int | None, validation_data: Any, cluster: Any
+    reranker: Any, data: Any, loss: str, recipe: Recipe, *, chunk: int | None, validation_data: Any, cluster: Any
 ) -> Any:
     """Train a reranker or a classifier of texts: see :meth:`mp_core.models.Reranker.fit`."""
+    if not isinstance(loss, str) or loss not in _LOSSES:
+        raise ValueError(f"`loss` must be one of {', '.join(map(repr, _LOSSES))}; received {loss!r}")
     network = reranker.model
     check_trainable(network)
     size = positive_integer(recipe.batch_size, "batch_size")
     chunk = chunk_of(chunk, size, cluster)
-    batches = TextBatches(network, *_scored(reranker, data, "data"), size, chunk=chunk)
+    batches = TextBatches(network, *_tokens(reranker, data, loss, "data"), size, chunk=chunk)
     held = None
     if validation_data is not None:
-        held = TextBatches(network, *_scored(reranker, validation_data, "validation_data"), size)
+        held = TextBatches(network, *_tokens(reranker, validation_data, loss, "validation_data"), size)
 
-    tuned = TunedScores(network, rates(network, recipe.dropout), recipe.seed, partial(_scores_of, network))
+    scores = partial(_scores_of, network)
+    tuned = TunedScores(network, rates(network, recipe.dropout), recipe.seed, scores, loss=loss)
     with _frozen(network):
         return run(tuned, batches, held, recipe, job_of(cluster))
 
@@ -100,19 +131,49 @@ def _frozen(network: Network) -> Iterator[None]:
             layer.trainable = True
 
 
-def _scored(reranker: Any, data: Any, argument: str) -> tuple[list[Tokens], Array]:
-    """Return the tokens of examples, and their labels."""
-    examples = read_examples(data, argument)
+def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[Tokens], Array]:
+    """Return the tokens of examples, and their targets."""
+    inputs, targets = scored(read_examples(data, argument), reranker.model.labels, argument, loss)
+    return [reranker.tokenize(inputs)], targets
+
+
+def scored(
+    examples: Examples, count: int, argument: str, loss: str = "cross_entropy"
+) -> tuple[list[str] | list[tuple[str, ...]], Array]:
+    """Return the texts, or pairs of texts, of examples, and what a model of so many scores should give for them.
+
+    Parameters
+    ----------
+    examples : Examples
+    count : int
+        The scores of an example.
+    argument : str
+        What messages call the data.
+    loss : str
+        That of :meth:`mp_core.models.Reranker.fit`.
+
+    Raises
+    ------
+    ValueError
+        The examples have no labels, labels that the loss does not take, or more than two texts.
+    """
     if len(examples.texts) > 2:
         raise ValueError(f"`{argument}` must have one or two texts a row; received the columns {examples.names}")
     if examples.labels is None:
         raise ValueError(f"`{argument}` must have a column 'label' or 'score'")
-    labels = _labels(examples, reranker.model.labels, argument)
-    texts = examples.texts[0] if len(examples.texts) == 1 else zip(*examples.texts, strict=True)
-    return [reranker.tokenize(texts)], labels
+    targets = _LOSSES[loss].targets(examples, count, argument)
+    return examples.texts[0] if len(examples.texts) == 1 else list(zip(*examples.texts, strict=True)), targets
 
 
-def _labels(examples: Examples, count: int, argument: str) -> Array:
+def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
+    """Return the labels as rows of scores."""
+    labels = examples.numbers(argument)
+    if labels[0].size != count:
+        raise ValueError(f"labels of `{argument}` must be {count} scores of a teacher; received {labels[0].size}")
+    return labels.reshape(-1, count)
+
+
+def _classes(examples: Examples, count: int, argument: str) -> Array:
     """Return targets of one score, from 0 to 1, or the numbers of classes of several."""
     labels = examples.numbers(argument)
     if labels.ndim > 1:
@@ -126,6 +187,9 @@ def _labels(examples: Examples, count: int, argument: str) -> Array:
             f"the label of {examples.where(place)} of `{argument}` must be {allowed}; received {labels[place]}"
         )
     return labels if count == 1 else labels.astype(np.int32)
+
+
+_LOSSES = {"cross_entropy": _Loss(_cross_entropy, _classes), "mse": _Loss(_mean_square, _scores_of_teacher)}
 
 
 # ---- heads of encoders

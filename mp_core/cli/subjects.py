@@ -1,0 +1,119 @@
+"""The kinds of models that ``mp-core tune`` trains: how each is opened, trained and measured, and its codes judged."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mp_core.arrays import Array
+from mp_core.models import BertEncoder, Reranker
+from mp_core.models.opening import class_of
+from mp_core.models.tuning.evaluation import cosines, differences, measured, measured_scores
+from mp_core.models.tuning.examples import Examples
+
+__all__ = ["Subject", "subject_of"]
+
+
+class Subject(NamedTuple):
+    """A kind of models.
+
+    Attributes
+    ----------
+    opens : type
+        The class whose ``from_folder`` opens it.
+    losses : tuple of str
+        The names of those that train it.
+    loss : callable
+        Returns the one by default, by the examples.
+    learning_rate : float
+        The default.
+    measured : callable
+        Returns the quality of a model on examples.
+    inputs : callable
+        Returns the different inputs that examples have.
+    outputs : callable
+        Returns the outputs that a model has of inputs, before any activation.
+    compared : callable
+        Returns how near outputs are to others: first the number that decides, then their mean.
+    nearness : callable
+        Returns a number by what `compared` returns: of two models, the one with the larger number is nearer.
+    measure : str
+        What the number that decides is, in words.
+    """
+
+    opens: Any
+    losses: tuple[str, ...]
+    loss: Callable[[Examples], str]
+    learning_rate: float
+    measured: Callable[[Any, Examples], dict[str, float]]
+    inputs: Callable[[Examples], list[Any]]
+    outputs: Callable[[Any, list[Any]], Array]
+    compared: Callable[[Array, Array], dict[str, float]]
+    nearness: Callable[[dict[str, float]], float]
+    measure: str
+
+    def chosen_loss(self, name: str | None, examples: Examples) -> str:
+        """Return the loss that --loss names, or the one by default.
+
+        Raises
+        ------
+        argparse.ArgumentError
+            It does not train this kind.
+        """
+        if name is not None and name not in self.losses:
+            known = f"the losses of a {self.opens.__name__} are {', '.join(self.losses)}"
+            raise argparse.ArgumentError(None, f"argument --loss: {known}; received '{name}'")
+        return name or self.loss(examples)
+
+
+def subject_of(folder: str) -> Subject:
+    """Return the kind of the model in a folder; one that is never trained is taken for an encoder, which refuses it."""
+    return _RERANKER if class_of(Path(folder)) is Reranker else _ENCODER
+
+
+# ---- encoders
+
+
+def _texts(examples: Examples) -> list[str]:
+    return list(dict.fromkeys(text for row in zip(*examples.texts, strict=True) for text in row))
+
+
+_ENCODER = Subject(
+    opens=BertEncoder,
+    losses=("multiple_negatives", "multiple_negatives_symmetric", "cosine", "cosent", "triplet", "mse", "margin_mse"),
+    loss=lambda examples: "multiple_negatives" if examples.labels is None else "cosent",
+    learning_rate=5e-5,
+    measured=measured,
+    inputs=_texts,
+    outputs=BertEncoder.encode,
+    compared=cosines,
+    nearness=lambda found: found["least"],
+    measure="least cosine",
+)
+
+
+# ---- rerankers and classifiers
+
+
+def _pairs(examples: Examples) -> list[Any]:
+    rows = zip(*examples.texts, strict=True)
+    return list(dict.fromkeys(rows if len(examples.texts) > 1 else examples.texts[0]))
+
+
+def _scores(reranker: Reranker, inputs: list[Any]) -> Array:
+    scores = reranker.predict_tokens(reranker.tokenize(inputs), activation="linear")
+    return scores.reshape(len(inputs), -1)
+
+
+_RERANKER = Subject(
+    opens=Reranker,
+    losses=("cross_entropy", "mse"),
+    loss=lambda examples: "cross_entropy",
+    learning_rate=2e-5,
+    measured=measured_scores,
+    inputs=_pairs,
+    outputs=_scores,
+    compared=differences,
+    nearness=lambda found: -found["largest"],
+    measure="largest difference of scores",
+)
