@@ -240,7 +240,7 @@ def test_workers_of_a_cluster_give_the_bytes_of_one_process(tmp_path, model, pai
     options = [model, pairs, "--epochs", 3, "--batch-size", 5, "--chunk", 2, "--quiet"]
     assert tune(*options, "-o", tmp_path / "alone") == 0
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
     ) as cluster:
         assert tune(*options, "-o", tmp_path / "workers", "--dask", cluster.scheduler_address) == 0
     assert digest_of(tmp_path / "workers") == digest_of(tmp_path / "alone")
