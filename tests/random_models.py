@@ -71,6 +71,8 @@ ARCHITECTURES = {
     "llama": ("Llama", {"num_key_value_heads": 1, "mlp_bias": True, "attention_bias": True, "pad_token_id": 1}),
     "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": 8, "pad_token_id": 1}),
     "gemma": ("Gemma", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),
+    "gemma2": ("Gemma2", _GEMMA | {"attn_logit_softcapping": 1.5}),
+    "gemma2 without caps": ("Gemma2", _GEMMA | {"attn_logit_softcapping": None}),
     "gemma3_text": ("Gemma3Text", _GEMMA),
     "embeddinggemma": ("Gemma3Text", _GEMMA | {"use_bidirectional_attention": True}),
 }

@@ -9,6 +9,7 @@ import random_models
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from mp_core.models import Reranker
+from mp_core.models.heads import Head
 from mp_core.models.templates import TEMPLATES, Template
 
 torch = pytest.importorskip("torch")
@@ -73,6 +74,12 @@ def test_scores_are_logits_of_answers_of_transformers(tmp_path, name, tied):
         np.argsort(-answered(network, tokenizer, TEMPLATES[name], [("a b", "c d e"), ("a b", "h")]))
     )
     assert reranker._plans._kept
+
+
+@pytest.mark.parametrize("said", [{"model_type": "gemma2"}, {"final_logit_softcapping": 30.0}], ids=str)
+def test_capped_logits_of_words_are_refused(said):
+    with pytest.raises(ValueError, match=r"x: final_logit_softcapping is 30\.0; expected null"):
+        Head.of({"model_type": "gemma"} | said | {"architectures": ["Gemma2ForCausalLM"]}, "x")
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "int8", "int4/16"])

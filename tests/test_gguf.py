@@ -94,7 +94,7 @@ def test_matrices_of_q8_0_are_codes_with_the_same_numbers(tmp_path):
 NETWORKS = {
     "bert": ("BERT", {}), "xlm-roberta": ("BERT", {}), "nomic_bert": ("NOMIC_BERT", {}), "qwen2": ("QWEN2", {}),
     "qwen3": ("QWEN3", {}), "llama": ("LLAMA", {}), "mistral": ("LLAMA", {}), "gemma": ("GEMMA", {}),
-    "gemma3_text": ("GEMMA3", {}),
+    "gemma2": ("GEMMA2", {}), "gemma3_text": ("GEMMA3", {}),
 }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ cdef void describe(mp_attention *t, tuple operands, int fmt, int rows) noexcept:
 
 
 cdef void add_bias(mp_attention *t, cnp.ndarray added, cnp.ndarray scales) noexcept:
-    t.scale, t.scores.b.scale, t.bias = 1, <const float *>cnp.PyArray_DATA(scales), strides_of(added, 1, 2)
+    t.scale.outer, t.scores.b.scale, t.bias = 1, <const float *>cnp.PyArray_DATA(scales), strides_of(added, 1, 2)
     t.scores.residual.data, t.scores.residual.rs = cnp.PyArray_BYTES(added), t.bias.row
     t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
 
@@ -67,10 +67,11 @@ cdef int add_sequences(mp_attention *t, cnp.ndarray offsets, tuple dropout) exce
     return 0
 
 
-cdef int describe_all(mp_attention *t, int fmt, tuple operands, float scale, tuple reach, cnp.ndarray keep,
+cdef int describe_all(mp_attention *t, int fmt, tuple operands, tuple scale, tuple reach, cnp.ndarray keep,
                       tuple bias, tuple ragged) except -1:
     """Describe all but the result, as :func:`attention` gets it."""
-    t.scale, t.before, t.after = scale, reach[0], reach[1]
+    cdef float factor = scale[0], softcap = scale[1]
+    t.scale.outer, t.before, t.after = factor, reach[0], reach[1]
     t.sequences = cnp.PyArray_DIM(operands[0], 0)
     if ragged is not None:
         add_sequences(t, ragged[0], ragged[1])
@@ -79,10 +80,12 @@ cdef int describe_all(mp_attention *t, int fmt, tuple operands, float scale, tup
         t.keep.data, t.keep.by = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
     if bias is not None:
         add_bias(t, bias[0], bias[1])
+    if softcap:
+        t.scale.outer, t.scale.inner = softcap, factor / softcap
     return refuse_huge(max(t.scores.k, t.sources))
 
 
-def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float scale, tuple reach not None,
+def attention(int fmt, tuple operands not None, cnp.ndarray out not None, tuple scale not None, tuple reach not None,
               cnp.ndarray keep=None, tuple bias=None, tuple ragged=None):
     """out = softmax(scale * query @ key' + bias) @ value for each head, masked scores left out.
 
@@ -90,7 +93,7 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of format
     `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and unit last
     stride. `bias` is a pair: an array of the same shape and last stride, float32, aligned; and a float32 vector of
-    `sources` elements that all equal `scale`. `reach` is a pair, `before` and `after`: if one of them is less than
+    `sources` elements that all equal the scale. `reach` is a pair, `before` and `after`: if one of them is less than
     `sources` - 1, targets and sources are equally many, and sources more than `before` rows before a target, or more
     than `after` rows after it, are masked.
 
@@ -99,6 +102,9 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     then, and `bias` has shape (1, heads, at least the longest length, the same). Dropout is None or a pair: a key,
     uint32 of (seed, draw), C-contiguous and read when the operation runs, and the share below 1 of the weights that are
     dropped.
+
+    `scale` is a pair, the scale and a cap. A cap c that is not 0 makes c * tanh(score / c) of the scaled scores; there
+    is no bias then.
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))
@@ -117,7 +123,7 @@ cdef mp_head_array head_array(cnp.ndarray x, int head, int row) noexcept:
     return found
 
 
-def attention_gradient(int fmt, tuple operands not None, tuple out not None, float scale, tuple reach not None,
+def attention_gradient(int fmt, tuple operands not None, tuple out not None, tuple scale not None, tuple reach not None,
                        cnp.ndarray keep=None, tuple bias=None, tuple ragged=None):
     """out = the gradients of the operands of :func:`attention`.
 
@@ -131,7 +137,7 @@ def attention_gradient(int fmt, tuple operands not None, tuple out not None, flo
     cdef int rows = 1 if ragged is None else 0
     memset(&t, 0, sizeof(t))
     describe_all(&t.forward, fmt, operands, scale, reach, keep, bias, ragged)
-    t.scale, t.rows, t.d = scale, cnp.PyArray_DIM(d, 0), head_array(d, rows + 1, rows)
+    t.scale, t.rows, t.d = scale[0], cnp.PyArray_DIM(d, 0), head_array(d, rows + 1, rows)
     if len(out) == 1:
         t.bias = head_array(first, 1, 2)
         t.sums_sequences, t.sums_heads = cnp.PyArray_DIM(first, 0) == 1, cnp.PyArray_DIM(first, 1) == 1

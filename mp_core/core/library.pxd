@@ -406,13 +406,16 @@ cdef extern from "library/attention.h" nogil:
         uint64_t least
         float factor
 
+    ctypedef struct mp_score_scale:
+        float outer, inner
+
     ctypedef struct mp_attention:
         mp_product scores, context
         mp_head_strides query, key, value, out, bias
         mp_score_mask keep
         const int32_t *offsets
         mp_weight_dropout dropout
-        float scale
+        mp_score_scale scale
         Py_ssize_t sequences, heads, sharing, targets, sources, before, after
 
     double mp_attention_work(const mp_attention *t)

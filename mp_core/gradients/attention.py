@@ -15,6 +15,7 @@ from mp_core.ops.attention import (
     Attended,
     attended,
     attended_ragged,
+    capped_scores,
     dot_product_attention,
     ragged_attention,
     ragged_settings,
@@ -34,7 +35,7 @@ def attention_gradients(d: Array, *arguments: Any, of_bias: bool = False) -> tup
     d : ndarray
         The gradient of the result.
     *arguments : any
-        All eight of :func:`mp_core.ops.dot_product_attention`.
+        Those of :func:`mp_core.ops.dot_product_attention`, the first eight at least.
     of_bias : bool
         Whether the gradient of the bias is wanted, instead of the three others.
 
@@ -61,8 +62,7 @@ def attention_gradients(d: Array, *arguments: Any, of_bias: bool = False) -> tup
         out: tuple[Array, ...] = (filled(_shape_of_bias(arguments[3], a.shape), F32, 0.0),)
     else:
         out = tuple(empty(x.shape, q.dtype) for x in a.operands)
-    operands = (*a.operands, d)
-    _attention.attention_gradient(FORMATS[q.dtype], operands, out, a.scale, a.reach, a.keep, a.scaled_bias())
+    _attention.attention_gradient(FORMATS[q.dtype], (*a.operands, d), out, *a.settings())
     return out
 
 
@@ -83,6 +83,8 @@ def _by_parts(d: Array, a: Attended, of_bias: bool) -> tuple[Array, ...]:
     if of_bias:
         return (of_scores,)
     scaled = of_scores * a.scale
+    if a.softcap:
+        scaled *= 1 - np.square(np.asarray(capped_scores(a), F64))
 
     def of_shared(x: Array) -> Array:
         return np.sum(x.reshape(n, shared, sharing, *x.shape[2:]), axis=2)  # type: ignore[no-any-return]
@@ -108,15 +110,16 @@ def _rule(gradients: Callable[..., tuple[Array, ...]], *arguments: Any) -> dict[
 @gradient_of(dot_product_attention)
 def _(
     d: Array, out: Array, query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None,
-    scale: Any = None, is_causal: Any = False, reach: Any = None,
+    scale: Any = None, is_causal: Any = False, reach: Any = None, softcap: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    return _rule(attention_gradients, d, query, key, value, bias, mask, scale, is_causal, reach)
+    return _rule(attention_gradients, d, query, key, value, bias, mask, scale, is_causal, reach, softcap)
 
 
 @recordable
 def ragged_attention_gradients(
     d: Array, query: Array, key: Array, value: Array, offsets: Array, bias: Array | None, scale: float | None,
-    reach: int | None, is_causal: bool, dropout: float = 0.0, random_key: Array | None = None, of_bias: bool = False,
+    reach: int | None, is_causal: bool, dropout: float = 0.0, random_key: Array | None = None,
+    softcap: float | None = None, of_bias: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Return the gradients of the query, the key and the value of ragged attention, or that of its bias.
 
@@ -124,7 +127,7 @@ def ragged_attention_gradients(
     ----------
     d : ndarray
         The gradient of the result.
-    query, key, value, offsets, bias, scale, reach, is_causal, dropout, random_key
+    query, key, value, offsets, bias, scale, reach, is_causal, dropout, random_key, softcap
         Those of :func:`mp_core.ops.ragged_attention`.
     of_bias : bool
         Whether the gradient of the bias is wanted, instead of the three others.
@@ -148,7 +151,7 @@ def ragged_attention_gradients(
     make = filled if of_bias or empties else empty
     out = tuple(make(shape, F32 if of_bias else query.dtype, *((0.0,) if make is filled else ())) for shape in shapes)
     if not empties:
-        how = ragged_settings(query, longest, added, scale, reach, is_causal)
+        how = ragged_settings(query, longest, added, scale, reach, is_causal, softcap)
         operands = query, key, value, contiguous(d)
         ragged = contiguous(offsets), weight_dropout(dropout, random_key)
         _attention.attention_gradient(FORMATS[query.dtype], operands, out, *how, ragged)
@@ -159,6 +162,7 @@ def ragged_attention_gradients(
 def _(
     d: Array, out: Array, query: Array, key: Array, value: Array, offsets: Array, bias: Any = None,
     scale: Any = None, reach: Any = None, is_causal: Any = False, dropout: Any = 0.0, random_key: Any = None,
+    softcap: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    arguments = (query, key, value, offsets, bias, scale, reach, is_causal, dropout, random_key)
+    arguments = (query, key, value, offsets, bias, scale, reach, is_causal, dropout, random_key, softcap)
     return _rule(ragged_attention_gradients, d, *arguments)

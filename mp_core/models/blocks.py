@@ -225,6 +225,7 @@ class Embeddings(Part):
 def attend(
     query: Array, key: Array, value: Array, keep: Array | None = None, bias: Array | None = None,
     offsets: Array | None = None, reach: int | None = None, is_causal: bool = False, scale: float | None = None,
+    softcap: float | None = None,
 ) -> Array:  # fmt: skip
     """Return ``softmax(scale * query @ key' + bias) @ value`` of all heads, side by side.
 
@@ -245,6 +246,8 @@ def attend(
         Whether a token attends to those before it and itself only.
     scale : float, optional
         Default: ``1 / sqrt(size)``.
+    softcap : float, optional
+        That of :func:`mp_core.ops.dot_product_attention`.
 
     Returns
     -------
@@ -252,11 +255,12 @@ def attend(
     """
     context: Array
     if offsets is None:
-        context = ops.dot_product_attention(query, key, value, bias, keep, scale, is_causal, reach)
+        context = ops.dot_product_attention(query, key, value, bias, keep, scale, is_causal, reach, softcap)
     else:
         drops = dropping.get()
         dropout = {} if drops is None or "weights" not in drops else drops["weights"]()
-        context = ops.ragged_attention(query, key, value, offsets, bias, scale, reach, is_causal, **dropout)
+        how = (offsets, bias, scale, reach, is_causal)
+        context = ops.ragged_attention(query, key, value, *how, softcap=softcap, **dropout)
     *rows, heads, size = query.shape
     return context.reshape(*rows, heads * size)
 

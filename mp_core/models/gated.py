@@ -92,6 +92,8 @@ class GatedSettings(Settings):
         How vectors turn, for each block; None: they do not.
     score_scale : float or None
         The factor of the scores of attention; None: one over the root of `head_dim`.
+    softcap : float or None
+        The number c of scores that become ``c * tanh(scores / c)``.
     """
 
     type_vocab_size: Count
@@ -107,6 +109,7 @@ class GatedSettings(Settings):
     reaches: tuple[int | None, ...]
     ropes: tuple[Rope | None, ...]
     score_scale: float | None
+    softcap: float | None
 
     @property
     def head_size(self) -> int:
@@ -257,7 +260,8 @@ class RotaryAttention(GatedPart):
         """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
         s = self.settings
         query, key, value = self._turned(hidden, offsets)
-        context = attend(query, key, value, keep, bias, offsets, s.reaches[self.index], s.is_causal, s.score_scale)
+        how = (s.reaches[self.index], s.is_causal, s.score_scale, s.softcap)
+        context = attend(query, key, value, keep, bias, offsets, *how)
         outputs: Array = self.attention_output(context)
         return outputs
 

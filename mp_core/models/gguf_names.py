@@ -44,7 +44,7 @@ _DECODER = _BOTH | {
     f"{_BLOCK}/up": "blk.{}.ffn_up",
     "encoder/norm": "output_norm",
 }
-_GEMMA3 = _DECODER | {
+_NORMED_OUTPUTS = _DECODER | {
     f"{_BLOCK}/after_attention_norm": "blk.{}.post_attention_norm",
     f"{_BLOCK}/output_norm": "blk.{}.post_ffw_norm",
 }
@@ -85,7 +85,8 @@ _KINDS: dict[str, tuple[str, Mapping[str, str], Change | None]] = {
     "llama": ("llama", _DECODER, _in_halves),
     "mistral": ("llama", _DECODER, _in_halves),
     "gemma": ("gemma", _DECODER, _less_one),
-    "gemma3_text": ("gemma3", _GEMMA3, _less_one),
+    "gemma2": ("gemma2", _NORMED_OUTPUTS, _less_one),
+    "gemma3_text": ("gemma3", _NORMED_OUTPUTS, _less_one),
 }
 """``model_type`` -> what files call the network, the path of a layer -> how its names begin, and what changes."""
 _KEPT = "/query", "/key", "norm", "embeddings/position"

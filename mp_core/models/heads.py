@@ -60,6 +60,9 @@ class Head:
             and isinstance(names, list)
             and any("ForCausalLM" in str(name) for name in names)
         )
+        cap = config.get("final_logit_softcapping", _CAPS.get(kind))
+        if is_asked and cap is not None:
+            raise unexpected(path, "final_logit_softcapping", cap, "null: logits of words are not capped here")
         head = _ANSWER if is_asked else heads[kind]
         said = {}
         for attribute, (entry, meanings) in head.entries.items():
@@ -72,8 +75,10 @@ class Head:
 
 _SWITCH = {False: False, True: True}
 _AFTER = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
-_DECODERS = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma3_text")
-_TIED = ("gemma", "gemma3_text")  # where config.json says nothing
+_DECODERS = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma2", "gemma3_text")
+_TIED = ("gemma", "gemma2", "gemma3_text")  # where config.json says nothing
+_CAPS = {"gemma2": 30.0}
+"""``model_type`` -> the cap of the logits of words where ``config.json`` says nothing."""
 _ANSWER = Head(tensors={"head": "lm_head"}, pooling="lasttoken", words=True)
 _SCORE = Head(tensors={"head/output": "score"}, pooling="lasttoken", output_bias=False)
 _HEADS = {

@@ -11,6 +11,7 @@ from mp_core.arrays.recorded import Offsets, constant, note_offsets, recordable
 from mp_core.core import attention as _attention
 from mp_core.core.convert import copied
 from mp_core.dtypes import ALLOWED, result_type
+from mp_core.ops.activations import tanh
 from mp_core.ops.random import checked_key
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
@@ -29,6 +30,7 @@ def dot_product_attention(
     scale: float | None = None,
     is_causal: bool = False,
     reach: int | None = None,
+    softcap: float | None = None,
 ) -> Array:
     """Return ``softmax(scale * query @ key' + bias) @ value`` for each head, as ``keras.ops`` names the arguments.
 
@@ -53,6 +55,9 @@ def dot_product_attention(
     reach : int, optional
         How many positions away a target finds sources: near attention, whose time is linear in the length. There are
         as many sources as targets then.
+    softcap : float, optional
+        A number c from 2**-64 to 2**64, without a bias: ``c * tanh(scores / c)`` takes the place of the scaled scores,
+        as in Gemma 2 (arXiv:2408.00118).
 
     Returns
     -------
@@ -66,7 +71,7 @@ def dot_product_attention(
         An argument is not numeric, `mask` neither bool nor integer, or `is_causal` no bool.
     ValueError
         The shapes do not fit, `scale` is no finite number (of float32; of float64 in float64), `mask` has other numbers
-        than 0 and 1, or `reach` is negative.
+        than 0 and 1, `reach` is negative, or `softcap` is out of its range, or given with a bias.
 
     Notes
     -----
@@ -81,12 +86,12 @@ def dot_product_attention(
     array([[1.  , 0.  ],
            [0.33, 0.67]], dtype=float32)
     """
-    a = attended(query, key, value, bias, mask, scale, is_causal, reach)
+    a = attended(query, key, value, bias, mask, scale, is_causal, reach, softcap)
     q, _, v = a.operands
     if not a.runs_in_c:
         return _by_parts(a)
     out = np.empty((*q.shape[:3], v.shape[3]), q.dtype)
-    _attention.attention(FORMATS[q.dtype], a.operands, out, a.scale, a.reach, a.keep, a.scaled_bias())
+    _attention.attention(FORMATS[q.dtype], a.operands, out, *a.settings())
     return out
 
 
@@ -107,6 +112,8 @@ class Attended(NamedTuple):
         too.
     runs_in_c : bool
         Whether kernels compute it: not in float64, nor without elements.
+    softcap : float
+        0 if scores are not capped.
     """
 
     operands: tuple[Array, Array, Array]
@@ -116,6 +123,11 @@ class Attended(NamedTuple):
     keep: Array | None
     bias: Array | None
     runs_in_c: bool
+    softcap: float
+
+    def settings(self) -> tuple[tuple[float, float], tuple[int, int], Array | None, tuple[Array, Array] | None]:
+        """Return what kernels take behind operands and result."""
+        return (self.scale, self.softcap), self.reach, self.keep, self.scaled_bias()
 
     def scaled_bias(self) -> tuple[Array, Array] | None:
         """Return the bias as kernels take it, and the scale of the scores beside it."""
@@ -125,7 +137,15 @@ class Attended(NamedTuple):
 
 
 def attended(
-    query: Any, key: Any, value: Any, bias: Any, mask: Any, scale: Any, is_causal: Any, reach: Any
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    mask: Any,
+    scale: Any,
+    is_causal: Any,
+    reach: Any,
+    softcap: Any = None,
 ) -> Attended:
     """Return the arguments of :func:`dot_product_attention`, checked and cast; raise what that raises."""
     given, causal = None if scale is None else number(scale, "scale"), boolean(is_causal, "is_causal")
@@ -152,7 +172,20 @@ def attended(
             keep = band if keep is None else keep & band
     elif keep is not None:
         keep = np.broadcast_to(contiguous(keep), shape)
-    return Attended((q, k, v), shape, factor, (near, after), keep, added, not by_parts)
+    cap = checked_softcap(softcap, added)
+    return Attended((q, k, v), shape, factor, (near, after), keep, added, not by_parts, cap)
+
+
+def checked_softcap(softcap: Any, bias: Array | None) -> float:
+    """Return the cap of scores, 0 if there is none; raise ValueError if it is out of range, or beside a bias."""
+    if softcap is None:
+        return 0.0
+    cap = number(softcap, "softcap")
+    if not 2.0**-64 <= cap <= 2.0**64:
+        raise ValueError(f"`softcap` must be a positive number, from 2**-64 to 2**64; received {softcap}")
+    if bias is not None:
+        raise ValueError("`softcap` and `bias` are not computed together: give one of them")
+    return cap
 
 
 @recordable
@@ -167,6 +200,7 @@ def ragged_attention(
     is_causal: bool = False,
     dropout: float = 0.0,
     random_key: Array | None = None,
+    softcap: float | None = None,
 ) -> Array:
     """Return the attention of the tokens of each of several sequences to each other, without any padding.
 
@@ -194,6 +228,8 @@ def ragged_attention(
         sequence is kept if ``(word >> 11) * 2**-53`` is at least `dropout`, where `word` is word ``i % 4`` of the
         Philox4x64-10 block of this key with the counter ``(i // 4 + 1, head, row of the first token, 2)``. So it
         depends neither on threads nor on the lengths of other sequences.
+    softcap : float, optional
+        As in :func:`dot_product_attention`.
 
     Returns
     -------
@@ -206,8 +242,8 @@ def ragged_attention(
         The operands are not of one of the three types, `offsets` not of int32, or `is_causal` is no bool. Or there is
         dropout, and `random_key` is no ndarray of uint32.
     ValueError
-        The shapes do not fit, `offsets` do not ascend within the tokens, `reach` is negative, or `dropout` is not from
-        0 to below 1.
+        The shapes do not fit, `offsets` do not ascend within the tokens, `reach` is negative, `dropout` is not from 0
+        to below 1, or `softcap` is out of its range, or given with a bias.
 
     Examples
     --------
@@ -221,7 +257,7 @@ def ragged_attention(
     out = np.empty(query.shape, query.dtype)
     if out.size == 0 or longest == 0:
         return out
-    how = ragged_settings(query, longest, bias, scale, reach, boolean(is_causal, "is_causal"))
+    how = ragged_settings(query, longest, bias, scale, reach, boolean(is_causal, "is_causal"), softcap)
     ragged = contiguous(offsets), weight_dropout(dropout, random_key)
     _attention.attention(FORMATS[query.dtype], (query, key, value), out, *how, ragged)
     return out
@@ -253,15 +289,21 @@ def attended_ragged(query: Any, key: Any, value: Any, offsets: Any, bias: Any) -
 
 
 def ragged_settings(
-    query: Array, longest: int, bias: Array | None, scale: float | None, reach: int | None, is_causal: bool
-) -> tuple[float, tuple[int, int], None, tuple[Array, Array] | None]:
-    """Return scale, reach, mask and bias of ragged sequences, as kernels take them."""
+    query: Array,
+    longest: int,
+    bias: Array | None,
+    scale: float | None,
+    reach: int | None,
+    is_causal: bool,
+    softcap: float | None,
+) -> tuple[tuple[float, float], tuple[int, int], None, tuple[Array, Array] | None]:
+    """Return scale and cap, reach, mask and bias of ragged sequences, as kernels take them."""
     heads, size = query.shape[1:]
     factor = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
     near, scaled = _reach(reach, (1, heads, longest, longest)), None
     if bias is not None:
         scaled = _rows_of_bias(bias), constant(np.full(bias.shape[3], factor, F32))
-    return factor, (near, 0 if is_causal else near), None, scaled
+    return (factor, checked_softcap(softcap, bias)), (near, 0 if is_causal else near), None, scaled
 
 
 def _rows_of_bias(bias: Array) -> Array:
@@ -361,12 +403,24 @@ def _by_parts(a: Attended) -> Array:
 
 def weights_of(a: Attended) -> Array:
     """Return the softmax of all scores, in float64 if the operands have that type, else in float32."""
-    q, k, _ = a.operands
-    k = _repeated(k, q.shape[2] // max(k.shape[2], 1))
-    scores = matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=result_type(q.dtype, F32))
+    if a.softcap:
+        return softmax(capped_scores(a), scale=a.softcap, mask=a.keep)
+    scores = _products(a)
     if a.bias is not None:
         scores = scores * scores.dtype.type(a.scale) + cast(a.bias, scores.dtype)
     return softmax(scores, scale=a.scale if a.bias is None else 1.0, mask=a.keep)
+
+
+def capped_scores(a: Attended) -> Array:
+    """Return the tanh of all scores, divided by their cap."""
+    scores = _products(a)
+    return tanh(scores * scores.dtype.type(a.scale / a.softcap))
+
+
+def _products(a: Attended) -> Array:
+    q, k, _ = a.operands
+    k = _repeated(k, q.shape[2] // max(k.shape[2], 1))
+    return matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=result_type(q.dtype, F32))
 
 
 def _repeated(x: Array, sharing: int) -> Array:

@@ -27,6 +27,11 @@ typedef struct {
     mp_head_strides by;
 } mp_score_mask;
 
+/* Weights are the softmax of outer * q k'; of capped scores, where inner is not 0, that of outer * tanh(inner * q k'). */
+typedef struct {
+    float outer, inner;
+} mp_score_scale;
+
 /* How it is cut into tasks, and the scratch of one. */
 typedef struct {
     ptrdiff_t block, blocks; /* rows of queries in a task; tasks of one head */
@@ -42,7 +47,7 @@ typedef struct {
     mp_score_mask keep;
     const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, the last one ends; or NULL */
     mp_weight_dropout dropout;   /* of ragged sequences */
-    float scale;
+    mp_score_scale scale;
     ptrdiff_t sequences, heads, sharing; /* heads of queries, and how many of these share one of keys */
     ptrdiff_t targets, sources;  /* of a sequence; ragged: of the longest */
     ptrdiff_t before, after;     /* how many rows before and after its own a query finds keys */

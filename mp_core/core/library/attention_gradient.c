@@ -16,6 +16,7 @@ typedef struct {
     char *work;             /* weights, in float32 and rounded */
     char *product_work;
     float *upstream;        /* dP, then S, then T */
+    float *capped;          /* Y, of capped scores */
     float *keys, *values;   /* sums of dK, dV, of all keys of the sequence */
 } band;
 
@@ -106,11 +107,13 @@ static int lay_out(const mp_attention_gradient *t, band *b) {
     }
     const ptrdiff_t keys = mp_round_up(f->sources * f->scores.k * 4, 64);
     const ptrdiff_t values = mp_round_up(f->sources * f->context.n * 4, 64);
-    b->work = mp_scratch((size_t)(weights + upstream + keys + values + products));
+    const ptrdiff_t capped = f->scale.inner ? upstream : 0;
+    b->work = mp_scratch((size_t)(weights + upstream + capped + keys + values + products));
     if (!b->work) return 0;
     b->product_work = b->work + weights; /* mp_find_weights has its own there too */
     b->upstream = (float *)(b->product_work + products);
-    b->keys = (float *)((char *)b->upstream + upstream);
+    b->capped = (float *)((char *)b->upstream + upstream);
+    b->keys = (float *)((char *)b->capped + capped);
     b->values = (float *)((char *)b->keys + keys);
     return 1;
 }
@@ -135,6 +138,14 @@ static void take_scores(band *b, float scale) {
     for (ptrdiff_t at = 0; at < b->rows * b->block.keys; at += b->block.keys)
         b->forward.scores.kernels->rows->softmax_gradient(weights + at, b->upstream + at, b->block.keys, scale,
                                                           b->upstream + at);
+}
+
+/* Multiply T by 1 - Y^2, of scores that mp_find_weights has described. */
+static void take_capped(band *b) {
+    mp_product *scores = &b->forward.scores;
+    scores->out.data = (char *)b->capped;
+    mp_run_here(scores, b->product_work);
+    scores->kernels->rows->functions[MP_TANH_GRADIENT](b->upstream, b->capped, b->rows * b->block.keys, b->upstream);
 }
 
 static void add_to_bias(const mp_attention_gradient *t, band *b) {
@@ -163,6 +174,7 @@ static void run_band(const mp_attention_gradient *t, band *b) {
     if (t->bias.data) add_to_bias(t, b);
     if (!t->query.data) return;
     take_scores(b, t->scale);
+    if (f->scale.inner) take_capped(b);
     if (f->dropout.key) mp_drop_block(f, &q, b->rows, (float *)b->work);
     if (narrowed) f->scores.kernels->casts->narrow[format]((float *)b->work, narrowed, b->rows * q.keys, 0);
     run_product(b, OF_VALUES, narrowed ? narrowed : b->work, d, (char *)(b->values + q.first_key * f->context.n));

@@ -16,6 +16,7 @@ typedef struct {
 /* Weights P and scores are those of the forward pass. For each head and band of queries:
  *     dP = d V'     S = P (dP - sum of P dP along the keys)     T = scale S, rounded to the type of the operands
  *     value += P' d     query = T K     key += T' Q     bias += S
+ * Of capped scores, T is also multiplied by 1 - Y^2, Y = tanh(inner scale * Q K').
  * With dropout, dP and the P of `value` are dropped like the weights of the forward pass.
  * value and key add bands in order, and the heads that share them in order; then they are rounded. */
 typedef struct {
@@ -24,7 +25,8 @@ typedef struct {
     mp_head_array query, key, value; /* the gradients: all three, or none of them */
     mp_head_array bias;          /* float32, set to 0 before; strides are 0 along axes of length 1; or not wanted. Only
                                     one of this and those three is wanted in one call */
-    float scale;                 /* as that of `forward`, which is 1 beside a bias */
+    float scale;                 /* of the product of queries and keys; that of `forward` is 1 beside a bias, and the cap of
+                                    capped scores */
     int sums_sequences, sums_heads; /* `bias` sums over sequences, over heads: a task has all of these */
     ptrdiff_t rows;              /* ragged: of the operands; those that are in no sequence get zeros */
     int status;

@@ -6,7 +6,7 @@ from typing import Any
 from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.deberta import DEBERTA
 from mp_core.models.architectures.distilbert import DISTILBERT
-from mp_core.models.architectures.gemma import GEMMA, GEMMA3
+from mp_core.models.architectures.gemma import GEMMA, GEMMA2, GEMMA3
 from mp_core.models.architectures.jina import JINA_V2, JINA_V3, JINA_V3_OWN
 from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
@@ -23,7 +23,7 @@ __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
 _TABLES: tuple[Architecture, ...] = (
     BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT, GTE, GTE_OWN,
-    EUROBERT, JINA_V2, JINA_V3, JINA_V3_OWN, T5, MT5, QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA, GEMMA3, STATIC,
+    EUROBERT, JINA_V2, JINA_V3, JINA_V3_OWN, T5, MT5, QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA, GEMMA2, GEMMA3, STATIC,
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}

@@ -23,6 +23,7 @@ FIXED: dict[str, Any] = {
     "reaches": (),
     "ropes": (),
     "score_scale": None,
+    "softcap": None,
 }
 """Settings that :meth:`GatedArchitecture.read` finds itself, or that none of these networks has."""
 
@@ -61,6 +62,8 @@ class GatedArchitecture(Architecture):
         The default of ``head_dim``; None: as wide as the network, divided by the number of heads.
     score_entry : str or None
         The entry whose root divides the scores, instead of that of the length of a head.
+    softcap_entry : str or None
+        The entry that caps the scores; in `defaults` too.
     """
 
     settings: type[Settings] = GatedSettings
@@ -73,6 +76,7 @@ class GatedArchitecture(Architecture):
     thetas: Mapping[str, tuple[str, float]] = field(default_factory=lambda: {FULL: ("rope_theta", 10_000.0)})
     head_dim: int | None = None
     score_entry: str | None = None
+    softcap_entry: str | None = None
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
@@ -100,8 +104,19 @@ class GatedArchitecture(Architecture):
             reaches=tuple(reaches[kind] for kind in kinds),
             ropes=tuple(ropes[kind] for kind in kinds),
             score_scale=None if entry is None else _positive(config, entry, self.defaults[entry], size, path) ** -0.5,
+            softcap=self._softcap(config, path),
         )
         return settings
+
+    def _softcap(self, config: Mapping[str, Any], path: Any) -> float | None:
+        """Return the cap of the scores; None if there is none."""
+        entry = self.softcap_entry
+        value = None if entry is None else config.get(entry, self.defaults[entry])
+        if entry is None or value is None:
+            return None
+        if type(value) not in (int, float) or not 2.0**-64 <= value <= 2.0**64:
+            raise unexpected(path, entry, value, "null or a positive number, from 2^-64 to 2^64")
+        return float(value)
 
     def _kinds(self, config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
         """Return the kind of attention of each block."""

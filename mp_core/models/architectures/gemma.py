@@ -1,6 +1,7 @@
-"""Gemma; Gemma 3 [1]_ and EmbeddingGemma: norms before and after each layer, near attention in five blocks of six.
+"""Gemma; Gemma 2 [2]_, 3 [1]_ and EmbeddingGemma: norms before and after each layer, near attention in some blocks.
 
 .. [1] Gemma Team, "Gemma 3 Technical Report", 2025, arXiv:2503.19786.
+.. [2] Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024, arXiv:2408.00118.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,13 @@ from mp_core.models.architectures.qwen import QWEN2, QWEN3
 from mp_core.models.gated import Layout
 from mp_core.models.settings import Settings, unexpected
 
-__all__ = ["GEMMA", "GEMMA3"]
+__all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
+
+_NORMED_OUTPUTS = {
+    "encoder/layer_{}/after_attention_norm": "layers.{}.post_attention_layernorm",
+    "encoder/layer_{}/intermediate_norm": "layers.{}.pre_feedforward_layernorm",
+    "encoder/layer_{}/output_norm": "layers.{}.post_feedforward_layernorm",
+}
 
 
 def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
@@ -25,12 +32,7 @@ def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
 GEMMA3 = GatedArchitecture(
     model_types=("gemma3_text",),
     prefix="model.",
-    tensors=dict(QWEN3.tensors)
-    | {
-        "encoder/layer_{}/after_attention_norm": "layers.{}.post_attention_layernorm",
-        "encoder/layer_{}/intermediate_norm": "layers.{}.pre_feedforward_layernorm",
-        "encoder/layer_{}/output_norm": "layers.{}.post_feedforward_layernorm",
-    },
+    tensors=dict(QWEN3.tensors) | _NORMED_OUTPUTS,
     entries=dict(QWEN3.entries) | {"hidden_act": "hidden_activation"},
     defaults=dict(QWEN3.defaults)
     | {
@@ -91,4 +93,20 @@ GEMMA = GemmaArchitecture(
     allowed={"is_causal": (True,), "use_bidirectional_attention": (False, True, None)},
     is_causal=True,
     head_dim=256,
+)
+GEMMA2 = GatedArchitecture(
+    model_types=("gemma2",),
+    prefix="model.",
+    tensors=dict(QWEN2.tensors) | _NORMED_OUTPUTS,
+    entries=GEMMA3.entries,
+    defaults=dict(GEMMA3.defaults)
+    | {"vocab_size": 256000, "max_position_embeddings": 8192, "attn_logit_softcapping": 50.0},
+    fixed=dict(QWEN3.fixed) | {"layout": Layout(normed_outputs=True, norm_offset=1.0, scaled_embeddings=True)},
+    allowed={"is_causal": (True,), "use_bidirectional_attention": (False, None)},
+    kinds=lambda config, blocks, path: [FULL if index % 2 else NEAR for index in range(blocks)],
+    kinds_of=(FULL, NEAR),
+    is_causal=True,
+    head_dim=256,
+    score_entry="query_pre_attn_scalar",
+    softcap_entry="attn_logit_softcapping",
 )

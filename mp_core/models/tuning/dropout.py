@@ -34,7 +34,7 @@ _OWN: dict[str, dict[str, tuple[str, ...]]] = {
     "deberta-v2": dict.fromkeys(_PLACES, ("hidden_dropout_prob",)),  # its attention drops no weights
     **{
         kind: {"weights": ("attention_dropout",)}
-        for kind in ("qwen2", "qwen3", "llama", "mistral", "gemma", "gemma3_text", "eurobert")
+        for kind in ("qwen2", "qwen3", "llama", "mistral", "gemma", "gemma2", "gemma3_text", "eurobert")
     },
 }  # fmt: skip
 """``model_type`` -> the entries that may say the rate of a place, the first that is there; others are BERT's."""
