@@ -535,3 +535,45 @@ def test_a_callable_gives_the_rate():
 def test_wrong_schedules_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "clipvalue": 0.5}])
+def test_the_update_of_all_variables_in_one_call_has_the_bits_of_each_on_its_own(name, options):
+    """An average of variables (`use_ema`) has them updated one by one."""
+    rng, rate = np.random.default_rng(0), mp.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    values = [rng.standard_normal(shape).astype(np.float32) for shape in ((3, 5), (5,), (1, 70_000))]
+    both = []
+    for extra in ({}, {"use_ema": True}):
+        variables = [AutoCastVariable(value) for value in values]
+        optimizer = getattr(mp.optimizers, name)(rate, **options, **extra)
+        optimizer.build(variables)
+        both.append((optimizer, variables))
+    for _ in range(4):
+        gradients = [rng.standard_normal(value.shape).astype(np.float32) for value in values]
+        before = [variable.numpy() for variable in both[0][1]]
+        kept = [array.copy() for array in before]
+        for optimizer, variables in both:
+            optimizer.apply(gradients, variables)
+        assert all(np.array_equal(x, y) for x, y in zip(before, kept, strict=True))  # who holds a value keeps it
+        for x, y in zip(*(variables for _, variables in both), strict=True):
+            assert np.array_equal(x.numpy(), y.numpy())
+    assert both[0][0]._updates is not None and both[1][0]._updates is None
+
+
+def test_one_call_leaves_to_the_other_way_what_kernels_cannot_do():
+    rng, kernel = np.random.default_rng(0), AutoCastVariable(np.ones((2, 3), np.float32))
+    bias = AutoCastVariable(np.ones(3, np.float32))
+    optimizer = mp.optimizers.SGD(0.5)
+    optimizer.build([kernel, bias])
+    gradient = rng.standard_normal((3, 2)).astype(np.float32).T
+    optimizer.apply([gradient, np.float32(2)], [kernel, bias])  # not contiguous; a number for all elements
+    np.testing.assert_array_equal(kernel.numpy(), 1 - gradient * np.float32(0.5))
+    np.testing.assert_array_equal(bias.numpy(), np.zeros(3, np.float32))
+    bias.constraint = mp.constraints.NonNeg()
+    ones = np.ones((2, 3), np.float32)
+    optimizer.apply([ones, np.ones(3, np.float32)], [kernel, bias])
+    np.testing.assert_array_equal(bias.numpy(), np.zeros(3, np.float32))
+    optimizer.apply([np.ones(3, np.float32), ones], [bias, kernel])  # in another order
+    with pytest.raises(ValueError, match="must have its shape"):
+        optimizer.apply([ones, np.ones(4, np.float32)], [kernel, bias])

@@ -232,3 +232,15 @@ def test_inference_imports_nothing_of_training():
         "print([room for room in rooms if f'mp_core.{room}' in sys.modules])"
     )
     assert processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_second_fit_runs_the_plan_of_the_first():
+    x, trained = np.ones((8, 3), np.float32), mp.Sequential([mp.Input((3,)), mp.layers.Dense(1)])
+    trained.compile("sgd", "mse")
+    first = trained.fit(x, x[:, :1], verbose=0)
+    assert trained.history is first
+    plans = [plan._last[1] for plan in trained._compiled._step._plans.values()]
+    assert trained.fit(x, x[:, :1], verbose=0) is trained.history is not first
+    assert [plan._last[1] for plan in trained._compiled._step._plans.values()] == plans
+    trained.compile("adam", "mse")
+    assert trained.history is not None

@@ -13,6 +13,7 @@ from mp_core.arrays.recorded import HOLDING, is_recorded, under_way
 from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
 from mp_core.core.changes import set_counted
+from mp_core.core.convert import next_states
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.utilities.arguments import state_of
@@ -442,7 +443,7 @@ def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) 
     if under_way() is not None:
         new = [x._state_of(array, x.version + 1) for x, array in zip(variables, arrays, strict=True)]
     else:
-        new = [(frozen(array), {}, x._state[2] + 1, object()) for x, array in zip(variables, arrays, strict=True)]
+        new = next_states(variables, arrays, dtypes.parse)
     set_counted("_state", list(zip(variables, new, strict=True)))
 
 

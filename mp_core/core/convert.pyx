@@ -19,6 +19,8 @@ from mp_core.core.recording import UnseenError
 
 cnp.import_array()
 
+cdef object FLOAT32 = np.dtype(np.float32)
+
 cdef extern from "numpy/arrayobject.h":  # which takes over a reference to the type
     cnp.ndarray PyArray_NewFromDescr(PyTypeObject *kind, cnp.dtype dtype, int axes, cnp.npy_intp *shape,
                                      cnp.npy_intp *strides, void *data, int flags, PyObject *like)
@@ -160,7 +162,7 @@ cdef class Memory:
     cdef object owner
 
 
-def read_only(cnp.ndarray array not None, cnp.dtype dtype not None):
+cpdef read_only(cnp.ndarray array, cnp.dtype dtype):
     """Return an array of NumPy's own type on the memory of `array`, in its dtype or an equal one.
 
     No attribute and no base of it makes it writeable.
@@ -173,6 +175,20 @@ def read_only(cnp.ndarray array not None, cnp.dtype dtype not None):
         cnp.PyArray_STRIDES(array), cnp.PyArray_DATA(array), 0, NULL)
     cnp.set_array_base(result, memory)
     return result
+
+
+def next_states(variables, arrays, parse):
+    """Return the states of variables that get new values: (read-only array, nothing derived, version, stamp).
+
+    `parse` returns the dtype of mp_core that equals another one.
+    """
+    cdef cnp.ndarray array
+    states = []
+    for variable, array in zip(variables, arrays, strict=True):
+        dtype = array.dtype
+        array = read_only(array, dtype if dtype is FLOAT32 else parse(dtype))
+        states.append((array, {}, variable._state[2] + 1, object()))
+    return states
 
 
 def empty(tuple shape not None, object dtype not None):

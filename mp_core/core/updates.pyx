@@ -17,7 +17,7 @@ cdef extern from "Python.h":
 
 cdef extern from "library/update.h" nogil:
     enum:
-        MP_UPDATE_WORK
+        MP_UPDATE_WORK, MP_UPDATE_NUMBERS
 
     ctypedef int mp_update_rule
     const char *const *const mp_update_names
@@ -42,12 +42,15 @@ while mp_update_names[len(RULES)] != NULL:
 cdef bint COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock a count may be too low
 
 
+cdef bint is_ready(x):
+    """Whether a kernel reads an array as it is."""
+    return (type(x) is np.ndarray and cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32 and cnp.PyArray_IS_C_CONTIGUOUS(x)
+            and cnp.PyArray_ISALIGNED(x))
+
+
 cdef cnp.ndarray as_float32(x):
     """Return an array as float32, C-contiguous: itself if it is."""
-    if (type(x) is np.ndarray and cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32 and cnp.PyArray_IS_C_CONTIGUOUS(x)
-            and cnp.PyArray_ISALIGNED(x)):
-        return x
-    return np.require(x, np.float32, ("C", "A"))
+    return x if is_ready(x) else np.require(x, np.float32, ("C", "A"))
 
 
 cdef bint run_update(mp_update *u, Py_ssize_t count) except -1:
@@ -73,8 +76,8 @@ def update_each(str rule not None, list items not None, tuple numbers not None):
     cdef bint finite = True
     memset(&u, 0, sizeof(u))
     u.rule, kept = RULES[rule]
-    if len(numbers) > 5:
-        raise TypeError(f"{rule} takes at most 5 numbers, not {len(numbers)}")
+    if len(numbers) > MP_UPDATE_NUMBERS:
+        raise TypeError(f"{rule} takes at most {MP_UPDATE_NUMBERS} numbers, not {len(numbers)}")
     for i in range(len(numbers)):
         u.number[i] = numbers[i]
     results = []
@@ -98,7 +101,77 @@ def update_each(str rule not None, list items not None, tuple numbers not None):
     return results, bool(finite)
 
 
-def block(list blocks not None, shape):
+cdef class Updates:
+    """The update of the same variables in every step, in one call.
+
+    Parameters
+    ----------
+    variables : list of AutoCastVariable
+    slots, blocks : list of list
+        For each of them the variables that are kept of it, and what :func:`update_each` takes as `blocks`.
+    """
+
+    cdef readonly list changing  # of each variable what is kept of it, then itself
+    cdef list variables, slots, blocks
+
+    def __init__(self, list variables not None, list slots not None, list blocks not None):
+        self.variables, self.slots, self.blocks = variables, slots, blocks
+        self.changing = [each for x, kept in zip(variables, slots, strict=True) for each in (*kept, x)]
+
+    def run(self, str rule not None, list pairs not None, tuple numbers not None, double divisor, double limit,
+            list decays not None):
+        """Return the new values of `changing`, and whether all gradients are finite; arguments as of :func:`update_each`.
+
+        None: `pairs` are not of all these variables in this order, some array is no float32 array that kernels read as it
+        is, or a variable has a constraint or becomes its gradient.
+        """
+        cdef mp_update u
+        cdef Py_ssize_t i, j
+        cdef bint finite = True
+        memset(&u, 0, sizeof(u))
+        u.rule, kept = RULES[rule]
+        if len(pairs) != len(self.variables) or len(numbers) > MP_UPDATE_NUMBERS:
+            return None
+        for i in range(len(pairs)):
+            if not self.serves(i, pairs[i], kept):
+                return None
+        for i in range(len(numbers)):
+            u.number[i] = numbers[i]
+        u.divisor, u.factor, u.limit = divisor, 1.0, limit
+        new = []
+        for i in range(len(pairs)):
+            u.decay = decays[i]
+            finite &= self.run_one(&u, i, pairs[i][0], new)
+        return new, bool(finite)
+
+    cdef bint serves(self, Py_ssize_t i, tuple pair, Py_ssize_t kept) except -1:
+        """Whether kernels compute all of the update of one variable."""
+        gradient, variable = pair
+        if variable is not self.variables[i] or variable.constraint is not None or variable._overwrite:
+            return False
+        if len(self.slots[i]) != kept or not is_ready(gradient) or cnp.PyArray_SIZE(gradient) == 0:
+            return False
+        for each in (variable, *self.slots[i]):
+            if not is_ready(each._state[0]) or not cnp.PyArray_SAMESHAPE(each._state[0], gradient):
+                return False
+        return True
+
+    cdef bint run_one(self, mp_update *u, Py_ssize_t i, cnp.ndarray gradient, list new) except -1:
+        """Update one variable, and append what is then kept of it, and its value."""
+        cdef Py_ssize_t j
+        cdef cnp.ndarray w = self.variables[i]._state[0]
+        cdef list outs = [block(own, self.variables[i].shape) for own in self.blocks[i]]
+        cdef list slots = [each._state[0] for each in self.slots[i]]
+        u.w, u.g = <const float *>cnp.PyArray_DATA(w), <const float *>cnp.PyArray_DATA(gradient)
+        u.w_out = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[0])
+        for j in range(len(slots)):
+            u.slot[j] = <const float *>cnp.PyArray_DATA(<cnp.ndarray>slots[j])
+            u.slot_out[j] = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[j + 1])
+        new += [*outs[1:], outs[0]]
+        return run_update(u, cnp.PyArray_SIZE(gradient))
+
+
+cpdef block(list blocks, shape):
     """Return a float32 array to write to: one of a list that nobody else holds, or a new one, which joins the list.
 
     Views of an array hold it, so what a variable or anybody else still reads is never returned. The list keeps two.

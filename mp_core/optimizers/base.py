@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,6 +130,9 @@ class Optimizer(State):
         A loss scale optimizer commits it if the gradients are finite, and forgets it otherwise: so the search for
         infinities costs no pass of its own.
         """
+        found = self._updated_together(pairs, loss_scale)
+        if found is not None:
+            return found
         for _, variable in pairs:
             check_variable(variable, self)
         if not self.built:
@@ -151,6 +155,23 @@ class Optimizer(State):
         self._average(values)
         values[self._iterations] = np.asarray(self._iterations.numpy() + np.int32(1))
         return values.proposal()
+
+    def _updated_together(self, pairs: list[tuple[Any, Any]], loss_scale: float) -> Proposal | None:
+        """Return what a step would assign, if one call of compiled code computes all of it; otherwise None."""
+        clips = self.clipnorm is not None or self.global_clipnorm is not None
+        if not (self.built and self._fuses) or clips or self.use_ema or self.gradient_accumulation_steps is not None:
+            return None
+        if self._updates is None:
+            found = self._built or []
+            kept = ([held[id(variable)] for variable in found] for held in (self._states, self._blocks))
+            self._updates = updates.Updates(list(found), *kept)
+        rate, step = float(self.learning_rate), int(self._iterations) + 1
+        decays = [self._decay_of(v) * rate if id(v) in self._decayed else 0.0 for _, v in pairs]
+        numbers = tuple(self.numbers(np.float32(rate), step, np.float32))
+        new = self._updates.run(self.rule(), pairs, numbers, loss_scale, self.clipvalue or math.inf, decays)
+        if new is None:
+            return None
+        return Proposal([*self._updates.changing, self._iterations], [*new[0], np.asarray(np.int32(step))], new[1])
 
     def _check_known(self, variables: Iterable[AutoCastVariable]) -> None:
         for variable in variables:
@@ -217,8 +238,7 @@ class Optimizer(State):
     @property
     def _fuses(self) -> bool:
         """Whether kernels update float32 variables: a subclass has no update of its own."""
-        kind = type(self)
-        return kind.update_step is Optimizer.update_step and kind.updated is Optimizer.updated
+        return _has_no_update(type(self))
 
     def _update_fused(
         self, items: list[tuple[Array, AutoCastVariable, Any]], numbers: Sequence[Any], values: _Values
@@ -325,6 +345,12 @@ class Optimizer(State):
             self._check_known(var_list)
             kept = [variable for variable in var_list if id(variable) in self._averages]
             assign_each(kept, [self._averages[id(variable)].numpy() for variable in kept])
+
+
+@cache
+def _has_no_update(kind: type[Optimizer]) -> bool:
+    names = ("update_step", "updated", "_update")
+    return all(getattr(kind, name) is getattr(Optimizer, name) for name in names)
 
 
 def _checked_gradient(gradient: Any, variable: AutoCastVariable) -> Array:

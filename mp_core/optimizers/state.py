@@ -84,6 +84,7 @@ class State:
         self._excluded: set[int] = set()
         self._excluded_names: tuple[str, ...] = ()
         self._warned = False
+        self._updates: Any = None  # what compiled code needs to update all variables at once
 
     # ---- the learning rate and the count of steps
 
@@ -240,7 +241,7 @@ class State:
         found = {name: _renamed(getattr(self, name, None), places) for name in _BY_IDENTITY}
         if found["_blocks"]:  # memory that is used again: a copy takes its own
             found["_blocks"] = {place: [[] for _ in blocks] for place, blocks in found["_blocks"].items()}
-        return vars(self) | found
+        return vars(self) | found | {"_updates": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         identities = dict(enumerate(map(id, state["_built"] or ())))

@@ -15,6 +15,7 @@ from mp_core.dtypes import is_float
 from mp_core.gradients.eager import EagerRecording
 from mp_core.gradients.products import WHOLE
 from mp_core.gradients.reverse import gradients
+from mp_core.plans.examples import like
 from mp_core.plans.plan import ForwardPlan, plan_key
 from mp_core.plans.recorded_call import record
 from mp_core.plans.state import State
@@ -110,6 +111,7 @@ class ValueAndGrad:
         allows_unused: bool = False,
     ) -> None:  # fmt: skip
         self.variables, self.allows_unused = checked_variables(variables), allows_unused
+        self._is_wide = any(variable.true_dtype is F64 for variable in self.variables)
         self.function, self.has_aux = function, has_aux
         self.assigned: list[AutoCastVariable] = []  # by the plans so far: the states of random numbers
         self.transposed: dict[Any, Any] = {}  # what rules have made of constants: the plans share it
@@ -129,8 +131,7 @@ class ValueAndGrad:
         """
         if under_way() is not None:
             raise TypeError("gradients of gradients are not there: a function that finds gradients cannot be recorded")
-        given = [x for x in leaves((inputs, options)) if isinstance(x, np.ndarray)]
-        if any(x.dtype == F64 for x in given) or any(v.true_dtype is F64 for v in self.variables):
+        if self._is_wide or any(isinstance(x, np.ndarray) and x.dtype == F64 for x in leaves((inputs, options))):
             value, aux, found = _computed(self, inputs, options)
         else:
             value, aux, found = self._plan(inputs, options).run(inputs, options)
@@ -160,6 +161,7 @@ class StepPlan(ForwardPlan[Any]):
                 state.add_variables(self._read)
                 shells = [np.broadcast_to(np.empty((), x.dtype), x.shape) for x in values]  # hold no memory
                 self._tree = (self._tree[0][0], shells), self._tree[1]
+                self._read_by_steps = self._examples
                 return changes, found
             self._held = list({id(v): v for v in (*self._held, *self._assigned)}.values())
             self._step.assigned = self._held[len(self._step.variables) :]
@@ -196,9 +198,17 @@ class StepPlan(ForwardPlan[Any]):
     def outputs_of(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array], Assigned]:
         """Return the value, the rest, the gradients, and what variables are to be assigned."""
         self.refresh()
-        arrays = self._given((inputs, [variable.numpy() for variable in self._held]), options)
+        arrays = self._arrays(inputs, options)
         value, aux, found, assigned = self.run_rows(arrays, ())
         return value, aux, found, list(zip(self._assigned, assigned, strict=True))
+
+    def _arrays(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
+        """Return the arrays of a call, and the values of variables, in the order of the examples."""
+        values, examples = [variable.numpy() for variable in self._held], self._read_by_steps
+        given = [x for x in leaves(inputs) if isinstance(x, np.ndarray)] + values
+        if options or len(given) != len(examples):  # not only arrays: names and lists must be those of the examples
+            return self._given((inputs, values), options)
+        return [like(x, example, index) for index, (x, example) in enumerate(zip(given, examples, strict=True))]
 
 
 def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array]]:

@@ -205,6 +205,8 @@ class ForwardPlan(Generic[R]):
         buffer = made.get(part.buffer)
         if buffer is None:  # an input, or a view of one
             buffer = arrays[part.buffer].copy()
+        if part.is_whole:
+            return buffer
         return np.ndarray(part.view.shape_for(rows), part.view.dtype, buffer, part.offset, part.strides)
 
     def _check(self, plan: RecordedCall, arrays: list[Array], rows: tuple[int, ...]) -> None:

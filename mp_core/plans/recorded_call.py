@@ -52,6 +52,7 @@ class Found:
     offset: int
     strides: tuple[int, ...]
     view: Buffer
+    is_whole: bool = False  # whether the array of a run that has the buffer is this output
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -136,6 +137,7 @@ def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, 
     outputs = map_leaves(lambda part: _output_of(part, next(twins), sizes), outputs)
     found = [part.buffer for part in leaves(outputs) if type(part) is Found]
     results = {number: buffers[number] for number in found if number >= given}
+    outputs = map_leaves(lambda part: _marked(part, results), outputs)
     lives: dict[int, tuple[int, int]] = {}
     for step, note in enumerate(tape.notes):
         for number in note.buffers:
@@ -182,6 +184,14 @@ def _output_of(part: Any, twin: Any, sizes: Sizes) -> Any:
         return part
     follows, _ = sizes.of_shapes(part.view.shape, twin.view.shape)
     return replace(part, view=part.view._replace(follows=follows))
+
+
+def _marked(part: Any, results: dict[int, Buffer]) -> Any:
+    """Return where an output lies, marked if it is all of an array that a run makes."""
+    if type(part) is not Found or part.buffer not in results:
+        return part
+    buffer = results[part.buffer]
+    return replace(part, is_whole=part.view == buffer and part.is_all_of(buffer))
 
 
 def address_of(x: Array) -> int:

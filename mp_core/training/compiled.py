@@ -59,7 +59,7 @@ class Compiled:
     def __init__(self, model: Any, optimizer: Any, given: dict[str, Any]) -> None:
         self.model, self.optimizer, self.given = model, optimizer, given
         self.seed = next_seed()
-        self.place, self.resumed = Place(0, 0), None
+        self.place, self.resumed, self.history = Place(0, 0), None, None
         self._losses = Losses(given["loss"], given["loss_weights"])
         self.metrics = Metrics(given["metrics"], given["weighted_metrics"])
         self._loss, self._parts = LossTracker("loss"), list[LossTracker]()

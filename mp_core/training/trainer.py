@@ -140,7 +140,9 @@ class Trainer:
 
         given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
         options = {"run_eagerly": run_eagerly, "steps_per_execution": steps_per_execution, "jit_compile": jit_compile}
+        history = self.history
         self._state = compiled(self, optimizer, given, options, auto_scale_loss)
+        self._state.history = history
 
     @property
     def _compiled(self) -> "Compiled":
@@ -157,6 +159,15 @@ class Trainer:
     def optimizer(self) -> Any:
         """The optimizer, None before :meth:`compile`."""
         return None if self._state is None else self._state.optimizer
+
+    @property
+    def history(self) -> Any:
+        """The History of the last :meth:`fit`, None before. No attribute of a layer: plans depend on these."""
+        return None if self._state is None else self._state.history
+
+    @history.setter
+    def history(self, value: Any) -> None:
+        self._compiled.history = value
 
     @property
     def metrics(self) -> list[Any]:
