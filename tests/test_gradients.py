@@ -60,7 +60,8 @@ def test_rule_of_products_of_every_shape(a, b):
 @pytest.mark.parametrize(
     ("equation", "a", "b"),
     [("bqhd,bkhd->bhqk", (2, 3, 2, 4), (2, 5, 2, 4)), ("...mk,kn->...mn", (2, 3, 4), (4, 5)), ("ij,j->i", (3, 4), (4,)),
-     ("ij,kl->il", (3, 4), (2, 5)), ("ab,bc->c", (3, 4), (4, 2)), ("ab,ab->a", (3, 4), (1, 4))],
+     ("ij,kl->il", (3, 4), (2, 5)), ("ab,bc->c", (3, 4), (4, 2)), ("ab,ab->a", (3, 4), (1, 4)),
+     ("i,i->", (5,), (5,)), ("ij,kj->", (3, 4), (2, 4))],
 )  # fmt: skip
 def test_rule_of_einsum_of_every_kind(equation, a, b):
     check_rule(lambda x, y: mp.einsum(equation, x, y), random(*a), random(*b))

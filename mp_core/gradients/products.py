@@ -196,12 +196,15 @@ def _unpacked(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
 # ---- einsum
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ONE = "the only axis"  # a label that no equation has
 
 
 @gradient_of(einsum)
 def _(d: Any, result: Any, equation: str, a: Any, b: Any, *, out_dtype: Any = None) -> dict[str, Any]:
     of_a, of_b, of_out = parse(equation, len(a.shape), len(b.shape))
-    letters = dict(zip(dict.fromkeys(of_a + of_b), _LETTERS, strict=False))
+    if not of_out:  # einsum takes no numbers, so the gradient of one is an array of one element
+        d, of_out = d.reshape(1), (_ONE,)
+    letters = dict(zip(dict.fromkeys((*of_a, *of_b, _ONE)), _LETTERS, strict=False))
 
     def gradient(mine: Any, x: Any, labels: Any, other: Any, other_labels: Any) -> Any:
         kept = tuple(label for label in labels if label in of_out or label in other_labels)

@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import test_int4
 from oracles import FLOATS, LIMITS, gamma, onnx_qlinear_matmul, onnx_quantize, product_bound, scaled_bound
 
 import mp_core as mp
@@ -42,32 +43,50 @@ def product(rng):
     return Case(multiply, (a, b), options, exact, bound, out=not packs)
 
 
+def drawn_codes(rng, kind, k, n, group):
+    """Return a matrix of codes, scaled by column or in groups along K; int4 may have zero points."""
+    w = values(rng, (k, n), "float32") + rng.standard_normal(n).astype(np.float32)
+    symmetric = kind == "int8" or bool(rng.random() < 0.3)
+    return mp.quantize(w, axis=1, dtype=kind, group_size=group, symmetric=symmetric)
+
+
+def differences(q):
+    """Return codes less their zero points."""
+    if q.dtype == np.int8:
+        return q.values
+    codes, zero, _ = test_int4.numbers(q)
+    return codes - zero
+
+
+def drawn_depth(rng):
+    """Return K and the size of scale groups along it, or None."""
+    k, group = int(rng.choice(LENGTHS)), int(rng.choice((8, 16)))
+    return (k * group, group) if rng.random() < 0.5 else (k, None)
+
+
 def quantized(rng):
-    """A float product by int8 codes, scaled by column or in groups along K."""
-    dtype = str(rng.choice(WIDE))
-    m, k, n = (int(x) for x in rng.choice((1, 2, 3, 7, 17, 33, 65), 3))
-    group = int(rng.choice((8, 16))) if rng.random() < 0.5 else None
-    k = k * group if group else k
-    a, codes = values(rng, (m, k), dtype), rng.integers(-127, 128, (k, n)).astype(np.int8)
-    scale = rng.uniform(0.5, 1, (k // group if group else 1, n)).astype(np.float32)
-    exact = wide(a) @ (wide(codes) * np.repeat(scale, group or k, 0))
-    bound = scaled_bound(a, codes, scale, dtype == "bfloat16", group).astype(np.float64)
-    right = mp.QuantizedArray(codes, scale, None, (1,), group)
-    right = mp.pack(right) if rng.random() < 0.5 else right
+    """A float product by codes."""
+    dtype, (m, n), (k, group) = str(rng.choice(WIDE)), lengths(rng, 2), drawn_depth(rng)
+    a, q = values(rng, (m, k), dtype), drawn_codes(rng, str(rng.choice(("int8", "int4"))), k, n, group)
+    scale = np.broadcast_to(q.scale, (len(q.scale), n))
+    exact = wide(a) @ (wide(differences(q)) * np.repeat(scale, group or k, 0))
+    bound = scaled_bound(a, differences(q), scale, dtype == "bfloat16", group).astype(np.float64)
+    right = mp.pack(q) if rng.random() < 0.5 else q
     return Case(lambda a, **out: mp.matmul(a, right, out_dtype="float32", **out), (a,), {}, exact, bound)
 
 
 def dynamic(rng):
-    """Rows that become int8 during the product, each by its own scale."""
-    m, k, n = (int(x) for x in rng.choice((1, 2, 3, 7, 17, 33, 65, 130), 3))
-    a = values(rng, (m, k), rng.choice(WIDE))
-    q = mp.quantize(rng.standard_normal((k, n)), axis=1)
-    packed = mp.pack(q)
+    """Rows that become int8 during the product, each by its own scale: exact in each group of the codes."""
+    m, n, kind = int(rng.choice((*LENGTHS, 130))), int(rng.choice(LENGTHS)), str(rng.choice(("int8", "int4")))
+    k, group = drawn_depth(rng) if kind == "int4" else (int(rng.choice(LENGTHS)), None)
+    a, q = values(rng, (m, k), rng.choice(WIDE)), drawn_codes(rng, kind, k, n, group)
     amax = np.abs(a.astype(np.float32)).max(-1, keepdims=True)
     scale = np.where(amax > 0, amax / np.float32(127), np.float32(1)).astype(np.float32)
-    codes = onnx_quantize(a.astype(np.float32), scale, 0, -127, 127)
-    exact = (wide(codes) @ wide(q.values)) * wide(scale) * wide(q.scale)
-    return Case(lambda a: mp.dynamic_matmul(a, packed, out_dtype="float32"), (a,), {}, exact, 8 * UNIT * np.abs(exact))
+    codes, packed = onnx_quantize(a.astype(np.float32), scale, 0, -127, 127), mp.pack(q)
+    exact = wide(codes) @ (wide(differences(q)) * np.repeat(wide(q.scale), group or k, 0)) * wide(scale)
+    size = np.abs(wide(codes)) @ (np.abs(wide(differences(q))) * np.repeat(wide(q.scale), group or k, 0)) * wide(scale)
+    error = 8 * UNIT * np.abs(exact) + (gamma(len(q.scale) + 8) * size if group else 0)
+    return Case(lambda a: mp.dynamic_matmul(a, packed, out_dtype="float32"), (a,), {}, exact, error)
 
 
 def fixed(rng):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz import calls, folders, networks, operations, reading, tuning
+from fuzz import calls, derivatives, folders, networks, operations, reading, tuning
 from fuzz.arrays import Memory
 from fuzz.readers import READERS
 
@@ -23,7 +23,7 @@ class Subject(NamedTuple):
 
 SUBJECTS = {
     "operations": Subject(lambda folder: Memory(), operations.run),
-    "gradients": Subject(lambda folder: Memory(), operations.run_gradients),
+    "gradients": Subject(lambda folder: Memory(), derivatives.run),
     "layers": Subject(lambda folder: Memory(), networks.run),
     "calls": Subject(lambda folder: calls.make(np.random.default_rng(0)), calls.run),
     "folders": Subject(folders.make, folders.run),
