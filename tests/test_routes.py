@@ -293,3 +293,18 @@ def test_a_folder_without_a_list_of_modules_is_refused_by_name(tmp_path):
     shutil.move(tmp_path / "model" / "modules.json", tmp_path / "elsewhere")
     with pytest.raises(OSError, match=r"modules\.json is missing"):
         SparseEncoder.from_folder(tmp_path / "model")
+
+
+def test_tasks_on_one_route_share_its_network(tmp_path):
+    two_networks(tmp_path)
+    path = next((tmp_path / "model").rglob("router_config.json"))
+    said = json.loads(path.read_text())
+    said["parameters"]["route_mappings"] = {"('search', None)": "query", "('passage', 'text')": "document"}
+    path.write_text(json.dumps(said))
+    encoder = BertEncoder.from_folder(tmp_path / "model")
+    found = encoder.with_each_task()
+    assert [*found] == ["query", "document", "search", "passage"]
+    assert found["search"] is found["query"] and found["passage"] is found["document"]
+    assert found["query"].model is not found["document"].model
+    for task, each in found.items():
+        assert_same_bits(each.encode(TEXTS), encoder.with_task(task).encode(TEXTS))

@@ -1,6 +1,7 @@
 """Sparse and multi-vector encoders behind `mp-core serve` and `mp-core embed`: the numbers of their own methods."""
 
 import json
+from contextlib import contextmanager
 
 import late_models
 import numpy as np
@@ -15,6 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
 
 from mp_core import cli
+from mp_core.cli import embed
 from mp_core.models import BertEncoder, M3Encoder, MultiVectorEncoder, SparseEncoder
 
 TEXTS = ["a b c", "d", "e f g h a b c d e"]
@@ -122,6 +124,19 @@ def test_lines_hold_what_the_encoder_gives(folders, texts, capfdbinary):
     lines = embedded(capfdbinary, folders["routed"], "--task", "query", "--prompt-name", "query", texts)[0]
     expected = routed.encode_query(TEXTS)
     np.testing.assert_array_equal(np.array([line["embedding"] for line in lines], np.float32), expected)
+
+
+@pytest.mark.parametrize("name", ["sparse", "multi"])
+def test_progress_counts_the_texts_of_each_batch(name, folders, texts, capfd, monkeypatch):
+    counts = []
+
+    @contextmanager
+    def counting(**_):
+        yield counts.append
+
+    monkeypatch.setattr(embed, "counting", counting)
+    assert cli.main(["embed", str(folders[name]), "--batch-size", "2", texts]) == 0
+    assert counts == [2] * (len(TEXTS) // 2) + [1] * (len(TEXTS) % 2)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from mp_core.models import BertEncoder, M3Encoder, MultiVectorEncoder, SparseEncoder
+from mp_core.models.texts import Tokens, batches
 
 __all__ = ["KINDS", "Kind", "kind_of"]
 
@@ -51,15 +52,21 @@ def _late(model: Any, texts: list[str], options: argparse.Namespace, cut: Any, d
     tokens = model.tokenize(texts, prompt=options.prompt, prompt_name=options.prompt_name, **task)
     if tokens.cut:
         cut(tokens.cut)
+    vectors: dict[int, Any] = {}
+    for batch in batches(tokens.rows, options.batch_size, show_progress=False):
+        vectors |= zip(batch.tolist(), _late_vectors(model, tokens.taken(batch), options, task), strict=True)
+        done(len(batch))
+    return [vectors[position] for position in range(len(texts))]
+
+
+def _late_vectors(model: Any, tokens: Tokens, options: argparse.Namespace, task: dict[str, str]) -> Any:
+    """Return the sparse or multi-vectors of the texts of a batch."""
     if isinstance(model, M3Encoder):
         every = model.encode_all_tokens(tokens, options.batch_size)
-        vectors: Any = every.sparse if options.kind == "sparse" else every.multi
-    elif isinstance(model, SparseEncoder):
-        vectors = model.encode_sparse_tokens(tokens, options.batch_size, **task)
-    else:
-        vectors = model.encode_multi_tokens(tokens, options.batch_size, **task)
-    done(len(texts))
-    return vectors
+        return every.sparse if options.kind == "sparse" else every.multi
+    if isinstance(model, SparseEncoder):
+        return model.encode_sparse_tokens(tokens, options.batch_size, **task)
+    return model.encode_multi_tokens(tokens, options.batch_size, **task)
 
 
 def _numbers(row: Iterable[Any]) -> str:

@@ -142,6 +142,16 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         other.default_prompt_name = task if task in other.prompts else self.default_prompt_name
         return other
 
+    def with_each_task(self) -> dict[str, Self]:
+        """Return the encoder for each of `tasks`, as :meth:`with_task` does; tasks on one route share one encoder."""
+        router, found = self._modules.router, dict[str, Self]()
+        if router is None:
+            return {}
+        for task in self.tasks:
+            route = router.route_of(task)
+            found[route] = found.get(route) or self.with_task(task)
+        return {task: found[router.route_of(task)] for task in self.tasks}
+
     def _on_route(self, task: str) -> Self:
         modules = replace(read_modules(self._folder, task), **self._set)
         mine = self._modules

@@ -94,7 +94,7 @@ class Encoder(Served):
     def __init__(self, name: str, model: BertEncoder, created: int = 0) -> None:
         super().__init__(name, model, created)
         self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
-        self._routes = {task: model.with_task(task) for task in model.tasks}
+        self._routes = model.with_each_task()
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
         """Return the tokens of texts, each behind the prompt."""
