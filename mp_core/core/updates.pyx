@@ -42,6 +42,17 @@ while mp_update_names[len(RULES)] != NULL:
 cdef bint COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock a count may be too low
 
 
+def power(double base, Py_ssize_t exponent):
+    """Return a number to an integral power >= 0, by squares."""
+    cdef double result = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
+
+
 cdef bint is_ready(x):
     """Whether a kernel reads an array as it is."""
     return (type(x) is np.ndarray and cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32 and cnp.PyArray_IS_C_CONTIGUOUS(x)

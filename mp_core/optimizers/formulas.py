@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F64, Array, cast
+from mp_core.core import updates
 
 __all__ = ["RULES", "Preparation", "applied", "power", "prepared", "updated", "work_type"]
 
@@ -117,13 +118,7 @@ def work_type(dtype: np.dtype[Any]) -> Any:
 
 def power(base: Any, exponent: int) -> Any:
     """Return a number to an integral power, rounded once to its type: float64 products, the same on every machine."""
-    result, square = 1.0, float(base)
-    while exponent:
-        if exponent & 1:
-            result *= square
-        square *= square
-        exponent >>= 1
-    return type(base)(result)
+    return type(base)(updates.power(base, exponent))
 
 
 def prepared(w: Array, g: Array, how: Preparation) -> tuple[Array, Array]:

@@ -131,14 +131,13 @@ class ValueAndGrad:
         """
         if under_way() is not None:
             raise TypeError("gradients of gradients are not there: a function that finds gradients cannot be recorded")
-        if self._is_wide or any(isinstance(x, np.ndarray) and x.dtype == F64 for x in leaves((inputs, options))):
+        key = plan_key(inputs, options)
+        if key not in self._plans and (self._is_wide or _has_wide((inputs, options))):
             value, aux, found = _computed(self, inputs, options)
         else:
-            value, aux, found = self._plan(inputs, options).run(inputs, options)
+            plan = kept(self._plans, key, lambda: StepPlan(self, inputs, options))
+            value, aux, found = plan.run(inputs, options)
         return ((value, aux) if self.has_aux else value), found
-
-    def _plan(self, inputs: Any, options: Any) -> "StepPlan":
-        return kept(self._plans, plan_key(inputs, options), lambda: StepPlan(self, inputs, options))
 
 
 class StepPlan(ForwardPlan[Any]):
@@ -209,6 +208,11 @@ class StepPlan(ForwardPlan[Any]):
         if options or len(given) != len(examples):  # not only arrays: names and lists must be those of the examples
             return self._given((inputs, values), options)
         return [like(x, example, index) for index, (x, example) in enumerate(zip(given, examples, strict=True))]
+
+
+def _has_wide(tree: Any) -> bool:
+    """Whether there is an array of float64, which plans do not have."""
+    return any(isinstance(x, np.ndarray) and x.dtype == F64 for x in leaves(tree))
 
 
 def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array]]:

@@ -133,6 +133,8 @@ def _array(x: Any, name: str) -> Array:
     array = imported(x, name)
     if array.ndim == 0:
         raise ValueError(f"`{name}` must have an axis of samples; received a number")
+    if array.dtype == np.int32:
+        return array
     if array.dtype.kind in "iu" and array.dtype.itemsize > 1:
         if array.size and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
             raise ValueError(f"integers of `{name}` must fit int32; received {array.min()} to {array.max()}")

@@ -234,7 +234,7 @@ class Compiled:
             self._parts = [LossTracker(f"{name}_loss") for name in names]
         for tracker, part in zip(self._parts, parts, strict=False):
             tracker.update_state(part, samples)
-        if batch.y is not None:
+        if batch.y is not None and self.metrics.are_given:
             masks = self.masks_of(batch.x)
             self.metrics.update(targets_of(names, batch.y, outputs, batch.weights, masks), outputs)
 

@@ -232,6 +232,7 @@ class Metrics:
 
     def __init__(self, given: Any, weighted: Any) -> None:
         self._given = given, weighted
+        self.are_given = given is not None or weighted is not None
         self._found: list[list[tuple[str, Any, bool]]] | None = None
 
     def _build(self, targets: Sequence[Targets], outputs: Any) -> list[list[tuple[str, Any, bool]]]:
