@@ -4,6 +4,7 @@ import hashlib
 import json
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import processes
@@ -237,8 +238,10 @@ def test_a_killed_run_goes_on_to_the_bytes_of_one_that_was_not(tmp_path, model, 
 
 def test_workers_of_a_cluster_give_the_bytes_of_one_process(tmp_path, model, pairs):
     distributed = pytest.importorskip("distributed")
-    options = [model, pairs, "--epochs", 3, "--batch-size", 5, "--chunk", 2, "--quiet"]
-    assert tune(*options, "-o", tmp_path / "alone") == 0
+    many = tmp_path / "many.jsonl"
+    many.write_text("\n".join([Path(pairs).read_text()] * 8))
+    options = [model, many, "--epochs", 2, "--batch-size", 40, "--quiet"]
+    assert tune(*options, "-o", tmp_path / "alone", "--chunk", 2) == 0
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
     ) as cluster:
@@ -246,12 +249,11 @@ def test_workers_of_a_cluster_give_the_bytes_of_one_process(tmp_path, model, pai
     assert digest_of(tmp_path / "workers") == digest_of(tmp_path / "alone")
 
 
-def test_workers_need_chunks_and_an_address(capsys, tmp_path, model, pairs):
+def test_workers_need_large_batches_and_an_address(capsys, tmp_path, model, pairs):
     command = ["tune", model, pairs, "-o", str(tmp_path / "out"), "--dask"]
-    for options in ([], ["--chunk", "32"]):
-        error = usage_error(capsys, *command, "absent:1", *options)
-        assert "argument --dask: needs --chunk below --batch-size, 32: workers compute chunks" in error
-    assert "must be the address of a scheduler" in usage_error(capsys, *command, "", "--chunk", "2")
+    error = usage_error(capsys, *command, "absent:1", "--batch-size", "32")
+    assert "argument --dask: needs --batch-size above 32, the examples that one worker computes together" in error
+    assert "must be the address of a scheduler" in usage_error(capsys, *command, "", "--batch-size", "33")
 
 
 def test_what_comes_after_training_may_be_interrupted_too(capsys, tmp_path, model, pairs, monkeypatch):

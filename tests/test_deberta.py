@@ -94,12 +94,13 @@ def test_a_plan_of_padded_texts_has_the_bits_of_the_call(tmp_path, policy):
 PAIRS = [("a b", "c d"), ("e", "f g h e f g h a b c d e f g h a b"), ("b c d", "a"), ("h g", "e f")]
 
 
-def test_chunks_of_a_batch_have_the_loss_of_the_whole_whatever_their_lengths(tmp_path):
+def test_groups_of_a_batch_have_the_loss_of_the_whole_whatever_their_lengths(tmp_path, monkeypatch):
     folder = random_models.save(random_models.made("deberta-v3"), tmp_path)
     histories, weights = [], []
-    for chunk in (None, 1, 3):
+    for group in (4, 1, 3):
+        monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", group)
         encoder = BertEncoder.from_folder(folder)
-        how = {"optimizer": mp.optimizers.SGD(0.1), "batch_size": 4, "dropout": 0, "chunk": chunk, "seed": 1}
+        how = {"optimizer": mp.optimizers.SGD(0.1), "batch_size": 4, "dropout": 0, "seed": 1}
         histories.append(encoder.fit(PAIRS, verbose=0, **how).history["loss"])
         weights.append(encoder.model.get_weights())
     assert histories[0] == histories[1] == histories[2]

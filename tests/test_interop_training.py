@@ -179,7 +179,7 @@ def test_what_fails_for_its_samples_is_raised_and_changes_nothing(client):
 def test_wrong_arguments_are_named(client, tmp_path):
     model, x, y = model_and_data()
     encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"), "float32")
-    with pytest.raises(ValueError, match="with a `cluster`, `chunk` must be below `batch_size`, 2; received None"):
+    with pytest.raises(ValueError, match=r"with a `cluster`, `batch_size` must be above 32, .*; received 2"):
         encoder.fit([("a", "b"), ("c", "d")], batch_size=2, cluster=Workers(client))
     with pytest.raises(ValueError, match="with a `cluster`, `passes` must be at least 2"):
         model.fit(x, y, verbose=0, cluster=Workers(client))

@@ -421,14 +421,15 @@ def test_the_first_loss_is_that_of_torch(tmp_path):
 
 
 @pytest.mark.parametrize("labels", [1, 3])
-def test_chunks_give_the_weights_of_the_whole_batch(tmp_path, labels):
+def test_groups_give_the_weights_of_the_whole_batch(tmp_path, labels, monkeypatch):
     written(tmp_path, labels=labels)
     data = LABELED if labels == 1 else [(*pair, place % 3) for place, (*pair, _) in enumerate(LABELED)]
     found = []
-    for chunk in (None, 3):
+    for group in (4, 3):
+        monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", group)
         reranker = Reranker.from_folder(tmp_path)
         history = reranker.fit(
-            data, epochs=2, batch_size=4, optimizer=mp.optimizers.SGD(0.1), dropout=0, chunk=chunk, seed=1, verbose=0
+            data, epochs=2, batch_size=4, optimizer=mp.optimizers.SGD(0.1), dropout=0, seed=1, verbose=0
         )
         found.append([np.array(history.history["loss"]), *reranker.model.get_weights()])
     for whole, parts in zip(*found, strict=True):

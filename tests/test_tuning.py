@@ -19,9 +19,9 @@ from oracles import kept_weights
 import mp_core as mp
 from mp_core.autocast import AutoCastVariable
 from mp_core.models import BertEncoder, Reranker, tuning
+from mp_core.models.tuning.batches import TextBatches, groups_of
 from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import read_examples
-from mp_core.plans.backward import ValueAndGrad
 
 PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
 TRIPLETS = [(*pair, other) for pair, (_, other) in zip(PAIRS, PAIRS[1:] + PAIRS[:1], strict=True)]
@@ -214,43 +214,51 @@ def test_another_last_digit_of_the_number_of_tokens_changes_no_gradient(tmp_path
 
 
 @pytest.mark.parametrize("name", ["multiple_negatives", "cosent"])
-@pytest.mark.parametrize("chunk", [1, 2, 4])
-def test_cached_gradients_are_those_of_the_whole_batch(tmp_path, name, chunk):
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_the_gradients_of_groups_are_those_of_one_group(tmp_path, monkeypatch, name, group):
     found, losses = [], []
-    for size in (None, chunk):
+    for size in (5, group):
+        monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", size)
         encoder = encoder_at(tmp_path / str(size))
         history = encoder.fit(
             SCORED if name == "cosent" else TRIPLETS, name, batch_size=5, optimizer=mp.optimizers.SGD(0.1), dropout=0,
-            chunk=size, verbose=0, seed=1,
+            validation_data=SCORED if name == "cosent" else TRIPLETS, verbose=0, seed=1,
         )  # fmt: skip
-        losses.append(history.history["loss"])
+        losses.append([history.history[name] for name in ("loss", "val_loss")])
         found.append(encoder.model.get_weights())
     np.testing.assert_allclose(*losses, rtol=1e-6)
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
 
 
-class Sum(tuning.losses.TextLoss):
-    """The sum of all vectors: led on to the weights by chunks, it is the sum over these once more."""
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_no_bit_depends_on_how_many_activations_are_kept(tmp_path, monkeypatch, policy):
+    monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", 2)
+    found = []
+    for chunk in (None, 1, 33, 200):  # of all three groups, of one, of two, of all
+        encoder = encoder_at(tmp_path / str(chunk), policy)
+        encoder.fit(PAIRS, epochs=3, batch_size=5, chunk=chunk, dropout=0.3, learning_rate=0.01, verbose=0, seed=1)
+        found.append(encoder.model.get_weights())
+    for weights in found[1:]:
+        for one, other in zip(found[0], weights, strict=True):
+            np.testing.assert_array_equal(one, other)
 
-    def __call__(self, vectors, labels):
-        return mp.sum(vectors[0]) + mp.sum(vectors[1])
+
+def test_a_group_has_the_bits_of_a_batch_that_is_one(tmp_path, monkeypatch):
+    found = []
+    for as_list in (False, True):
+        encoder = encoder_at(tmp_path / str(as_list))
+        if as_list:
+            monkeypatch.setattr(TextBatches, "_inputs", lambda self, chosen: [self._texts(chosen)])
+        encoder.fit(PAIRS, epochs=2, batch_size=3, chunk=1, dropout=0.3, verbose=0, seed=1)
+        found.append(encoder.model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
-def test_cached_gradients_see_the_dropout_that_the_loss_has_seen(encoder, monkeypatch):
-    values = []
-
-    class Noting(ValueAndGrad):
-        def __call__(self, *args):
-            found = super().__call__(*args)
-            values.append(found[0])
-            return found
-
-    monkeypatch.setattr("mp_core.models.tuning.training.ValueAndGrad", Noting)
-    encoder.fit(PAIRS, Sum(), batch_size=5, chunk=3, dropout=0.5, seed=2, verbose=0)
-    (loss, _), *chunks = values
-    assert len(chunks) == 2
-    np.testing.assert_allclose(sum(map(float, chunks)), float(loss), rtol=1e-5)
+def test_groups_have_32_examples_and_4096_tokens_at_most_but_one_example_at_least():
+    assert groups_of(np.full(70, 9)) == [slice(0, 32), slice(32, 64), slice(64, 70)]
+    assert groups_of(np.array([4096, 1, 5000, 4000, 96])) == [slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 5)]
 
 
 # ---- the same bits again
@@ -266,11 +274,11 @@ class Stop(mp.callbacks.Callback):
         if self.count == int(stop):
             import os
             os._exit(9)
-pairs = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
+pairs = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")] * 15
 encoder = BertEncoder.from_folder(folder)
 callbacks = [mp.callbacks.BackupAndRestore(backup, save_freq=1), Stop()]
 with mp.config.num_threads(int(threads)), mp.config.reproducible():
-    encoder.fit(pairs, epochs=3, batch_size=2, chunk=CHUNK, seed=5, callbacks=callbacks, verbose=0)
+    encoder.fit(pairs, epochs=3, batch_size=40, chunk=CHUNK, seed=5, callbacks=callbacks, verbose=0)
 encoder.save(out)
 """
 

@@ -1,4 +1,4 @@
-"""A small encoder and a small reranker, tuned in chunks and saved: ``python tuned_folders.py HOME OUT THREADS STOP``.
+"""A small encoder and reranker, tuned in batches of two groups: ``python tuned_folders.py HOME OUT THREADS STOP``.
 
 The process ends hard behind the batch number STOP; started again, it goes on. HOME has the models.
 """
@@ -13,8 +13,8 @@ import tiny_bert
 import mp_core as mp
 from mp_core.models import BertEncoder, Reranker
 
-PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
-SCORED = [(*pair, place / 4) for place, pair in enumerate(PAIRS)]
+PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")] * 8
+SCORED = [(*pair, place / 39) for place, pair in enumerate(PAIRS)]
 KINDS = {"encoder": (BertEncoder, PAIRS), "reranker": (Reranker, SCORED)}
 
 
@@ -29,7 +29,7 @@ def tuned(kind, home, out, **options):
     """Tune a model, and return the bytes of the folder that it gives."""
     opens, data = KINDS[kind]
     model = opens.from_folder(home / kind, "float32")
-    model.fit(data, epochs=3, batch_size=5, chunk=2, dropout=0.2, seed=3, verbose=0, **options)
+    model.fit(data, epochs=3, batch_size=40, chunk=2, dropout=0.2, seed=3, verbose=0, **options)
     model.save(out)
     return contents(out)
 

@@ -31,7 +31,7 @@ def add_command(commands: Any) -> None:
         "tune MODEL pairs.jsonl -o OUT --eval eval.jsonl --policy int8",
         "tune MODEL pairs.jsonl -o OUT --batch-size 256 --chunk 32",
         "tune MODEL scored.csv -o OUT --epochs 3 --resume state",
-        "tune MODEL pairs.jsonl -o OUT --chunk 8 --dask scheduler:8786",
+        "tune MODEL pairs.jsonl -o OUT --batch-size 256 --dask scheduler:8786",
         "tune RERANKER labelled.jsonl -o OUT --eval eval.jsonl --policy int8",
         "tune MODEL pairs.jsonl -o ADAPTER --lora 8 --policy int8 --adapter-only",
     )
@@ -47,7 +47,9 @@ def add_command(commands: Any) -> None:
     )  # fmt: skip
     tune.add_argument("--epochs", type=positive, default=1, metavar="N", help="default: %(default)s")
     tune.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
-    tune.add_argument("--chunk", type=positive, metavar="N", help="embed so many examples at a time: less memory")
+    tune.add_argument(
+        "--chunk", type=positive, metavar="N", help="activations of so many examples are kept: less memory"
+    )
     tune.add_argument("--learning-rate", type=_rate, metavar="X", help="default: 5e-05, of rerankers 2e-05")
     tune.add_argument("--lora", type=positive, metavar="RANK", help="train adapters of this rank, not the weights")
     tune.add_argument("--adapter-only", action="store_true", help="write the adapter of --lora, which MODEL goes with")
@@ -56,7 +58,7 @@ def add_command(commands: Any) -> None:
         "--distill", type=_count, metavar="N",
         help=f"epochs that train the codes of --policy, int8 or int4; 0: round only (default: {_DISTILLED})",
     )  # fmt: skip
-    tune.add_argument("--dask", metavar="ADDRESS", help="embed the chunks on the workers of this dask cluster")
+    tune.add_argument("--dask", metavar="ADDRESS", help="embed batches on the workers of this dask cluster")
     tune.add_argument("--seed", type=_seed, default=0, metavar="N", help="of all random numbers; default: %(default)s")
     tune.add_argument("--resume", metavar="FOLDER", help="keep the state of training there, and go on from it")
     options.add(tune, "json", "plot", "threads", "quiet", "no-progress")
@@ -125,9 +127,11 @@ def _check_state_and_workers(arguments: argparse.Namespace, model: Path, target:
             if folder in (state, *state.parents):
                 raise argparse.ArgumentError(None, f"argument --resume: {arguments.resume} is {name}, or in it")
     if arguments.dask is not None:
+        from mp_core.models.tuning.batches import GROUP
+
         options.check_address(arguments)
-        if arguments.chunk is None or arguments.chunk >= arguments.batch_size:
-            needed = f"needs --chunk below --batch-size, {arguments.batch_size}: workers compute chunks"
+        if arguments.batch_size <= GROUP:
+            needed = f"needs --batch-size above {GROUP}, the examples that one worker computes together"
             raise argparse.ArgumentError(None, f"argument --dask: {needed}")
 
 

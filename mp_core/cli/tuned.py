@@ -170,7 +170,7 @@ def _check_state(arguments: argparse.Namespace, loss: str) -> None:
         "the SHA-256 of the examples": digest_of_files(file.parent, [file.name]),
         "--loss": loss,
     }
-    for name in ("epochs", "batch_size", "chunk", "learning_rate", "lora", "policy", "distill", "seed"):
+    for name in ("epochs", "batch_size", "learning_rate", "lora", "policy", "distill", "seed"):
         here[f"--{name.replace('_', '-')}"] = getattr(arguments, name)
     path = folder / "tune.json"
     if (folder / _STATE).exists():

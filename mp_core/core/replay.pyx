@@ -79,6 +79,23 @@ cdef class Replay:
             mp_run_replay(self.replay, &run)
         self.check()
 
+    def run_first(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads, Py_ssize_t cut):
+        """Run the operations before the number `cut`; :meth:`run_rest` then runs the others, in the same memory."""
+        cdef mp_run run = self.run_of(bases, rows, threads)
+        mp_plan_replay(self.replay, &run)
+        self.run_between(0, cut, threads)
+
+    def run_rest(self, int threads, Py_ssize_t cut):
+        """Run the operations from the number `cut` on."""
+        self.run_between(cut, len(self.notes), threads)
+
+    cdef run_between(self, Py_ssize_t begin, Py_ssize_t end, int threads):
+        cdef Py_ssize_t index
+        with nogil:
+            for index in range(begin, end):
+                mp_run_noted(self.replay, index, threads)
+        self.check()
+
     def timed(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int cut, int threads):
         """Run one by one, each cut into tasks for `cut` threads; return the seconds and the tasks of each."""
         cdef mp_run run = self.run_of(bases, rows, cut)

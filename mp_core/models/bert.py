@@ -351,9 +351,11 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         dropout : float, optional
             The rate of dropout, of vectors and of the weights of attention, instead of the rates of the configuration.
         chunk : int, optional
-            Embed so many examples at a time, by cached gradients: the memory of a step is that of a chunk.
+            Of how many examples activations are kept, in groups of 32 (fewer if they have more than 4096 tokens), at
+            least one group. The others are embedded twice, by cached gradients: less memory, and the same bits.
+            Default: of all.
         cluster : mp_core.interop.dask.Workers, optional
-            What computes the chunks on other machines; the weights have the same bits.
+            What computes the groups on other machines: `batch_size` is above 32 then. The weights have the same bits.
         prompts : str or mapping of str to str, optional
             What is put before each text, or those of each column. Default: as :meth:`encode`.
         shuffle : bool

@@ -313,7 +313,7 @@ class Reranker(TextModel):
         epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout
             Those of :meth:`mp_core.models.BertEncoder.fit`.
         chunk, cluster, shuffle, seed, validation_data, callbacks, verbose
-            Those too. A chunk is some pairs, whose scores are computed at a time.
+            Those too.
 
         Returns
         -------

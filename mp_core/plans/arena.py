@@ -10,7 +10,7 @@ import numpy as np
 from mp_core.core.scopes import called_under
 from mp_core.utilities.system import after_fork
 
-__all__ = ["ARENAS", "Arenas", "place"]
+__all__ = ["ARENAS", "Arenas", "Lease", "place"]
 
 _LINE = 64  # bytes: buffers begin with cache lines
 _PATIENCE = 0.05  # seconds after which those who wait look for leases that have ended without a word

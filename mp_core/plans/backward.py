@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mp_core.arrays import F64, Array
-from mp_core.arrays.recorded import Recorded, Recording, under_way
+from mp_core.arrays.recorded import Noted, Recorded, Recording, under_way
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.core.changes import count
@@ -23,7 +23,7 @@ from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
     "Assigned", "StepPlan", "ValueAndGrad", "apart", "assign_arrays", "checked_variables", "found_apart", "grad",
-    "kept", "value_and_grad",
+    "kept", "noting", "value_and_grad",
 ]  # fmt: skip
 
 P = TypeVar("P")
@@ -234,11 +234,8 @@ def differentiated(
     recording: Recording, step: ValueAndGrad, held: list[tuple[AutoCastVariable, Recorded]], inputs: Any, options: Any
 ) -> tuple[Any, Any, list[Any]]:
     """Return what a function returns in a recording, and the gradients, which become part of it."""
-    wanted = {id(variable) for variable in step.variables}
     values = {id(variable): value for variable, value in held}
-    noted = recording.begin_noting(WHOLE)
-    for variable, value in held:
-        recording.hold(variable, value, id(variable) in wanted)
+    noted = noting(recording, step.variables, held)
     result = step.function(*inputs, **options)
     recording.noted = None
     value, aux = result if step.has_aux else (result, None)
@@ -246,6 +243,17 @@ def differentiated(
     one = recording.call(filled, (value.shape, value.dtype, 1.0), {})
     found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in step.variables])
     return value.reshape(()), aux, found_apart(recording, step.variables, found, step.allows_unused)
+
+
+def noting(
+    recording: Recording, trained: Iterable[AutoCastVariable], held: Iterable[tuple[AutoCastVariable, Any]]
+) -> list[Noted]:
+    """Let variables be recorded arrays from now on, and return the list in which the recording notes calls."""
+    wanted = {id(variable) for variable in trained}
+    noted = recording.begin_noting(WHOLE)
+    for variable, value in held:
+        recording.hold(variable, value, id(variable) in wanted)
+    return noted
 
 
 def found_apart(

@@ -13,8 +13,7 @@ from mp_core.arrays.recorded import Recorded, Recording
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
 from mp_core.gradients.passes import Meeting, PassWalk, dependents
-from mp_core.gradients.products import WHOLE
-from mp_core.plans.backward import Assigned, StepPlan, apart, checked_variables, found_apart, kept
+from mp_core.plans.backward import Assigned, StepPlan, apart, checked_variables, found_apart, kept, noting
 from mp_core.plans.plan import plan_key
 from mp_core.utilities.tree import leaves
 
@@ -214,10 +213,7 @@ class _PassPlan(StepPlan):
         recording = self.begun()
         held = dict(zip(map(id, self._held), values, strict=True))
         start, samples, upstream, before = inputs
-        noted = recording.begin_noting(WHOLE)
-        wanted = {id(variable) for variable in self._step.variables}
-        for variable in self._held:
-            recording.hold(variable, held[id(variable)], id(variable) in wanted)
+        noted = noting(recording, self._step.variables, zip(self._held, values, strict=True))
         targets, aux = self._step.function(start, *samples)
         recording.noted = None
         rows = dependents(recording, noted, [x for x in leaves(samples) if type(x) is Recorded])

@@ -1,6 +1,7 @@
 """Batches of texts for training: their tokens one behind the other, without padding."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,12 @@ from mp_core.models.model import Model
 from mp_core.models.texts import Tokens
 from mp_core.training.batches import Batch
 
-__all__ = ["TextBatches", "laid_out"]
+__all__ = ["GROUP", "TextBatches", "groups_of", "laid_out"]
+
+GROUP = 32
+"""The most examples of a group."""
+_MOST_TOKENS = 4096
+"""The most tokens of a group that has several examples."""
 
 _SHARE = 6  # bits: lengths of batches are rounded up by at most 1/32, so that a fit needs some plans only
 _LEAST_UNIT = 16  # tokens
@@ -63,6 +69,27 @@ def _rounded(tokens: int, skipped: int, longest: int) -> int:
     return -(-(tokens + skipped + 1) // unit) * unit if unit > skipped else tokens + skipped + 1
 
 
+def groups_of(tokens: Array) -> list[slice]:
+    """Return the groups of a batch, by the tokens of its examples.
+
+    Gradients of weights are sums of groups in a fixed order, so they do not depend on how many groups are computed at a
+    time, or where. An example is the first one of a group if the one before it would have 33 examples with it, or more
+    than 4096 tokens.
+
+    Examples
+    --------
+    >>> groups_of(np.array([4000, 96, 1, 5000, 7]))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None), slice(4, 5, None)]
+    """
+    begins, filled = [0], 0
+    for place, count in enumerate(tokens.tolist()):
+        filled += count
+        if place - begins[-1] == GROUP or (filled > _MOST_TOKENS and place > begins[-1]):
+            begins.append(place)
+            filled = count
+    return [slice(begin, end) for begin, end in pairwise([*begins, len(tokens)])]
+
+
 class TextBatches:
     """The examples of a fit, batch by batch.
 
@@ -76,20 +103,18 @@ class TextBatches:
         How many examples a batch has.
     order : callable, optional
         As for :func:`mp_core.training.batches.batches_of`.
-    chunk : int, optional
-        If given, a batch comes as a list of parts of so many examples.
     """
 
     def __init__(
         self, model: Model, columns: Sequence[Tokens], labels: Array | None, size: int,
-        order: Callable[[int, int], Array] | None = None, chunk: int | None = None,
+        order: Callable[[int, int], Array] | None = None,
     ) -> None:  # fmt: skip
-        self.model, self.columns, self.labels, self.size = model, columns, labels, size
-        self.order, self.chunk = order, chunk
+        self.model, self.columns, self.labels, self.size, self.order = model, columns, labels, size, order
+        self.tokens = sum(np.array([len(row) for row in column.rows]) for column in columns)
         self.steps: int | None = -(-len(columns[0]) // size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of one pass over the examples."""
+        """Yield the batches of one pass over the examples; one of several groups has a list of them."""
         count = len(self.columns[0])
         order = np.arange(count) if self.order is None else self.order(count, number)
         for start in range(0, count, self.size):
@@ -97,9 +122,8 @@ class TextBatches:
             yield Batch(self._inputs(chosen), None if self.labels is None else self.labels[chosen])
 
     def _inputs(self, chosen: Array) -> Any:
-        if self.chunk is None:
-            return self._texts(chosen)
-        return [self._texts(chosen[start : start + self.chunk]) for start in range(0, len(chosen), self.chunk)]
+        groups = [self._texts(chosen[group]) for group in groups_of(self.tokens[chosen])]
+        return groups if len(groups) > 1 else groups[0]
 
     def _texts(self, chosen: Array) -> dict[str, Any]:
         """Return the texts of some examples: those of the first column, then those of the second, and so on."""

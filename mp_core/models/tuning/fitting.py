@@ -8,7 +8,7 @@ from mp_core.arrays import Array
 from mp_core.layers import Layer
 from mp_core.layers.lora import AdaptableLayer
 from mp_core.models.texts import Tokens
-from mp_core.models.tuning.batches import TextBatches
+from mp_core.models.tuning.batches import GROUP, TextBatches
 from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.models.tuning.losses import CoSENT, TextLoss, get
@@ -19,7 +19,7 @@ from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, integer, number, positive_integer, share
 
-__all__ = ["Recipe", "check_trainable", "chunk_of", "fit_encoder", "rates", "run"]
+__all__ = ["Recipe", "check_trainable", "fit_encoder", "rates", "run"]
 
 
 class Recipe(NamedTuple):
@@ -47,7 +47,6 @@ def fit_encoder(
     check_trainable(encoder.model)
     text_loss = get(loss)
     size = positive_integer(recipe.batch_size, "batch_size")
-    chunk = chunk_of(chunk, size, cluster)
     columns, labels = _read(encoder, data, text_loss, prompts, "data")
     if min(size, len(columns[0])) < text_loss.least_examples:
         raise ValueError(
@@ -64,24 +63,24 @@ def fit_encoder(
         if len(held_columns) != len(columns):
             raise ValueError(f"`validation_data` must have {len(columns)} texts a row; received {len(held_columns)}")
         held = TextBatches(encoder.model, held_columns, held_labels, size)
-    return run(tuned, TextBatches(encoder.model, columns, labels, size, chunk=chunk), held, recipe, job_of(cluster))
+    return run(tuned, TextBatches(encoder.model, columns, labels, size), held, recipe, chunk, cluster)
 
 
-def chunk_of(chunk: int | None, size: int, cluster: Any) -> int | None:
-    """Return how many examples a chunk has; None if batches of `size` are computed as a whole, here alone."""
-    if chunk is not None and positive_integer(chunk, "chunk") >= size:
-        chunk = None
-    if cluster is not None and chunk is None:
-        raise ValueError(f"with a `cluster`, `chunk` must be below `batch_size`, {size}; received {chunk}")
-    return chunk
-
-
-def run(tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe, workers: Any = None) -> Any:
-    """Run the loop, and return its History; `workers` compute the chunks of batches, if there are some."""
+def run(
+    tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe, chunk: int | None = None,
+    cluster: Any = None,
+) -> Any:  # fmt: skip
+    """Run the loop, and return its History; a cluster computes the groups of batches, if there is one."""
     epochs = positive_integer(recipe.epochs, "epochs")
+    tuned.cached.kept = None if chunk is None else -(-positive_integer(chunk, "chunk") // GROUP)
+    if cluster is not None and batches.size <= GROUP:
+        raise ValueError(
+            f"with a `cluster`, `batch_size` must be above {GROUP}, the examples that one machine computes together; "
+            f"received {batches.size}"
+        )
     tuned.compile(_optimizer(recipe, epochs * (batches.steps or 1)))
     compiled = tuned._compiled
-    compiled.workers = workers
+    compiled.workers = job_of(cluster)
     if recipe.seed is not None:
         compiled.seed = integer(recipe.seed, "seed")
     batches.order = order_of(lambda: compiled.seed) if boolean(recipe.shuffle, "shuffle") else None

@@ -21,10 +21,9 @@ from mp_core.models.model import Model as Network
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import TextBatches
 from mp_core.models.tuning.examples import Examples, read_examples
-from mp_core.models.tuning.fitting import Recipe, check_trainable, chunk_of, rates, run
+from mp_core.models.tuning.fitting import Recipe, check_trainable, rates, run
 from mp_core.models.tuning.training import TunedModel, vectors_of
 from mp_core.optimizers import Adam
-from mp_core.training.fitting import job_of
 from mp_core.training.models import Sequential
 from mp_core.utilities.arguments import positive_integer
 
@@ -98,8 +97,7 @@ def fit_reranker(
     network = reranker.model
     check_trainable(network)
     size = positive_integer(recipe.batch_size, "batch_size")
-    chunk = chunk_of(chunk, size, cluster)
-    batches = TextBatches(network, *_tokens(reranker, data, loss, "data"), size, chunk=chunk)
+    batches = TextBatches(network, *_tokens(reranker, data, loss, "data"), size)
     held = None
     if validation_data is not None:
         held = TextBatches(network, *_tokens(reranker, validation_data, loss, "validation_data"), size)
@@ -107,7 +105,7 @@ def fit_reranker(
     scores = partial(_scores_of, network)
     tuned = TunedScores(network, rates(network, recipe.dropout), recipe.seed, scores, loss=loss)
     with _frozen(network):
-        return run(tuned, batches, held, recipe, job_of(cluster))
+        return run(tuned, batches, held, recipe, chunk, cluster)
 
 
 def _scores_of(network: Network, x: dict[str, Any]) -> Array:
