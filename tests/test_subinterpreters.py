@@ -37,7 +37,8 @@ except Exception as error:
 
 
 def test_a_second_interpreter_is_refused_and_the_first_goes_on():
-    assert "cannot load module more than once per process" in told(COMPUTE)
+    said = told(COMPUTE)  # by NumPy, or by mp_core where NumPy, 2.0, only warns
+    assert "cannot load module more than once per process" in said or "only be loaded into one interpreter" in said
 
 
 def test_a_subinterpreter_alone_computes():

@@ -21,9 +21,13 @@ cnp.import_array()
 
 cdef object FLOAT32 = np.dtype(np.float32)
 
-cdef extern from "numpy/arrayobject.h":  # which takes over a reference to the type
+cdef extern from "numpy/arrayobject.h":
+    # It takes over a reference to the type.
     cnp.ndarray PyArray_NewFromDescr(PyTypeObject *kind, cnp.dtype dtype, int axes, cnp.npy_intp *shape,
                                      cnp.npy_intp *strides, void *data, int flags, PyObject *like)
+    # NumPy 2.0 declares them otherwise, and Cython refuses what it declares.
+    ctypedef int (*iter_next "NpyIter_IterNextFunc *")(cnp.NpyIter *) noexcept nogil
+    iter_next get_iter_next "NpyIter_GetIterNext"(cnp.NpyIter *, char **) except NULL
 
 cdef extern from "library/array_cast.h" nogil:
     void mp_join_cast_axes(mp_array_cast *c)
@@ -67,7 +71,7 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
     cdef cnp.PyArrayObject *operands[2]
     cdef cnp.npy_uint32 flags[2]
     cdef cnp.NpyIter *iterator
-    cdef cnp.NpyIter_IterNextFunc advance
+    cdef iter_next advance
     cdef char **data
     cdef cnp.npy_intp *steps
     cdef cnp.npy_intp *count
@@ -77,7 +81,7 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
                                     cnp.NPY_KEEPORDER, cnp.NPY_NO_CASTING, flags, NULL)
     if iterator == NULL:
         raise MemoryError
-    advance = cnp.NpyIter_GetIterNext(iterator, NULL)
+    advance = get_iter_next(iterator, NULL)
     data = cnp.NpyIter_GetDataPtrArray(iterator)
     steps = cnp.NpyIter_GetInnerStrideArray(iterator)
     count = cnp.NpyIter_GetInnerLoopSizePtr(iterator)
