@@ -9,6 +9,7 @@ from mp_core.models.heads import SCORED
 
 _SEEN = {
     "bert": ("MiniLM, BGE, E5, GTE, LaBSE, mxbai", (5.5e-7, 0.005, 0.015)),
+    "ernie": ("text2vec-base-chinese-paraphrase", (5.6e-7, 0.006, 0.019)),
     "roberta": ("all-roberta, granite-embedding", (1.0e-6, 0.007, 0.030)),
     "xlm-roberta": ("multilingual E5, BGE-M3, jina-reranker-v2", (4.7e-7, 0.007, 0.018)),
     "camembert": ("sentence-camembert", (4.8e-7, 0.006, 0.017)),
@@ -19,6 +20,7 @@ _SEEN = {
     "deberta-v2": ("DeBERTa-v3, mxbai-rerank v1", (1.9e-6, 0.014, 0.038)),
     "modernbert": ("gte-modernbert, granite-embedding R2", (8.7e-7, 0.011, 0.026)),
     "nomic_bert": ("nomic-embed-text", (4.1e-6, 0.032, 0.079)),
+    "nomic_bert with experts": ("nomic-embed-text-v2-moe", (4.3e-7, 0.006, 0.019)),
     "gte": ("GTE v1.5 and mGTE, as transformers writes them; arctic-embed-m v2", (4.5e-6, 0.024, 0.100)),
     "new": ("GTE v1.5 and mGTE in folders with code of their own", (2.0e-6, 0.020, 0.053)),
     "eurobert": ("EuroBERT", (2.8e-6, 0.018, 0.057)),
@@ -27,9 +29,11 @@ _SEEN = {
     "xlm-roberta with rotary": ("jina-embeddings-v3, as it was published", (9.0e-7, 0.010, 0.030)),
     "t5": ("sentence-t5, GTR", (4.7e-7, 0.008, 0.023)),
     "mt5": ("encoders of mT5", (5.0e-7, 0.006, 0.019)),
+    "umt5": ("encoders of UMT5", (7.9e-7, 0.006, 0.019)),
     "qwen3": ("Qwen3-Embedding, Qwen3-Reranker", (1.5e-6, 0.014, 0.043)),
     "qwen2": ("gte-Qwen2, stella 1.5B, mxbai-rerank v2", (2.5e-6, 0.020, 0.063)),
     "llama": ("embedders on Llama", (1.5e-6, 0.014, 0.050)),
+    "llama_bidirec": ("llama-nemotron-embed", (1.5e-6, 0.014, 0.050)),
     "mistral": ("E5-Mistral", (1.7e-6, 0.018, 0.056)),
     "gemma": ("bge-reranker-v2-gemma", (1.4e-6, 0.024, 0.063)),
     "gemma2": ("bge-multilingual-gemma2", (4.9e-7, 0.006, 0.020)),

@@ -38,6 +38,8 @@ _DEBERTA = {
 _T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 1}
 ARCHITECTURES = {
     "bert": ("Bert", {}),
+    "ernie": ("Ernie", {}),
+    "ernie with tasks": ("Ernie", {"use_task_id": True}),
     "roberta": ("Roberta", {"pad_token_id": 1}),
     "roberta with another padding token": ("Roberta", {"pad_token_id": 5, "type_vocab_size": 1}),
     "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
@@ -65,6 +67,7 @@ ARCHITECTURES = {
     "t5": ("T5", _T5),
     "t5 with gates": ("T5", _T5 | {"feed_forward_proj": "gated-gelu"}),
     "mt5": ("MT5", _T5 | {"d_kv": 12}),
+    "umt5": ("UMT5", _T5),
     "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),
     "qwen2": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1}),
     "qwen2 both ways": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1, "is_causal": False}),
@@ -80,7 +83,7 @@ ARCHITECTURES = {
 
 PLANNED = [name for name in ARCHITECTURES if not name.startswith("deberta")]
 """Those that have plans."""
-UNSCORED = ("EuroBert", "NomicBert", "JinaEmbeddingsV3", "T5", "MT5")
+UNSCORED = ("EuroBert", "NomicBert", "JinaEmbeddingsV3", "T5", "MT5", "UMT5")
 SCORED = [name for name, (start, _) in ARCHITECTURES.items() if start not in UNSCORED]
 """Those whose heads for scores mp_core has."""
 
@@ -93,13 +96,13 @@ def library():
         return pytest.importorskip("transformers")
 
 
-def made(name, head="Model", **settings):
+def made(name, head="Model", seed=None, **settings):
     """Return a random network of the library, whose biases and norms are random too."""
     import torch
 
     transformers = library()
     start, own = ARCHITECTURES[name]
-    torch.manual_seed(sum(map(ord, name)))
+    torch.manual_seed(sum(map(ord, name)) if seed is None else seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = getattr(transformers, f"{start}Config")(**SIZES | own | settings)

@@ -69,6 +69,20 @@ def test_what_such_a_folder_must_not_say_is_refused_by_name(entries, message):
         Model({"model_type": "new"} | entries)
 
 
+def test_nvidias_llama_attends_both_ways(tmp_path):
+    network = random_models.made("llama", is_causal=False)
+    folder = random_models.save(network, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    del config["is_causal"]
+    config |= {"model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"], "pooling": "avg"}
+    (folder / "config.json").write_text(json.dumps(config))
+    ids, mask = random_models.ragged(1)
+    expected = random_models.outputs(network, ids, mask)
+    assert np.abs(expected - random_models.outputs(random_models.made("llama"), ids, mask))[mask > 0].max() > 0.1
+    received = BertEncoder.from_folder(folder).model(ids, mask=mask)
+    assert near(received[mask > 0], expected[mask > 0]) < FLOAT32
+
+
 # ---- Jina's version 2
 
 JINA = {

@@ -1,4 +1,8 @@
-"""XLM-RoBERTa as Jina's code for FlashAttention writes it (jina-reranker-v2): other names, and one matrix for three."""
+"""Matrices that files have as one, apart, by the names that the architectures know.
+
+XLM-RoBERTa as Jina's code for FlashAttention writes it (jina-reranker-v2) has one matrix for three, and other names;
+Nomic's mixtures of experts have one for all experts.
+"""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +13,7 @@ import numpy as np
 
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["apart", "is_fused"]
+__all__ = ["apart", "experts_apart", "is_fused"]
 
 _NAMES = (
     (r"^((?:roberta\.)?)emb_ln\.", r"\1embeddings.LayerNorm."),
@@ -42,4 +46,31 @@ def apart(tensors: Mapping[str, Any]) -> dict[str, Any]:
             ("query", "key", "value"), np.array_split(rows, 3) if rows.ndim else [rows] * 3, strict=True
         ):
             found[f"{start or ''}encoder.layer.{block}.attention.self.{part}.{kind}"] = own
+    return found
+
+
+_STACKED = re.compile(r"(.*\bmlp\.experts)\.mlp\.(w1|w2)")
+
+
+def experts_apart(tensors: Mapping[str, Any], experts: int, path: Any) -> dict[str, Any]:
+    """Return the tensors with the matrices of each expert apart, as those of products of rows with their transposes.
+
+    Raises
+    ------
+    ValueError
+        A matrix has not as many rows for each expert.
+    """
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        stacked = _STACKED.fullmatch(name)
+        if stacked is None:
+            found[name] = tensor
+            continue
+        rows = dequantize(tensor) if isinstance(tensor, QuantizedArray) else np.asarray(tensor)
+        if rows.ndim != 2 or len(rows) % experts:
+            raise ValueError(f"{path}: tensor {name} has shape {rows.shape}; expected rows of num_experts={experts}")
+        start, which = stacked.groups()
+        for expert, own in enumerate(rows.reshape(experts, -1, rows.shape[1])):
+            part, matrix = ("inner", own) if which == "w1" else ("outer", own.T)
+            found[f"{start}.{expert}.{part}.weight"] = matrix
     return found

@@ -17,6 +17,7 @@ from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import constant
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance, dropped
+from mp_core.models.experts import Experts, Routing
 from mp_core.models.rope import Rope, angles
 from mp_core.models.settings import Count, Settings
 
@@ -54,6 +55,8 @@ class Layout:
         Whether perceptrons have gates. Otherwise they are two products with the activation between them.
     slopes : bool
         Whether scores of attention lose a multiple of the distance of two tokens, which each head has of its own.
+    own_biases : bool
+        Whether each block has biases of distances of its own, if there are any.
     """
 
     joined: bool = False
@@ -68,6 +71,7 @@ class Layout:
     scaled_embeddings: bool = False
     gated: bool = True
     slopes: bool = False
+    own_biases: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,8 @@ class GatedSettings(Settings):
         The factor of the scores of attention; None: one over the root of `head_dim`.
     softcap : float or None
         The number c of scores that become ``c * tanh(scores / c)``.
+    routing : Routing or None
+        Which perceptrons are mixtures of experts.
     """
 
     type_vocab_size: Count
@@ -110,6 +116,7 @@ class GatedSettings(Settings):
     ropes: tuple[Rope | None, ...]
     score_scale: float | None
     softcap: float | None
+    routing: Routing | None
 
     @property
     def head_size(self) -> int:
@@ -309,6 +316,11 @@ class GatedBlock(GatedPart):
         self.after_attention_norm = self.norm_of("after_attention_norm") if layout.normed_outputs else None
         ends = layout.normed_outputs or not layout.normed_inputs
         self.output_norm: Any = self.norm_of("output_norm") if ends else None
+        self.position_bias = self.part(PositionBias, s, name="position_bias") if layout.own_biases else None
+        self.experts: Any = None
+        if s.routing is not None and s.routing.has(self.index):
+            self.experts = self.part(Experts, s, s.routing, shape=input_shape, name="experts")
+            return
         if not layout.gated:
             self.intermediate = self.dense("intermediate", inner, width, s.hidden_act, s.gate_bias)
         elif layout.joined_halves:
@@ -326,6 +338,8 @@ class GatedBlock(GatedPart):
             hidden = self.attention_norm(attended, residual=hidden)
             outputs: Array = self.output_norm(dropped(self._perceptron(hidden), "output"), residual=hidden)
             return outputs
+        if self.position_bias is not None:
+            bias = self.position_bias(length=self.settings.max_length if offsets is not None else hidden.shape[1])
         normed = hidden if self.attention_norm is None else self.attention_norm(hidden)
         attended = dropped(self.attention(normed, keep=keep, bias=bias, offsets=offsets), "attention")
         if self.after_attention_norm is not None:
@@ -336,6 +350,9 @@ class GatedBlock(GatedPart):
 
     def _perceptron(self, hidden: Array) -> Array:
         layout, half = self.settings.layout, self.settings.intermediate_size
+        if self.experts is not None:
+            mixed: Array = self.experts(hidden)
+            return mixed
         if not layout.gated:
             plain: Array = self.output(self.intermediate(hidden))
             return plain
@@ -377,7 +394,8 @@ class GatedEncoder(Encoder, GatedPart):
             self.part(GatedBlock, s, index, shape=input_shape, name=f"layer_{index}")
             for index in range(s.num_hidden_layers)
         ]
-        self.position_bias = self.part(PositionBias, s, name="position_bias") if s.position_buckets else None
+        shared = s.position_buckets and not s.layout.own_biases
+        self.position_bias = self.part(PositionBias, s, name="position_bias") if shared else None
         self.norm = self.norm_of("norm") if s.layout.normed_inputs else None
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:

@@ -83,6 +83,7 @@ _ANSWER = Head(tensors={"head": "lm_head"}, pooling="lasttoken", words=True)
 _SCORE = Head(tensors={"head/output": "score"}, pooling="lasttoken", output_bias=False)
 _HEADS = {
     "bert": Head(tensors={"head/dense": "bert.pooler.dense", "head/output": "classifier"}),
+    "ernie": Head(tensors={"head/dense": "ernie.pooler.dense", "head/output": "classifier"}),
     "roberta": Head(tensors=_AFTER),
     "xlm-roberta": Head(tensors=_AFTER),
     "camembert": Head(tensors=_AFTER),
@@ -110,7 +111,7 @@ _HEADS = {
     **dict.fromkeys(_DECODERS, _SCORE),
 }
 """``model_type`` in ``config.json`` -> the head of its sequence classification."""
-_EACH = "bert", "roberta", "xlm-roberta", "camembert", "mpnet", "deberta-v2", "electra", "distilbert", "albert"
+_EACH = "bert", "ernie", "roberta", "xlm-roberta", "camembert", "mpnet", "deberta-v2", "electra", "distilbert", "albert"
 _HEADS_OF_TOKENS = {
     **dict.fromkeys(_EACH, Head(tensors={"head/output": "classifier"})),
     "modernbert": _HEADS["modernbert"],

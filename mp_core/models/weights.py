@@ -18,12 +18,14 @@ from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.architectures.deberta import DistanceEmbeddings
+from mp_core.models.architectures.nomic import NOMIC_EXPERTS
 from mp_core.models.architectures.roberta import XLM_ROBERTA
 from mp_core.models.architectures.static import STATIC
 from mp_core.models.blocks import PositionBias, Positions
+from mp_core.models.experts import Experts, Router
 from mp_core.models.files import Stored, gguf_in, static_tensors, tensors_in
 from mp_core.models.folder import read_object
-from mp_core.models.fused_names import apart, is_fused
+from mp_core.models.fused_names import apart, experts_apart, is_fused
 from mp_core.models.gated import RootMeanSquare, TokenTypes
 from mp_core.models.heads import Answer
 from mp_core.models.model import Model
@@ -35,8 +37,10 @@ __all__ = ["Weights", "layers_of", "names_of", "read_model", "tensors_of"]
 Tensor = Array | QuantizedArray
 M = TypeVar("M", bound=Model)
 
-_FLOATS = ("embeddings/position", "embeddings/token_type", "encoder/position_bias", "encoder/distances")
-"""The paths of tables that are no right operands of products: they are floats under any policy."""
+_FLOATS = (
+    "embeddings/position", "embeddings/token_type", "embeddings/task", "/position_bias", "encoder/distances", "/router",
+)  # fmt: skip
+"""How the paths end of tables that are no right operands of products: they are floats under any policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,7 @@ class Weights:
                     groups = "" if tensor.group_size is None else f" in groups of {tensor.group_size}"
                     found_codes = f"codes of {tensor.dtype}{groups}, axis={tensor.axis}"
                     raise ValueError(f"{self.path}: tensor {name} is {found_codes}; expected '{policy.scheme}'")
-            elif tensor is not None and tensor.ndim == 2 and path not in _FLOATS:
+            elif tensor is not None and tensor.ndim == 2 and not path.endswith(_FLOATS):
                 policy = unquantized(policy)  # the conversion was told to keep its floats
             if policy != base:
                 found[re.escape(path)] = policy
@@ -162,7 +166,11 @@ def _read(folder: Path, architecture: Architecture, settings: Settings) -> tuple
     path = gguf_in(folder)
     if path is None:
         path, tensors, stored = static_tensors(folder) if architecture is STATIC else tensors_in(folder)
-        return path, apart(tensors) if architecture is XLM_ROBERTA and is_fused(tensors) else tensors, stored
+        if architecture is XLM_ROBERTA and is_fused(tensors):
+            tensors = apart(tensors)
+        if architecture is NOMIC_EXPERTS:
+            tensors = experts_apart(tensors, settings.routing.experts, path)  # type: ignore[attr-defined]
+        return path, tensors, stored
     from mp_core.models.gguf_names import gguf_tensors  # seldom needed
 
     kind = read_object(folder / "config.json")["model_type"]
@@ -265,17 +273,25 @@ def _sums(weights: Weights, layer: Positions, name: str) -> Array:
     s = layer.settings
     sums = weights.take(f"{name}.weight", s.max_position_embeddings, s.embedding_width)[np.newaxis]
     if s.type_vocab_size:
-        types = weights.take(_types(weights), s.type_vocab_size, s.embedding_width)
+        types = weights.take(_beside(weights, "token_type"), s.type_vocab_size, s.embedding_width)
         sums = sums + types[: layer.types, np.newaxis]
+    tasks = weights.tensors.get(weights.name(_beside(weights, "task")))
+    if tasks is not None:
+        sums = sums + weights.take(_beside(weights, "task"), len(tasks), s.embedding_width)[0]
     return sums
 
 
-def _types(weights: Weights) -> str:
-    return f"{weights.prefix}{weights.architecture.tensors['embeddings/token_type']}.weight"
+def _beside(weights: Weights, table: str) -> str:
+    """Return the name of a table whose vectors are added to those of positions."""
+    return f"{weights.prefix}{weights.architecture.tensors.get(f'embeddings/{table}', table)}.weight"
 
 
-def _position_bias(weights: Weights, layer: PositionBias | DistanceEmbeddings, name: str) -> None:
+def _table(weights: Weights, layer: PositionBias | DistanceEmbeddings | Router, name: str) -> None:
     layer.table.assign(weights.take(f"{name}.weight", *layer.table.shape))
+
+
+def _experts(weights: Weights, layer: Experts, name: str) -> None:
+    layer.bias.assign(weights.take(f"{name}.bias", *layer.bias.shape))
 
 
 def _root_mean_square(weights: Weights, layer: RootMeanSquare, name: str) -> None:
@@ -300,8 +316,10 @@ _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     Embedding: _embedding,
     LayerNormalization: _normalization,
     Positions: _positions,
-    PositionBias: _position_bias,
-    DistanceEmbeddings: _position_bias,
+    PositionBias: _table,
+    DistanceEmbeddings: _table,
+    Router: _table,
+    Experts: _experts,
     RootMeanSquare: _root_mean_square,
     TokenTypes: _token_types,
     Answer: _answer,
@@ -392,14 +410,18 @@ def _of_positions(weights: Weights, layer: Positions, name: str) -> dict[str, Te
     if layer.types > 1:
         raise ValueError(f"{layer.path} was changed; files hold positions and types apart, not their sums")
     tensors: dict[str, Tensor] = {weights.name(f"{name}.weight"): table[0]}
-    if layer.settings.type_vocab_size:
-        tensors[weights.name(_types(weights))] = np.zeros(
-            (layer.settings.type_vocab_size, table.shape[-1]), table.dtype
-        )
+    for kind in ("token_type", "task"):
+        beside = weights.name(_beside(weights, kind))
+        if beside in weights.tensors:
+            tensors[beside] = np.zeros(weights.tensors[beside].shape, table.dtype)
     return tensors
 
 
-def _of_position_bias(weights: Weights, layer: PositionBias | DistanceEmbeddings, name: str) -> dict[str, Tensor]:
+def _of_experts(weights: Weights, layer: Experts, name: str) -> dict[str, Tensor]:
+    return {weights.name(f"{name}.bias"): layer.bias.numpy()}
+
+
+def _of_table(weights: Weights, layer: PositionBias | DistanceEmbeddings | Router, name: str) -> dict[str, Tensor]:
     return {weights.name(f"{name}.weight"): layer.table.numpy()}
 
 
@@ -424,8 +446,10 @@ _MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
     Embedding: _of_matrix,
     LayerNormalization: _of_normalization,
     Positions: _of_positions,
-    PositionBias: _of_position_bias,
-    DistanceEmbeddings: _of_position_bias,
+    PositionBias: _of_table,
+    DistanceEmbeddings: _of_table,
+    Router: _of_table,
+    Experts: _of_experts,
     RootMeanSquare: _of_root_mean_square,
     TokenTypes: _of_token_types,
     Answer: _of_answer,

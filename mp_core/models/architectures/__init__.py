@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.models.architectures.bert import BERT
+from mp_core.models.architectures.bert import BERT, ERNIE
 from mp_core.models.architectures.deberta import DEBERTA
 from mp_core.models.architectures.distilbert import DISTILBERT
 from mp_core.models.architectures.gemma import GEMMA, GEMMA2, GEMMA3
@@ -11,19 +11,20 @@ from mp_core.models.architectures.jina import JINA_V2, JINA_V3, JINA_V3_OWN
 from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
 from mp_core.models.architectures.narrow import ALBERT, ELECTRA
-from mp_core.models.architectures.nomic import GTE, GTE_OWN, NOMIC_BERT
-from mp_core.models.architectures.qwen import EUROBERT, LLAMA, MISTRAL, QWEN2, QWEN3
+from mp_core.models.architectures.nomic import GTE, GTE_OWN, NOMIC_BERT, NOMIC_EXPERTS
+from mp_core.models.architectures.qwen import EUROBERT, LLAMA, LLAMA_BOTH_WAYS, MISTRAL, QWEN2, QWEN3
 from mp_core.models.architectures.roberta import ROBERTA, XLM_ROBERTA
 from mp_core.models.architectures.static import STATIC
-from mp_core.models.architectures.t5 import MT5, T5
+from mp_core.models.architectures.t5 import MT5, T5, UMT5
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
 _TABLES: tuple[Architecture, ...] = (
-    BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT, GTE, GTE_OWN,
-    EUROBERT, JINA_V2, JINA_V3, JINA_V3_OWN, T5, MT5, QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA, GEMMA2, GEMMA3, STATIC,
+    BERT, ERNIE, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT,
+    NOMIC_EXPERTS, GTE, GTE_OWN, EUROBERT, JINA_V2, JINA_V3, JINA_V3_OWN, T5, MT5, UMT5, QWEN3, QWEN2, LLAMA,
+    LLAMA_BOTH_WAYS, MISTRAL, GEMMA, GEMMA2, GEMMA3, STATIC,
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
@@ -40,6 +41,9 @@ def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
     positions = config.get("position_embedding_type")
     if isinstance(kind, str) and isinstance(positions, str) and (kind, positions) in _JINAS:
         return _JINAS[kind, positions]
+    every = config.get("moe_every_n_layers")
+    if kind == "nomic_bert" and type(every) is int and every > 0:
+        return NOMIC_EXPERTS
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise unexpected(path, "model_type", kind, choices(ARCHITECTURES))
     return ARCHITECTURES[kind]

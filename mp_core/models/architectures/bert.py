@@ -1,12 +1,16 @@
-"""BERT [1]_.
+"""BERT [1]_, and ERNIE [2]_, which may add a vector for the task that is asked: here always the first one.
 
 .. [1] J. Devlin, M.-W. Chang, K. Lee, K. Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for
    Language Understanding", NAACL 2019.
+.. [2] Y. Sun et al., "ERNIE 3.0: Large-scale Knowledge Enhanced Pre-training for Language Understanding and
+   Generation", 2021, arXiv:2107.02137.
 """
+
+from dataclasses import replace
 
 from mp_core.models.architectures.table import Architecture
 
-__all__ = ["ALLOWED", "BERT", "DEFAULTS", "TENSORS"]
+__all__ = ["ALLOWED", "BERT", "DEFAULTS", "ERNIE", "TENSORS"]
 
 TENSORS = {
     "embeddings/word": "embeddings.word_embeddings",
@@ -47,4 +51,10 @@ BERT = Architecture(
     defaults=DEFAULTS,
     fixed={"padding_idx": None, "position_buckets": 0},
     allowed=ALLOWED,
+)
+ERNIE = replace(
+    BERT,
+    model_types=("ernie",),
+    prefix="ernie.",
+    tensors=TENSORS | {"embeddings/task": "embeddings.task_type_embeddings"},
 )

@@ -24,6 +24,7 @@ FIXED: dict[str, Any] = {
     "ropes": (),
     "score_scale": None,
     "softcap": None,
+    "routing": None,
 }
 """Settings that :meth:`GatedArchitecture.read` finds itself, or that none of these networks has."""
 

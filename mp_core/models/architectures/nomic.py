@@ -8,14 +8,17 @@ GTE's own folders, with code that is not needed here, have the ``model_type`` ``
    Retrieval", 2024, arXiv:2407.19669.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from mp_core.models.architectures.bert import DEFAULTS
 from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
+from mp_core.models.experts import Routing
 from mp_core.models.gated import Layout
+from mp_core.models.settings import KINDS, Settings, unexpected
 
-__all__ = ["GTE", "GTE_OWN", "NOMIC_BERT"]
+__all__ = ["GTE", "GTE_OWN", "NOMIC_BERT", "NOMIC_EXPERTS"]
 
 _OLD_NAMES = {
     "hidden_size": "n_embd",
@@ -36,6 +39,8 @@ _OLD_CHOICES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), (False,)),
 }
 """Entry of these folders -> the values that it may have: those of the published models."""
+_CHOSEN_BY_EXPERTS = "activation_function", "moe_every_n_layers", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"
+"""Those of them that networks with mixtures of experts have other values of."""
 
 NOMIC_BERT = GatedArchitecture(
     model_types=("nomic_bert",),
@@ -63,6 +68,85 @@ NOMIC_BERT = GatedArchitecture(
     },
     allowed=_OLD_CHOICES,
     thetas={FULL: ("rotary_emb_base", 1000.0)},
+)
+_ROUTING = {"num_experts": 8, "moe_top_k": 2, "moe_every_n_layers": 2}
+"""Entry that says how experts are chosen -> its value in nomic-embed-text-v2-moe."""
+_EXPERT = "encoder/layer_{}/experts", "encoder.layers.{}.mlp.experts"
+
+
+class ExpertArchitecture(GatedArchitecture):
+    """NomicBERT with mixtures of experts in every few blocks, as its folders with code of their own have it."""
+
+    __slots__ = ()
+
+    def read(self, config: Mapping[str, Any], path: Any) -> Settings:
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        found: Any = GatedArchitecture.read(self, config, path)
+        said = {entry: config.get(entry, default) for entry, default in _ROUTING.items()}
+        for entry, value in said.items():
+            fits, expected = KINDS[int]
+            if not fits(value):
+                raise unexpected(path, entry, value, expected)
+        routing = Routing(*said.values())
+        if routing.chosen > routing.experts:
+            raise unexpected(path, "moe_top_k", routing.chosen, f"an int from 1 to num_experts, {routing.experts}")
+        settings: Settings = replace(found, routing=routing)
+        return settings
+
+    def names(self, settings: Settings) -> dict[str, str]:
+        """Return the path of each layer -> how the names of its tensors begin, without the prefix."""
+        routing: Routing = settings.routing  # type: ignore[attr-defined]
+        names = GatedArchitecture.names(self, settings)
+        for block in filter(routing.has, range(settings.num_hidden_layers)):
+            path, name = (start.format(block) for start in _EXPERT)
+            for expert in range(routing.experts):
+                names |= {f"{path}/{part}_{expert}": f"{name}.{expert}.{part}" for part in ("inner", "outer")}
+        return names
+
+    def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        routing: Routing = settings.routing  # type: ignore[attr-defined]
+        found = GatedArchitecture.shapes(self, settings, config)
+        if settings.num_hidden_layers == 1:
+            return found
+        sizes = {"num_experts": routing.experts, self.entry("hidden_size"): settings.hidden_size}
+        return found | {"encoder/layer_1/experts/router": sizes}
+
+
+NOMIC_EXPERTS = ExpertArchitecture(
+    model_types=("nomic_bert with experts",),
+    prefix=NOMIC_BERT.prefix,
+    tensors={path: name for path, name in NOMIC_BERT.tensors.items() if path[-3:] not in ("ate", "/up")}
+    | {
+        "encoder/layer_{}/intermediate": "encoder.layers.{}.mlp.fc1",
+        _EXPERT[0]: _EXPERT[1],
+        "encoder/layer_{}/experts/router": "encoder.layers.{}.mlp.router.layer",
+    },
+    entries=_OLD_NAMES
+    | {
+        "hidden_act": "activation_function",
+        "qkv_bias": "qkv_proj_bias",
+        "output_bias": "qkv_proj_bias",
+        "gate_bias": "mlp_fc1_bias",
+        "down_bias": "mlp_fc2_bias",
+    },
+    aliases=tuple(_OLD_NAMES),
+    defaults=dict(NOMIC_BERT.defaults)
+    | {"hidden_act": "gelu", "type_vocab_size": 1, "vocab_size": 250048, "layer_norm_eps": 1e-5}
+    | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), True),
+    fixed=FIXED
+    | {
+        "norm_bias": True,
+        "layout": replace(NOMIC_BERT.fixed["layout"], gated=False),
+    },
+    allowed={name: allowed for name, allowed in _OLD_CHOICES.items() if name not in _CHOSEN_BY_EXPERTS}
+    | {
+        "moe_normalize_expert_weights": (False, None),
+        "expert_choice_router": (False,),
+        "num_shared_experts": (0,),
+        "ffn_div": (1,),
+    },
+    thetas={FULL: ("rotary_emb_base", 10000.0)},
 )
 GTE = GatedArchitecture(
     model_types=("gte",),

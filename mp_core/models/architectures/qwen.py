@@ -1,4 +1,4 @@
-"""Decoders that embed texts: Qwen3 [1]_, Qwen2, Llama and Mistral; and EuroBERT, a Llama that attends both ways.
+"""Decoders that embed texts: Qwen3 [1]_, Qwen2, Llama and Mistral; EuroBERT and NVIDIA's Llamas attend both ways.
 
 .. [1] Y. Zhang et al., "Qwen3 Embedding: Advancing Text Embedding and Reranking Through Foundation Models", 2025,
    arXiv:2506.05176.
@@ -11,7 +11,7 @@ from typing import Any
 from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
 from mp_core.models.gated import Layout
 
-__all__ = ["EUROBERT", "LLAMA", "MISTRAL", "QWEN2", "QWEN3", "TENSORS"]
+__all__ = ["EUROBERT", "LLAMA", "LLAMA_BOTH_WAYS", "MISTRAL", "QWEN2", "QWEN3", "TENSORS"]
 
 TENSORS = {
     "embeddings/word": "embed_tokens",
@@ -104,6 +104,7 @@ EUROBERT = replace(
     },
     is_causal=False,
 )
+LLAMA_BOTH_WAYS = replace(LLAMA, model_types=("llama_bidirec",), allowed={}, is_causal=False)
 MISTRAL = replace(
     QWEN2,
     model_types=("mistral",),

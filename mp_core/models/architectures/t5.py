@@ -1,4 +1,4 @@
-"""The encoders of T5 [1]_ and mT5: sentence-t5, GTR. Scores of attention depend on the distance of two tokens.
+"""The encoders of T5 [1]_, mT5 and UMT5: sentence-t5, GTR. Scores of attention depend on the distance of two tokens.
 
 .. [1] C. Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", JMLR 2020.
 """
@@ -11,7 +11,7 @@ from mp_core.models.architectures.gated import FIXED, GatedArchitecture
 from mp_core.models.gated import Layout
 from mp_core.models.settings import Settings, unexpected
 
-__all__ = ["MT5", "T5"]
+__all__ = ["MT5", "T5", "UMT5"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,4 +94,11 @@ MT5 = replace(
     defaults=dict(T5.defaults)
     | {"vocab_size": 250112, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 6},
     perceptron="gated-gelu",
+)
+UMT5 = replace(
+    MT5,
+    model_types=("umt5",),
+    tensors={path: name for path, name in T5.tensors.items() if path != "encoder/position_bias"}
+    | {"encoder/layer_{}/position_bias": "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias"},
+    fixed=dict(MT5.fixed) | {"layout": Layout(own_biases=True)},
 )

@@ -25,7 +25,7 @@ _OWN: dict[str, dict[str, tuple[str, ...]]] = {
         "embeddings": ("embedding_dropout",), "head": ("classifier_dropout",),
         **dict.fromkeys(("attention", "weights"), ("attention_dropout",)),
     },
-    **dict.fromkeys(("t5", "mt5"), dict.fromkeys((*_PLACES[:3], "weights"), ("dropout_rate",))),
+    **dict.fromkeys(("t5", "mt5", "umt5"), dict.fromkeys((*_PLACES[:3], "weights"), ("dropout_rate",))),
     "nomic_bert": {
         "embeddings": ("embd_pdrop", "hidden_dropout_prob"), "attention": ("resid_pdrop", "hidden_dropout_prob"),
         "output": ("resid_pdrop", "hidden_dropout_prob"), "weights": ("attn_pdrop", "attention_probs_dropout_prob"),
@@ -34,7 +34,9 @@ _OWN: dict[str, dict[str, tuple[str, ...]]] = {
     "deberta-v2": dict.fromkeys(_PLACES, ("hidden_dropout_prob",)),  # its attention drops no weights
     **{
         kind: {"weights": ("attention_dropout",)}
-        for kind in ("qwen2", "qwen3", "llama", "mistral", "gemma", "gemma2", "gemma3_text", "eurobert")
+        for kind in (
+            "qwen2", "qwen3", "llama", "llama_bidirec", "mistral", "gemma", "gemma2", "gemma3_text", "eurobert",
+        )
     },
 }  # fmt: skip
 """``model_type`` -> the entries that may say the rate of a place, the first that is there; others are BERT's."""
