@@ -19,7 +19,16 @@ from mp_core import layers, ops
 
 TESTS = Path(__file__).parent
 API = TESTS.parent / "docs/api.md"
-CASES = {"operations": 300, "folders": 40, "gradients": 60, "calls": 1000, "commands": 10, "keras": 30, "tune": 50}
+CASES = {
+    "operations": 300,
+    "folders": 40,
+    "gradients": 60,
+    "calls": 1000,
+    "commands": 10,
+    "keras": 30,
+    "architectures": 20,
+    "tune": 50,
+}
 
 PLANTED = """
 import os, signal, sys
@@ -49,6 +58,8 @@ def test_the_first_cases_find_nothing(subject):
         pytest.importorskip("torch")
     if subject == "requests":
         pytest.importorskip("starlette")
+    if subject == "architectures":
+        pytest.importorskip("transformers")
     told = fuzz(subject, "--seed", 0, "--cases", CASES.get(subject, 100), "--seconds", 60)
     assert re.search(rf"^{subject} +[1-9]\d* cases .* 0 found$", told, re.M), told
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz import calls, derivatives, folders, networks, operations, reading, tuning
+from fuzz import architectures, calls, derivatives, folders, networks, operations, reading, tuning
 from fuzz.arrays import Memory
 from fuzz.readers import READERS
 
@@ -26,6 +26,7 @@ SUBJECTS = {
     "gradients": Subject(lambda folder: Memory(), derivatives.run),
     "layers": Subject(lambda folder: Memory(), networks.run),
     "calls": Subject(lambda folder: calls.make(np.random.default_rng(0)), calls.run),
+    "architectures": Subject(architectures.make, architectures.run),
     "folders": Subject(folders.make, folders.run),
     "tune": Subject(tuning.make, tuning.run),
     **{
