@@ -251,6 +251,28 @@ def test_more_than_it_can_do_is_refused_in_order_and_the_rest_has_the_right_bits
     assert running.ask("/embed", {"inputs": texts})[0] == 200
 
 
+def test_an_asker_leaves_a_connection_that_the_server_has_closed():
+    from load import Asker
+
+    async def answer_once(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        content = json.dumps({"data": [{"embedding": ""}]}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content) + content)
+        writer.close()
+
+    async def asked():
+        async with await asyncio.start_server(answer_once, "127.0.0.1", 0) as server:
+            asker = Asker(server.sockets[0].getsockname()[1], ["a"])
+            for _ in range(3):
+                await asker.ask(0)
+                await asker._free[-1][0].read()  # until the server has closed it
+            await asker.close()
+        return asker.tally
+
+    tally = asyncio.run(asyncio.wait_for(asked(), LIMIT))
+    assert (tally.statuses, tally.broken) == ({200: 3}, {})
+
+
 # ---- where it listens, and who may ask
 
 

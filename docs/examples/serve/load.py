@@ -24,6 +24,7 @@ class Tally:
     statuses: Counter[int] = field(default_factory=Counter)
     wrong: int = 0  # embeddings with other bits than expected
     silent: int = 0  # 429 or 503 without Retry-After
+    broken: Counter[str] = field(default_factory=Counter)  # the errors of connections without an answer
     taken: list[float] = field(default_factory=list)
 
     def report(self, seconds: float, per_request: int) -> dict[str, object]:
@@ -36,6 +37,7 @@ class Tally:
             "statuses": dict(self.statuses),
             "wrong": self.wrong,
             "without_retry_after": self.silent,
+            "broken": dict(self.broken),
         }
 
 
@@ -69,10 +71,11 @@ class Asker:
         """Send a request, read its answer, count it, and return the status; 0 if the connection broke."""
         place, start = number % len(self._bodies), time.perf_counter()
         try:
-            connection = self._free.pop() if self._free else await asyncio.open_connection(HOST, self.port)
+            connection = await self._connection()
             head, content = await self._exchange(*connection, self._bodies[place])
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError) as error:
             self.tally.statuses[0] += 1
+            self.tally.broken[repr(error)] += 1
             return 0
         self._free.append(connection)
         status = int(head[0].split()[1])
@@ -83,6 +86,15 @@ class Asker:
             self.tally.wrong += rows != self._expected[place]
         self.tally.silent += status in (429, 503) and not any(line.startswith("retry-after:") for line in head)
         return status
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a free connection or a new one. The server closes those that were idle for long."""
+        while self._free:
+            reader, writer = self._free.pop()
+            if not reader.at_eof() and reader.exception() is None:
+                return reader, writer
+            writer.close()
+        return await asyncio.open_connection(HOST, self.port)
 
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes
@@ -109,7 +121,8 @@ async def load(
     -------
     dict
         ``seconds``, ``texts_per_second`` and ``latency_ms`` (``p50``, ``p99``) of the answers with status 200, and
-        ``statuses``: how many answers came with each; ``wrong`` and ``without_retry_after``, which should be 0.
+        ``statuses``: how many answers came with each, 0 for none; ``wrong`` and ``without_retry_after``, which should
+        be 0; and ``broken``: the errors of connections that gave no answer.
     """
     numbers, start = iter(range(requests)), time.perf_counter()
 
