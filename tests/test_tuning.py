@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import tracemalloc
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from mp_core.models import BertEncoder, Reranker, tuning
 from mp_core.models.tuning.batches import TextBatches, groups_of
 from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import read_examples
+from mp_core.plans.recorded_call import record
 
 PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
 TRIPLETS = [(*pair, other) for pair, (_, other) in zip(PAIRS, PAIRS[1:] + PAIRS[:1], strict=True)]
@@ -242,6 +244,33 @@ def test_no_bit_depends_on_how_many_activations_are_kept(tmp_path, monkeypatch, 
     for weights in found[1:]:
         for one, other in zip(found[0], weights, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_memory_does_not_grow_with_the_batch(tmp_path):
+    """Peaks of what NumPy allocates: MiniLM has them within 1.04 by resident memory (docs/finetuning.md)."""
+    pairs = [("a b c d e f g h " * 3, "h g f e d c b a " * 3)] * 192
+    peaks = []
+    for batch, chunk in ((32, None), (192, 32), (192, None)):
+        encoder = encoder_at(tmp_path / f"{batch} {chunk}")
+        tracemalloc.start()
+        encoder.fit(pairs[:batch], batch_size=batch, chunk=chunk, verbose=0, seed=1)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[2] > 1.3 * peaks[0]
+
+
+def test_groups_of_one_shape_and_the_loss_are_recorded_once(tmp_path, monkeypatch):
+    recorded = []
+
+    def noting(layer, *args):
+        recorded.append(layer)
+        return record(layer, *args)
+
+    monkeypatch.setattr("mp_core.plans.backward.record", noting)
+    monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", 2)
+    encoder_at(tmp_path).fit([("a b", "c d")] * 8, epochs=2, batch_size=8, chunk=1, dropout=0, verbose=0, seed=1)
+    assert len(recorded) == 2
 
 
 def test_a_group_has_the_bits_of_a_batch_that_is_one(tmp_path, monkeypatch):

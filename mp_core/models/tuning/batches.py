@@ -110,7 +110,7 @@ class TextBatches:
         order: Callable[[int, int], Array] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.columns, self.labels, self.size, self.order = model, columns, labels, size, order
-        self.tokens = sum(np.array([len(row) for row in column.rows]) for column in columns)
+        self.tokens = np.sum([[len(row) for row in column.rows] for column in columns], axis=0)
         self.steps: int | None = -(-len(columns[0]) // size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
