@@ -175,12 +175,13 @@ def exact_layer_norm(x, epsilon):
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
 
 
-def exact_attention(q, k, v, bias=None, mask=None, scale=None):
+def exact_attention(q, k, v, bias=None, mask=None, scale=None, softcap=None):
     """Attention in float64; zeros where nothing is kept."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[2] // k.shape[2], axis=2) for x in (k, v))
     scores = np.einsum("nthd,nshd->nhts", q, k) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
     scores = scores if bias is None else scores + bias
+    scores = scores if softcap is None else softcap * np.tanh(scores / softcap)
     keep = np.broadcast_to(True if mask is None else mask, scores.shape)
     scores = np.where(keep, scores, -np.inf)
     peak = scores.max(-1, keepdims=True)

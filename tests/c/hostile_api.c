@@ -77,9 +77,9 @@ static int element_bytes(int of) {
 /* Memory of so many elements and not a byte more, filled with drawn bytes; NULL once in a while. */
 static void *memory(__int128 elements, int size) {
     if (one_in(40)) return NULL;
-    const __int128 wanted = elements * size;
-    if (wanted > MOST) too_large = 1;
-    const ptrdiff_t lead = one_in(2) ? size : 0, bytes = too_large || nonsense || wanted < 0 ? 1 : (ptrdiff_t)wanted;
+    if (elements > MOST / size) too_large = 1;
+    const int one = too_large || nonsense || elements < 0;
+    const ptrdiff_t lead = one_in(2) ? size : 0, bytes = one ? 1 : (ptrdiff_t)elements * size;
     CHECK(used_blocks < MOST_BLOCKS);
     char *start = malloc((size_t)(lead + bytes));
     CHECK(start);
@@ -164,6 +164,16 @@ static void call_pack(void) {
     if (!too_large) check_status(mp_core_pack(of, k, n, b, rs, cs, packed, threads()));
 }
 
+/* What mp_core_pack wrote of a drawn matrix; if the call is left out or must be refused, any bytes. */
+static void *packed_memory(int of, ptrdiff_t k, ptrdiff_t n) {
+    const ptrdiff_t bytes = mp_core_packed_bytes(of, k, n);
+    void *packed = memory(bytes < 0 ? 1 : bytes / 4 + (bytes % 4 > 0), 4);
+    const void *b = memory((__int128)k * n, element_bytes(of));
+    if (!packed || too_large || nonsense) return packed;
+    if (mp_core_pack(of, k, n, b, n, 1, packed, 1) != MP_CORE_OK) return NULL;
+    return packed;
+}
+
 static void draw_operands(mp_core_product *p) {
     p->m = count(), p->n = count(), p->k = count();
     p->a_type = type(), p->b_type = type(), p->out_type = one_in(2) ? MP_CORE_FLOAT32 : type();
@@ -172,8 +182,7 @@ static void draw_operands(mp_core_product *p) {
     p->a = row_memory(p->m, p->lda, p->k, element_bytes(p->a_type));
     p->out = row_memory(p->m, p->ldo, p->n, element_bytes(p->out_type));
     if (one_in(2)) {
-        const ptrdiff_t bytes = mp_core_packed_bytes(p->b_type, p->k, p->n);
-        p->packed = memory(bytes < 0 ? 1 : bytes / 4 + (bytes % 4 > 0), 4);
+        p->packed = packed_memory(p->b_type, p->k, p->n);
     } else {
         p->b_rs = element_stride(p->n), p->b_cs = element_stride(p->k);
         p->b = strided(p->k, p->n, p->b_rs, p->b_cs, element_bytes(p->b_type));

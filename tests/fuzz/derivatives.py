@@ -41,9 +41,9 @@ def _parts(x, offsets):
     return ops.split(x, [int(end) for end in offsets[1:-1]], axis=0)
 
 
-def ragged_attention(q, k, v, offsets):
+def ragged_attention(q, k, v, offsets, softcap):
     each = zip(*(_parts(x, offsets) for x in (q, k, v)), strict=True)
-    attended = [ops.dot_product_attention(*(ops.expand_dims(x, 0) for x in part)) for part in each]
+    attended = [ops.dot_product_attention(*(ops.expand_dims(x, 0) for x in part), softcap=softcap) for part in each]
     return ops.squeeze(ops.concatenate(attended, axis=1), 0)
 
 
@@ -62,7 +62,12 @@ def ragged_rotary(x, angles, offsets):
 
 
 IN_FLOAT64 = {function.__name__: function for function in (matmul, ragged_attention, ragged_pool, ragged_rotary)}
-UNSEEN = ("matmul", "matmul by codes")  # may pack while they are recorded, or have codes that are not packed
+UNSEEN = {
+    "matmul": "packs while it is recorded, in some cases",
+    "matmul by codes": "has codes that are not packed, in some cases",
+    "dot_product_attention": "joins a mask and causality while it is recorded, if targets and sources are not as many",
+}
+"""Operations that a recording refuses in some cases, and which."""
 FIRST_ONLY = ("rotary", "ragged_rotary")  # their angles are constants
 
 

@@ -3,8 +3,8 @@
 Needs the package atheris (``make fuzz-guided`` installs it), which watches the bytecode of mp_core: libFuzzer keeps
 each input that reaches new code and mutates it further, half of the time by :func:`fuzz.damage.mutated`, which knows
 JSON and archives. Every reader runs in a process of its own, which ends with an input that raises anything but a
-refusal, crashes, takes 5 seconds of CPU time or too much memory; another one goes on. The input lies in the corpus,
-FOLDER/READER, as crash-*, timeout-* or oom-*, and becomes a seed in tests/data/fuzz/READER once it is mended.
+refusal, crashes, takes 5 seconds of CPU time or too much memory; another one goes on. The input lies beside the corpus
+FOLDER/READER as READER-crash-*, -timeout-* or -oom-*, and becomes a seed in tests/data/fuzz/READER with its mending.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def explore(name, options):
 
         signal.signal(signal.SIGPROF, command.slow)
         corpus = options.corpus / name
-        settings = [f"-artifact_prefix={corpus}/", f"-max_total_time={max(1, round(options.seconds))}"]
+        settings = [f"-artifact_prefix={corpus}-", f"-max_total_time={max(1, round(options.seconds))}"]
         settings += [f"-timeout={STUCK}", f"-rss_limit_mb={MEMORY}", "-print_final_stats=1"]
         atheris.Setup([sys.argv[0], str(corpus), str(made / "seeds"), *settings], read, custom_mutator=mutate)
         atheris.Fuzz()

@@ -86,7 +86,7 @@ def power(rng):
         values(rng, shape(rng, 2), rng.choice(WIDE), special=0.3),
         float(rng.choice((-2, -1, 0, 0.5, 1, 1.5, 2, 3))),
     )
-    exact = np.power(wide(x), exponent)
+    exact = np.power(wide(x), np.full(x.shape, exponent))  # of a single 0.5, NumPy takes the square root of -inf: NaN
     return Case(ops.power, (x,), {"exponent": exponent}, exact, 8 * UNIT * np.abs(exact) + 2.0**-126)
 
 
@@ -169,8 +169,16 @@ def attention(rng):
     lengths = ((n, targets, shared * times, size), (n, sources, shared, size), (n, sources, shared, width))
     q, k, v = (values(rng, each, dtype).clip(-8, 8) for each in lengths)
     mask = rng.random((n, 1, targets, sources)) < 0.7 if rng.random() < 0.5 else None
-    exact = exact_attention(q, k, v, mask=mask)
-    return Case(ops.dot_product_attention, (q, k, v), {"mask": mask}, exact, attention_error(q, k, v))
+    options = {"mask": mask, "is_causal": bool(rng.random() < 0.3), "softcap": drawn_cap(rng)}
+    keep = True if mask is None else mask
+    kept = keep & np.tri(targets, sources, dtype=bool) if options["is_causal"] else mask
+    exact = exact_attention(q, k, v, mask=kept, softcap=options["softcap"])
+    return Case(ops.dot_product_attention, (q, k, v), options, exact, attention_error(q, k, v))
+
+
+def drawn_cap(rng):
+    """Return what the scores of attention are capped to, if they are."""
+    return float(rng.choice((0.5, 30))) if rng.random() < 0.3 else None
 
 
 def sequences(rng):
@@ -185,8 +193,9 @@ def ragged_attention(rng):
     heads = (shared * times, shared, shared)
     q, k, v = (values(rng, (int(offsets[-1]), count, size), dtype).clip(-8, 8) for count in heads)
     parts = [tuple(wide(x)[np.newaxis, begin:end] for x in (q, k, v)) for begin, end in itertools.pairwise(offsets)]
-    exact = np.concatenate([exact_attention(*part)[0] for part in parts])
-    return Case(ops.ragged_attention, (q, k, v, offsets), {}, exact, attention_error(q, k, v))
+    options = {"softcap": drawn_cap(rng)}
+    exact = np.concatenate([exact_attention(*part, **options)[0] for part in parts])
+    return Case(ops.ragged_attention, (q, k, v, offsets), options, exact, attention_error(q, k, v))
 
 
 def attention_error(q, k, v):

@@ -207,6 +207,8 @@ def _read(archive: zipfile.ZipFile, name: str, largest: int | None = None) -> by
     if name not in archive.namelist():
         raise ValueError(f"it has no entry {name}; it has {', '.join(archive.namelist()[:10])}")
     info = archive.getinfo(name)
+    if info.compress_size > archive.start_dir:  # behind all entries; zipfile asks for as many bytes as are claimed
+        raise ValueError(f"{name} would have {info.compress_size} of the {archive.start_dir} bytes in the file")
     if info.file_size > _EXPANSION * max(info.compress_size, 1) or info.file_size > (largest or info.file_size):
         raise ValueError(f"{name} would have {info.file_size} bytes, from {info.compress_size} in the file")
     return archive.read(name)
