@@ -176,6 +176,13 @@ def test_what_is_not_computed_is_refused_by_name(name, entries, message):
         Model(config | entries)
 
 
+def test_the_theta_of_nomic_bert_may_have_either_name():
+    settings = random_models.made("nomic_bert").config.to_dict()
+    del settings["rope_parameters"]
+    for entries in ({"rope_theta": 500.0}, {"rotary_emb_base": 500.0}, {"rotary_emb_base": 500.0, "rope_theta": 9.0}):
+        assert {rope.theta for rope in Model(settings | entries).settings.ropes} == {500.0}
+
+
 @pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "gte", "nomic_bert"])
 def test_a_tensor_that_is_missing_or_has_another_shape_is_named(tmp_path, name):
     from safetensors.numpy import load_file, save_file

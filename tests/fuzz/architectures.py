@@ -29,6 +29,10 @@ _ACTIVATION = {"DistilBert": "activation", "ModernBert": "hidden_activation"} | 
 _EPSILON = {"ModernBert": "norm_eps", **dict.fromkeys(_DECODERS, "rms_norm_eps")}
 _ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "gelu_pytorch_tanh", "tanh", "swish")
 _T5 = ("relu", "gelu_new", "gated-gelu", "gated-silu", "gated-relu")
+_THETAS = {
+    "modernbert": ("global_rope_theta", "local_rope_theta"), "gemma3_text": ("rope_theta", "rope_local_base_freq"),
+}  # fmt: skip
+"""Networks with two kinds of rotary positions -> what older files call their thetas."""
 _KEPT = ("model_type", "architectures", "dtype", "transformers_version", "layer_types", "rope_parameters")
 TOLERANCE = 1e-5
 """Of the length of a vector, where the library itself in float32 does not differ more from float64."""
@@ -106,6 +110,12 @@ def rewritten(rng, config, defaults):
         if name in _KEPT or name not in defaults or value != defaults[name] or rng.random() < 0.7
     }  # fmt: skip
     rope = said.get("rope_parameters")
+    thetas = _THETAS.get(config["model_type"])
+    if thetas is not None and rng.integers(2):
+        del said["rope_parameters"]
+        said |= {name: pick(rng, (500.0, 10000.0)) for name in thetas if rng.integers(2)}
+        scaled = {"rope_type": "linear", "factor": 8.0} if "rope_theta" in thetas and rng.integers(2) else None
+        return said | {"rope_scaling": scaled}
     if not isinstance(rope, dict) or "rope_theta" not in rope:
         return said
     theta = pick(rng, (rope["rope_theta"], 500.0))
@@ -149,7 +159,8 @@ def run(folder, rng):
     name = pick(rng, sorted(random_models.ARCHITECTURES))
     start, own = random_models.ARCHITECTURES[name]
     settings = sizes(rng, start, own)
-    settings |= windows(rng, start, settings.get("num_hidden_layers", 0))
+    if "is_causal" not in own:  # near attention to both sides is refused there
+        settings |= windows(rng, start, settings.get("num_hidden_layers", 0))
     network = random_models.made(name, seed=int(rng.integers(1 << 31)), **settings)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -156,5 +156,6 @@ class GatedArchitecture(Architecture):
         found: dict[str, Rope | None] = {}
         for kind, (entry, default) in self.thetas.items():
             own = {**(scaling if kind == FULL else {}), **(said.get(kind) or {})}
-            found[kind] = Rope.of(own, config.get(entry, default), path, kind if nested else "rope_parameters")
+            theta = config.get(entry, default if nested else config.get("rope_theta", default))
+            found[kind] = Rope.of(own, theta, path, kind if nested else "rope_parameters")
         return found if nested else dict.fromkeys((FULL, NEAR), found[FULL])
