@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import test_reranker
 import tiny_bert
 from command import usage_error
 
+import mp_core as mp
 from mp_core import cli
 from mp_core.cli import tuned
 from mp_core.models import BertEncoder, Reranker
@@ -234,6 +236,18 @@ def test_a_killed_run_goes_on_to_the_bytes_of_one_that_was_not(tmp_path, model, 
     assert not resumed.exists()
     assert processes.run(command(*options, "-o", resumed, "--resume", state, "--threads", 2)).returncode == 0
     assert digest_of(whole) == digest_of(resumed)
+
+
+@pytest.mark.usefixtures("reproducible")
+@pytest.mark.parametrize("options", [["--distill", 2], ["--lora", 2]], ids=["codes", "adapter"])
+def test_codes_have_the_same_bytes_for_threads_and_sets_of_instructions(tmp_path, model, pairs, options):
+    options = [model, pairs, "--policy", "int8", *options, "--quiet"]
+    assert tune(*options, "-o", tmp_path / "one", "--threads", 1) == 0
+    for isa in {"avx2", "scalar"} & {*mp.config.available_isas()}:
+        environment = os.environ | {"MP_CORE_ISA": isa, "MP_CORE_REPRODUCIBLE": "1"}
+        done = processes.run(command(*options, "-o", tmp_path / isa, "--threads", 2), env=environment)
+        assert done.returncode == 0
+        assert digest_of(tmp_path / isa) == digest_of(tmp_path / "one")
 
 
 def test_workers_of_a_cluster_give_the_bytes_of_one_process(tmp_path, model, pairs):

@@ -1,6 +1,7 @@
 #include "library/random.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "library/cast.h"
 #include "library/elementwise.h"
@@ -8,6 +9,7 @@
 #include "library/runtime.h"
 
 enum { NUMBERS = 256, WORK = 1 << 14 }; /* in buffers at a time; from so many on a second thread pays (estimated) */
+enum { ROOM = NUMBERS + 8 };            /* of a buffer of words, which come in pairs of blocks of four */
 
 typedef struct {
     uint64_t word[4];
@@ -25,27 +27,40 @@ static inline uint64_t high_product(uint64_t a, uint64_t b) {
 #endif
 }
 
-/* Ten rounds of Philox4x64 of a counter. */
-static block philox(uint64_t seed, uint64_t draw, block counter) {
-    uint64_t *c = counter.word;
+/* Ten rounds of Philox4x64 of n counters, in place. Two at a time hide the latency of the products: a word takes 0.7 of
+ * the time (Zen 4, November 2026). */
+static inline void philox(const uint32_t *key, block *counters, int n) {
+    uint64_t seed = key[0], draw = key[1];
     for (int round = 0; round < 10; round++) {
         const uint64_t first = 0xD2E7470EE14C6C93u, second = 0xCA5A826395121157u;
-        const uint64_t high0 = high_product(first, c[0]), low0 = first * c[0];
-        const uint64_t high1 = high_product(second, c[2]), low1 = second * c[2];
-        c[0] = high1 ^ c[1] ^ seed, c[1] = low1, c[2] = high0 ^ c[3] ^ draw, c[3] = low0;
+        for (int i = 0; i < n; i++) {
+            uint64_t *c = counters[i].word;
+            const uint64_t high0 = high_product(first, c[0]), low0 = first * c[0];
+            const uint64_t high1 = high_product(second, c[2]), low1 = second * c[2];
+            c[0] = high1 ^ c[1] ^ seed, c[1] = low1, c[2] = high0 ^ c[3] ^ draw, c[3] = low0;
+        }
         seed += 0x9E3779B97F4A7C15u, draw += 0xBB67AE8584CAA73Bu;
     }
-    return counter;
 }
 
-/* The words of the numbers from `first` on, n of them `step` apart, which is 0 or 1. */
-static void draw_words(const mp_random *r, ptrdiff_t first, ptrdiff_t step, ptrdiff_t n, uint64_t *words) {
-    block b = {{0}};
-    for (ptrdiff_t i = 0; i < n; i++) {
-        const uint64_t number = (uint64_t)(first + i * step);
-        if (i == 0 || (step && number % 4 == 0)) b = philox(r->key[0], r->key[1], (block){{number / 4 + 1}});
-        words[i] = b.word[number % 4];
+/* Write the words of n numbers from `first` on, at most NUMBERS, and return where they begin in `words`, which has ROOM:
+ * the first number may be in the middle of a block. `counter` has all but the first word of the counters. */
+static const uint64_t *draw_words(const uint32_t *key, block counter, uint64_t first, ptrdiff_t n, uint64_t *words) {
+    const ptrdiff_t blocks = ((ptrdiff_t)(first % 4) + n + 3) / 4;
+    for (ptrdiff_t i = 0; i < blocks; i += 2) {
+        block pair[2] = {counter, counter};
+        pair[0].word[0] = first / 4 + (uint64_t)i + 1, pair[1].word[0] = first / 4 + (uint64_t)i + 2;
+        philox(key, pair, 2);
+        memcpy(words + 4 * i, pair, sizeof pair);
     }
+    return words + first % 4;
+}
+
+/* Set n words to that of one number. */
+static const uint64_t *draw_one(const uint32_t *key, uint64_t number, ptrdiff_t n, uint64_t *words) {
+    const uint64_t word = draw_words(key, (block){{0}}, number, 1, words)[0];
+    for (ptrdiff_t i = 0; i < n; i++) words[i] = word;
+    return words;
 }
 
 static void drop(const mp_random *r, const uint64_t *words, const char *x, ptrdiff_t n, char *out) {
@@ -62,12 +77,13 @@ static void drop(const mp_random *r, const uint64_t *words, const char *x, ptrdi
 
 void mp_drop_weights(const mp_weight_dropout *d, ptrdiff_t target, ptrdiff_t head, ptrdiff_t first, ptrdiff_t n,
                      float *weights) {
-    block b = {{0}};
-    for (ptrdiff_t i = 0; i < n; i++) {
-        const uint64_t source = (uint64_t)(first + i);
-        if (i == 0 || source % 4 == 0)
-            b = philox(d->key[0], d->key[1], (block){{source / 4 + 1, (uint64_t)head, (uint64_t)target, 2}});
-        weights[i] = b.word[source % 4] >> 11 >= d->least ? weights[i] * d->factor : 0.0f;
+    const block counter = {{0, (uint64_t)head, (uint64_t)target, 2}};
+    uint64_t buffer[ROOM];
+    for (ptrdiff_t i = 0, count; i < n; i += count) {
+        count = mp_min(n - i, NUMBERS);
+        const uint64_t *words = draw_words(d->key, counter, (uint64_t)(first + i), count, buffer);
+        for (ptrdiff_t j = 0; j < count; j++)
+            weights[i + j] = words[j] >> 11 >= d->least ? weights[i + j] * d->factor : 0.0f;
     }
 }
 
@@ -84,7 +100,7 @@ static void draw_normal(const mp_random *r, ptrdiff_t first, ptrdiff_t n, float 
         int pair = 2;
         for (uint64_t t = 0;; pair += 2) {
             if (pair == 4 || t == 0)
-                b = philox(r->key[0], r->key[1], (block){{(uint64_t)(first + i) + 1, t++, 0, 1}}), pair = 0;
+                b = (block){{(uint64_t)(first + i) + 1, t++, 0, 1}}, philox(r->key, &b, 1), pair = 0;
             const double x = between(b.word[pair]), y = between(b.word[pair + 1]);
             out[i] = (float)x, square[i] = (float)(x * x + y * y);
             if (square[i] < 1.0f) break;
@@ -118,7 +134,7 @@ ptrdiff_t mp_plan_random(void *context, ptrdiff_t rows, int threads, int reprodu
 /* A line of the result, whose first number is `number`. */
 static void run_line(const mp_random *r, ptrdiff_t line, ptrdiff_t number) {
     const ptrdiff_t length = r->shape[r->axes - 1], step = r->step[r->axes - 1];
-    uint64_t words[NUMBERS];
+    uint64_t buffer[ROOM];
     for (ptrdiff_t i = 0, n; i < length; i += n) {
         const ptrdiff_t at = (line * length + i) * r->size, first = number + i * step;
         n = mp_min(length - i, NUMBERS);
@@ -126,7 +142,8 @@ static void run_line(const mp_random *r, ptrdiff_t line, ptrdiff_t number) {
             draw_normal(r, first, n, (float *)(r->out + at));
             continue;
         }
-        draw_words(r, first, step, n, words);
+        const uint64_t *words = step ? draw_words(r->key, (block){{0}}, (uint64_t)first, n, buffer)
+                                     : draw_one(r->key, (uint64_t)first, n, buffer);
         if (r->kind == MP_DROPOUT) drop(r, words, r->x + at, n, r->out + at);
         else for (ptrdiff_t j = 0; j < n; j++) ((float *)(r->out + at))[j] = (float)(words[j] >> 40) * 0x1p-24f;
     }
