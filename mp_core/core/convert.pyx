@@ -6,12 +6,13 @@ from cpython.ref cimport Py_INCREF
 from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport threads_for
-from mp_core.core.header cimport MP_SATURATE, mp_active
+from mp_core.core.header cimport MP_SATURATE, mp_active, mp_listener, mp_stopped
 from mp_core.core.library cimport (
     MP_CAST_WORK, MP_COPY, MP_NO_ARITHMETIC, MP_OPERATION_CAST, MP_OPERATION_FILL, mp_array_cast, mp_cast,
     mp_cast_line, mp_cost, mp_fill, mp_recorder, mp_run_cast,
 )
 from mp_core.core.recording cimport Tape, recording
+from mp_core.core.signals cimport heard, listen
 
 import numpy as np
 
@@ -36,12 +37,15 @@ cdef extern from "library/array_cast.h" nogil:
 cdef int contiguous(mp_cast *c) except -1:
     """All of c's elements, shared out among threads where that pays."""
     cdef int threads
+    cdef mp_listener listener
     if c.n < MP_CAST_WORK:  # too short to give the interpreter lock back
         mp_run_cast(c, 1)
         return 0
     threads = threads_for(<double>c.n, MP_CAST_WORK)
+    listen(&listener)
     with nogil:
         mp_run_cast(c, threads)
+    heard(&listener)
     return 0
 
 
@@ -66,6 +70,9 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
         iterate(src, dst, &c)
 
 
+cdef Py_ssize_t CASTS_AT_ONCE = 1 << 18  # elements between two looks for signals
+
+
 cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
     """Any strides: NumPy's iterator orders and merges the axes, the inner loop is ours."""
     cdef cnp.PyArrayObject *operands[2]
@@ -75,6 +82,8 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
     cdef char **data
     cdef cnp.npy_intp *steps
     cdef cnp.npy_intp *count
+    cdef Py_ssize_t left = CASTS_AT_ONCE
+    cdef mp_listener listener
     operands[0], operands[1] = <cnp.PyArrayObject *>src, <cnp.PyArrayObject *>dst
     flags[0], flags[1] = cnp.NPY_ITER_READONLY, cnp.NPY_ITER_WRITEONLY
     iterator = cnp.NpyIter_MultiNew(2, operands, cnp.NPY_ITER_EXTERNAL_LOOP | cnp.NPY_ITER_ZEROSIZE_OK,
@@ -85,14 +94,17 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
     data = cnp.NpyIter_GetDataPtrArray(iterator)
     steps = cnp.NpyIter_GetInnerStrideArray(iterator)
     count = cnp.NpyIter_GetInnerLoopSizePtr(iterator)
+    listen(&listener)
     with nogil:
         while True:
             mp_cast_line(c, data[0], steps[0], data[1], steps[1], count[0])
-            if not advance(iterator):
+            left -= count[0]
+            if not advance(iterator) or (left < 0 and mp_stopped()):
                 break
+            left = left if left >= 0 else CASTS_AT_ONCE
     if cnp.NpyIter_Deallocate(iterator) != cnp.NPY_SUCCEED:
         raise MemoryError
-    return 0
+    return heard(&listener)
 
 
 # ---- as operations of a recording

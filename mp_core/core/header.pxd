@@ -119,6 +119,11 @@ cdef extern from "library/runtime.h" nogil:
     void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
                          void *context)
     void mp_keep_awake(int change)
+    ctypedef struct mp_listener:
+        int (*ask)(void *context) noexcept nogil
+    void mp_listen(mp_listener *listener, int (*ask)(void *context) noexcept nogil, void *context)
+    int mp_end_listening(mp_listener *listener)
+    int mp_stopped()
     enum:
         MP_MOST_THREADS
 

@@ -9,13 +9,14 @@ from libc.math cimport M_SQRT1_2, erfc
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
-from mp_core.core.header cimport mp_activation, mp_active, mp_kernels
+from mp_core.core.header cimport mp_activation, mp_active, mp_kernels, mp_listener, mp_stopped
 from mp_core.core.library cimport (
     MP_ACTIVATE, MP_LAYER_NORM, MP_LAYER_NORM_GRADIENT, MP_LOG_SOFTMAX, MP_LOG_SOFTMAX_GRADIENT, MP_NO_ARITHMETIC,
     MP_OPERATION_ROW_GRADIENTS, MP_OPERATION_ROWS, MP_RMS_NORM, MP_RMS_NORM_GRADIENT, MP_SOFTMAX, MP_SOFTMAX_GRADIENT,
     mp_cost, mp_recorder, mp_row_call, mp_row_gradient, mp_row_operation,
 )
 from mp_core.core.recording cimport recording, run_operation
+from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
@@ -134,14 +135,22 @@ def norm_gradient(tuple formats not None, tuple arrays not None, cnp.ndarray gam
     run_gradient(&g, out)
 
 
+cdef Py_ssize_t AT_ONCE = 1 << 18  # elements between two looks for signals
+
+
 def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):
     """out = x erfc(-x / sqrt 2) / 2 in float64, by the C library; C-contiguous, of equal size."""
     cdef const double *source = <const double *>cnp.PyArray_DATA(x)
     cdef double *result = <double *>cnp.PyArray_DATA(out)
     cdef Py_ssize_t i, n = cnp.PyArray_SIZE(x)
+    cdef mp_listener listener
+    listen(&listener)
     with nogil:
         for i in range(n):
+            if i % AT_ONCE == AT_ONCE - 1 and mp_stopped():
+                break
             result[i] = source[i] * (0.5 * erfc(-source[i] * M_SQRT1_2))
+    heard(&listener)
 
 
 def activate(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, int activation):
@@ -161,7 +170,13 @@ def all_finite(int fmt, cnp.ndarray x not None):
     cdef const mp_kernels *table = mp_active()
     cdef const void *data = cnp.PyArray_DATA(x)
     cdef Py_ssize_t n = cnp.PyArray_SIZE(x)
-    cdef bint finite
+    cdef Py_ssize_t first = 0, bytes = cnp.PyArray_ITEMSIZE(x)
+    cdef bint finite = True
+    cdef mp_listener listener
+    listen(&listener)
     with nogil:
-        finite = table.casts.all_finite[fmt](data, n)
+        while finite and first < n and not (first and mp_stopped()):
+            finite = table.casts.all_finite[fmt](<const char *>data + first * bytes, min(AT_ONCE, n - first))
+            first += AT_ONCE
+    heard(&listener)
     return finite

@@ -12,10 +12,12 @@ import numpy as np
 cimport numpy as cnp
 
 from mp_core.core.cpu cimport reproducible_here, threads_for
+from mp_core.core.header cimport mp_listener
 from mp_core.core.library cimport (
     MP_NO_MEMORY, MP_UNSEEN, mp_add_buffer, mp_add_constant, mp_cost, mp_do, mp_find_buffer, mp_forget_recording,
     mp_holds_constant, mp_operation, mp_operation_number, mp_operations, mp_record, mp_recorder, mp_recording, mp_span,
 )
+from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
@@ -150,12 +152,15 @@ cdef int run_operation(mp_operation_number number, void *context, str name, cnp.
     cdef const mp_operation *operation = &mp_operations[<int>number]
     cdef bint reproducible = reproducible_here()
     cdef int threads, status
+    cdef mp_listener listener
     if mp_recorder()[0] != NULL:
         return recording().note(number, context, name, out, cost)
     if operation.is_large(context):
         threads = threads_for(1, 0)  # as many as are set: whether a second one pays is known already
+        listen(&listener)
         with nogil:
             status = mp_do(operation, context, threads, reproducible)
+        heard(&listener)
     else:
         status = mp_do(operation, context, 1, reproducible)
     if status == MP_NO_MEMORY:

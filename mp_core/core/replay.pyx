@@ -10,12 +10,13 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdlib cimport free, malloc
 
 from mp_core.core.cpu cimport reproducible_here
-from mp_core.core.header cimport mp_keep_awake
+from mp_core.core.header cimport mp_keep_awake, mp_listener, mp_stopped
 from mp_core.core.library cimport (
     MP_DONE, MP_NO_ROW, mp_core_plan, mp_free_replay, mp_make_replay, mp_passes, mp_plan_replay, mp_replay,
     mp_replay_status, mp_run, mp_run_noted, mp_run_passes, mp_run_replay,
 )
 from mp_core.core.recording cimport Notes
+from mp_core.core.signals cimport heard, listen
 
 from time import perf_counter
 
@@ -53,15 +54,12 @@ cdef class Replay:
         run.threads, run.reproducible = threads, reproducible_here()
         return run
 
-    cdef int check(self) except -1:
-        """Raise if a task found no memory for its scratch, or an index without a row."""
+    cdef int check(self, mp_listener *listener) except -1:
+        """Raise what a signal handler has raised, or for the first task that failed. The next run knows neither."""
         cdef Py_ssize_t number = 0
         cdef int status = mp_replay_status(self.replay, &number)
-        if status == MP_NO_ROW:
-            raise IndexError("an index of the inputs is outside of the table in which it is looked up")
-        if status != MP_DONE:
-            raise MemoryError(f"no memory for the scratch of {self.notes.names[number]}")
-        return 0
+        heard(listener)
+        return checked(status, self.notes, number)
 
     def run(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads):
         """Run all operations, with a barrier between one and the next.
@@ -75,9 +73,11 @@ cdef class Replay:
         threads : int
         """
         cdef mp_run run = self.run_of(bases, rows, threads)
+        cdef mp_listener listener
+        listen(&listener)
         with nogil:
             mp_run_replay(self.replay, &run)
-        self.check()
+        self.check(&listener)
 
     def run_first(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads, Py_ssize_t cut):
         """Run the operations before the number `cut`; :meth:`run_rest` then runs the others, in the same memory."""
@@ -91,24 +91,39 @@ cdef class Replay:
 
     cdef run_between(self, Py_ssize_t begin, Py_ssize_t end, int threads):
         cdef Py_ssize_t index
+        cdef mp_listener listener
+        listen(&listener)
         with nogil:
             for index in range(begin, end):
                 mp_run_noted(self.replay, index, threads)
-        self.check()
+                if mp_stopped():
+                    break
+        self.check(&listener)
 
     def timed(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int cut, int threads):
         """Run one by one, each cut into tasks for `cut` threads; return the seconds and the tasks of each."""
         cdef mp_run run = self.run_of(bases, rows, cut)
         cdef Py_ssize_t index, tasks
+        cdef mp_listener listener
         mp_plan_replay(self.replay, &run)
         taken = []
         for index in range(len(self.notes)):
             begin = perf_counter()
+            listen(&listener)
             with nogil:
                 tasks = mp_run_noted(self.replay, index, threads)
+            self.check(&listener)
             taken.append((perf_counter() - begin, tasks))
-        self.check()
         return taken
+
+
+cdef int checked(int status, Notes notes, Py_ssize_t number) except -1:
+    """Raise if a task of note `number` found no memory for its scratch, or an index without a row."""
+    if status == MP_NO_ROW:
+        raise IndexError("an index of the inputs is outside of the table in which it is looked up")
+    if status != MP_DONE:
+        raise MemoryError(f"no memory for the scratch of {notes.names[number]}")
+    return 0
 
 
 def set_addresses(cnp.ndarray bases not None, list inputs not None, dict results not None):
@@ -139,8 +154,11 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
         The number of rows for each of the sizes.
     """
     cdef mp_passes p
-    cdef Py_ssize_t index, count = len(replays), passes = cnp.PyArray_DIM(addresses, 0)
+    cdef Py_ssize_t index, number = 0, which = 0, count = len(replays), passes = cnp.PyArray_DIM(addresses, 0)
+    cdef int failed, status = MP_DONE
+    cdef Notes notes = None
     cdef bint reproducible = reproducible_here()
+    cdef mp_listener listener
     cdef mp_replay **each = <mp_replay **>malloc(count * sizeof(mp_replay *))
     if each == NULL:
         raise MemoryError("no memory for the runs of a plan")
@@ -152,11 +170,16 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     p.addresses = <char **>cnp.PyArray_DATA(addresses)
     p.rows, p.size_count = <const Py_ssize_t *>cnp.PyArray_DATA(rows), cnp.PyArray_DIM(rows, 1)
     p.reproducible = reproducible
+    listen(&listener)
     with nogil:
         mp_run_passes(&p, passes)
+    for index in range(count):  # of all: the next run must not find what has failed in this one
+        failed = mp_replay_status(each[index], &which)
+        if status == MP_DONE:
+            status, number, notes = failed, which, (<Replay>replays[index]).notes
     free(each)
-    for replay in replays:
-        (<Replay>replay).check()
+    heard(&listener)
+    checked(status, notes, number)
 
 
 # ---- a plan that C runs: include/mp_core.h

@@ -3,12 +3,13 @@
 cimport numpy as cnp
 
 from mp_core.core.cpu cimport reproducible_here, threads_for
-from mp_core.core.header cimport MP_QUADS, mp_active, mp_column_bytes
+from mp_core.core.header cimport MP_QUADS, mp_active, mp_column_bytes, mp_listener
 from mp_core.core.library cimport (
     MP_OPERATION_PRODUCT, mp_arithmetic_of, mp_cost, mp_describe_noted_product, mp_noted_product, mp_product,
     mp_recorder, mp_run_product, mp_this_machine, mp_column_as_row,
 )
 from mp_core.core.recording cimport recording
+from mp_core.core.signals cimport heard, listen
 
 cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: a larger K is refused, so that no size of scratch overflows
 
@@ -36,6 +37,7 @@ cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) exc
     """Run, or note, a product whose operands, result and epilogue are set; `result` is the array that it writes."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
     cdef int threads = 1
+    cdef mp_listener listener
     if matrices == 0 or p.m == 0 or p.n == 0:
         return 0
     refuse_huge(p.k)
@@ -47,8 +49,10 @@ cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) exc
         mp_run_product(p, matrices, threads)
     else:
         threads = threads_for(work, 0)
+        listen(&listener)
         with nogil:
             mp_run_product(p, matrices, threads)
+        heard(&listener)
     if p.status:
         raise MemoryError("no memory for the scratch of a matrix product")
     return 0

@@ -4,12 +4,13 @@ cimport numpy as cnp
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport threads_for
-from mp_core.core.header cimport mp_active
+from mp_core.core.header cimport mp_active, mp_listener
 from mp_core.core.library cimport (
     MP_NO_ARITHMETIC, MP_OPERATION_ROW_SUMS, MP_OPERATION_SUMS, MP_OPERATION_SUMS_JOIN, MP_SUMS_WORK, mp_cost,
     mp_lanes_of_sums, mp_recorder, mp_row_sums, mp_run_sums, mp_sum_call,
 )
 from mp_core.core.recording cimport Tape, recording, run_operation
+from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
@@ -50,6 +51,7 @@ def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float 
     cdef mp_sum_call s
     cdef cnp.ndarray lanes
     cdef cnp.npy_intp lengths[2]
+    cdef mp_listener listener
     cdef int threads = threads_for(<double>cnp.PyArray_SIZE(x), MP_SUMS_WORK)
     memset(&s, 0, sizeof(s))
     s.kernels, s.format, s.size = mp_active(), fmt, <int>cnp.PyArray_ITEMSIZE(x)
@@ -62,7 +64,9 @@ def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float 
     if mp_recorder()[0] != NULL:
         note(&s, out, lanes)
         return
+    listen(&listener)
     with nogil:
         mp_run_sums(&s, threads)
+    heard(&listener)
     if s.status:
         raise MemoryError("no memory for the sums of columns")

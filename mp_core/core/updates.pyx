@@ -9,6 +9,8 @@ from cpython.object cimport PyObject
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport threads_for
+from mp_core.core.header cimport mp_listener
+from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
@@ -67,11 +69,14 @@ cdef cnp.ndarray as_float32(x):
 cdef bint run_update(mp_update *u, Py_ssize_t count) except -1:
     """Run an update that is described; return whether the gradient was finite."""
     cdef int threads, finite
+    cdef mp_listener listener
     if count < MP_UPDATE_WORK:
         return mp_run_update(u, count, 1)
     threads = threads_for(1, 0)
+    listen(&listener)
     with nogil:
         finite = mp_run_update(u, count, threads)
+    heard(&listener)
     return finite
 
 

@@ -11,8 +11,9 @@ from libc.string cimport memset
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
     MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
-    mp_kernels,
+    mp_kernels, mp_listener,
 )
+from mp_core.core.signals cimport heard, listen
 
 import numpy as np
 
@@ -204,6 +205,7 @@ def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=
     cdef tuple shape = (<object>b).shape
     cdef cnp.ndarray sums = None, matrix, data
     cdef PackedMatrix packed
+    cdef mp_listener listener
     for axis in range(ndim - 2):
         matrices *= cnp.PyArray_DIM(b, <int>axis)
     p.kernels, p.format = mp_active(), panel_format(dtype)
@@ -220,6 +222,8 @@ def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=
         p.src = cnp.PyArray_BYTES(matrix)
         p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
         p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
+        listen(&listener)
         with nogil:
             mp_pack_matrix(&p, threads)
+        heard(&listener)
     return packed

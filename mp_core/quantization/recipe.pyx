@@ -7,12 +7,13 @@ from libc.stdint cimport int32_t, uint8_t
 from mp_core.core.arrays cimport apart
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_NO_CLAMP, mp_active, mp_kernels,
+    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_NO_CLAMP, mp_active, mp_kernels, mp_listener,
 )
 from mp_core.core.library cimport (
     MP_ASYMMETRIC, MP_POSITIVE, MP_QUANTIZE_WORK, MP_STREAMED, MP_SYMMETRIC, mp_quantization, mp_run_quantization,
     mp_scales_from,
 )
+from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
@@ -87,6 +88,7 @@ cdef class Recipe:
         cdef mp_quantization z = self.prepared
         cdef double elements
         cdef int threads, failed
+        cdef mp_listener listener
         z.kernels, z.format, z.size, z.x = mp_active(), fmt, <int>cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
         z.q, z.scale = <uint8_t *>cnp.PyArray_BYTES(values), <float *>cnp.PyArray_DATA(scale)
         z.zero_point = NULL if zero_point is None else <int32_t *>cnp.PyArray_DATA(zero_point)
@@ -98,8 +100,10 @@ cdef class Recipe:
             z.mode |= MP_STREAM
         elements = <double>cnp.PyArray_SIZE(x)
         threads = threads_for(elements, MP_QUANTIZE_WORK)
+        listen(&listener)
         with nogil:
             failed = mp_run_quantization(&z, threads)
+        heard(&listener)
         if failed:
             raise MemoryError("no memory for the ranges of an array that is quantized")
         return 0

@@ -153,7 +153,7 @@ void mp_run_attention(void *context, ptrdiff_t task) {
     if (q.keys != t.scores.n) mp_plan_query_block(&t, q.keys);
     char *work = mp_scratch((size_t)t.cut.total);
     if (!work) {
-        ((mp_attention *)context)->status = MP_NO_MEMORY;
+        mp_fail(&((mp_attention *)context)->status, MP_NO_MEMORY);
         return;
     }
     t.scores.m = t.context.m = mp_min(t.cut.block, t.targets - q.first);

@@ -228,7 +228,7 @@ static int run_head(const mp_attention_gradient *t, ptrdiff_t sequence, ptrdiff_
     memset(b.keys, 0, (size_t)(f->sources * f->scores.k) * sizeof(float));
     memset(b.values, 0, (size_t)(f->sources * f->context.n) * sizeof(float));
     for (ptrdiff_t head = shared * f->sharing; head < (shared + 1) * f->sharing; head++) {
-        for (ptrdiff_t first = 0; find_band(&b, first); first += MP_BAND) {
+        for (ptrdiff_t first = 0; find_band(&b, first) && !mp_stopped(); first += MP_BAND) {
             const mp_attention sequence_of = *f;
             b.block.head = head;
             plan_band(t, &b);
@@ -252,7 +252,7 @@ void mp_run_attention_gradient(void *context, ptrdiff_t task) {
     for (ptrdiff_t i = t->sums_sequences ? 0 : sequence; i < sequences; i++)
         for (ptrdiff_t j = head; j < (t->sums_heads ? heads : head + 1); j++)
             if (!run_head(t, i, j)) {
-                t->status = MP_NO_MEMORY;
+                mp_fail(&t->status, MP_NO_MEMORY);
                 return;
             }
 }

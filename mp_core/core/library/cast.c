@@ -74,7 +74,7 @@ void mp_cast_share(void *cast, ptrdiff_t index) {
 ptrdiff_t mp_share_cast(mp_cast *c, int threads) {
     if (c->n < MP_CAST_WORK) threads = 1;
     else if (c->n * c->dst_size >= MP_STREAMED) c->mode |= MP_STREAM;
-    c->share = mp_round_up(mp_ceil_div(c->n, threads), MP_CAST_CHUNK);
+    c->share = mp_round_up(mp_share(c->n, threads, 1), MP_CAST_CHUNK);
     return mp_ceil_div(c->n, c->share);
 }
 

@@ -44,7 +44,7 @@ ptrdiff_t mp_plan_elementwise(void *context, ptrdiff_t rows, int threads, int re
     for (int axis = 0; axis < e->axes - 1; axis++) e->lines *= e->shape[axis];
     e->pieces = mp_ceil_div(e->shape[e->axes - 1], MP_CHUNK);
     const ptrdiff_t all = e->lines * e->pieces;
-    e->share = mp_max(1, threads == 1 || !mp_elementwise_is_large(e) ? all : mp_ceil_div(all, 4 * threads));
+    e->share = mp_share(all, threads == 1 || !mp_elementwise_is_large(e) ? 1 : 4 * threads, MP_CHUNK);
     return mp_ceil_div(all, e->share);
 }
 

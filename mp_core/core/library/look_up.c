@@ -13,7 +13,7 @@ ptrdiff_t mp_plan_look_up(void *context, ptrdiff_t rows, int threads, int reprod
     (void)reproducible;
     t->cast.kernels = mp_active();
     if (rows >= 0) t->rows = rows;
-    t->share = mp_max(1, mp_ceil_div(t->rows, threads));
+    t->share = mp_share(t->rows, threads, t->cast.n);
     return mp_ceil_div(t->rows, t->share);
 }
 
@@ -50,11 +50,11 @@ void mp_run_look_up(void *context, ptrdiff_t task) {
     for (ptrdiff_t i = task * t->share; i < end; i++) {
         const ptrdiff_t row = t->index_bytes == 8 ? ((const int64_t *)t->indices)[i] : ((const int32_t *)t->indices)[i];
         char *to = t->out + i * t->cast.n * t->cast.dst_size;
-        if (row < 0 || row >= t->limit) t->status = MP_NO_ROW;
+        if (row < 0 || row >= t->limit) mp_fail(&t->status, MP_NO_ROW);
         else if (!t->codes.scale)
             mp_cast_line(&t->cast, t->table + row * t->row_bytes, t->cast.src_size, to, t->cast.dst_size, t->cast.n);
         else if (!look_up_codes(t, row, to))
-            t->status = MP_NO_MEMORY;
+            mp_fail(&t->status, MP_NO_MEMORY);
     }
 }
 

@@ -27,7 +27,8 @@ ptrdiff_t mp_plan_noted_product(void *context, ptrdiff_t rows, int threads, int 
 void mp_run_noted_product(void *context, ptrdiff_t task) {
     mp_noted_product *s = context;
     mp_run_product_task(&s->product, task);
-    if (s->product.status) s->status = s->product.status;
+    const int status = __atomic_load_n(&s->product.status, __ATOMIC_RELAXED);
+    if (status) mp_fail(&s->status, (mp_status)status);
 }
 
 int mp_noted_product_is_large(const void *context) {

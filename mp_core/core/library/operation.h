@@ -52,6 +52,11 @@ static inline int *mp_status_of(const mp_operation *operation, void *context) {
     return (int *)((char *)context + operation->status);
 }
 
+/* Set the status of a context in one of its tasks: others may do the same meanwhile. Of several the last one stays. */
+static inline void mp_fail(int *status, mp_status failure) {
+    __atomic_store_n(status, (int)failure, __ATOMIC_RELAXED);
+}
+
 /* Plan an operation that is described, and run it; return its status. */
 mp_status mp_do(const mp_operation *operation, void *context, int threads, int reproducible);
 

@@ -100,6 +100,15 @@ static inline ptrdiff_t mp_max(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b;
 static inline ptrdiff_t mp_ceil_div(ptrdiff_t n, ptrdiff_t by) { return (n + by - 1) / by; }
 static inline ptrdiff_t mp_round_up(ptrdiff_t n, ptrdiff_t unit) { return mp_ceil_div(n, unit) * unit; }
 
+/* Of a task: an operation can end early only between two of them. */
+enum { MP_MOST_ELEMENTS = 1 << 22 };
+
+/* How many of `count` items, each of `elements` elements, a task has: an equal share of `parts`, unless that is too
+ * many. */
+static inline ptrdiff_t mp_share(ptrdiff_t count, ptrdiff_t parts, ptrdiff_t elements) {
+    return mp_max(1, mp_min(mp_ceil_div(count, parts), MP_MOST_ELEMENTS / mp_max(1, elements)));
+}
+
 /* Bytes of an element in the type of the arithmetic. */
 static inline ptrdiff_t mp_own_bytes(int arithmetic) {
     static const int bytes[MP_ARITHMETICS] = {[MP_WIDE] = 4, [MP_PAIRS] = 2, [MP_QUADS] = 1};

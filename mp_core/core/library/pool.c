@@ -20,7 +20,9 @@ typedef struct job {
     mp_progress *progress; /* of each step */
     ptrdiff_t count;
     int ranges;
-    uint64_t rounding;  /* the caller's environment (rounding, flushing), which its helpers take over */
+    /* The caller's, which its helpers take over: the environment (rounding, flushing), and the listener or NULL. */
+    uint64_t rounding;
+    mp_listener *listener;
     int places;         /* how many more helpers may join; read and written under the lock, like `next` */
     atomic_int running; /* helpers at work; changed under the lock */
     struct job *next;
@@ -46,28 +48,30 @@ static void pause_a_little(void) {
 #endif
 }
 
-/* Runs tasks of a step until none is left to begin; returns how many. */
+/* Runs tasks of a step until none is left to begin, or the operation is to end; returns how many. */
 static ptrdiff_t take_tasks(const mp_step *step, mp_progress *progress, int ranges, int me) {
     ptrdiff_t taken = 0;
     for (int turn = 0; turn < ranges; turn++) {
         const int r = (me + turn) % ranges;
         const ptrdiff_t end = (r + 1) * step->tasks / ranges;
         for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&progress->own[r].next, 1, memory_order_relaxed)) < end;
-             taken++)
+             taken++) {
+            if (taken > 0 && mp_stopped()) return taken;
             step->run(step->context, i);
+        }
     }
     return taken;
 }
 
-/* Waits until all tasks of a step have ended: the barrier between two steps. Those who wait have nothing else to do,
- * and the rest of a task is short; a thread that was taken off its CPU in a task gets it back soonest if they yield
- * theirs. */
-static void wait_for_end(const mp_step *step, mp_progress *progress) {
+/* Waits until all tasks of a step have ended: the barrier between two steps. Returns 0 if the operation is to end
+ * before. Those who wait have nothing else to do, and the rest of a task is short; a thread that was taken off its CPU
+ * in a task gets it back soonest if they yield theirs. */
+static int wait_for_end(const mp_step *step, mp_progress *progress) {
     for (int turn = 0; atomic_load_explicit(&progress->ended, memory_order_acquire) < step->tasks; turn++)
-        if (turn < TURNS)
-            pause_a_little();
-        else
-            mp_yield();
+        if (turn < TURNS) pause_a_little();
+        else if (mp_stopped()) return 0;
+        else mp_yield();
+    return 1;
 }
 
 /* Takes part in all steps of a job. Whoever comes late finds the first ones done. A thread leaves the
@@ -77,7 +81,7 @@ static void take_part(job *j, int me) {
         const ptrdiff_t taken = take_tasks(&j->steps[s], &j->progress[s], j->ranges, me);
         if (s + 1 == j->count) return;
         atomic_fetch_add_explicit(&j->progress[s].ended, taken, memory_order_release);
-        wait_for_end(&j->steps[s], &j->progress[s]);
+        if (!wait_for_end(&j->steps[s], &j->progress[s])) return;
     }
 }
 
@@ -104,6 +108,7 @@ static void *help(void *number) {
             atomic_fetch_add(&j->running, 1);
             mp_give(&lock);
             mp_set_environment(j->rounding);
+            mp_set_listener(j->listener);
             take_part(j, (int)(intptr_t)number);
             mp_take(&lock);
             if (atomic_fetch_sub(&j->running, 1) == 1) mp_wake_all(&done); /* j may be gone now */
@@ -124,6 +129,7 @@ static void *help(void *number) {
 /* In the child of a fork() only the thread that called it exists. If another thread held the lock, nobody would give it
  * back, so the lock is made anew. */
 static void forget_helpers(void) {
+    for (job *j = jobs; j; j = j->next) atomic_store(&j->running, 0); /* the fork may have come in the midst of one */
     lock = (mp_lock)MP_LOCK;
     work = done = (mp_condition)MP_CONDITION;
     jobs = NULL;
@@ -173,19 +179,30 @@ static void post(job *j) {
 static void withdraw(job *j) {
     mp_take(&lock);
     job **at = &jobs;
-    while (*at != j) at = &(*at)->next;
-    *at = j->next;
+    while (*at && *at != j) at = &(*at)->next;
+    if (*at) *at = j->next; /* it is not there in a child that was forked while it ran */
     mp_give(&lock);
     for (int turn = 0; turn < TURNS && atomic_load(&j->running); turn++) pause_a_little();
     if (!atomic_load(&j->running)) return;
     mp_take(&lock);
-    while (atomic_load(&j->running)) mp_wait(&done, &lock);
+    while (atomic_load(&j->running)) {
+        mp_wait_at_most(&done, &lock, MP_ASKED_AFTER);
+        mp_give(&lock);
+        mp_stopped();
+        mp_take(&lock);
+    }
     mp_give(&lock);
 }
 
+/* It is asked whether to end between the tasks of a step, and between every BETWEEN steps: many have one task that
+ * takes less time than reading the clock. */
 static void run_alone(const mp_step *steps, ptrdiff_t count) {
+    enum { BETWEEN = 64 };
     for (ptrdiff_t s = 0; s < count; s++)
-        for (ptrdiff_t index = 0; index < steps[s].tasks; index++) steps[s].run(steps[s].context, index);
+        for (ptrdiff_t index = 0; index < steps[s].tasks; index++) {
+            if ((index > 0 || s % BETWEEN == BETWEEN - 1) && mp_stopped()) return;
+            steps[s].run(steps[s].context, index);
+        }
 }
 
 void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progress *progress) {
@@ -195,7 +212,8 @@ void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progres
         return;
     }
     job j = {
-        .steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = mp_get_environment()};
+        .steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = mp_get_environment(),
+        .listener = mp_listener_here()};
     j.ranges = threads < MP_MOST_RANGES ? threads : MP_MOST_RANGES;
     for (ptrdiff_t s = 0; s < count; s++) {
         for (int r = 0; r < j.ranges; r++) atomic_init(&progress[s].own[r].next, r * steps[s].tasks / j.ranges);

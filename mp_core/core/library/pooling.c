@@ -68,7 +68,7 @@ void mp_run_pooling(void *context, ptrdiff_t task) {
     case MP_LARGEST: status = find_largest(&sums, t->skipped); break;
     default: status = add_rows(&sums, t->how, t->skipped); break;
     }
-    if (status) t->status = (int)status;
+    if (status) mp_fail(&t->status, status);
 }
 
 /* ---- the gradient */
@@ -153,5 +153,5 @@ void mp_run_pooling_gradient(void *context, ptrdiff_t task) {
     case MP_LARGEST: status = spread_to_largest(t, d, first, end); break;
     default: status = spread(t, d, first, end); break;
     }
-    if (status) t->status = (int)status;
+    if (status) mp_fail(&t->status, status);
 }

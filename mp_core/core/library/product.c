@@ -115,7 +115,7 @@ static void run_in_place(const mp_product *p, mp_gemm *g, const mp_task_place *a
             p->kernels->products[p->plan.arithmetic]->in_place[p->b.format](g);
         }
         first += length;
-    } while (first < p->k);
+    } while (first < p->k && !mp_stopped());
 }
 
 /* Set b to the panel's range of K from `first` on: where it lies in a packed matrix, or packed into `made`. */
@@ -289,7 +289,7 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
             else run_kernel(p, g, at, column, sums);
         }
         first += length;
-    } while (first < p->k);
+    } while (first < p->k && !mp_stopped());
 }
 
 /* Multiply NC whole panels at a time, over all of K. */
@@ -315,7 +315,8 @@ static void run_task(const mp_product *p, ptrdiff_t index, char *work) {
     mp_task_place at = mp_place_of(p, matrix, row);
     g.shape.m = mp_min(plan->mc, p->m - row);
     work = mp_prepare_rows(p, &g, &at, matrix * p->m + row, work);
-    for (ptrdiff_t column = first_panel * MP_PANEL; column < end; column += nc) {
+    for (ptrdiff_t first = first_panel * MP_PANEL, column = first; column < end; column += nc) {
+        if (column > first && mp_stopped()) return;
         const columns c = {column, mp_min(column + nc, end)};
         if (plan->way == MP_IN_PLACE) run_in_place(p, &g, &at, c, work);
         else if (plan->way == MP_IN_TURN && (c.last - c.first) % MP_PANEL == 0) run_in_turn(p, &g, &at, c);
@@ -325,7 +326,7 @@ static void run_task(const mp_product *p, ptrdiff_t index, char *work) {
 
 void mp_run_here(const mp_product *p, char *work) {
     const ptrdiff_t tasks = mp_ceil_div(p->m, p->plan.mc) * p->plan.panel_tasks;
-    for (ptrdiff_t index = 0; index < tasks; index++) run_task(p, index, work);
+    for (ptrdiff_t index = 0; index < tasks && !(index > 0 && mp_stopped()); index++) run_task(p, index, work);
 }
 
 /* A small plan: one task, one range of K, no accumulators in scratch. */
@@ -349,7 +350,7 @@ void mp_run_product_task(void *product, ptrdiff_t index) {
     if (p->plan.scratch.total) {
         work = p->slots ? mp_take_slot(p->slots) : mp_scratch((size_t)p->plan.scratch.total);
         if (!work) {
-            p->status = MP_NO_MEMORY;
+            mp_fail(&p->status, MP_NO_MEMORY);
             return;
         }
     }

@@ -168,12 +168,12 @@ static mp_passage passage_of(const mp_quantization *z, int threads) {
     else passage.route = MP_SLICES, passage.tasks = a->outer;
     if (beyond_cache
         || (1 < threads && passage.tasks < 2 * threads && a->groups == 1 && (a->rows > 1 || !a->by_column))) {
-        passage.route = MP_SPLIT, passage.share = mp_ceil_div(along, 4 * threads);
+        passage.route = MP_SPLIT;
+        passage.share = mp_share(along, 4 * threads, a->outer * (a->rows > 1 ? a->cols : 1));
         if (a->rows == 1) passage.share = mp_round_up(passage.share, 64);
-        passage.share = mp_max(1, passage.share);
         passage.tasks = mp_ceil_div(along, passage.share);
     } else if (passage.route == MP_RUNS) {
-        passage.share = mp_max(1, threads > 1 ? mp_ceil_div(passage.tasks, 4 * threads) : passage.tasks);
+        passage.share = mp_share(passage.tasks, threads > 1 ? 4 * threads : 1, a->group ? a->group : a->cols);
         passage.tasks = mp_ceil_div(passage.tasks, passage.share);
     }
     return passage;

@@ -127,7 +127,7 @@ ptrdiff_t mp_plan_random(void *context, ptrdiff_t rows, int threads, int reprodu
     r->kernels = mp_active();
     if (rows >= 0) r->shape[0] = rows;
     const ptrdiff_t lines = lines_of(r);
-    r->share = mp_max(1, threads == 1 || !mp_random_is_large(r) ? lines : mp_ceil_div(lines, 4 * threads));
+    r->share = mp_share(lines, threads == 1 || !mp_random_is_large(r) ? 1 : 4 * threads, r->shape[r->axes - 1]);
     return mp_ceil_div(lines, r->share);
 }
 

@@ -102,7 +102,7 @@ static int is_large(const mp_replay *p) {
 
 void mp_run_replay(mp_replay *p, const mp_run *run) {
     mp_plan_replay(p, run);
-    mp_run_steps(is_large(p) ? run->threads : 1, p->steps, p->count, p->progress);
+    mp_run_steps(run->threads > 1 && is_large(p) ? run->threads : 1, p->steps, p->count, p->progress);
 }
 
 ptrdiff_t mp_run_noted(mp_replay *p, ptrdiff_t number, int threads) {

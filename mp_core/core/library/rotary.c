@@ -14,7 +14,7 @@ ptrdiff_t mp_plan_rotary(void *context, ptrdiff_t rows, int threads, int reprodu
     (void)reproducible;
     t->kernels = mp_active();
     if (rows >= 0) t->rows = rows;
-    t->share = mp_max(1, threads == 1 || !mp_rotary_is_large(t) ? t->rows : mp_ceil_div(t->rows, 4 * threads));
+    t->share = mp_share(t->rows, threads == 1 || !mp_rotary_is_large(t) ? 1 : 4 * threads, 2 * t->half * t->vectors);
     return mp_ceil_div(t->rows, t->share);
 }
 
@@ -35,7 +35,7 @@ void mp_run_rotary(void *context, ptrdiff_t task) {
     const int is_wide = t->x.format == MP_F32;
     float *work = is_wide ? NULL : mp_scratch((size_t)(2 * 2 * t->half * t->vectors) * sizeof *work);
     if (!work && !is_wide) {
-        t->status = MP_NO_MEMORY;
+        mp_fail(&t->status, MP_NO_MEMORY);
         return;
     }
     ptrdiff_t sequence = 0;
@@ -46,7 +46,7 @@ void mp_run_rotary(void *context, ptrdiff_t task) {
             position = row - t->offsets[sequence];
         }
         if (position >= t->positions) {
-            t->status = MP_NO_ROW;
+            mp_fail(&t->status, MP_NO_ROW);
             return;
         }
         turn_row(t, row, position, work);

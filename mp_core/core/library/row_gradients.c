@@ -43,7 +43,7 @@ void mp_run_row_gradients(void *call, ptrdiff_t task) {
     const ptrdiff_t end = mp_min((task + 1) * g->share, g->rows);
     float *work = mp_scratch((size_t)(4 * g->length) * sizeof(float));
     if (!work) {
-        g->status = MP_NO_MEMORY;
+        mp_fail(&g->status, MP_NO_MEMORY);
         return;
     }
     for (ptrdiff_t row = task * g->share; row < end; row++) run_row(g, row, work);
@@ -59,6 +59,6 @@ ptrdiff_t mp_plan_row_gradients(void *call, ptrdiff_t rows, int threads, int rep
     (void)reproducible;
     g->kernels = mp_active();
     if (rows >= 0) g->rows = rows;
-    g->share = mp_max(1, threads > 1 && mp_row_gradients_are_large(g) ? mp_ceil_div(g->rows, 4 * threads) : g->rows);
+    g->share = mp_share(g->rows, threads > 1 && mp_row_gradients_are_large(g) ? 4 * threads : 1, g->length);
     return mp_ceil_div(g->rows, g->share);
 }

@@ -44,7 +44,7 @@ void mp_run_rows(void *call, ptrdiff_t task) {
     const ptrdiff_t end = mp_min((task + 1) * r->share, r->rows), together = mp_rows_together(r->length);
     float *work = format == MP_F32 ? NULL : mp_scratch((size_t)(together * r->length) * sizeof(float));
     if (format != MP_F32 && !work) {
-        r->status = MP_NO_MEMORY;
+        mp_fail(&r->status, MP_NO_MEMORY);
         return;
     }
     mp_row_block b = {.n = r->length, .ldx = r->ldx, .ldw = work ? r->length : r->ldo, .ldo = r->ldo,
@@ -76,6 +76,6 @@ ptrdiff_t mp_plan_rows(void *call, ptrdiff_t rows, int threads, int reproducible
     (void)reproducible;
     r->kernels = mp_active();
     if (rows >= 0) r->rows = rows;
-    r->share = mp_max(1, threads > 1 && mp_rows_are_large(r) ? mp_ceil_div(r->rows, 4 * threads) : r->rows);
+    r->share = mp_share(r->rows, threads > 1 && mp_rows_are_large(r) ? 4 * threads : 1, r->length);
     return mp_ceil_div(r->rows, r->share);
 }

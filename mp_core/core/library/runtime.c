@@ -62,6 +62,47 @@ void *mp_scratch(size_t bytes) {
     return block;
 }
 
+static _Thread_local mp_listener *listener;
+
+mp_listener *mp_listener_here(void) { return listener; }
+void mp_set_listener(mp_listener *l) { listener = l; }
+
+void mp_listen(mp_listener *l, int (*ask)(void *), void *context) {
+    l->ask = ask, l->context = context, l->asker = &listener, l->next = 0;
+    atomic_init(&l->stopped, 0);
+    listener = l;
+}
+
+int mp_end_listening(mp_listener *l) {
+    listener = NULL;
+    return atomic_load_explicit(&l->stopped, memory_order_relaxed);
+}
+
+/* Call ask(), which may run operations: their scratch is not that of the task which this thread is in. */
+static void ask(mp_listener *l) {
+    void *const block = scratch.block;
+    const size_t bytes = scratch.bytes;
+    listener = NULL, scratch.block = NULL, scratch.bytes = 0;
+    if (l->ask(l->context)) atomic_store_explicit(&l->stopped, 1, memory_order_relaxed);
+    if (scratch.block) {
+        mp_release(scratch.block);
+        mp_set_value(scratch_key, block);
+    }
+    listener = l, scratch.block = block, scratch.bytes = bytes;
+    l->next = mp_milliseconds() + MP_ASKED_AFTER;
+}
+
+int mp_stopped(void) {
+    mp_listener *const l = listener;
+    if (!l) return 0;
+    if (l->asker == &listener) {
+        const int64_t now = mp_milliseconds();
+        if (!l->next) l->next = now + MP_ASKED_AFTER;
+        if (now >= l->next) ask(l);
+    }
+    return atomic_load_explicit(&l->stopped, memory_order_relaxed);
+}
+
 void mp_set_slots(mp_slots *slots, void *memory, ptrdiff_t bytes, int count) {
     slots->memory = memory, slots->bytes = bytes;
     for (int word = 0; word < MP_SLOT_WORDS; word++, count -= 64)

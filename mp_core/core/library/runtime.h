@@ -43,6 +43,34 @@ typedef struct {
  * step; its contents do not matter. */
 void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progress *progress);
 
+/* ---- ending early
+ *
+ * While a thread runs operations between mp_listen and mp_end_listening, it calls ask(context) from time to time, at
+ * least MP_ASKED_AFTER milliseconds apart: between two tasks, between two blocks of a product, or while it waits for
+ * its helpers. Once that returns nonzero, no thread begins another task or block of the operation, which returns as
+ * soon as those that run have ended; what it was to write is undefined. ask() may run operations of its own. */
+enum { MP_ASKED_AFTER = 50 };
+typedef struct {
+    int (*ask)(void *context);
+    void *context;
+    /* What follows is the library's. */
+    const void *asker; /* which thread calls ask() */
+    int64_t next;      /* when it does so next, in milliseconds; 0: not known yet */
+    atomic_int stopped;
+} mp_listener;
+
+void mp_listen(mp_listener *listener, int (*ask)(void *context), void *context);
+int mp_end_listening(mp_listener *listener); /* whether ask() has returned nonzero */
+
+/* Whether the operation that runs on this thread is to return. The thread that listens asks, if it is time to. */
+int mp_stopped(void);
+
+/* The listener of the operation that runs on this thread, or NULL. Helpers take over that of the caller. */
+mp_listener *mp_listener_here(void);
+void mp_set_listener(mp_listener *listener);
+
+/* ---- helpers and memory */
+
 /* Changes by `change` how many callers are about to run more tasks. While there are any, helpers wait for tasks awake,
  * up to about a millisecond each time, instead of some microseconds. */
 void mp_keep_awake(int change);

@@ -79,7 +79,7 @@ static void run_columns(void *call, ptrdiff_t index) {
     while (s->blocks > 1 && s->blocks >> levels) levels++;
     float *const sum = mp_scratch((size_t)((1 + levels) * lanes) * sizeof(float));
     if (!sum) {
-        s->status = MP_NO_MEMORY;
+        mp_fail(&s->status, MP_NO_MEMORY);
         return;
     }
     float *const level = sum + lanes;
@@ -119,7 +119,7 @@ ptrdiff_t mp_plan_sums(void *call, ptrdiff_t outer, int threads, int reproducibl
         return mp_ceil_div(s->inner, s->share) * s->outer;
     }
     const ptrdiff_t items = s->outer * s->blocks, together = MP_ROWS_TOGETHER;
-    s->share = mp_max(1, mp_ceil_div(mp_ceil_div(items, 4 * threads), together) * together);
+    s->share = mp_round_up(mp_share(items, 4 * threads, mp_min(s->k, MP_BLOCK_ROW)), together);
     return mp_ceil_div(items, s->share);
 }
 

@@ -4,6 +4,7 @@
 #define MP_SYSTEM_H
 
 #include <stddef.h>
+#include <stdint.h>
 #if !defined(_WIN32)
 #include <pthread.h>
 #endif
@@ -36,6 +37,7 @@ void mp_give(mp_lock *lock);
 
 /* Give the lock, wait until the condition is signalled (or, rarely, for nothing), and take the lock again. */
 void mp_wait(mp_condition *condition, mp_lock *lock);
+void mp_wait_at_most(mp_condition *condition, mp_lock *lock, int milliseconds);
 void mp_wake_one(mp_condition *condition);
 void mp_wake_all(mp_condition *condition);
 
@@ -47,6 +49,9 @@ void mp_do_once(mp_once *once, void (*run)(void));
 /* Start a thread that nobody waits for and that no signal interrupts, except by its own faults. `stack` is in bytes.
  * Return nonzero if it cannot be created. */
 int mp_start_thread(mp_thread *thread, void *(*run)(void *), void *argument, size_t stack);
+
+/* Milliseconds since some moment, by a clock that costs little to read and may be 16 ms late. */
+int64_t mp_milliseconds(void);
 
 /* Let others run. */
 void mp_yield(void);

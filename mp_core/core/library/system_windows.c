@@ -16,6 +16,10 @@ void mp_give(mp_lock *lock) { ReleaseSRWLockExclusive((SRWLOCK *)lock); }
 void mp_wait(mp_condition *condition, mp_lock *lock) {
     SleepConditionVariableSRW((CONDITION_VARIABLE *)condition, (SRWLOCK *)lock, INFINITE, 0);
 }
+void mp_wait_at_most(mp_condition *condition, mp_lock *lock, int milliseconds) {
+    SleepConditionVariableSRW((CONDITION_VARIABLE *)condition, (SRWLOCK *)lock, (DWORD)milliseconds, 0);
+}
+int64_t mp_milliseconds(void) { return (int64_t)GetTickCount64(); }
 void mp_wake_one(mp_condition *condition) { WakeConditionVariable((CONDITION_VARIABLE *)condition); }
 void mp_wake_all(mp_condition *condition) { WakeAllConditionVariable((CONDITION_VARIABLE *)condition); }
 void mp_yield(void) { SwitchToThread(); }

@@ -69,12 +69,12 @@ void mp_run_taken_rows(void *context, ptrdiff_t task) {
     const ptrdiff_t first = task * s->share, n = mp_min(s->share, s->n - first);
     float *work = mp_scratch((size_t)(2 * n + s->limit + 2 + s->rows) * sizeof *work);
     if (!work) {
-        s->status = MP_NO_MEMORY;
+        mp_fail(&s->status, MP_NO_MEMORY);
         return;
     }
     int32_t *begins = (int32_t *)(work + 2 * n), *order = begins + s->limit + 2;
     if (!sort_rows(s, begins, order)) {
-        s->status = MP_NO_ROW;
+        mp_fail(&s->status, MP_NO_ROW);
         return;
     }
     for (ptrdiff_t r = 0; r < s->limit; r++)

@@ -29,7 +29,8 @@ ptrdiff_t mp_plan_window_pooling(void *context, ptrdiff_t batch, int threads, in
     if (batch >= 0) p->batch = batch;
     if (is_gradient(p)) return p->batch;
     const ptrdiff_t rows = p->batch * rows_of(p);
-    p->share = mp_max(1, threads > 1 && mp_window_pooling_is_large(p) ? mp_ceil_div(rows, 4 * threads) : rows);
+    const ptrdiff_t parts = threads > 1 && mp_window_pooling_is_large(p) ? 4 * threads : 1;
+    p->share = mp_share(rows, parts, image_of(p) / mp_max(1, rows_of(p)));
     return mp_ceil_div(rows, p->share);
 }
 
@@ -112,7 +113,7 @@ void mp_run_window_pooling(void *context, ptrdiff_t task) {
     mp_window_pooling *p = context;
     const ptrdiff_t end = mp_min((task + 1) * p->share, p->batch * rows_of(p));
     work w;
-    if (!find_work(p, &w)) p->status = MP_NO_MEMORY;
+    if (!find_work(p, &w)) mp_fail(&p->status, MP_NO_MEMORY);
     else if (is_gradient(p)) spread_image(p, task, &w);
     else for (ptrdiff_t row = task * p->share; row < end; row++) pool_row(p, row, &w);
 }

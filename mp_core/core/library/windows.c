@@ -68,7 +68,7 @@ void mp_run_windows(void *context, ptrdiff_t task) {
     if (w->format != MP_F32) {
         work = mp_scratch((size_t)w->shape[w->axes - 1] * sizeof *work);
         if (!work) {
-            w->status = MP_NO_MEMORY;
+            mp_fail(&w->status, MP_NO_MEMORY);
             return;
         }
     }
