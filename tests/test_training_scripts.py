@@ -115,6 +115,18 @@ def batches_by_hand(k):
     return {"trained": means, "tested": [float(model.test_on_batch(X, Y))]}
 
 
+def a_generator_for_validation(k):
+    def batches():
+        number = 0
+        while True:
+            number += 1
+            yield X, number * Y
+
+    model = with_weights(k.Sequential([k.Input((8,)), k.layers.Dense(1)]))
+    model.compile("sgd", "mse")
+    return model.fit(X, Y, epochs=3, shuffle=False, verbose=0, validation_data=batches(), validation_steps=2).history
+
+
 def model_of_a_configuration(k):
     x = k.Input((8,))
     model = with_weights(k.Model(x, k.layers.Dense(1)(k.layers.Dense(4, activation="relu")(x))))
@@ -140,6 +152,7 @@ SCRIPTS = {
     "metrics of one's own": own_metrics,
     "a rate by the epoch alone": a_rate_by_the_epoch_alone,
     "batches by hand": batches_by_hand,
+    "a generator for validation": a_generator_for_validation,
     "a model of a configuration": model_of_a_configuration,
 }
 

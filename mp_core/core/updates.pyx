@@ -136,13 +136,14 @@ cdef class Updates:
 
     def run(self, str rule not None, list pairs not None, tuple numbers not None, double divisor, double limit,
             list decays not None):
-        """Return the new values of `changing`, and whether all gradients are finite; arguments as of :func:`update_each`.
+        """Return the new values of `changing`, and whether all gradients are finite.
 
-        None: `pairs` are not of all these variables in this order, some array is no float32 array that kernels read as it
-        is, or a variable has a constraint or becomes its gradient.
+        `pairs` are gradients and variables, `decays` those of the variables, the rest as for :func:`update_each`. None:
+        they are not all these variables in this order, some array is no float32 array that kernels read as it is, or a
+        variable has a constraint or becomes its gradient.
         """
         cdef mp_update u
-        cdef Py_ssize_t i, j
+        cdef Py_ssize_t i
         cdef bint finite = True
         memset(&u, 0, sizeof(u))
         u.rule, kept = RULES[rule]

@@ -162,9 +162,9 @@ class Optimizer(State):
         if not (self.built and self._fuses) or clips or self.use_ema or self.gradient_accumulation_steps is not None:
             return None
         if self._updates is None:
-            found = self._built or []
-            kept = ([held[id(variable)] for variable in found] for held in (self._states, self._blocks))
-            self._updates = updates.Updates(list(found), *kept)
+            ids = [id(variable) for variable in self._built or ()]
+            kept, blocks = [self._states[each] for each in ids], [self._blocks[each] for each in ids]
+            self._updates = updates.Updates(list(self._built or ()), kept, blocks)
         rate, step = float(self.learning_rate), int(self._iterations) + 1
         decays = [self._decay_of(v) * rate if id(v) in self._decayed else 0.0 for _, v in pairs]
         numbers = tuple(self.numbers(np.float32(rate), step, np.float32))
@@ -238,7 +238,8 @@ class Optimizer(State):
     @property
     def _fuses(self) -> bool:
         """Whether kernels update float32 variables: a subclass has no update of its own."""
-        return _has_no_update(type(self))
+        kind: Any = type(self)
+        return _has_no_update(kind)
 
     def _update_fused(
         self, items: list[tuple[Array, AutoCastVariable, Any]], numbers: Sequence[Any], values: _Values
@@ -348,7 +349,7 @@ class Optimizer(State):
 
 
 @cache
-def _has_no_update(kind: type[Optimizer]) -> bool:
+def _has_no_update(kind: Any) -> bool:
     names = ("update_step", "updated", "_update")
     return all(getattr(kind, name) is getattr(Optimizer, name) for name in names)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,8 +13,8 @@ from mp_core.utilities.arguments import float_of, positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "ArrayBatches", "Batch", "Batches", "batch_parts", "batches_of", "joined", "number_of_samples", "one_batch",
-    "part_of", "split",
+    "ArrayBatches", "Batch", "Batches", "KeptBatches", "batch_parts", "batches_of", "joined", "number_of_samples",
+    "one_batch", "part_of", "split",
 ]  # fmt: skip
 
 _BATCH_SIZE = 32
@@ -230,6 +231,28 @@ class _IterableBatches:
         """Yield what the iterable yields."""
         for item in self._source:
             yield _given(item, self._of_classes)
+
+
+class KeptBatches:
+    """The first batches of an iterator, which are the same ones in every epoch: validation compares epochs.
+
+    Parameters
+    ----------
+    batches : Batches
+    steps : int, optional
+        How many are kept; default: all.
+    """
+
+    def __init__(self, batches: Batches, steps: int | None) -> None:
+        self.steps = steps
+        self._batches = batches
+        self._kept: list[Batch] | None = None
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Yield the batches, which the first epoch takes from the iterator."""
+        if self._kept is None:
+            self._kept = list(islice(self._batches.epoch(0), self.steps))
+        return iter(self._kept)
 
 
 def _given(item: Any, of_classes: "_ClassWeights | None") -> Batch:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from mp_core.training.batches import Batch, batches_of, split
+from mp_core.training.batches import Batch, Batches, KeptBatches, batches_of, split
 from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean
@@ -60,10 +60,13 @@ def job_of(cluster: Any) -> Any:
 
 def _validation(model: Any, data: Any, how: dict[str, Any]) -> Callable[[Any], Any]:
     """Return a function that evaluates the validation data."""
+    batches: Batches
     if isinstance(data, list | tuple):
         if not 1 <= len(data) <= 3:
             raise ValueError(f"`validation_data` must be (x, y) or (x, y, sample_weight); received {len(data)} parts")
         batches = batches_of(*data, batch_size=how["batch_size"])
     else:
         batches = batches_of(data)
+        if hasattr(data, "__next__"):
+            batches = KeptBatches(batches, how["steps"])
     return lambda callbacks: evaluated(model, batches, 0, how["steps"], callbacks)

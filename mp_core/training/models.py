@@ -73,7 +73,7 @@ class Model(Trainer, Layer):
             It is none of such a model.
         """
         if isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys():
-            model = house.Functional.from_config.__func__(_functional(cls), config, custom_objects)  # type: ignore[attr-defined]
+            model = house.Functional.from_config.__func__(_functional(cast(Any, cls)), config, custom_objects)  # type: ignore[attr-defined]
             model.build()
             return cast(Self, model)
         return super().from_config(config)

@@ -223,7 +223,8 @@ class Trainer:
         validation_split : float
             The share of samples at the end that are not trained with, but evaluated after epochs.
         validation_data : tuple or iterable, optional
-            ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are evaluated after epochs.
+            ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are evaluated after epochs. Those of a generator
+            are kept in memory, so that each epoch is evaluated with the same ones.
         shuffle : bool
             Whether each epoch has an order of its own: it depends on the seed of :func:`mp_core.random.set_seed`, on
             the number of the epoch and of samples, and on nothing else.
