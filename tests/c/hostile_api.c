@@ -56,7 +56,7 @@ static ptrdiff_t count(void) {
 /* How far rows of `length` elements are apart. */
 static ptrdiff_t row_stride(ptrdiff_t length) {
     if (one_in(24)) return odd();
-    return one_in(2) ? length : (ptrdiff_t)((uint64_t)length + take(1) % 9 - one_in(12));
+    return one_in(2) ? length : (ptrdiff_t)((uint64_t)length + take(1) % 9 - (uint64_t)one_in(12));
 }
 
 /* A value of an enum with so many, or any integer. */
@@ -251,7 +251,8 @@ static void call_rows(int function) {
     r.out = r.ldx == r.ldo && one_in(4) ? (void *)r.x : row_memory(r.rows, r.ldo, r.n, size);
     const ptrdiff_t keep_stride = one_in(2) ? 0 : row_stride(r.n);
     const void *other = one_in(2) ? NULL : row_memory(r.rows, r.ldx, r.n, size);
-    const uint8_t *keep = one_in(2) ? NULL : row_memory(keep_stride ? r.rows : 1, keep_stride ? keep_stride : r.n, r.n, 1);
+    const ptrdiff_t keep_rows = keep_stride ? r.rows : 1, apart = keep_stride ? keep_stride : r.n;
+    const uint8_t *keep = one_in(2) ? NULL : row_memory(keep_rows, apart, r.n, 1);
     const float *gamma = one_in(2) ? NULL : floats(r.n), *beta = one_in(2) ? NULL : floats(r.n);
     if (too_large) return;
     if (r.out != r.x) gaps(r.out, r.rows, r.ldo, r.n, size, 1);

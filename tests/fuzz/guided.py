@@ -77,21 +77,23 @@ def fuzz(name, options, environment):
     """Explore a reader in processes; print what is found."""
     total, end = Found(), time.monotonic() + options.seconds
     (options.corpus / name).mkdir(exist_ok=True, parents=True)
-    while (seconds := end - time.monotonic()) > 1 or not total.inputs:
+    seconds = options.seconds
+    while seconds > 1:
         given = [name, "--corpus", options.corpus, "--seconds", seconds, "--child"]
         run = subprocess.run(
             [*COMMAND, *map(str, given)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, check=False,
         )  # fmt: skip
         told = run.stdout.decode(errors="replace")
-        inputs = [int(x) for x in re.findall(r"^#(\d+)\t", told, re.M)]
+        inputs = [0, *map(int, re.findall(r"^#(\d+)\t", told, re.M))]
         edges = [int(x) for x in re.findall(r"\bcov: (\d+)", told)]
-        if not inputs:
-            raise SystemExit(f"{name} read no input:\n{told}")
+        if "INFO: Seed" not in told:
+            raise SystemExit(f"{name} did not begin:\n{told}")
         found = run.returncode != 0
         total = Found(total.inputs + inputs[-1], max([total.coverage, *edges]), total.findings + found)
         if run.returncode:
             print(f"{name}: the process ended with {run.returncode}\n{told[-4000:]}", flush=True)
+        seconds = end - time.monotonic()
     return total
 
 
