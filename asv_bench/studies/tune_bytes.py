@@ -27,7 +27,7 @@ RECIPES = {
     "int8 codes, trained": ["--policy", "int8", "--distill", "1"],
     "LoRA over int8": ["--policy", "int8", "--lora", "8"],
 }
-COMMON = ["--epochs", "2", "--batch-size", "2", "--chunk", "1", "--quiet", "--force"]
+COMMON = ["--epochs", "2", "--batch-size", "36", "--quiet", "--force"]
 LIMIT = 600  # seconds of one command
 
 
@@ -83,7 +83,7 @@ def digest_of(command, home, options, variables, workers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=36, help="above 32, so that there is work for two workers")
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=[*RECIPES], metavar="RECIPE")
     parser.add_argument("--model", default=str(demo.model_folder()))
     chosen, differing = parser.parse_args(), []

@@ -43,17 +43,19 @@ static inline void philox(const uint32_t *key, block *counters, int n) {
     }
 }
 
-/* Write the words of n numbers from `first` on, at most NUMBERS, and return where they begin in `words`, which has ROOM:
+/* Write the words of n numbers from `first` on, 1 to NUMBERS, and return where they begin in `words`, which has ROOM:
  * the first number may be in the middle of a block. `counter` has all but the first word of the counters. */
 static const uint64_t *draw_words(const uint32_t *key, block counter, uint64_t first, ptrdiff_t n, uint64_t *words) {
-    const ptrdiff_t blocks = ((ptrdiff_t)(first % 4) + n + 3) / 4;
-    for (ptrdiff_t i = 0; i < blocks; i += 2) {
+    const ptrdiff_t skipped = first % 4;
+    ptrdiff_t i = 0;
+    do {
         block pair[2] = {counter, counter};
         pair[0].word[0] = first / 4 + (uint64_t)i + 1, pair[1].word[0] = first / 4 + (uint64_t)i + 2;
         philox(key, pair, 2);
         memcpy(words + 4 * i, pair, sizeof pair);
-    }
-    return words + first % 4;
+        i += 2;
+    } while (4 * i < skipped + n);
+    return words + skipped;
 }
 
 /* Set n words to that of one number. */
