@@ -157,9 +157,9 @@ def _read_back(network, values, folder):
     from mp_core.models import BertEncoder
 
     names = [name for name, _ in network.named_parameters()]
-    are_added = any("position_embeddings" in name for name in names)  # the types of tokens, to the table of positions
+    are_added = any("position_embeddings" in name for name in names)  # types and tasks, to the table of positions
     for name, parameter, value in zip(names, network.parameters(), values, strict=True):
-        parameter.data = 0 * value if are_added and "token_type" in name else value
+        parameter.data = 0 * value if are_added and "_type_embeddings" in name else value
     folder.mkdir()
     model = BertEncoder.from_folder(save(network, folder)).model
     return [variable.numpy() for variable in model.trainable_variables]

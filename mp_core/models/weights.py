@@ -277,7 +277,7 @@ def _sums(weights: Weights, layer: Positions, name: str) -> Array:
         sums = sums + types[: layer.types, np.newaxis]
     tasks = weights.tensors.get(weights.name(_beside(weights, "task")))
     if tasks is not None:
-        sums = sums + weights.take(_beside(weights, "task"), len(tasks), s.embedding_width)[0]
+        sums = sums + weights.take(_beside(weights, "task"), tasks.shape[0], s.embedding_width)[0]
     return sums
 
 
