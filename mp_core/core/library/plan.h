@@ -167,13 +167,15 @@ static inline int mp_is_shifted(const mp_problem *q, int arithmetic) {
 }
 
 /* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows
- * of the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
+ * of the instruction set; of float16 and of int4 beside integers that of the CPU family if it is less, of an unpacked
+ * float32 twice as many. */
 static inline ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
     const mp_copies *const decoded = &q->kernels->products[arithmetic]->decoded;
     const ptrdiff_t few = decoded->few_rows[q->b.format];
-    if (mp_is_shifted(q, arithmetic)) return decoded->few_rows_shifted;
+    if (mp_is_shifted(q, arithmetic))
+        return mp_min(decoded->few_rows_shifted, arithmetic == MP_QUADS ? q->machine->tuning->few_rows[1] : PTRDIFF_MAX);
     if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */
-    return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
+    return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows[0]) : few;
 }
 
 /* Multiplications of all products of the batch. */

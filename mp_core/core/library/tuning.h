@@ -32,8 +32,8 @@ typedef struct {
                                    it: see range_bytes */
     double thread_work;         /* multiplications from which a second thread pays: about 20 us on one core */
     int least_tasks, most_tasks; /* tasks per thread are multiplications / thread_work, kept between these bounds */
-    ptrdiff_t few_rows_f16;     /* most rows of A beside which float16 is widened in registers, where few_rows of the
-                                   instruction set (kernels.h) allows more */
+    ptrdiff_t few_rows[2];      /* most rows of A beside which [0] float16 and [1] int4 beside integers are decoded in
+                                   registers, where few_rows of the instruction set (kernels.h) allows more */
     ptrdiff_t copy_bytes;       /* bytes of a_copy (mp_task_scratch), at most, unless MR rows are more */
     /* Ways. In arrays by arithmetic: wide, pairs, quads. */
     ptrdiff_t in_place_mc[MP_ARITHMETICS]; /* most rows of A in a task for which row-major B is multiplied in place */
@@ -73,13 +73,15 @@ typedef struct {
  * or on AArch64, where they are predicted to fit: register blocks have as many rows and columns as those of AVX2, and a
  * Neoverse N1, V1 or V2 core has 64 KiB of L1d and 512 KiB to 2 MiB of L2.
  *
- * few_rows_f16 of Intel: widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since
+ * few_rows of Intel: widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since
  * it competes with multiply-adds for two ports. On the Xeon above float16 had 0.86 to 0.94 of the speed of float32 from
  * 64x768x768 to 1024x1024x1024, and 0.99 at 2048x2048x2048. On AVX2 (Zen 3) widening a panel first costs about as much
- * as multiplying it by six rows of A: so 64 rows gain 3 %. */
+ * as multiplying it by six rows of A: so 64 rows gain 3 %.
+ *
+ * few_rows of Intel: decoding int4 competes with vpdpbusd for two ports, so that a panel is better decoded once. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
-    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX, .few_rows_f16 = PTRDIFF_MAX},
-    [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX, .few_rows_f16 = 64},
+    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX, .few_rows = {PTRDIFF_MAX, PTRDIFF_MAX}},
+    [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX, .few_rows = {64, 4}},
 };
 
 #endif

@@ -59,6 +59,19 @@ MP_INLINE int is_shifted(const int kind) {
     return kind == KIND_quads_shifted;
 }
 
+/* Whether a register block keeps the scaled sums of K blocks in registers, beside the integer sums of the K block in
+ * progress, and so has half as many columns. In memory, the scaled sums would be loaded and stored again after every K
+ * block: on Zen 4 a store of 64 bytes takes 1.5 times the time of vpdpbusd, which has to wait meanwhile (measured in a
+ * loop of both, November 2026). Blocks of at most three rows are as wide as usual: they decode b for few rows. */
+MP_INLINE int keeps_scaled(const int kind, const int rows) {
+#ifdef MP_SCALED_IN_REGISTERS
+    return kind == KIND_quads_shifted && rows > 3;
+#else
+    (void)kind, (void)rows;
+    return 0;
+#endif
+}
+
 /* Rows of a register block, at most. */
 MP_INLINE int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
@@ -91,6 +104,7 @@ MP_INLINE int has_two_groups(const int kind) {
 MP_INLINE int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);
+    if (keeps_scaled(kind, rows)) return MP_NR_VECTORS / 2;
     if (MP_NR_VECTORS == 4 || decodes || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind))
         return MP_NR_VECTORS;
     if (!MP_HAS(WIDE_BLOCKS_OF_FEW_ROWS)) return MP_NR_VECTORS;

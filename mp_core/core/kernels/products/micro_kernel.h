@@ -271,6 +271,47 @@ MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOS
             MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, column + j * MP_LANES, kind);
 }
 
+/* Where float sums of the K blocks of a range start: at those of the K blocks before it. If there are none, at -0, to
+ * which a multiply-add adds a product as multiplying alone would round it, and with its sign if it is 0. */
+MP_INLINE void start_scaled(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int rows,
+                            const int vectors) {
+    if (g->accumulators.first)
+        MP_UNROLL_16 for (int i = 0; i < rows; i++)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = set_f32(-0.0f);
+    else
+        load_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
+}
+
+/* Multiply the range K block by K block, and keep the scaled sums c in registers: see keeps_scaled. Without scales, all
+ * of K is one K block, and c its integer sums. */
+MP_INLINE void multiply_scaled(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
+    const float *scale = g->accumulators.block_scale;
+    vf32 c[MOST_ROWS][MOST_VECTORS];
+    start_scaled(g, t, c, rows, vectors);
+    ptrdiff_t start = 0, end;
+    do {
+        end = start + at_most(g->shape.k - start, g->shape.k_block);
+        vf32 sums[MOST_ROWS][MOST_VECTORS];
+        start_sums(g, t, sums, start, kind, rows, vectors);
+        multiply_k_block(g, t, sums, start, end, kind, rows, vectors);
+        MP_COMPILER_BARRIER;
+        if (scale)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
+                const vf32 by = load_f32(scale + t->column + j * MP_LANES);
+                MP_UNROLL_16 for (int i = 0; i < rows; i++)
+                    c[i][j] = fma_f32(f32_from_i32(as_u32(sums[i][j])), by, c[i][j]);
+            }
+        else
+            MP_UNROLL_16 for (int i = 0; i < rows; i++)
+                MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = sums[i][j];
+        scale = scale ? scale + g->accumulators.block_scale_ld : NULL;
+    } while ((start = end) < g->shape.k);
+    if (t->place == IN_MEMORY)
+        store_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
+    else
+        run_epilogue_in_registers(g, t, c, kind, rows, vectors);
+}
+
 /* Multiply t->count register blocks over the whole range of K, K block by K block. */
 MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
     if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
@@ -279,7 +320,8 @@ MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, c
         t->prefetching = g->prefetch.this_panel && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
         t->next.pairs -= t->next.share;
         ptrdiff_t start = 0, end;
-        do {
+        if (keeps_scaled(kind, rows)) multiply_scaled(g, t, kind, rows, vectors);
+        else do {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
             vf32 c[MOST_ROWS][MOST_VECTORS];
             start_sums(g, t, c, start, kind, rows, vectors);

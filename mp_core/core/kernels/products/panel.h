@@ -59,9 +59,11 @@ MP_INLINE void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_si
     const ptrdiff_t ld = g->accumulators.ld * 4;
     block_column t = {.place = MP_HAS(EPILOGUE_IN_REGISTERS) ? place_of_epilogue(g, kind) : IN_MEMORY};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
-    if (g->prefetch.next && prefetching) /* blocks that prefetch have more than LOW_ROWS rows, so they are not wider */
-        share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS),
+    if (g->prefetch.next && prefetching) {
+        const int width = vectors_of(kind, LOW_ROWS + 1); /* of all blocks that prefetch: they have more rows */
+        share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + width - 1) / width),
                        g->shape.k / group_of(kind) >> has_two_groups(kind));
+    }
     line_cursor rows_of_b = {0};
     ptrdiff_t pairs = 0;
     if (kinds[kind].layouts & IN_PLACE) {
