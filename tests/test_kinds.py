@@ -12,7 +12,7 @@ from mp_core.core import cpu
 
 KINDS = Path(__file__).parents[1] / "mp_core" / "core" / "kernels" / "products" / "kinds.def"
 ROWS = KINDS.read_text() if KINDS.exists() else ""
-MICRO_KERNELS = re.findall(r"^MP_KIND\((\w+),", ROWS, re.MULTILINE)
+MICRO_KERNELS = re.findall(r"^MP_(?:KIND|SAME)\((\w+),", ROWS, re.MULTILINE)
 WAYS = [tuple(re.split(r",\s*", row)) for row in re.findall(r"^MP_WAY\((\w+,.*)\)$", ROWS, re.MULTILINE)]
 LEFT = {"MP_WIDE": ["float32"], "MP_PAIRS": ["bfloat16"], "MP_QUADS": ["int8", "uint8"]}
 RIGHT = {

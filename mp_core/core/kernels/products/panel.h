@@ -225,12 +225,20 @@ MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const i
 }
 #endif
 
-#define MP_KIND(NAME, ...)                                                              \
-    MP_SIZES(MP_INSTANCE, NAME)                                                         \
-    static micro_kernel_sizes micro_kernels_##NAME[MP_MR] = {MP_SIZES(MP_ENTRY, NAME)};  \
-    static __attribute__((noinline)) void panel_##NAME(const mp_gemm *g) {              \
-        multiply_panel(g, KIND_##NAME, micro_kernels_##NAME);                           \
+/* The lookup table of the micro-kernels of a kind, in the object file of a set. */
+#define MP_MICRO_KERNELS(NAME, ISA) MP_CONCAT(mp_micro_kernels_##NAME##_, ISA)
+#define MP_PANEL_BY(NAME, ISA)                                               \
+    extern micro_kernel_sizes MP_MICRO_KERNELS(NAME, ISA)[MP_MR];            \
+    static __attribute__((noinline)) void panel_##NAME(const mp_gemm *g) {   \
+        multiply_panel(g, KIND_##NAME, MP_MICRO_KERNELS(NAME, ISA));         \
     }
+#define MP_KIND(NAME, ...)                                                               \
+    MP_SIZES(MP_INSTANCE, NAME)                                                          \
+    MP_PANEL_BY(NAME, MP_ISA)                                                            \
+    micro_kernel_sizes MP_MICRO_KERNELS(NAME, MP_ISA)[MP_MR] = {MP_SIZES(MP_ENTRY, NAME)};
+#ifdef MP_SAME_ISA /* the set whose object file has those micro-kernels already */
+#define MP_SAME(NAME, ...) MP_PANEL_BY(NAME, MP_SAME_ISA)
+#endif
 #include "products/kinds.def"
 #undef MP_INSTANCE
 #undef MP_ENTRY

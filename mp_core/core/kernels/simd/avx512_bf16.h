@@ -2,6 +2,7 @@
  * one, each rounded once. */
 #define MP_NATIVE_VNNI
 #define MP_NATIVE_BYTES
+#define MP_SAME_ISA avx512
 #include "avx512.h"
 
 #define MP_NATIVE_BF16

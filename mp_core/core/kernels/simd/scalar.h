@@ -36,9 +36,9 @@ typedef vu32 vmask; /* all ones or all zeros per lane */
 #define MP_CALL2(I, F, A, B) F((A).x[I], (B).x[I])
 #define MP_WORD(T, NAME, OP) MP_INLINE T NAME(T a, T b) { return MP_QUARTERS(T, MP_INFIX, a, OP, b); }
 
-#define MP_SAME(I, X) (X)
-MP_INLINE vf32 set_f32(float x) { const q_f32 q = {x, x, x, x}; return MP_QUARTERS(vf32, MP_SAME, q); }
-MP_INLINE vu32 set_u32(uint32_t x) { const q_u32 q = {x, x, x, x}; return MP_QUARTERS(vu32, MP_SAME, q); }
+#define MP_REPEAT(I, X) (X)
+MP_INLINE vf32 set_f32(float x) { const q_f32 q = {x, x, x, x}; return MP_QUARTERS(vf32, MP_REPEAT, q); }
+MP_INLINE vu32 set_u32(uint32_t x) { const q_u32 q = {x, x, x, x}; return MP_QUARTERS(vu32, MP_REPEAT, q); }
 
 #define MP_MEMORY(T, POINTER, LOAD, STORE)                              \
     MP_INLINE T LOAD(POINTER p) { T r; memcpy(&r, p, sizeof r); return r; }     \
