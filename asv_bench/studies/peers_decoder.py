@@ -11,15 +11,17 @@ from timeit import Timer
 import numpy as np
 import onnxruntime
 import openvino
+import peers_llama
 import torch
 import transformers
-from interleaved import Cell, show_rates, show_ratio
+from interleaved import MEMORY, Cell, show_rates, show_ratio
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from peers_minilm import turns
 from safetensors.torch import save_file
 
 import mp_core as mp
+from mp_core.benchmark import Limit
 from mp_core.models import BertEncoder
 
 SIZES = {
@@ -32,13 +34,17 @@ OURS = {
     "int8": {"mp_core": "int8"},
     "int4": {"mp_core": "int4/dynamic/64", "floats": "int4/64"},
 }
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 1 / 2 + 5 / 64}  # of a weight
 LEAST_COSINE = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.98, "int4": 0.9}  # below it a contender is wrong
-PEERS = ("torch", "ORT", "OpenVINO")
+PEERS = ("torch", "ORT", "OpenVINO", *(["llama.cpp"] if peers_llama.INSTALLED else []))
+WORDS = 4096  # of the vocabulary, from which texts are drawn
+PAUSE = 0.3  # seconds in which the threads of the contender before stop spinning
 
 HEADING = (
     "embeddings/s of one text (* wrong), then its cosine with torch's in float32. mp_core: under the policy float32,\n"
     "bfloat16, int8 or int4/dynamic/64; floats: int4/64. ORT: int8 by quantize_dynamic, int4 by MatMulNBits.\n"
-    f"{'':22}{''.join(f'{name:>9} ' for name in ('mp_core', 'floats', *PEERS))} mp_core to the best"
+    "llama.cpp: F32, BF16, Q8_0 or Q4_0. Limit: of mp_core; reading the weights and multiplying by them.\n"
+    f"{'':22}{''.join(f'{name:>9} ' for name in ('mp_core', 'floats', *PEERS))} mp_core to the best, limit"
 )
 
 
@@ -70,7 +76,7 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
         folder = Path(name)
         network = made(options.blocks, folder)
         rng = np.random.default_rng(0)
-        texts = {tokens: rng.integers(0, SIZES["vocab_size"], (1, tokens)) for tokens in options.tokens}
+        texts = {tokens: rng.integers(0, WORDS, (1, tokens)) for tokens in options.tokens}
         expected = {tokens: LastToken(network)(torch.from_numpy(ids)).numpy() for tokens, ids in texts.items()}
         for threads in options.threads:
             mp.config.set_num_threads(threads)
@@ -83,8 +89,20 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
                     timers = {each: Timer(partial(call, ids)) for each, call in calls.items()}
                     ratios = {"best": (("mp_core",), tuple(each for each in PEERS if each in calls))}
                     key = {"shape": f"1x{tokens}", "dtype": precision, "threads": threads, "cosine": cosines}
-                    timing = partial(turns, rounds=options.rounds, pause=0.0)
-                    yield Cell(key | {"megabytes": megabytes}, 1, timers, ratios, {}, wrong, 1.0, True, timing)
+                    timing = partial(turns, rounds=options.rounds, pause=PAUSE * (threads > 1))
+                    limits = limits_of(precision, options.blocks, tokens)
+                    yield Cell(key | {"megabytes": megabytes}, 1, timers, ratios, limits, wrong, 1.0, False, timing)
+
+
+def limits_of(precision: str, blocks: int, tokens: int) -> dict[str, tuple[Timer, float]]:
+    """Return what nobody can beat: multiplying by the matrices of the blocks, and reading these once from memory."""
+    heads = (2 * SIZES["num_attention_heads"] + 2 * SIZES["num_key_value_heads"]) * SIZES["head_dim"]
+    weights = blocks * SIZES["hidden_size"] * (heads + 3 * SIZES["intermediate_size"])
+    multiply, read = Limit.multiply("int8" if precision == "int4" else precision), Limit.read(MEMORY)
+    return {
+        "multiply": (multiply.timer, 2 * weights * tokens / multiply.work),
+        "read": (read.timer, weights * BYTES[precision] / read.work),
+    }
 
 
 def made(blocks: int, folder: Path) -> torch.nn.Module:
@@ -106,7 +124,7 @@ def made(blocks: int, folder: Path) -> torch.nn.Module:
 def contenders(
     precision: str, network: torch.nn.Module, folder: Path, threads: int, left_out: list[str]
 ) -> tuple[dict[str, Call], dict[str, float]]:
-    """Return who takes part, and the megabytes of the weights of ours."""
+    """Return who takes part, and the megabytes of the weights of ours and of llama.cpp."""
     calls: dict[str, Call] = {}
     megabytes = {}
     for name, policy in OURS[precision].items():
@@ -120,6 +138,9 @@ def contenders(
         calls["OpenVINO"] = by_openvino(module, threads, "f32" if precision == "float32" else "bf16")
     if precision != "bfloat16" and "ORT" not in left_out:
         calls["ORT"] = by_onnxruntime(onnx_of(module, folder, precision), threads)
+    if "llama.cpp" in PEERS and "llama.cpp" not in left_out:
+        path = peers_llama.gguf_of(network, folder, precision, WORDS)
+        calls["llama.cpp"], megabytes["llama.cpp"] = peers_llama.Embedder(path, threads), path.stat().st_size / 1e6
     return calls, megabytes
 
 
@@ -173,7 +194,8 @@ def line(row: dict) -> str:
     cosines = "".join(f"{row['cosine'][name]:9.6f} " if name in row["cosine"] else f"{'-':>9} " for name in names)
     head = f"{row['shape']:<6}{row['dtype']:9}x {row['threads']}"
     sizes = ", ".join(f"{name} {size:.0f} MB" for name, size in row["megabytes"].items())
-    return f"{head:22}{show_rates(row, names)} {show_ratio(row['ratios']['best'])}\n{'':22}{cosines}{sizes}"
+    ratio, share = show_ratio(row["ratios"]["best"]), row["share_of_limit"]
+    return f"{head:22}{show_rates(row, names)} {ratio}{share:6.0%}\n{'':22}{cosines}{sizes}"
 
 
 def summary(rows: list[dict]) -> str:

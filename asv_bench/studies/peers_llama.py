@@ -1,0 +1,100 @@
+"""A decoder that embeds in llama.cpp, by the packages llama-cpp-python and gguf, where they are installed.
+
+No wheel of llama.cpp knows the instructions of the machine at hand, so this one is compiled there:
+
+    CMAKE_ARGS=-DGGML_NATIVE=ON .venv-peers/bin/pip install llama-cpp-python gguf
+"""
+
+import ctypes
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import transformers
+
+INSTALLED = all(importlib.util.find_spec(name) for name in ("llama_cpp", "gguf"))
+TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}  # of GGUF, by precision
+TOKENS = 1024  # of a text, at most
+NAMES = {
+    "embed_tokens": "token_embd", "norm": "output_norm", "input_layernorm": "attn_norm", "mlp.up_proj": "ffn_up",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+
+
+def gguf_of(network: transformers.Qwen3Model, folder: Path, precision: str, words: int) -> Path:
+    """Return the file of a network of Qwen3 with its first `words` tokens, written at the first call."""
+    import gguf
+
+    path = folder / f"{precision}.gguf"
+    if path.exists():
+        return path
+    config = network.config
+    writer = gguf.GGUFWriter(path, "qwen3")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(words)
+    writer.add_tokenizer_model("none")
+    for name, tensor in network.state_dict().items():
+        numbers = tensor.numpy()[:words] if name.startswith("embed_tokens") else tensor.numpy()
+        kind = gguf.GGMLQuantizationType[TYPES[precision] if numbers.ndim == 2 else "F32"]
+        writer.add_tensor(gguf_name(name), gguf.quants.quantize(numbers, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def gguf_name(name: str) -> str:
+    """Return what GGUF calls a tensor of transformers."""
+    name = name.removesuffix(".weight")
+    if not name.startswith("layers."):
+        return f"{NAMES[name]}.weight"
+    _, block, rest = name.split(".", 2)
+    return f"blk.{block}.{NAMES[rest]}.weight"
+
+
+class Embedder:
+    """The vector of the last token of one text."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import llama_cpp
+
+        self.library = llama_cpp
+        self.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self.silent, None)
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        settings = llama_cpp.llama_context_default_params()
+        settings.n_ctx = settings.n_batch = settings.n_ubatch = TOKENS
+        settings.n_threads = settings.n_threads_batch = threads
+        settings.embeddings = True
+        settings.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_LAST
+        self.context = llama_cpp.llama_init_from_model(self.model, settings)
+        self.batch = llama_cpp.llama_batch_init(TOKENS, 0, 1)
+        self.width = llama_cpp.llama_model_n_embd(self.model)
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        llama, batch = self.library, self.batch
+        batch.n_tokens = ids.size
+        for place, word in enumerate(ids.ravel().tolist()):
+            batch.token[place], batch.pos[place], batch.n_seq_id[place] = word, place, 1
+            batch.seq_id[place][0], batch.logits[place] = 0, place == ids.size - 1
+        llama.llama_memory_clear(llama.llama_get_memory(self.context), True)
+        if llama.llama_decode(self.context, batch):
+            raise RuntimeError("llama.cpp did not compute the vector")
+        vector = llama.llama_get_embeddings_seq(self.context, 0)
+        return np.ctypeslib.as_array(ctypes.cast(vector, ctypes.POINTER(ctypes.c_float)), (self.width,)).copy()
+
+    def __del__(self) -> None:
+        self.library.llama_free(self.context)
+        self.library.llama_model_free(self.model)
