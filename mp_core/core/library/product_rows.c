@@ -147,8 +147,10 @@ static void sum_blocks(mp_gemm *g, const char *a, int32_t *sums) {
     g->operands.block_sums_ld = blocks;
     for (ptrdiff_t i = 0; i < g->shape.m; i++, a += k)
         for (ptrdiff_t start = 0; start < blocks * block; start += block, sums++) {
-            *sums = 0;
-            for (ptrdiff_t q = start; q < mp_min(start + block, k); q++) *sums -= (int8_t)a[q];
+            const ptrdiff_t end = mp_min(start + block, k);
+            int32_t sum = 0; /* not in memory, which a may alias */
+            for (ptrdiff_t q = start; q < end; q++) sum += (int8_t)a[q];
+            *sums = -sum;
         }
 }
 
