@@ -24,7 +24,8 @@ import mp_core as mp
 from fuzz.activities import UNINTERRUPTED, activities, interrupted
 from fuzz.held import Held, held, opened
 
-GROWTH, SLACK = 1.01, 1 << 20  # of memory: 1 % and a MiB
+GROWTH = 1.01
+SLACK = {"malloc": 1 << 20, "resident": 4 << 20}  # bytes more: pages that malloc cannot return come and go by 4 MB
 WARM = 3000  # activities
 EVERY = 1.0  # seconds between samples: kept for each activity, they would themselves be what grows
 
@@ -73,7 +74,7 @@ def grown(samples):
     )
     found = []
     for name, old, new in zip(Held._fields, before, after, strict=True):
-        if new > (old * GROWTH + SLACK if name in ("malloc", "resident") else old * GROWTH):
+        if new > old * GROWTH + SLACK.get(name, 0):
             found.append(f"{name} from {old:.0f} to {new:.0f}")
     return found
 
