@@ -18,7 +18,9 @@ import mp_core as mp
 from mp_core import layers
 from mp_core.autocast import AutoCastVariable
 from mp_core.checkpoint import convert, open_tensors, save_tensors
+from mp_core.gradients.sums import sum_rows
 from mp_core.interop.keras import load_keras
+from mp_core.models.multi import max_similarity
 
 SHORT = -1
 faults = ctypes.CDLL(None)
@@ -35,6 +37,7 @@ def normal(*shape):
 X, W, TALL = normal(9, 130), normal(130, 70), normal(200, 130)
 CODES = mp.quantize(W, axis=1)
 PACKED, PACKED_CODES = mp.pack(W), mp.pack(CODES)
+PACKED_INT4 = mp.pack(mp.quantize(W[:128], axis=1, group_size=32, dtype="int4", symmetric=False))
 Q = normal(2, 33, 2, 16)
 VARIABLE = AutoCastVariable(W, name="w")
 
@@ -61,6 +64,9 @@ CALLS = {
     "sum": lambda: mp.sum(TALL, 0),
     "quantize": lambda: mp.quantize(TALL, axis=1, symmetric=False).values,
     "groups": lambda: mp.quantize(TALL, axis=0, group_size=13, dtype="int8").values,
+    "int4": lambda: mp.matmul(TALL[:, :128], PACKED_INT4),
+    "sums of rows": lambda: sum_rows(mp.cast(TALL, "bfloat16")),
+    "similarity": lambda: max_similarity([X, TALL], [X[:5], TALL]),
     "plan": recorded,
     "gradients": trained,
 }
