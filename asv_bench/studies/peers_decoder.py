@@ -37,7 +37,7 @@ OURS = {
 BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 1 / 2 + 5 / 64}  # of a weight
 LEAST_COSINE = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.98, "int4": 0.9}  # below it a contender is wrong
 PEERS = ("torch", "ORT", "OpenVINO", *(["llama.cpp"] if peers_llama.INSTALLED else []))
-WORDS = 4096  # of the vocabulary, from which texts are drawn
+WORDS = 256  # of the vocabulary, from which texts are drawn: few, if llama.cpp multiplies by their vectors too
 PAUSE = 0.3  # seconds in which the threads of the contender before stop spinning
 
 HEADING = (
@@ -91,7 +91,9 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
                     key = {"shape": f"1x{tokens}", "dtype": precision, "threads": threads, "cosine": cosines}
                     timing = partial(turns, rounds=options.rounds, pause=PAUSE * (threads > 1))
                     limits = limits_of(precision, options.blocks, tokens)
-                    yield Cell(key | {"megabytes": megabytes}, 1, timers, ratios, limits, wrong, 1.0, False, timing)
+                    yield Cell(
+                        key | {"megabytes": megabytes}, 1, timers, ratios, limits, wrong, unit=1.0, timing=timing
+                    )
 
 
 def limits_of(precision: str, blocks: int, tokens: int) -> dict[str, tuple[Timer, float]]:
