@@ -59,7 +59,7 @@ def _late(model: Any, texts: list[str], options: argparse.Namespace, cut: Any, d
     return [vectors[position] for position in range(len(texts))]
 
 
-def _late_vectors(model: Any, tokens: Tokens, options: argparse.Namespace, task: dict[str, str]) -> Any:
+def _late_vectors(model: Any, tokens: Tokens, options: argparse.Namespace, task: dict[str, Any]) -> Any:
     """Return the sparse or multi-vectors of the texts of a batch."""
     if isinstance(model, M3Encoder):
         every = model.encode_all_tokens(tokens, options.batch_size)

@@ -30,7 +30,7 @@ void mp_plan_query_block(mp_attention *t, ptrdiff_t sources) {
     scores->m = context->m = block;
     scores->n = context->k = sources;
     scores->out.rs = sources * 4, context->a.rs = sources * size;
-    if (t->scale.inner) scores->common.epilogue.activation = MP_TANH;
+    if (t->scale.inner != 0) scores->common.epilogue.activation = MP_TANH;
     mp_plan_product(scores, 1, 1);
     mp_plan_product(context, 1, 1);
     t->cut.narrowed = size == 4 ? 0 : mp_round_up(elements * 4, 64);
@@ -106,7 +106,7 @@ void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char 
     scores->a.data += mp_offset_in(&t->query, q->sequence, q->head, q->begin + q->first);
     scores->b.data += mp_offset_in(&t->key, q->sequence, q->head / t->sharing, q->begin + q->first_key);
     scores->out.data = work;
-    if (t->scale.inner) scores->a.row_scale = &t->scale.inner;
+    if (t->scale.inner != 0) scores->a.row_scale = &t->scale.inner;
     if (scores->residual.data)
         scores->residual.data += mp_offset_in(&t->bias, q->sequence, q->head, q->first) + q->first_key * 4;
     mp_run_here(scores, work + t->cut.work);

@@ -27,7 +27,8 @@ typedef struct {
     mp_head_strides by;
 } mp_score_mask;
 
-/* Weights are the softmax of outer * q k'; of capped scores, where inner is not 0, that of outer * tanh(inner * q k'). */
+/* Weights are the softmax of outer * q k'; of capped scores, where inner is not 0, that of
+ * outer * tanh(inner * q k'). */
 typedef struct {
     float outer, inner;
 } mp_score_scale;

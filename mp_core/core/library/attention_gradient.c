@@ -107,7 +107,7 @@ static int lay_out(const mp_attention_gradient *t, band *b) {
     }
     const ptrdiff_t keys = mp_round_up(f->sources * f->scores.k * 4, 64);
     const ptrdiff_t values = mp_round_up(f->sources * f->context.n * 4, 64);
-    const ptrdiff_t capped = f->scale.inner ? upstream : 0;
+    const ptrdiff_t capped = f->scale.inner != 0 ? upstream : 0;
     b->work = mp_scratch((size_t)(weights + upstream + capped + keys + values + products));
     if (!b->work) return 0;
     b->product_work = b->work + weights; /* mp_find_weights has its own there too */
@@ -174,7 +174,7 @@ static void run_band(const mp_attention_gradient *t, band *b) {
     if (t->bias.data) add_to_bias(t, b);
     if (!t->query.data) return;
     take_scores(b, t->scale);
-    if (f->scale.inner) take_capped(b);
+    if (f->scale.inner != 0) take_capped(b);
     if (f->dropout.key) mp_drop_block(f, &q, b->rows, (float *)b->work);
     if (narrowed) f->scores.kernels->casts->narrow[format]((float *)b->work, narrowed, b->rows * q.keys, 0);
     run_product(b, OF_VALUES, narrowed ? narrowed : b->work, d, (char *)(b->values + q.first_key * f->context.n));

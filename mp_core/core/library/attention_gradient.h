@@ -25,8 +25,8 @@ typedef struct {
     mp_head_array query, key, value; /* the gradients: all three, or none of them */
     mp_head_array bias;          /* float32, set to 0 before; strides are 0 along axes of length 1; or not wanted. Only
                                     one of this and those three is wanted in one call */
-    float scale;                 /* of the product of queries and keys; that of `forward` is 1 beside a bias, and the cap of
-                                    capped scores */
+    float scale;                 /* of the product of queries and keys; that of `forward` is 1 beside a bias, and the
+                                    cap of capped scores */
     int sums_sequences, sums_heads; /* `bias` sums over sequences, over heads: a task has all of these */
     ptrdiff_t rows;              /* ragged: of the operands; those that are in no sequence get zeros */
     int status;

@@ -173,7 +173,8 @@ static inline ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
     const mp_copies *const decoded = &q->kernels->products[arithmetic]->decoded;
     const ptrdiff_t few = decoded->few_rows[q->b.format];
     if (mp_is_shifted(q, arithmetic))
-        return mp_min(decoded->few_rows_shifted, arithmetic == MP_QUADS ? q->machine->tuning->few_rows[1] : PTRDIFF_MAX);
+        return mp_min(decoded->few_rows_shifted,
+                      arithmetic == MP_QUADS ? q->machine->tuning->few_rows[1] : PTRDIFF_MAX);
     if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */
     return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows[0]) : few;
 }
