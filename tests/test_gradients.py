@@ -147,6 +147,19 @@ def test_function_of_variables_alone_and_other_results():
     assert mp.grad(lambda: squares(w), [w])()[0].tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_assigned_shares_no_memory_with_other_results(dtype):
+    w, state = (AutoCastVariable(np.ones((1, 2), dtype), autocast=False, trainable=x) for x in (True, False))
+
+    def function(x):
+        state.assign(mp.multiply(w.value, x))
+        return squares(state.value), state.value
+
+    (_, rest), _ = mp.value_and_grad(function, [w], has_aux=True)(np.full((1, 2), 3, dtype))
+    rest[...] = 0
+    assert state.numpy().tolist() == [[3, 3]]
+
+
 def test_same_gradient_twice_is_two_arrays():
     a, b = (AutoCastVariable(np.float32([[1.0]]), name=name) for name in "ab")
     found = mp.grad(lambda x: mp.matmul(x, x, residual=mp.matmul(x, a, residual=b.value)), [a, b])(np.ones((1, 1), "f"))

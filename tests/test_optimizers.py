@@ -523,6 +523,21 @@ def test_a_callable_gives_the_rate():
     assert variable.numpy() == -0.75
 
 
+def test_a_callable_is_asked_once_in_each_step():
+    rates = iter([0.5, 0.25, 0.125])
+    variables, optimizer = [AutoCastVariable([0.0]), AutoCastVariable([0.0])], optimizers.SGD(lambda: next(rates))
+    for second in (np.ones(1, np.float32), None, np.ones(1, np.float32)):  # not one of all variables in one call
+        optimizer.apply([np.ones(1, np.float32), second], variables)
+    assert variables[0].numpy() == -0.875 and next(rates, None) is None
+
+
+def test_pairs_are_lists_in_each_step():
+    variable, optimizer = AutoCastVariable([0.0]), optimizers.SGD(0.5)
+    for _ in range(3):
+        optimizer.apply_gradients([[np.ones(1, np.float32), variable]])
+    assert variable.numpy() == -1.5
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -244,3 +244,20 @@ def test_a_second_fit_runs_the_plan_of_the_first():
     assert [plan._last[1] for plan in trained._compiled._step._plans.values()] == plans
     trained.compile("adam", "mse")
     assert trained.history is not None
+
+
+def test_a_subclass_has_a_history_of_its_own_until_fit():
+    class Own(mp.Model):
+        def __init__(self):
+            super().__init__()
+            self.history = ["begun"]
+            self.dense = layers.Dense(1)
+
+        def call(self, x, training=False):
+            return self.dense(x)
+
+    model, x = Own(), np.ones((4, 2), np.float32)
+    assert model.history == ["begun"]
+    model.compile("sgd", "mse")
+    assert model.history == ["begun"]
+    assert model.fit(x, x[:, :1], verbose=0) is model.history

@@ -161,7 +161,7 @@ cdef class Updates:
             finite &= self.run_one(&u, i, pairs[i][0], new)
         return new, bool(finite)
 
-    cdef bint serves(self, Py_ssize_t i, tuple pair, Py_ssize_t kept) except -1:
+    cdef bint serves(self, Py_ssize_t i, pair, Py_ssize_t kept) except -1:
         """Whether kernels compute all of the update of one variable."""
         gradient, variable = pair
         if variable is not self.variables[i] or variable.constraint is not None or variable._overwrite:

@@ -130,7 +130,8 @@ class Optimizer(State):
         A loss scale optimizer commits it if the gradients are finite, and forgets it otherwise: so the search for
         infinities costs no pass of its own.
         """
-        found = self._updated_together(pairs, loss_scale)
+        rate = float(self.learning_rate) if self._is_update() else 0.0  # a callable is asked once in each step
+        found = self._updated_together(pairs, loss_scale, rate)
         if found is not None:
             return found
         for _, variable in pairs:
@@ -146,9 +147,9 @@ class Optimizer(State):
         trained = [pair for pair in given if not pair[1].overwrite_with_gradient]
         steps = self.gradient_accumulation_steps
         if steps is None:
-            self._update(trained, loss_scale, values)
+            self._update(trained, loss_scale, rate, values)
         elif self._is_update():
-            self._update([(self._mean(g, v, loss_scale, values), v) for g, v in trained], 1.0, values)
+            self._update([(self._mean(g, v, loss_scale, values), v) for g, v in trained], 1.0, rate, values)
         else:
             for gradient, variable in trained:
                 self._accumulate(gradient, variable, loss_scale, values)
@@ -156,7 +157,7 @@ class Optimizer(State):
         values[self._iterations] = np.asarray(self._iterations.numpy() + np.int32(1))
         return values.proposal()
 
-    def _updated_together(self, pairs: list[tuple[Any, Any]], loss_scale: float) -> Proposal | None:
+    def _updated_together(self, pairs: list[tuple[Any, Any]], loss_scale: float, rate: float) -> Proposal | None:
         """Return what a step would assign, if one call of compiled code computes all of it; otherwise None."""
         clips = self.clipnorm is not None or self.global_clipnorm is not None
         if not (self.built and self._fuses) or clips or self.use_ema or self.gradient_accumulation_steps is not None:
@@ -165,7 +166,7 @@ class Optimizer(State):
             ids = [id(variable) for variable in self._built or ()]
             kept, blocks = [self._states[each] for each in ids], [self._blocks[each] for each in ids]
             self._updates = updates.Updates(list(self._built or ()), kept, blocks)
-        rate, step = float(self.learning_rate), int(self._iterations) + 1
+        step = int(self._iterations) + 1
         decays = [self._decay_of(v) * rate if id(v) in self._decayed else 0.0 for _, v in pairs]
         numbers = tuple(self.numbers(np.float32(rate), step, np.float32))
         new = self._updates.run(self.rule(), pairs, numbers, loss_scale, self.clipvalue or math.inf, decays)
@@ -189,7 +190,8 @@ class Optimizer(State):
             _logger.warning("There are no gradients for these variables, which stay as they are: %s", names)
 
     def _is_update(self) -> bool:
-        return (int(self._iterations) + 1) % (self.gradient_accumulation_steps or 1) == 0
+        steps = self.gradient_accumulation_steps
+        return steps is None or (int(self._iterations) + 1) % steps == 0
 
     def _overwrite(self, pairs: list[tuple[Array, AutoCastVariable]], values: _Values) -> None:
         """Let variables become their gradients, which have no loss scale in them; of several, the largest ones."""
@@ -217,8 +219,8 @@ class Optimizer(State):
         mean: Array = sums / sums.dtype.type(self.gradient_accumulation_steps)
         return mean
 
-    def _update(self, pairs: list[tuple[Array, AutoCastVariable]], scale: float, values: _Values) -> None:
-        rate, step = float(self.learning_rate), int(self.iterations) + 1
+    def _update(self, pairs: list[tuple[Array, AutoCastVariable]], scale: float, rate: float, values: _Values) -> None:
+        step = int(self.iterations) + 1
         factors = self._factors([gradient for gradient, _ in pairs], scale)
         numbers: dict[Any, Sequence[Any]] = {}
         fused = []

@@ -181,10 +181,10 @@ class Nadam(_WithMoments):
             super().build(trainable_variables)
             self._product = self.add_variable((), "ones", name="u_product")
 
-    def _update(self, pairs: Any, scale: float, values: Any) -> None:
+    def _update(self, pairs: Any, scale: float, rate: float, values: Any) -> None:
         step = (int(self._iterations) + 1) // (self.gradient_accumulation_steps or 1)
         values[self._product] = np.asarray(self._momentum_product(step), self._product.true_dtype)
-        super()._update(pairs, scale, values)
+        super()._update(pairs, scale, rate, values)
 
     def _momentum(self, step: int) -> Any:
         return np.float32(self.beta_1) * (np.float32(1) - np.float32(0.5) * power(np.float32(0.96), step))

@@ -169,7 +169,7 @@ class StepPlan(ForwardPlan[Any]):
         """Return the value, the rest, the gradients, and what is assigned."""
         recording = self.begun()
         results = differentiated(recording, self._step, list(zip(self._held, values, strict=True)), inputs, options)
-        return *results, self.noted_state(recording)
+        return *results, self.noted_state(recording, results)
 
     @property
     def _recorded_function(self) -> Any:
@@ -182,11 +182,16 @@ class StepPlan(ForwardPlan[Any]):
         recording.transposed = self._step.transposed
         return recording
 
-    def noted_state(self, recording: Recording) -> list[Any]:
-        """Return what variables are assigned; remember them, and those that were read."""
+    def noted_state(self, recording: Recording, results: Any = ()) -> list[Any]:
+        """Return what variables are assigned, which shares no memory with `results`: the caller may write to these.
+
+        The variables are remembered, and those that were read.
+        """
         self._assigned = [variable for variable, _ in recording.assigned.values()]
         self._read = list(recording.read.values())
-        return [value for _, value in recording.assigned.values()]
+        places = {recording.place(x)[0] for x in leaves(results) if type(x) is Recorded}
+        values = [value for _, value in recording.assigned.values()]
+        return [recording.call(copied, (x,), {}) if recording.place(x)[0] in places else x for x in values]
 
     def run(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array]]:
         """Return the value, the rest and the gradients, and assign what is assigned."""
@@ -226,7 +231,7 @@ def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, 
         return differentiated(recording, step, held, *given)
 
     results = map_leaves(lambda x: x._array if type(x) is Recorded else x, recording.of(run))
-    assign_arrays((variable, value._array) for variable, value in recording.assigned.values())
+    assign_arrays((variable, value._array.copy()) for variable, value in recording.assigned.values())
     return results  # type: ignore[no-any-return]
 
 

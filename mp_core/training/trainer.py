@@ -22,6 +22,7 @@ class Trainer:
 
     _planned: PlannedCalls | None = None
     _state: "Compiled | None" = None
+    _early_history: Any = None  # what a subclass calls its history before it is compiled
     stop_training = False
 
     def _uncompile(self) -> None:
@@ -163,11 +164,14 @@ class Trainer:
     @property
     def history(self) -> Any:
         """The History of the last :meth:`fit`, None before. No attribute of a layer: plans depend on these."""
-        return None if self._state is None else self._state.history
+        return self._early_history if self._state is None else self._state.history
 
     @history.setter
     def history(self, value: Any) -> None:
-        self._compiled.history = value
+        if self._state is None:
+            self._early_history = value
+        else:
+            self._state.history = value
 
     @property
     def metrics(self) -> list[Any]:
