@@ -1,4 +1,4 @@
-"""Keep files small enough to read: how long they are; of those of mp_core/core functions, fields and parameters too."""
+"""Keep files small enough to read; in mp_core/core also functions, structs and lists of parameters."""
 
 import re
 import sys

@@ -17,14 +17,14 @@ class Kind(NamedTuple):
     Attributes
     ----------
     encode : callable
-        Returns the vectors of texts, by a model and the options. It calls its last two arguments with the positions of
-        texts that were cut off, if there are any, and with numbers of texts that are done.
+        Returns the vectors of texts, given a model and the options. Its last two arguments are called with the
+        positions of texts that were cut off, if there are any, and with the number of texts that are done.
     entries : callable
-        Returns what a line of JSON says of the vectors of a text, without braces.
+        Returns the members of the JSON object of a text, without braces.
     formats : tuple of str
-        Those of files that can hold them.
+        The formats of files that can hold such vectors.
     options : tuple of str
-        The options that other kinds do not have.
+        Options that only this kind has.
     """
 
     encode: Callable[[Any, list[str], argparse.Namespace, Callable[[list[int]], None], Callable[[int], object]], Any]

@@ -15,28 +15,28 @@ __all__ = ["Subject", "subject_of"]
 
 
 class Subject(NamedTuple):
-    """A kind of models.
+    """A kind of model.
 
     Attributes
     ----------
     opens : type
-        The class whose ``from_folder`` opens it.
+        The class whose ``from_folder`` opens such a model.
     losses : tuple of str
-        The names of those that train it.
+        The names of the losses that train it.
     loss : callable
-        Returns the one by default, by the examples.
+        Returns the name of the default loss for some examples.
     learning_rate : float
-        The default.
+        The default learning rate.
     measured : callable
         Returns the quality of a model on examples.
     inputs : callable
-        Returns the different inputs that examples have.
+        Returns the different inputs of examples.
     outputs : callable
-        Returns the outputs that a model has of inputs, before any activation.
+        Returns the outputs of a model for inputs, before any activation.
     compared : callable
-        Returns how near outputs are to others: first the number that decides, then their mean.
+        Returns how near outputs are to others: first the number that decides, then the mean.
     nearness : callable
-        Returns a number by what `compared` returns: of two models, the one with the larger number is nearer.
+        Returns the number that decides so that larger is nearer, from what `compared` returns.
     measure : str
         What the number that decides is, in words.
     """
@@ -58,7 +58,7 @@ class Subject(NamedTuple):
         Raises
         ------
         argparse.ArgumentError
-            It does not train this kind.
+            --loss does not train this kind of model.
         """
         if name is not None and name not in self.losses:
             known = f"the losses of a {self.opens.__name__} are {', '.join(self.losses)}"

@@ -55,7 +55,7 @@ cdef class Replay:
         return run
 
     cdef int check(self, mp_listener *listener) except -1:
-        """Raise what a signal handler has raised, or for the first task that failed. The next run knows neither."""
+        """Raise what a signal handler or the first task that failed has raised; the next run knows neither."""
         cdef Py_ssize_t number = 0
         cdef int status = mp_replay_status(self.replay, &number)
         heard(listener)

@@ -17,11 +17,11 @@ cdef extern from "Python.h" nogil:  # as they are: an exception is raised by hea
     void PyErr_SetString(PyObject *kind, const char *message)
 
 cdef unsigned long main_thread = threading.main_thread().ident
-cdef int forks = 0  # of which this process is the child
+cdef int forks = 0  # between the process that imported this module and the present one
 
 
 def _forked():
-    """The thread that has forked is the main one of the child."""
+    """Note that the thread that has forked is the main thread of the child."""
     global main_thread, forks
     main_thread = PyThread_get_thread_ident()
     forks += 1

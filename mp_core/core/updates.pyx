@@ -124,10 +124,10 @@ cdef class Updates:
     ----------
     variables : list of AutoCastVariable
     slots, blocks : list of list
-        For each of them the variables that are kept of it, and what :func:`update_each` takes as `blocks`.
+        For each variable: the variables that the optimizer keeps of it, and what :func:`update_each` takes as `blocks`.
     """
 
-    cdef readonly list changing  # of each variable what is kept of it, then itself
+    cdef readonly list changing  # for each variable: what the optimizer keeps of it, then the variable itself
     cdef list variables, slots, blocks
 
     def __init__(self, list variables not None, list slots not None, list blocks not None):
@@ -138,9 +138,9 @@ cdef class Updates:
             list decays not None):
         """Return the new values of `changing`, and whether all gradients are finite.
 
-        `pairs` are gradients and variables, `decays` those of the variables, the rest as for :func:`update_each`. None:
-        they are not all these variables in this order, some array is no float32 array that kernels read as it is, or a
-        variable has a constraint or becomes its gradient.
+        `pairs` are gradients and variables, `decays` those of the variables, the rest as for :func:`update_each`. The
+        result is None if `pairs` are not all these variables in this order, if kernels cannot read some array as it is
+        (see `is_ready`), or if a variable has a constraint or becomes its gradient.
         """
         cdef mp_update u
         cdef Py_ssize_t i

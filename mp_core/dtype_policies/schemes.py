@@ -180,7 +180,7 @@ class Scheme:
 
     @property
     def has_trainable_codes(self) -> bool:
-        """Whether quantization-aware training goes with it: int8 with any inputs, int4 with float ones."""
+        """Whether quantization-aware training can train its codes: int8 beside any inputs, int4 beside float ones."""
         return self.codes == "int8" or (self.codes == "int4" and self.is_weight_only)
 
     @property

@@ -132,8 +132,8 @@ def distill(
     Parameters
     ----------
     encoder : BertEncoder or Reranker
-        Whose weights are floats: the teacher. It does not change. One that ``fit`` has trained is saved and read again
-        first.
+        The teacher, whose weights are floats. It does not change. If ``fit`` has trained it, save it and open the new
+        folder first.
     texts : sequence of str, or of pairs of str for a reranker
         What the model is calibrated on and trained with: a few hundred texts like those that it will get.
     policy : DTypePolicy or str
@@ -155,9 +155,9 @@ def distill(
     Raises
     ------
     TypeError
-        `encoder` is none, or an argument of another type.
+        `encoder` is neither, or another argument has a wrong type.
     ValueError
-        `texts` are none, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
+        `texts` are empty, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
 
     Examples
     --------

@@ -97,7 +97,7 @@ def _by_parts(d: Array, a: Attended, of_bias: bool) -> tuple[Array, ...]:
 
 
 def _rule(gradients: Callable[..., tuple[Array, ...]], *arguments: Any) -> dict[str, Any]:
-    """Return the gradients of operands, which are computed together, and that of the bias, if somebody wants it."""
+    """Return the gradients of operands, which are computed together, and that of the bias, if it is wanted."""
     found = functools.cache(lambda: gradients(*arguments))
     return {
         "query": lambda dtype: cast(found()[0], dtype),

@@ -152,7 +152,7 @@ class Functional(Layer):
                 del waiting[key]
 
     def _nodes_for_masks(self) -> set[tuple[str, int]]:
-        """Return the nodes whose outputs it takes to compute masks: those before a layer that may make one of them."""
+        """Return the nodes whose outputs are needed for masks: those before a layer that may make a mask."""
         wanted: set[tuple[str, int]] = set()
         for name, index in reversed(self.order):
             if (name, index) in wanted or type(self._by_name[name]).compute_mask not in _FROM_MASKS:
@@ -206,7 +206,7 @@ class Functional(Layer):
         return map_leaves(values.__getitem__, self.outputs)
 
     def whole(self, inputs: Any) -> Any:
-        """Return the inputs, as integers where floats come and integers are read."""
+        """Return the inputs; floats become integers where layers read integers."""
         given = self._bound(self.inputs, inputs)
         found = {name: self._by_name[name].whole(x, **self._readers[name]) for name, x in given.items()}  # type: ignore[attr-defined]
         changed = any(x is not given[name] for name, x in found.items())

@@ -119,9 +119,9 @@ class InputLayer(Layer):
         return inputs.astype(np.bool_) if self._compute == np.bool_ else cast(inputs, self._compute)
 
     def whole(self, inputs: Any, rows: int | None = None) -> Any:
-        """Return float inputs as int32 if they are read as integers, cut off at the point: plans cannot cast them.
+        """Return the inputs; floats become int32, cut off at the point, if they are read as integers.
 
-        `rows` is that of :meth:`taken`.
+        Plans cannot cast them.         `rows` is that of :meth:`taken`.
         """
         reads_integers = self._compute.kind in "iu" or (rows is not None and rows <= _counted(self._compute))
         if not (reads_integers and isinstance(inputs, np.ndarray) and dtypes.is_float(inputs.dtype)):

@@ -42,7 +42,7 @@ def either(first: Array, second: Array) -> Array:
 
 
 def behind(masks: Sequence[Array], axis: int) -> Array:
-    """Return masks behind each other along an axis; plans copy them as numbers."""
+    """Return masks concatenated along an axis; plans copy them as numbers."""
     if not is_recorded(*masks):
         return np.concatenate(masks, axis)
     return ops.greater(concatenated(*(cast(mask, F32) for mask in masks), axis=axis), 0.0)

@@ -112,7 +112,7 @@ class Sequential(Layer):
         return inputs if self.input_layer is None else self.input_layer.taken(inputs, self._rows_read)
 
     def whole(self, inputs: Any) -> Any:
-        """Return the inputs, as integers if floats come where integers are read."""
+        """Return the inputs; floats become integers if the first layer reads integers."""
         return inputs if self.input_layer is None else self.input_layer.whole(inputs, self._rows_read)
 
     @property

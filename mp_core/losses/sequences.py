@@ -27,7 +27,7 @@ def ctc(y_true: Any, y_pred: Any) -> Array:
     Parameters
     ----------
     y_true : array-like, shape (samples, labels)
-        Integers from 1; zeros behind the last label of a sample fill up.
+        Integers from 1. Samples with fewer labels are filled up with zeros.
     y_pred : array-like, shape (samples, times, classes)
         Logits. Those of class 0 are the blank's.
 

@@ -17,7 +17,7 @@ def pearson_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     ----------
     y_true, y_pred : array-like
     axis : int or sequence of int
-        Along which the numbers lie that belong together.
+        The axes over which the coefficient is computed.
 
     Returns
     -------
@@ -80,7 +80,7 @@ class PearsonCorrelation(FunctionMetric):
     name, dtype
         Those of :class:`Metric`.
     axis : int or sequence of int
-        Along which the numbers of a sample lie.
+        The axes over which the coefficient of a sample is computed.
 
     Examples
     --------

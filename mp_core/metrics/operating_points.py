@@ -17,11 +17,11 @@ _SHARES = {
     "sensitivity": ("true_positives", "false_negatives"), "recall": ("true_positives", "false_negatives"),
     "specificity": ("true_negatives", "false_positives"), "precision": ("true_positives", "false_positives"),
 }  # fmt: skip
-"""Share -> the counts of which it is the first one over the sum of both."""
+"""Share -> two counts: the share is the first one divided by the sum of both."""
 
 
 class _BestShare(Metric):
-    """The largest share over the thresholds at which another share is at least some value, the first argument."""
+    """The largest value of a share, over the thresholds at which another share is at least the first argument."""
 
     best: ClassVar[str]
     condition: ClassVar[str]

@@ -79,7 +79,7 @@ class AdaptedModel:
             layers and the table of words. Default: the projections to queries and values, as in peft; where one makes
             queries, keys and values, that one.
         seed : int, optional
-            From 0 to 2**32 - 1: of the numbers at which training begins. Default: that of the process, see
+            Decides the first values of the adapters: from 0 to 2**32 - 1. Default: the seed of the process, see
             :func:`mp_core.random.set_seed`.
 
         Raises

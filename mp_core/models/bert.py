@@ -328,8 +328,8 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
     ) -> Any:
         """Train the network on texts, and return the History of the loss; :meth:`save` writes what it has learned.
 
-        No padding is computed. Trained are the weights of the network that are trainable; those of modules behind the
-        pooling stay as they are.
+        No padding is computed, except by DeBERTa. Trained are the weights of the network that are trainable; those of
+        modules behind the pooling stay as they are.
 
         Parameters
         ----------
@@ -351,9 +351,9 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         dropout : float, optional
             The rate of dropout, of vectors and of the weights of attention, instead of the rates of the configuration.
         chunk : int, optional
-            Of how many examples activations are kept, in groups of 32 (fewer if they have more than 4096 tokens), at
-            least one group. The others are embedded twice, by cached gradients: less memory, and the same bits.
-            Default: of all.
+            For how many examples activations are kept, rounded up to whole groups: these have 32 examples, or fewer if
+            they have more than 4096 tokens. The other groups run forward twice, which takes less memory and gives the
+            same bits. Default: for all.
         cluster : mp_core.interop.dask.Workers, optional
             What computes the groups on other machines: `batch_size` is above 32 then. The weights have the same bits.
         prompts : str or mapping of str to str, optional

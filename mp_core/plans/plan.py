@@ -354,7 +354,7 @@ class ForwardPlan(Generic[R]):
 
 
 def plan_key(inputs: Any, options: dict[str, Any]) -> Any:
-    """Return for what a plan is kept: shapes and types of arrays, how they are arranged, anything else as it is."""
+    """Return the key of a plan: shapes and types of arrays, how they are arranged, and all other arguments."""
     return _key(inputs), _key(options)
 
 

@@ -114,7 +114,7 @@ class RecordedCall:
 
 
 def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, state: State) -> RecordedCall:
-    """Return the call with the arguments of `tree`, recorded; what differs with those of `other_tree` follows sizes.
+    """Record a call with the arguments of `tree`; what differs with the arguments of `other_tree` depends on the sizes.
 
     `state` watches the layer, and from now on what the layer calls.
     """

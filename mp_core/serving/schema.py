@@ -145,7 +145,7 @@ EMBED: Fields = {
 """Of ``/embed``."""
 
 EMBED_PARTS: Fields = {"inputs": _Field(_inputs, required=True), "prompt_name": _Field(_text), **_TEI}
-"""Of ``/embed_sparse`` and ``/embed_all``."""
+"""Of ``/embed_sparse`` and ``/embed_all``, which have the same fields."""
 
 RERANK: Fields = {
     "query": _Field(_text, required=True),

@@ -65,12 +65,12 @@ class Model(Trainer, Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
-        """Return the model of a configuration; of that of a functional model, such a one.
+        """Return the model that a configuration describes; a functional model if it describes one.
 
         Raises
         ------
         ValueError
-            It is none of such a model.
+            The configuration describes no such model.
         """
         if isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys():
             model = house.Functional.from_config.__func__(_functional(cast(Any, cls)), config, custom_objects)  # type: ignore[attr-defined]

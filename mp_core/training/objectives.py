@@ -295,7 +295,7 @@ def _free_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
 
 
 def _masked(weights: Array | None, mask: Array) -> Array:
-    """Return the weights of what a mask has, and zeros elsewhere."""
+    """Return the weights where a mask is True, and zeros elsewhere."""
     if weights is None:
         return mask.astype(np.float32)
     return np.where(mask, weights.reshape(weights.shape + (1,) * (mask.ndim - weights.ndim)), np.float32(0))

@@ -81,7 +81,7 @@ class Trainer:
         return self._planned(self._whole(x))
 
     def _whole(self, x: Any) -> Any:
-        """Return inputs, as integers where floats come and an Input is of integers, or is read by an Embedding."""
+        """Return the inputs; floats become integers where an Input is of integers or an Embedding reads it."""
         whole = getattr(self, "whole", None)
         return x if whole is None else whole(x)
 
@@ -359,8 +359,8 @@ class Trainer:
     ) -> Any:
         """Return the loss of a batch: those of the outputs, of regularizers and of ``add_loss``; None without any.
 
-        If `x` is given and a layer makes a mask of it, as an ``Embedding(mask_zero=True)`` does, only what the mask of
-        an output has counts.
+        If `x` is given and a layer makes a mask from it, as an ``Embedding(mask_zero=True)`` does, only those elements
+        of an output count that its mask keeps.
 
         A subclass may compute another one, of operations of mp_core, so that it is recorded.
         """

@@ -73,8 +73,8 @@ def groups_of(tokens: Array) -> list[slice]:
     """Return the groups of a batch, by the tokens of its examples.
 
     Gradients of weights are sums of groups in a fixed order, so they do not depend on how many groups are computed at a
-    time, or where. An example is the first one of a group if the one before it would have 33 examples with it, or more
-    than 4096 tokens.
+    time, or where. An example begins a group if the group before it has 32 examples, or would have more than 4096
+    tokens with it.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class TextBatches:
         self.steps: int | None = -(-len(columns[0]) // size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of one pass over the examples; one of several groups has a list of them."""
+        """Yield the batches of an epoch; a batch of several groups has a list of their inputs."""
         count = len(self.columns[0])
         order = np.arange(count) if self.order is None else self.order(count, number)
         for start in range(0, count, self.size):

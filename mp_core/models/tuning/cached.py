@@ -80,7 +80,7 @@ class CachedGradients:
         yield from starmap(self.led_on, rest) if workers is None else workers(self.model._compiled, "led_on", rest)
 
     def _keys(self, groups: list[dict[str, Any]]) -> list[Array]:
-        """Return the key of the first random numbers of each group, and that behind the last: all draw as many."""
+        """Return the key with which each group begins, and the one after the last: all groups draw as many keys."""
         first = self.model.seeds.state.numpy()
         if self._draws is None:
             self.forward(groups[0], first)
@@ -103,7 +103,7 @@ class CachedGradients:
         return run.outputs
 
     def led_on(self, group: dict[str, Any], key: Array, d: Array) -> list[Any]:
-        """Return the gradients of the variables that are trained; `d` are those of the outputs."""
+        """Run a group forward and backward; return the gradients of the variables from `d`, those of the outputs."""
         return self._started(group, key).gradients(d)
 
     def _loss_of(self, outputs: list[Array], y: Any) -> tuple[Array, list[Array]]:

@@ -32,7 +32,7 @@ class TunedModel(Model):
     text_loss : callable
         From the outputs of a batch, an array for each column of texts, and its labels to the loss.
     columns : int
-        How many texts an example has that the network takes one by one.
+        How many texts of an example the network takes one by one.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TunedModel(Model):
     # ---- batches of several groups
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Train with one batch, and return the means so far; one of several groups by cached gradients."""
+        """Train with one batch, by cached gradients if it has several groups, and return the means so far."""
         if not isinstance(data[0], list):
             return super().train_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
