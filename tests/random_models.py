@@ -88,12 +88,12 @@ SCORED = [name for name, (start, _) in ARCHITECTURES.items() if start not in UNS
 """Those whose heads for scores mp_core has."""
 
 
-def library():
-    """Return the transformers library, which must not ask the network."""
+def library(name="transformers"):
+    """Return a library, which must not ask the network."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pytest.importorskip("transformers")
+        return pytest.importorskip(name)
 
 
 def made(name, head="Model", seed=None, **settings):

@@ -1,6 +1,5 @@
 """``mp-core tune``: what it writes and reports, resuming, and what it refuses."""
 
-import hashlib
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ import servers
 import test_reranker
 import tiny_bert
 from command import usage_error
+from tuned_folders import digest_of
 
 import mp_core as mp
 from mp_core import cli
@@ -35,11 +35,6 @@ def pairs(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join(json.dumps({"query": a, "answer": b}) for a, b in PAIRS))
     return str(path)
-
-
-def digest_of(folder):
-    parts = [f"{path.relative_to(folder)}".encode() + path.read_bytes() for path in sorted(folder.rglob("*.*"))]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def tune(*arguments):

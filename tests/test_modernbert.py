@@ -1,11 +1,11 @@
 """ModernBERT: the vectors of `transformers`, for near and far attention, every option, and every refused one."""
 
 import json
-import os
 import warnings
 
 import numpy as np
 import pytest
+import random_models
 
 import mp_core as mp
 from mp_core.dtype_policies import policy_of
@@ -32,11 +32,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def library():
-    """Return the module transformers, without the network."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("transformers")
+    return random_models.library()
 
 
 def written(library, folder, **settings):

@@ -1,8 +1,6 @@
 """Static embeddings: the vectors of sentence-transformers for its own folders and those of model2vec."""
 
 import json
-import os
-import warnings
 
 import numpy as np
 import pytest
@@ -18,10 +16,7 @@ WORDS = random_models.WORDS
 
 @pytest.fixture(scope="module")
 def library():
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("sentence_transformers")
+    return random_models.library("sentence_transformers")
 
 
 def tokenizer():

@@ -1,7 +1,6 @@
 """What follows the pooling: the vectors of sentence-transformers for its modules, and what is refused."""
 
 import json
-import os
 import pickle
 import warnings
 
@@ -19,10 +18,7 @@ TEXTS = ["a b c", "h g f e d c b a a b", "d"]
 
 @pytest.fixture(scope="module")
 def library():
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("sentence_transformers")
+    return random_models.library("sentence_transformers")
 
 
 def saved(library, folder, *modules, poolings="mean"):

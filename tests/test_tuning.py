@@ -1,6 +1,5 @@
 """Fine-tuning: losses beside sentence-transformers, gradients beside transformers, bits, resuming, damaged data."""
 
-import hashlib
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import random_models
 import servers
 import tiny_bert
 from oracles import kept_weights
+from tuned_folders import digest_of
 
 import mp_core as mp
 from mp_core.autocast import AutoCastVariable
@@ -37,11 +37,6 @@ def encoder_at(folder, policy="float32"):
 @pytest.fixture
 def encoder(tmp_path):
     return encoder_at(tmp_path)
-
-
-def digest_of(folder):
-    parts = [f"{path.relative_to(folder)}".encode() + path.read_bytes() for path in sorted(folder.rglob("*.*"))]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 # ---- losses

@@ -3,6 +3,7 @@
 The process ends hard behind the batch number STOP; started again, it goes on. HOME has the models.
 """
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,12 @@ def tuned(kind, home, out, **options):
 def contents(folder):
     """Return the bytes of the files of a folder."""
     return {path.name: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+
+
+def digest_of(folder):
+    """Return the SHA-256 of the paths and bytes of the files of a folder."""
+    parts = [f"{path.relative_to(folder)}".encode() + path.read_bytes() for path in sorted(folder.rglob("*.*"))]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def main():
