@@ -264,7 +264,7 @@ def noting(
 def found_apart(
     recording: Recording, variables: Sequence[AutoCastVariable], arrays: list[Any], allows_unused: bool = False
 ) -> list[Any]:
-    """Return the gradients of variables as arrays of which no two share memory; raise if one has none, or all."""
+    """Return the gradients of variables, no two in the same memory; raise if one has none (`allows_unused`: if all)."""
     lost = [variable.name for variable, gradient in zip(variables, arrays, strict=True) if gradient is None]
     if lost and not (allows_unused and len(lost) < len(arrays)):
         raise ValueError(f"the value does not depend on the variables {', '.join(map(repr, lost))}: no operation leads "
