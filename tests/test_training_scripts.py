@@ -12,6 +12,7 @@ keras = pytest.importorskip("keras")
 
 rng = np.random.default_rng(0)
 IDS = rng.integers(0, 5, (16, 7))
+FLOAT_IDS = IDS.astype(np.float32) + np.float32(0.25)
 X = rng.standard_normal((16, 8)).astype(np.float32)
 Y = rng.standard_normal((16, 1)).astype(np.float32)
 
@@ -36,10 +37,10 @@ def joined_masks(k, axis, second_has_mask=True):
     return trained(k, k.Model([a, b], k.layers.Dense(1)(hidden)), [IDS, IDS[::-1]])
 
 
-def float_indices(k, dtype):
+def indices(k, dtype, ids=FLOAT_IDS):
     layers = [k.layers.Embedding(5, 4), k.layers.Flatten(), k.layers.Dense(1)]
     model = k.Sequential([k.Input((7,), dtype=dtype), *layers])
-    logs = trained(k, model, IDS.astype(np.float32) + np.float32(0.25))
+    logs = trained(k, model, ids)
     return logs | {"outputs": model.predict(IDS.astype(np.float64), verbose=0)}
 
 
@@ -140,8 +141,10 @@ SCRIPTS = {
     "masks behind each other": lambda k: joined_masks(k, 1),
     "a mask beside none": lambda k: joined_masks(k, -1, second_has_mask=False),
     "a mask, and none behind it": lambda k: joined_masks(k, 1, second_has_mask=False),
-    "floats for an input of integers": lambda k: float_indices(k, "int32"),
-    "floats that an embedding reads": lambda k: float_indices(k, "float32"),
+    "floats for an input of integers": lambda k: indices(k, "int32"),
+    "floats that an embedding reads": lambda k: indices(k, "float32"),
+    "bytes for an input of integers": lambda k: indices(k, "int32", IDS.astype(np.uint8)),
+    "bytes that an embedding reads": lambda k: indices(k, "float32", IDS.astype(np.int8)),
     "floats for an input of integers, by name": float_indices_by_name,
     "a convolution over any length": any_length,
     "categories as one vector": lambda k: categories(k, "multi_hot"),

@@ -119,12 +119,15 @@ class InputLayer(Layer):
         return inputs.astype(np.bool_) if self._compute == np.bool_ else cast(inputs, self._compute)
 
     def whole(self, inputs: Any, rows: int | None = None) -> Any:
-        """Return the inputs; floats become int32, cut off at the point, if they are read as integers.
+        """Return the inputs; floats, bytes and bools become int32 if they are read as integers: plans cannot cast them.
 
-        Plans cannot cast them.         `rows` is that of :meth:`taken`.
+        Floats are cut off at the point. `rows` is that of :meth:`taken`.
         """
         reads_integers = self._compute.kind in "iu" or (rows is not None and rows <= _counted(self._compute))
-        if not (reads_integers and isinstance(inputs, np.ndarray) and dtypes.is_float(inputs.dtype)):
+        if not (reads_integers and isinstance(inputs, np.ndarray)):
+            return inputs
+        is_other = inputs.dtype.itemsize == 1 and (rows is not None or inputs.dtype != self._compute)
+        if not (is_other or dtypes.is_float(inputs.dtype)):
             return inputs
         with np.errstate(invalid="ignore"):  # of infinities come numbers that are no indices
             return inputs.astype(np.int32)
