@@ -202,3 +202,5 @@ def test_distill_refuses_what_is_no_encoder(encoder):
         mp.distill(encoder, ["a"], "int8", epochs=0)
     with pytest.raises(ValueError, match="`texts` must have at least one text; received none"):
         mp.distill(encoder, [], "int8")
+    with pytest.raises(TypeError, match="`texts` must be a sequence of texts; received one text"):
+        mp.distill(encoder, "a b", "int8")

@@ -169,6 +169,8 @@ def distill(
 
     if not (isinstance(encoder, LayerLike) and hasattr(encoder, "fit") and hasattr(encoder, "tokenize")):
         raise TypeError(f"`encoder` must be an encoder of texts or a reranker; received {type(encoder).__name__}")
+    if isinstance(texts, str):
+        raise TypeError("`texts` must be a sequence of texts; received one text")
     texts, epochs = [*texts], positive_integer(epochs, "epochs")
     if not texts:
         raise ValueError("`texts` must have at least one text; received none")
