@@ -5,11 +5,13 @@ import math
 import os
 import shutil
 import signal
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, _base, thread
 from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupting import Tracer, interrupt, run
 from safetensors.numpy import save_file
 from tensors import normal, row_of
 
@@ -87,6 +89,31 @@ def test_a_signal_waits_until_everything_is_removed(tmp_path, monkeypatch, numbe
         signal.signal(number, before)
     assert open_tensors(out)["w"].dtype.name == ("bfloat16" if fails else "float16")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
+
+
+def test_an_interrupt_anywhere_in_pythons_threads_leaves_nothing_behind(tmp_path):
+    """An exception within threading.Condition.wait may become RuntimeError("release unlocked lock") in CPython 3.11."""
+    save_file({"v": normal(64, 8), "w": normal(64, 8)}, tmp_path / "in.safetensors")
+
+    def act():
+        convert(tmp_path / "in.safetensors", tmp_path / "out.safetensors", "int8", threads=2, force=True)
+
+    act()
+    tracer = Tracer("line")
+    assert run(tracer, act) is None
+    files = {threading.__file__, _base.__file__, thread.__file__}
+    places = [place for place in tracer.seen if place[0].co_filename in files]
+    assert len(places) > 20
+    threads = threading.active_count()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupt())
+    try:
+        for place in places:  # which are passed depends on the other threads
+            run(Tracer("line", place, lambda: signal.raise_signal(signal.SIGINT)), act)
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["in.safetensors", "out.safetensors"], place
+            assert threading.active_count() == threads, place
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert set(open_tensors(tmp_path / "out.safetensors")) == {"v", "w"}
 
 
 def test_a_folder_is_replaced_in_any_thread(tmp_path):

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from mp_core.arrays import Array
 from mp_core.utilities.system import BINARY, ENDING, sync_folder, write_at
 
-__all__ = ["OutFile", "check_free", "check_space", "naming", "new_file", "replace", "temporary_beside"]
+__all__ = ["OutFile", "check_free", "check_space", "held", "naming", "new_file", "replace", "temporary_beside"]
 
 
 class OutFile:
@@ -94,7 +94,7 @@ def temporary_beside(target: Path) -> Iterator[Path]:
                 setattr(error, attribute, os.fspath(name).replace(str(temporary), str(target)))
         raise
     finally:
-        with _held():
+        with held():
             if temporary.is_dir():
                 shutil.rmtree(temporary)
             else:
@@ -110,7 +110,7 @@ def check_space(folder: Path, needed: int) -> None:
 def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Path], *, force: bool) -> None:
     """Put what is complete in its place; see :func:`check_free`."""
     check_free(target, names, inputs, force=force)
-    with _held():
+    with held():
         if target.is_dir():
             _replace_folder(temporary, target)
         else:
@@ -132,7 +132,7 @@ def _replace_folder(temporary: Path, target: Path) -> None:
 
 
 @contextmanager
-def _held() -> Iterator[None]:
+def held() -> Iterator[None]:
     """Let the signals of :data:`~mp_core.utilities.system.ENDING` wait until this ends."""
     with ExitStack() as stack:
         for number in ENDING:

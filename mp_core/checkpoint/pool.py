@@ -2,11 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Self, TypeVar
 
 import numpy as np
 
+from mp_core.checkpoint.output import held
 from mp_core.core.cpu import get_num_threads, num_threads
 from mp_core.utilities.arguments import positive_integer
 
@@ -36,7 +38,8 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._executor.shutdown(cancel_futures=True)
+        with held():
+            self._executor.shutdown(cancel_futures=True)
 
     def each(self, function: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
         """Yield the results for the items, in their order; when this ends, also early, none is being worked on."""
@@ -48,10 +51,26 @@ class Pool:
         running: deque[Future[R]] = deque()
         try:
             for item in items:
-                running.append(self._executor.submit(alone, item))
+                with held():
+                    running.append(self._executor.submit(alone, item))
                 if len(running) > 2 * self._threads:
-                    yield running.popleft().result()
+                    yield _first(running)
             while running:
-                yield running.popleft().result()
+                yield _first(running)
         finally:
-            wait([future for future in running if not future.cancel()])
+            for future in running:
+                if not future.cancel():
+                    _wait(future)
+
+
+def _first(running: deque[Future[R]]) -> R:
+    """Wait for the first task, take it away, and return what it returns or raise what it raises."""
+    _wait(running[0])
+    return running.popleft().result()
+
+
+def _wait(future: Future[R]) -> None:
+    """Wait for a task, in C: an interrupt in ``threading.Condition.wait`` may become a RuntimeError (CPython 3.11)."""
+    ended: SimpleQueue[Future[R]] = SimpleQueue()
+    future.add_done_callback(ended.put)
+    ended.get()
