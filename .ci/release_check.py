@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,8 +119,26 @@ def has_the_same_bytes(archive: Path, folder: Path) -> str:
         "--wheel-dir", folder / "wheel", source, cwd=folder)  # fmt: skip
     (again,), (first,) = (folder / "wheel").glob("*.whl"), (ROOT / "build/wheel").glob("*.whl")
     digests = [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in (first, again)]
-    assert digests[0] == digests[1], f"{first.name} has the SHA-256 {digests[0]}, built once more {digests[1]}"
+    assert digests[0] == digests[1], "\n".join([f"SHA-256 {digests[0]} and {digests[1]}", *differences(first, again)])
     return digests[0]
+
+
+def differences(first: Path, again: Path) -> list[str]:
+    """Return one line for each way in which members of two wheels differ, with up to 20 of their names."""
+    members = []
+    for wheel in (first, again):
+        with zipfile.ZipFile(wheel) as archive:
+            members.append({file.filename: file for file in archive.infolist()})
+    one, other = members
+    names = [name for name in one if name in other]
+    ways = {"in one wheel only": sorted(one.keys() ^ other.keys())}
+    for way, field in {"bytes": "CRC", "time": "date_time", "mode": "external_attr"}.items():
+        ways[way] = [name for name in names if getattr(one[name], field) != getattr(other[name], field)]
+    lines = [f"{way}: {len(differ)} members, {', '.join(differ[:20])}" for way, differ in ways.items() if differ]
+    if ways["time"]:
+        times = [side[ways["time"][0]].date_time for side in members]
+        lines.append(f"times {times[0]} and {times[1]}: HEAD, whose time they have, moved while the wheels were built")
+    return lines or ["the same members in another order, or packed otherwise"]
 
 
 def is_typed(wheel: Path, folder: Path) -> str:

@@ -1,6 +1,7 @@
 """What a user installs: the size of the wheel, what it needs, what an import costs in modules."""
 
 import email
+import importlib
 import os
 import re
 import shutil
@@ -104,3 +105,24 @@ def test_a_build_knows_its_commit_from_git_or_from_the_archive(tmp_path):
     shutil.copy(archive / "COMMIT", tmp_path)
     shutil.rmtree(tmp_path / ".git")
     assert header() == f'#define MP_CORE_COMMIT "{head[:12]}-dirty"\n'
+
+
+def test_the_release_check_names_the_members_in_which_two_wheels_differ(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    differences = importlib.import_module("release_check").differences
+
+    def wheel(name, minute, members):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for member, text in members.items():
+                archive.writestr(zipfile.ZipInfo(member, (2026, 11, 27, 12, minute, 0)), text)
+        return tmp_path / name
+
+    first = wheel("first", 39, {"a.py": "1", "b.so": "2"})
+    assert differences(first, wheel("bytes", 39, {"a.py": "1", "b.so": "3"})) == ["bytes: 1 members, b.so"]
+    assert differences(first, wheel("fewer", 39, {"a.py": "1"})) == ["in one wheel only: 1 members, b.so"]
+    assert differences(first, wheel("order", 39, {"b.so": "2", "a.py": "1"})) == [
+        "the same members in another order, or packed otherwise"
+    ]
+    members, moved = differences(first, wheel("later", 56, {"a.py": "1", "b.so": "2"}))
+    assert members == "time: 2 members, a.py, b.so"
+    assert "12, 39, 0) and (2026, 11, 27, 12, 56, 0): HEAD, whose time they have, moved" in moved
