@@ -33,7 +33,7 @@ def add_command(commands: Any) -> None:
         "tune MODEL scored.csv -o OUT --epochs 3 --resume state",
         "tune MODEL pairs.jsonl -o OUT --batch-size 256 --dask scheduler:8786",
         "tune RERANKER labelled.jsonl -o OUT --eval eval.jsonl --policy int8",
-        "tune MODEL pairs.jsonl -o ADAPTER --lora 8 --policy int8 --adapter-only",
+        "tune MODEL pairs.jsonl -o OUT --lora 8 --policy int8 --adapter-only",
     )
     tune = new_command(commands, "tune", _tune, "train an encoder or a reranker on examples of texts", examples)
     options.add_model(tune, "folder of an encoder or a reranker")

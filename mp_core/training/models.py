@@ -5,6 +5,7 @@ from typing import Any, Self, cast
 
 from mp_core import layers as house
 from mp_core.core.changes import undone_if_it_fails
+from mp_core.dtype_policies.lookup import custom_object_scope
 from mp_core.layers import InputLayer, Layer
 from mp_core.layers.contents import contents_of
 from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of, traced
@@ -76,7 +77,8 @@ class Model(Trainer, Layer):
             model = house.Functional.from_config.__func__(_functional(cast(Any, cls)), config, custom_objects)  # type: ignore[attr-defined]
             model.build()
             return cast(Self, model)
-        return super().from_config(config)
+        with custom_object_scope(custom_objects):
+            return super().from_config(config)
 
 
 class Functional(Model, house.Functional):
