@@ -32,8 +32,28 @@ def normal(*shape: int) -> np.ndarray:
 
 def product(size: int) -> Callable[[], object]:
     """Return one product of square matrices: a single call of C."""
-    a, b = normal(size, size), normal(size, size)
-    return lambda: mp.matmul(a, b)
+    a, b, out = normal(size, size), normal(size, size), normal(size, size)
+    return lambda: mp.matmul(a, b, out=out)
+
+
+def casting() -> Callable[[], object]:
+    """Return a cast of 2**28 elements."""
+    x = np.ones(2**28, np.float32)
+    out = mp.cast(x, "bfloat16")
+    return lambda: mp.cast(x, "bfloat16", out=out)
+
+
+def rows() -> Callable[[], object]:
+    """Return the softmax of 16,384 rows."""
+    x = normal(16384, 8192)
+    out = np.empty_like(x)
+    return lambda: mp.softmax(x, out=out)
+
+
+def attending() -> Callable[[], object]:
+    """Return the attention of 4,096 tokens, with 16 heads."""
+    q = normal(1, 4096, 16, 64)
+    return lambda: mp.dot_product_attention(q, q, q)
 
 
 def converting(folder: Path) -> Callable[[], object]:
@@ -71,6 +91,9 @@ ACTIONS: dict[str, Callable[[Path], Callable[[], object]]] = {
     "product 1024": lambda folder: product(1024),
     "product 4096": lambda folder: product(4096),
     "product 8192": lambda folder: product(8192),
+    "cast": lambda folder: casting(),
+    "softmax": lambda folder: rows(),
+    "attention": lambda folder: attending(),
     "convert": converting,
     "calibrate": lambda folder: calibrating(),
     "fit": lambda folder: fitting(),

@@ -1,5 +1,6 @@
 #include "library/attention.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { LEAST_ROWS = 4 * MP_ROWS }; /* of queries that a task should have, since each packs the keys of its head again */
@@ -140,7 +141,8 @@ static void find_context_weights(mp_attention *t, const mp_query_block *q, char 
 
 /* A task: up to `block` rows of queries of one head of one sequence. */
 void mp_run_attention(void *context, ptrdiff_t task) {
-    mp_attention t = *(mp_attention *)context;
+    mp_attention t;
+    memcpy(&t, context, offsetof(mp_attention, status)); /* which other tasks may set meanwhile */
     const ptrdiff_t rest = task / t.cut.blocks;
     mp_query_block q = {.sequence = rest / t.heads, .head = rest % t.heads, .first = task % t.cut.blocks * t.cut.block};
     if (t.offsets) {

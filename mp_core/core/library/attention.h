@@ -53,7 +53,7 @@ typedef struct {
     ptrdiff_t targets, sources;  /* of a sequence; ragged: of the longest */
     ptrdiff_t before, after;     /* how many rows before and after its own a query finds keys */
     mp_attention_cut cut;
-    int status;
+    int status;                  /* the last one: tasks copy what is before it */
 } mp_attention;
 
 /* Queries of one head, and the keys that they meet: of one band of near attention, else any rows, and all keys. */
