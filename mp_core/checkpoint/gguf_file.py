@@ -93,7 +93,7 @@ def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[st
     ValueError
         It is no such file, damaged, or holds numbers of a type that mp_core does not read; the message says what.
     """
-    with naming(path), open(open_regular(path), "rb") as file:
+    with naming(path), open_regular(path) as file:
         size = file.seek(0, 2)
         if size < 4:
             raise ValueError(f"{path} has {size} bytes; a GGUF file has more")

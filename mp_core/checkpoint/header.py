@@ -9,15 +9,15 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BufferedReader, FileIO
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from mp_core.checkpoint.output import naming
 from mp_core.dtypes import dtype_of
-from mp_core.utilities.system import BINARY
 
 __all__ = [
     "CODES",
@@ -102,15 +102,20 @@ class Header:
     metadata: dict[str, str]
 
 
-def open_regular(path: str | os.PathLike[str]) -> int:
-    """Open a regular file for reading and return its descriptor; a pipe or a device would block or never end."""
-    descriptor = os.open(path, os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0))
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        error = IsADirectoryError if stat.S_ISDIR(mode) else ValueError
-        raise error(f"{path} is not a regular file")
-    return descriptor
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading; a pipe or a device would block or never end.
+
+    The stream owns its descriptor from the moment there is one, so an interrupt leaves none open.
+    """
+    stream = BufferedReader(FileIO(path, "rb", opener=_without_waiting))
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise ValueError(f"{path} is not a regular file")
+    return stream
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def refuse_other(start: bytes, path: str | os.PathLike[str]) -> None:
@@ -170,7 +175,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     ValueError
         It is no safetensors file: truncated, corrupt, or with gaps, overlaps or types that the format does not have.
     """
-    with naming(path), open(open_regular(path), "rb") as file:
+    with naming(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(_START)
         if start[8:9] != b"{":

@@ -53,7 +53,7 @@ def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
     ValueError
         It is no such file or damaged, holds codes of a quantization, or names a file elsewhere.
     """
-    with naming(path), open(open_regular(path), "rb") as file:
+    with naming(path), open_regular(path) as file:
         size = file.seek(0, 2)
         whole = np.memmap(file, np.uint8, "r").view(np.ndarray) if size else np.zeros(0, np.uint8)
     try:
@@ -171,7 +171,7 @@ def _elsewhere(path: Path, message: memoryview, name: str, size: int) -> memoryv
         where = f"{location!r} at {offset!r}"
         raise ValueError(f"{path}: initializer {name} is in {where}; expected a name in its own folder, and an offset")
     other = path.with_name(location)
-    with naming(other), open(open_regular(other), "rb") as file:
+    with naming(other), open_regular(other) as file:
         if file.seek(0, 2) < int(offset) + size:
             raise ValueError(f"{other} ends before the end of {name}, {int(offset) + size}")
         return memoryview(np.memmap(file, np.uint8, "r", int(offset), size) if size else b"")

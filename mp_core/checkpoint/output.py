@@ -8,12 +8,13 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager
+from io import FileIO
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
 
 from mp_core.arrays import Array
-from mp_core.utilities.system import BINARY, ENDING, sync_folder, write_at
+from mp_core.utilities.system import ENDING, sync_folder, write_at
 
 __all__ = ["OutFile", "check_free", "check_space", "held", "naming", "new_file", "replace", "temporary_beside"]
 
@@ -24,7 +25,8 @@ class OutFile:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666)
+        self._stream = FileIO(path, "xb")
+        self._descriptor = self._stream.fileno()
 
     def __enter__(self) -> "OutFile":
         return self
@@ -35,7 +37,7 @@ class OutFile:
                 with naming(self._path):
                     os.fsync(self._descriptor)
         finally:
-            os.close(self._descriptor)
+            self._stream.close()
 
     def write(self, content: Array | bytes, start: int) -> None:
         """Write some bytes, or those of an array."""
@@ -115,7 +117,7 @@ def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Pat
             _replace_folder(temporary, target)
         else:
             os.replace(temporary, target)
-    sync_folder(target.parent)
+        sync_folder(target.parent)
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:

@@ -23,7 +23,7 @@ def read_file(path: str | os.PathLike[str], most: int = MAX_JSON) -> bytes:
     ValueError
         It is a pipe or a device, or larger.
     """
-    with naming(path), open(open_regular(path), "rb") as file:
+    with naming(path), open_regular(path) as file:
         fits = os.fstat(file.fileno()).st_size <= most
         content = _beginning(file, most + 1) if fits else b""  # files of /proc say that they have 0 bytes
     if not fits or len(content) > most:

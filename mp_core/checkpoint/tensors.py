@@ -79,14 +79,15 @@ class File:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self._descriptor = open_regular(path)
+        self._stream = open_regular(path)
+        self._descriptor = self._stream.fileno()
         self.size = os.fstat(self._descriptor).st_size
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self._stream.close()
 
     def bytes(self, start: int, count: int) -> Array:
         """Return `count` bytes from `start` on."""

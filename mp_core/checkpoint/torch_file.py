@@ -85,7 +85,7 @@ def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
     ValueError
         It is no such archive, damaged, or holds anything else than tensors by name; the message says what.
     """
-    with naming(path), open(open_regular(path), "rb") as file:
+    with naming(path), open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 return _tensors(archive, Path(path))

@@ -57,7 +57,7 @@ class FilePiece:
 
     def read(self) -> list[str]:
         """Read the texts; raise ValueError if the file has changed, or is not UTF-8."""
-        with naming(self.file), open(open_regular(self.file), "rb") as stream:
+        with naming(self.file), open_regular(self.file) as stream:
             stream.seek(self.start)
             content = stream.read(self.size)
         if sha256(content).hexdigest() != self.content:
@@ -106,7 +106,7 @@ def _of_files(files: Sequence[PathLike[str]], most: int) -> list[FilePiece]:
     paths = [path_of(file, f"texts[{position}]").absolute() for position, file in enumerate(files)]
     found: list[FilePiece] = []
     for path in paths:
-        with naming(path), open(open_regular(path), "rb") as stream:
+        with naming(path), open_regular(path) as stream:
             found += _of_stream(str(path), stream, most)
     return found
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 __all__ = [
-    "BINARY",
     "ENDING",
     "after_fork",
     "lock_folder",
@@ -23,7 +22,7 @@ __all__ = [
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """The signals that end the process, but let it remove its unfinished files first."""
 
-BINARY: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOINHERIT", 0)
+_BINARY: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOINHERIT", 0)
 """Flags for ``os.open``: no translation of line ends, and no child that inherits the descriptor."""
 
 _AT_ONCE = 1 << 30  # bytes; macOS refuses 2^31
@@ -87,7 +86,7 @@ def lock_folder(folder: Path) -> int:
         import msvcrt
 
         beside = folder.with_name(f".{folder.name}.lock")
-        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | BINARY)
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | _BINARY)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:

@@ -210,7 +210,7 @@ def _named(row: Any, what: str, first: Any) -> dict[Any, Any]:
 
 def _text(path: Path) -> str:
     """Return the content of a regular file as it is, without a byte-order mark; a pipe might never end."""
-    with naming(path), open(open_regular(path), "rb") as file:
+    with naming(path), open_regular(path) as file:
         content = file.read()
     try:
         return content.decode("utf-8-sig")
