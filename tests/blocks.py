@@ -26,6 +26,8 @@ OPTIONAL = {"distributed", "jax", "keras", "sentence_transformers", "sklearn", "
 _FENCE = re.compile(r"(\s*)(`{3,})(\S*)")
 _EXCUSE = re.compile(r"<!-- not run: (.+) -->")
 _STATUS = "\x1estatus "
+_PROGRESS = re.compile(r"mp_core: \w+ [\d,]+( of [\d,]+)?\n")
+"""What commands of more than five seconds say beside their output: on a loaded machine some do."""
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -114,7 +116,8 @@ class Shell:
         for line in self.process.stdout:
             if line.startswith(_STATUS):
                 return int(line.removeprefix(_STATUS)), output.removesuffix("\n")
-            output += line
+            if not _PROGRESS.fullmatch(line):
+                output += line
         raise EOFError(f"the shell ended:\n{output}")
 
 
