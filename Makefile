@@ -53,7 +53,7 @@ help:
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
 
-# All tests but those that compile the library once more, in other ways, which takes minutes.
+# All tests except those that compile the library once more, in other ways, which takes minutes.
 test: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -m "not compiles"
 
