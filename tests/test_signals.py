@@ -1,11 +1,13 @@
 """Signals while C computes: their handlers run, and an exception of theirs ends the operation before its time."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +144,42 @@ def test_the_child_of_a_fork_in_a_handler_is_told_and_its_parent_goes_on(threads
             os._exit(3)
     assert os.waitpid(children[0], 0)[1] == 0
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_does_not_wait_for_a_task_that_a_helper_of_its_parent_runs():
+    """The fork comes when the caller has no task left: it waits for the helper, and asks for signals meanwhile."""
+    library = ctypes.CDLL(find_spec("mp_core.core.libmp_core").origin)
+    caller, began, asked, children = threading.get_ident(), threading.Event(), threading.Event(), []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t)
+    def run(_context, _index):
+        if threading.get_ident() == caller:
+            began.wait(10)
+        else:
+            began.set()
+            asked.wait(10)
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def ask(_context):
+        if not children:
+            children.append(os.fork())
+        asked.set()
+        return children == [0]
+
+    listener = ctypes.create_string_buffer(64)  # an mp_listener is smaller
+    library.mp_listen(listener, ask, None)
+    library.mp_parallel_for(2, ctypes.c_ssize_t(2), run, None)
+    library.mp_end_listening(listener)
+    if children[0] == 0:
+        os._exit(0)
+    for _ in range(100):
+        if os.waitpid(children[0], os.WNOHANG)[0]:
+            return
+        time.sleep(0.1)
+    os.kill(children[0], signal.SIGKILL)
+    os.waitpid(children[0], 0)
+    pytest.fail("the child does not end")
 
 
 def test_other_threads_compute_to_the_end():

@@ -39,6 +39,7 @@ static mp_thread threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
 static atomic_int callers; /* the number of mp_keep_awake(1) that no mp_keep_awake(-1) has undone yet */
 static _Thread_local int own_calls; /* how many of these this thread made */
+static int forks; /* between the process that loaded this library and the present one */
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -134,6 +135,7 @@ static void forget_helpers(void) {
     work = done = (mp_condition)MP_CONDITION;
     jobs = NULL;
     helpers = asleep = 0;
+    forks++;
     atomic_store(&callers, own_calls);
 }
 
@@ -177,6 +179,7 @@ static void post(job *j) {
 }
 
 static void withdraw(job *j) {
+    const int before = forks;
     mp_take(&lock);
     job **at = &jobs;
     while (*at && *at != j) at = &(*at)->next;
@@ -189,6 +192,7 @@ static void withdraw(job *j) {
         mp_wait_at_most(&done, &lock, MP_ASKED_AFTER);
         mp_give(&lock);
         mp_stopped();
+        if (forks != before) return; /* in the child of a fork that ask() has made: it has no helpers */
         mp_take(&lock);
     }
     mp_give(&lock);
