@@ -10,13 +10,17 @@ import pytest
 import random_models
 import test_static
 from oracles import assert_same_bits
+from safetensors.numpy import save_file
 
 from mp_core.models import BertEncoder, SparseEncoder
+from mp_core.models.opening import class_of
 
 torch = pytest.importorskip("torch")
 st = pytest.importorskip("sentence_transformers")
 
 TEXTS = ["a b c", "d", "e f g h a b c d e", "b b b h"]
+WORDS = len(random_models.WORDS)
+OLD = "sentence_transformers.sparse_encoder.models."
 
 
 def saved(folder, modules, kind="SentenceTransformer", **arguments):
@@ -261,6 +265,87 @@ def test_weights_of_another_vocabulary_are_refused(tmp_path):
     inference_free(tmp_path, 41)
     with pytest.raises(ValueError, match="the route query has 41 weights; expected 40"):
         SparseEncoder.from_folder(tmp_path / "model")
+
+
+def alone(room):
+    """Return a sparse encoder that is nothing but weights of tokens."""
+    late_models.network("bert", "Model", room / "network")
+    weights, prompts = idf(room / "network", WORDS), {"query": "a ", "document": ""}
+    return saved(room / "model", [weights], "SparseEncoder", prompts=prompts)
+
+
+def two_weights(room):
+    """Return a sparse encoder with weights of tokens for queries and others for documents."""
+    from sentence_transformers.base.modules import Router
+
+    late_models.network("bert", "Model", room / "network")
+    query, document = idf(room / "network", WORDS), idf(room / "network", WORDS)
+    document.weight.data += 1
+    router = Router.for_query_document(query_modules=[query], document_modules=[document])
+    return saved(room / "model", [router], "SparseEncoder")
+
+
+@pytest.mark.parametrize("make", [alone, two_weights])
+@pytest.mark.parametrize("policy", [None, "mixed_bfloat16", "int8"])
+def test_weights_without_a_network_are_those_of_the_library(make, policy, tmp_path):
+    library, texts = make(tmp_path), [*TEXTS, "", "c " * 60]
+    encoder = SparseEncoder.from_folder(tmp_path / "model", policy)
+    encoder.save(tmp_path / "again")
+    again = SparseEncoder.from_folder(tmp_path / "again")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library_again = st.SparseEncoder(str(tmp_path / "again"), device="cpu")
+    for task in ("query", "document"):
+        expected = getattr(library, f"encode_{task}")(texts, convert_to_sparse_tensor=False).numpy()
+        found = encoder.encode_sparse(texts, task=task, batch_size=2)
+        assert_same_bits(found.toarray(), expected)
+        assert_same_bits(again.encode_sparse(texts, task=task).values, found.values)
+        reopened = getattr(library_again, f"encode_{task}")(texts, convert_to_sparse_tensor=False).numpy()
+        assert_same_bits(reopened, expected)
+    expected = library.encode(texts, convert_to_sparse_tensor=False).numpy()
+    assert_same_bits(encoder.encode_sparse(texts).toarray(), expected)
+    assert encoder.dim == WORDS and len(encoder.encode_sparse("b b")[0][0]) == 1
+    assert class_of(tmp_path / "model") is SparseEncoder
+
+
+def test_weights_of_tokens_are_a_network(tmp_path):
+    library = alone(tmp_path)
+    encoder = SparseEncoder.from_folder(tmp_path / "model")
+    weights = library[0].weight.detach().numpy()
+    ids = np.array([[3, 7, 7]])
+    assert_same_bits(encoder.model(ids), weights[ids][..., np.newaxis])
+    encoder.model.set_weights([2 * weights])
+    assert_same_bits(encoder.encode_sparse("d").values, 2 * weights[[random_models.WORDS.index("d")]])
+    assert encoder.weight_bytes == weights.nbytes and f"dim={WORDS}" in repr(encoder)
+
+
+def test_damaged_weights_of_tokens_are_refused_by_name(tmp_path):
+    alone(tmp_path)
+    path = tmp_path / "model" / "model.safetensors"
+    for tensors, message in (
+        ({"weight": np.ones((40, 2), np.float32)}, r"tensor weight has shape \(40, 2\)"),
+        ({"weight": np.ones(5, np.float32)}, "expected tokens below vocab_size, 5"),
+        ({"weight": np.ones(40, np.int64)}, "int64"),
+        ({"weights": np.ones(40, np.float32)}, "tensor weights is left over; expected 'weight'"),
+        ({"weight": np.ones(40, np.float32), "other": np.ones(1, np.float32)}, "other"),
+    ):
+        save_file(tensors, path)
+        with pytest.raises(ValueError, match=message):
+            SparseEncoder.from_folder(tmp_path / "model")
+
+
+def test_folders_of_before_with_weights_of_tokens_are_read(tmp_path):
+    library = inference_free(tmp_path)
+    modules, router = tmp_path / "model" / "modules.json", next((tmp_path / "model").rglob("router_config.json"))
+    modules.write_text(modules.read_text().replace("base.modules.router", "models"))
+    network = "sentence_transformers.base.modules.transformer.Transformer"
+    said = router.read_text().replace(network, f"{OLD}MLMTransformer")
+    assert OLD in said
+    router.write_text(said.replace("sentence_transformers.sparse_encoder.modules.splade_pooling.", OLD))
+    encoder = SparseEncoder.from_folder(tmp_path / "model")
+    for task in ("query", "document"):
+        expected = getattr(library, f"encode_{task}")(TEXTS, convert_to_sparse_tensor=False).numpy()
+        np.testing.assert_allclose(encoder.encode_sparse(TEXTS, task=task).toarray(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -32,7 +32,7 @@ from mp_core.models.modules import (
 )
 from mp_core.models.prompted import PromptedModel
 from mp_core.models.rules import only
-from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights
+from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
 from mp_core.models.steps import KINDS_OF_STEPS, applied
 from mp_core.models.texts import Text, Tokens, in_a_row, list_of_texts
 from mp_core.utilities.arguments import path_of, positive_integer
@@ -161,18 +161,17 @@ class SparseEncoder(PromptedModel):
     """
 
     def __init__(self, folder: Path, parts: "_Parts", policy: str | DTypePolicy | None) -> None:
-        modules, self._end, self._weights = parts.modules, parts.end, parts.weights
+        modules, self._end = parts.modules, parts.end
+        self._weights = {route: TokenWeights.read(each) for route, each in parts.weights.items()}
         if isinstance(self._end, Splade):
             MaskedModel.check(modules.config, modules.network / "config.json")
             self.kind = MaskedModel
         super().__init__(folder, modules, policy)
-        self.dim = modules.settings.vocab_size if isinstance(self._end, Splade) else len(self._end.after)
-        for route, weights in self._weights.items():
-            if len(weights.weights) != self.dim:
-                expected = f"{self.dim}, the length of other vectors"
-                raise ValueError(
-                    f"{weights.path}: the route {route} has {len(weights.weights)} weights; expected {expected}"
-                )
+        self.dim = len(self._end.after) if isinstance(self._end, AutoEncoder) else modules.settings.vocab_size
+        for route, each in parts.weights.items():
+            if each.settings.vocab_size != self.dim:
+                found, expected = each.settings.vocab_size, f"{self.dim}, the length of other vectors"
+                raise ValueError(f"{each.network}: the route {route} has {found} weights; expected {expected}")
 
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "SparseEncoder":
@@ -183,11 +182,12 @@ class SparseEncoder(PromptedModel):
         path : path
             Folder of a ``SparseEncoder`` as sentence-transformers saves it: a network with the head of a masked
             language model, of one of the kinds of :data:`mp_core.models.masked.MASKED`, and a ``SpladePooling``; or a
-            network, its pooling and a ``SparseAutoEncoder``. On one route of a ``Router``, such as that of queries,
-            there may be a ``SparseStaticEmbedding`` instead, which needs no network.
+            network, its pooling and a ``SparseAutoEncoder``; or a ``SparseStaticEmbedding``, which needs no other
+            network. On one route of a ``Router`` at most, such as that of documents, there may be anything else than
+            the last.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
-            ``head/norm`` and ``head/output``.
+            ``head/norm`` and ``head/output``. Static weights are of float32 under every policy.
 
         Raises
         ------
@@ -291,13 +291,12 @@ class SparseEncoder(PromptedModel):
         return SparseVectors.stacked(self._each(tokens.rows, batch_size, show_progress, vectors), self.dim)
 
     def _weights_of(self, task: str | None) -> TokenWeights | None:
-        """Return the weights of tokens that stand in the place of the network on the route of a task."""
+        """Return the weights of tokens that make the vectors of texts for a task, if no network does."""
         router = self._modules.router
-        if router is not None:
-            return self._weights.get(router.route_of(task))
-        if task not in (None, "query", "document"):
+        if router is None and task not in (None, "query", "document"):
             raise ValueError(f"`task` must be 'query' or 'document'; received {task!r}")
-        return None
+        own = TokenWeights(self.model, self._tokenizer) if self._end is None else None
+        return own if router is None else self._weights.get(router.route_of(task), own)
 
     def _vectors(self, rows: list[Array], skipped: int, most: int | None) -> SparseVectors:
         ids, offsets = in_a_row(rows)
@@ -317,27 +316,30 @@ _NETWORK = TRANSFORMER | {
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The modules around the network, what makes sparse vectors at their end, and of routes without a network."""
+    """The modules around the network, what makes sparse vectors at their end, and the weights of other routes.
+
+    Where there are static weights only, those of the first route are the network, and nothing is at the end.
+    """
 
     modules: Modules
-    end: Splade | AutoEncoder
-    weights: Mapping[str, TokenWeights]
+    end: Splade | AutoEncoder | None
+    weights: Mapping[str, Modules]
 
 
 def _read(folder: Path) -> _Parts:
     """Return what the files of a folder say."""
     prompts, router = read_prompts(folder / "config_sentence_transformers.json", "SparseEncoder"), router_in(folder)
-    weights: dict[str, TokenWeights] = {}
-    networks: list[str | None] = [None] if router is None else []
-    for route in () if router is None else router.routes:
+    weights: dict[str, Modules] = {}
+    networks: list[str | None] = []
+    for route in (None,) if router is None else router.routes:
         if kinds_of(folder, route)[:1] != ["SparseStaticEmbedding"]:
             networks.append(route)
             continue
         ((_, home),) = modules_needed(folder, (("SparseStaticEmbedding",),), (), route)
-        weights[route] = TokenWeights.read(home, prompts)
-    if len(networks) != 1:
-        raise ValueError(f"{folder / 'modules.json'} has {len(networks)} routes with a network; expected 1")
-    modules, end = _read_network(folder, networks[0])
+        weights[str(route)] = static_weights(home, prompts)
+    if len(networks) > 1:
+        raise ValueError(f"{folder / 'modules.json'} has {len(networks)} routes with a network; expected 1 at most")
+    modules, end = _read_network(folder, networks[0]) if networks else (weights.pop(next(iter(weights))), None)
     return _Parts(replace(modules, router=router, **prompts), end, weights)
 
 

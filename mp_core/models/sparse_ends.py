@@ -1,4 +1,4 @@
-"""What makes sparse vectors: the module at the end of a sparse encoder, or alone on the route of queries."""
+"""What makes sparse vectors: the module at the end of a sparse encoder, or alone, mostly of queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,16 @@ from mp_core.arrays import F32, Array
 from mp_core.models.architectures import architecture_of
 from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_object
+from mp_core.models.model import Model
 from mp_core.models.modules import Modules
 from mp_core.models.rules import ANY, SWITCH, Rule, check, only
 from mp_core.models.settings import KINDS, unexpected
 from mp_core.models.steps import fitting
 from mp_core.models.tokenizer import Tokenizer
+from mp_core.models.weights import read_model
 from mp_core.ops import PackedMatrix, pack
 
-__all__ = ["AutoEncoder", "Splade", "TokenWeights"]
+__all__ = ["AutoEncoder", "Splade", "TokenWeights", "static_weights"]
 
 _COUNT: Rule = KINDS[int]
 _WIDTH: Rule = (lambda value: value is None or type(value) is int, "an integer or null")
@@ -114,44 +116,42 @@ class AutoEncoder:
         return outputs
 
 
+def static_weights(folder: Path, prompts: Mapping[str, Any]) -> Modules:
+    """Return the module ``SparseStaticEmbedding`` in a folder as a network; `prompts` are those of all modules."""
+    path = folder / "config.json"
+    check(path, read_object(path) if path.exists() else {}, _STATIC)
+    file, tensors, _ = tensors_in(folder)
+    shape = getattr(tensors.get("weight"), "shape", ())
+    (weights,) = fitting(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
+    config = {"model_type": "static weights", "vocab_size": len(weights)}
+    settings = architecture_of(config, file).read(config, file)
+    return Modules(network=folder, config=config, settings=settings, special_tokens=False, **prompts)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenWeights:
-    """The module ``SparseStaticEmbedding``: each token that is in a text has a weight of its own, whatever the text.
+    """What makes such a vector: each token that is in a text has a weight of its own, whatever the text.
 
     Attributes
     ----------
-    path : Path
-        The file of the weights, for messages.
-    weights : ndarray of float32, shape (vocabulary,)
+    model : Model
+        A network of static weights.
     tokenizer : Tokenizer
         Which adds no special tokens.
     """
 
-    path: Path
-    weights: Array
+    model: Model
     tokenizer: Tokenizer
 
     @classmethod
-    def read(cls, folder: Path, prompts: Mapping[str, Any]) -> "TokenWeights":
-        """Return what its folder says; `prompts` are those of all modules."""
-        path = folder / "config.json"
-        check(path, read_object(path) if path.exists() else {}, _STATIC)
-        file, tensors, _ = tensors_in(folder)
-        shape = getattr(tensors.get("weight"), "shape", ())
-        (weights,) = fitting(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
-        config = {"model_type": "model2vec", "vocab_size": len(weights), "hidden_dim": 1}
-        modules = Modules(
-            network=folder,
-            config=config,
-            settings=architecture_of(config, file).read(config, file),
-            special_tokens=False,
-            **prompts,
-        )
-        return cls(file, weights, Tokenizer(modules))
+    def read(cls, modules: Modules) -> "TokenWeights":
+        """Return the weights of :func:`static_weights`, with a network of their own."""
+        return cls(read_model(modules.network, modules.config, None, Model)[0], Tokenizer(modules))
 
     def __call__(self, rows: list[Array]) -> Array:
         """Return the weights of the tokens of texts, shape (n, vocabulary), zeros included."""
-        out = np.zeros((len(rows), len(self.weights)), F32)
+        weights = self.model.embeddings.table.numpy()
+        out = np.zeros((len(rows), len(weights)), F32)
         for vector, ids in zip(out, rows, strict=True):
-            vector[ids] = self.weights[ids]
+            vector[ids] = weights[ids]
         return out

@@ -20,7 +20,7 @@ from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.architectures.deberta import DistanceEmbeddings
 from mp_core.models.architectures.nomic import NOMIC_EXPERTS
 from mp_core.models.architectures.roberta import XLM_ROBERTA
-from mp_core.models.architectures.static import STATIC
+from mp_core.models.architectures.static import STATIC, StaticWeights
 from mp_core.models.blocks import PositionBias, Positions
 from mp_core.models.experts import Experts, Router
 from mp_core.models.files import Stored, gguf_in, static_tensors, tensors_in
@@ -36,6 +36,7 @@ __all__ = ["Weights", "layers_of", "names_of", "read_model", "tensors_of"]
 
 Tensor = Array | QuantizedArray
 M = TypeVar("M", bound=Model)
+_Tabled = PositionBias | DistanceEmbeddings | Router | StaticWeights
 
 _FLOATS = (
     "embeddings/position", "embeddings/token_type", "embeddings/task", "/position_bias", "encoder/distances", "/router",
@@ -286,7 +287,7 @@ def _beside(weights: Weights, table: str) -> str:
     return f"{weights.prefix}{weights.architecture.tensors.get(f'embeddings/{table}', table)}.weight"
 
 
-def _table(weights: Weights, layer: PositionBias | DistanceEmbeddings | Router, name: str) -> None:
+def _table(weights: Weights, layer: _Tabled, name: str) -> None:
     layer.table.assign(weights.take(f"{name}.weight", *layer.table.shape))
 
 
@@ -319,6 +320,7 @@ _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     PositionBias: _table,
     DistanceEmbeddings: _table,
     Router: _table,
+    StaticWeights: _table,
     Experts: _experts,
     RootMeanSquare: _root_mean_square,
     TokenTypes: _token_types,
@@ -327,8 +329,8 @@ _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
 
 
 def _today(name: str) -> str:
-    """Return a tensor's name as `transformers`, or of static embeddings sentence-transformers, writes it today."""
-    if name == "embeddings":  # of model2vec
+    """Return a tensor's name as `transformers`, or of dense static embeddings sentence-transformers, has it today."""
+    if name in ("embeddings", "weight"):  # of model2vec, and of sparse encoders
         return "embedding.weight"
     name = name.replace(".parametrizations.weight.original", ".weight")  # beside adapters, of jina-embeddings-v3
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda old: f"LayerNorm.{_PARTS[old[1]]}", name)
@@ -365,7 +367,7 @@ def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, 
             tensors |= _MAKERS[type(layer)](weights, layer, start)
             parts = weight, weights.name(f"{start}.bias")
             policies |= {name: _policy_name(layer) for name in parts if name in tensors}
-    default = Counter(matrices.values()).most_common(1)[0][0]
+    default = Counter((matrices or others).values()).most_common(1)[0][0]
     plain = unquantized(policy_of(default)).name
     found = {name: policy for name, policy in matrices.items() if policy != default}
     return tensors, default, found | {name: policy for name, policy in others.items() if policy != plain}
@@ -421,7 +423,7 @@ def _of_experts(weights: Weights, layer: Experts, name: str) -> dict[str, Tensor
     return {weights.name(f"{name}.bias"): layer.bias.numpy()}
 
 
-def _of_table(weights: Weights, layer: PositionBias | DistanceEmbeddings | Router, name: str) -> dict[str, Tensor]:
+def _of_table(weights: Weights, layer: _Tabled, name: str) -> dict[str, Tensor]:
     return {weights.name(f"{name}.weight"): layer.table.numpy()}
 
 
@@ -449,6 +451,7 @@ _MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
     PositionBias: _of_table,
     DistanceEmbeddings: _of_table,
     Router: _of_table,
+    StaticWeights: _of_table,
     Experts: _of_experts,
     RootMeanSquare: _of_root_mean_square,
     TokenTypes: _of_token_types,

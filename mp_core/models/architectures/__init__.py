@@ -14,7 +14,7 @@ from mp_core.models.architectures.narrow import ALBERT, ELECTRA
 from mp_core.models.architectures.nomic import GTE, GTE_OWN, NOMIC_BERT, NOMIC_EXPERTS
 from mp_core.models.architectures.qwen import EUROBERT, LLAMA, LLAMA_BOTH_WAYS, MISTRAL, QWEN2, QWEN3
 from mp_core.models.architectures.roberta import ROBERTA, XLM_ROBERTA
-from mp_core.models.architectures.static import STATIC
+from mp_core.models.architectures.static import STATIC, STATIC_WEIGHTS
 from mp_core.models.architectures.t5 import MT5, T5, UMT5
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import choices, unexpected
@@ -41,6 +41,8 @@ def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
     positions = config.get("position_embedding_type")
     if isinstance(kind, str) and isinstance(positions, str) and (kind, positions) in _JINAS:
         return _JINAS[kind, positions]
+    if kind in STATIC_WEIGHTS.model_types:
+        return STATIC_WEIGHTS
     every = config.get("moe_every_n_layers")
     if kind == "nomic_bert" and type(every) is int and every > 0:
         return NOMIC_EXPERTS
