@@ -12,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 from mp_core import cli
 from mp_core.models import BertEncoder
 
-_TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
 TEXTS = ["a b c", "h g f e d c b a a b", "d"]
 
 

@@ -13,7 +13,7 @@ from mp_core.dtype_policies import get as policy_of
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.losses.arrays import floats, same_rank
 
-__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduced", "snake_case"]
+__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduced", "snake_case", "with_parameters"]
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "none", None)
 """Names of reductions: the first two are the mean over all values, the third divides by the sum of the weights."""
@@ -189,14 +189,22 @@ _PARAMETERS = """
 
     Parameters
     ----------
-{own}    reduction, name, dtype
-        Those of :class:`Loss`.
+{own}    {common}
+        Those of :class:`{base}`.
 
     Raises
     ------
     TypeError, ValueError
-        As :class:`Loss`.
-    """
+        As :class:`{base}`.
+"""
+
+
+def with_parameters(cls: Any, base: str, common: str) -> str:
+    """Return the docstring of a class that calls a function, with its parameters: of the function, and of its base."""
+    own = f"    {', '.join(cls.own)}\n        As of the function.\n" if cls.own else ""
+    summary, heading, examples = (cls.__doc__ or "").partition("\n\n    Examples\n")
+    parameters = _PARAMETERS.format(own=own, common=common, base=base)
+    return f"{summary.rstrip()}{parameters}{heading[1:]}{examples or '    '}"
 
 
 class FunctionLoss(Loss):
@@ -217,8 +225,7 @@ class FunctionLoss(Loss):
         cls.__signature__ = inspect.Signature(
             [inspect.Parameter(name, kind, default=value) for name, value in arguments.items()]
         )
-        own = f"    {', '.join(cls.own)}\n        As of the function.\n" if cls.own else ""
-        cls.__doc__ = f"{cls.__doc__}{_PARAMETERS.format(own=own)}"
+        cls.__doc__ = with_parameters(cls, "Loss", "reduction, name, dtype")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)

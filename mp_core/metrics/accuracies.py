@@ -168,64 +168,32 @@ def _ones(x: Any) -> Array:
 
 
 class Accuracy(FunctionMetric):
-    """The share of outputs that equal their target: :func:`accuracy`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The share of outputs that equal their target: :func:`accuracy`."""
 
     function = staticmethod(accuracy)
 
 
 class BinaryAccuracy(FunctionMetric):
-    """The share of right outputs of two classes: :func:`binary_accuracy`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    threshold : float
-    """
+    """The share of right outputs of two classes: :func:`binary_accuracy`."""
 
     function = staticmethod(binary_accuracy)
     own: ClassVar[dict[str, Any]] = {"threshold": 0.5}
 
 
 class CategoricalAccuracy(FunctionMetric):
-    """The share of right outputs of one-hot targets: :func:`categorical_accuracy`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The share of right outputs of one-hot targets: :func:`categorical_accuracy`."""
 
     function = staticmethod(categorical_accuracy)
 
 
 class SparseCategoricalAccuracy(FunctionMetric):
-    """The share of right outputs of targets that are classes: :func:`sparse_categorical_accuracy`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The share of right outputs of targets that are classes: :func:`sparse_categorical_accuracy`."""
 
     function = staticmethod(sparse_categorical_accuracy)
 
 
 class TopKCategoricalAccuracy(FunctionMetric):
-    """The share of one-hot targets among the `k` largest outputs: :func:`top_k_categorical_accuracy`.
-
-    Parameters
-    ----------
-    k : int
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The share of one-hot targets among the `k` largest outputs: :func:`top_k_categorical_accuracy`."""
 
     function = staticmethod(top_k_categorical_accuracy)
     own: ClassVar[dict[str, Any]] = {"k": 5}
@@ -233,16 +201,7 @@ class TopKCategoricalAccuracy(FunctionMetric):
 
 
 class SparseTopKCategoricalAccuracy(FunctionMetric):
-    """The share of classes among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`.
-
-    Parameters
-    ----------
-    k : int
-    name, dtype
-        Those of :class:`Metric`.
-    from_sorted_ids : bool
-        Whether outputs are classes, the best ones first.
-    """
+    """The share of classes among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`."""
 
     function = staticmethod(sparse_top_k_categorical_accuracy)
     own: ClassVar[dict[str, Any]] = {"k": 5, "from_sorted_ids": False}

@@ -75,13 +75,6 @@ def concordance_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
 class PearsonCorrelation(FunctionMetric):
     """The mean of :func:`pearson_correlation` over samples.
 
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    axis : int or sequence of int
-        The axes over which the coefficient of a sample is computed.
-
     Examples
     --------
     >>> PearsonCorrelation()([[0, 1, 0.5], [1, 1, 0.2]], [[0.1, 0.9, 0.5], [1, 0.9, 0.2]]).round(4)
@@ -94,11 +87,6 @@ class PearsonCorrelation(FunctionMetric):
 
 class ConcordanceCorrelation(FunctionMetric):
     """The mean of :func:`concordance_correlation` over samples.
-
-    Parameters
-    ----------
-    name, dtype, axis
-        Those of :class:`PearsonCorrelation`.
 
     Examples
     --------

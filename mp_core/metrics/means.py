@@ -47,15 +47,7 @@ def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
 
 
 class CosineSimilarity(FunctionMetric):
-    """The mean of the cosines of the angles between vectors.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    axis : int
-        Along which the vectors lie.
-    """
+    """The mean of the cosines of the angles between vectors: :func:`cosine_similarity`."""
 
     function = staticmethod(cosine_similarity)
     own: ClassVar[dict[str, Any]] = {"axis": -1}
@@ -68,11 +60,6 @@ def _squared(y_true: Any, y_pred: Any) -> Array:
 
 class RootMeanSquaredError(FunctionMetric):
     """The root of the mean of the squares of errors.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
 
     Examples
     --------
@@ -88,166 +75,82 @@ class RootMeanSquaredError(FunctionMetric):
 
 
 class MeanSquaredError(FunctionMetric):
-    """The mean of the squares of errors: :func:`mp_core.losses.mean_squared_error`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of the squares of errors: :func:`mp_core.losses.mean_squared_error`."""
 
     function = staticmethod(losses.mean_squared_error)
 
 
 class MeanAbsoluteError(FunctionMetric):
-    """The mean of the magnitudes of errors: :func:`mp_core.losses.mean_absolute_error`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of the magnitudes of errors: :func:`mp_core.losses.mean_absolute_error`."""
 
     function = staticmethod(losses.mean_absolute_error)
 
 
 class MeanAbsolutePercentageError(FunctionMetric):
-    """The mean of the shares of errors in targets, in percent: :func:`mp_core.losses.mean_absolute_percentage_error`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean share of errors in targets, in percent: :func:`mp_core.losses.mean_absolute_percentage_error`."""
 
     function = staticmethod(losses.mean_absolute_percentage_error)
 
 
 class MeanSquaredLogarithmicError(FunctionMetric):
-    """The mean of the squares of the errors of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of the squares of the errors of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`."""
 
     function = staticmethod(losses.mean_squared_logarithmic_error)
 
 
 class LogCoshError(FunctionMetric):
-    """The mean of the logarithms of the hyperbolic cosines of errors: :func:`mp_core.losses.log_cosh`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of the logarithms of the hyperbolic cosines of errors: :func:`mp_core.losses.log_cosh`."""
 
     function = staticmethod(losses.log_cosh)
     default_name = "logcosh"
 
 
 class Hinge(FunctionMetric):
-    """The mean of hinge losses: :func:`mp_core.losses.hinge`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of hinge losses: :func:`mp_core.losses.hinge`."""
 
     function = staticmethod(losses.hinge)
 
 
 class SquaredHinge(FunctionMetric):
-    """The mean of the squares of hinge losses: :func:`mp_core.losses.squared_hinge`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of the squares of hinge losses: :func:`mp_core.losses.squared_hinge`."""
 
     function = staticmethod(losses.squared_hinge)
 
 
 class CategoricalHinge(FunctionMetric):
-    """The mean of categorical hinge losses: :func:`mp_core.losses.categorical_hinge`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of categorical hinge losses: :func:`mp_core.losses.categorical_hinge`."""
 
     function = staticmethod(losses.categorical_hinge)
 
 
 class KLDivergence(FunctionMetric):
-    """The mean of Kullback-Leibler divergences: :func:`mp_core.losses.kl_divergence`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of Kullback-Leibler divergences: :func:`mp_core.losses.kl_divergence`."""
 
     function = staticmethod(losses.kl_divergence)
 
 
 class Poisson(FunctionMetric):
-    """The mean of Poisson losses: :func:`mp_core.losses.poisson`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    """
+    """The mean of Poisson losses: :func:`mp_core.losses.poisson`."""
 
     function = staticmethod(losses.poisson)
 
 
 class BinaryCrossentropy(FunctionMetric):
-    """The mean of cross-entropies of two classes: :func:`mp_core.losses.binary_crossentropy`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    from_logits, label_smoothing
-        Those of the function.
-    """
+    """The mean of cross-entropies of two classes: :func:`mp_core.losses.binary_crossentropy`."""
 
     function = staticmethod(losses.binary_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0}
 
 
 class CategoricalCrossentropy(FunctionMetric):
-    """The mean of cross-entropies of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    from_logits, label_smoothing, axis
-        Those of the function.
-    """
+    """The mean of cross-entropies of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`."""
 
     function = staticmethod(losses.categorical_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0, "axis": -1}
 
 
 class SparseCategoricalCrossentropy(FunctionMetric):
-    """The mean of cross-entropies of targets that are integers: :func:`mp_core.losses.sparse_categorical_crossentropy`.
-
-    Parameters
-    ----------
-    name, dtype
-        Those of :class:`Metric`.
-    from_logits, axis, ignore_class
-        Those of the function.
-    """
+    """The mean cross-entropy of targets that are integers: :func:`mp_core.losses.sparse_categorical_crossentropy`."""
 
     function = staticmethod(losses.sparse_categorical_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "axis": -1, "ignore_class": None}

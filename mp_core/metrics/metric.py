@@ -11,7 +11,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import get as policy_of
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.losses.arrays import floats, same_rank
-from mp_core.losses.loss import bound_arguments, snake_case
+from mp_core.losses.loss import bound_arguments, snake_case, with_parameters
 
 __all__ = ["FunctionMetric", "Mean", "Metric", "Sum", "quotient"]
 
@@ -205,6 +205,7 @@ class FunctionMetric(Mean):
         defaults = {"name": cls.default_name or snake_case(cls.__name__), "dtype": None, **cls.own}
         names = [*cls.order, *(name for name in cls.own if name not in cls.order)]
         cls.__signature__ = inspect.Signature([inspect.Parameter(name, kind, default=defaults[name]) for name in names])
+        cls.__doc__ = with_parameters(cls, "Metric", "name, dtype")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)
