@@ -300,7 +300,7 @@ def test_a_plan_of_gradients_names_its_function():
     both = mp.value_and_grad(lambda: mp.matmul(w, w), [w])
     both()
     (plan,) = both._plans.values()
-    assert repr(plan).startswith("<StepPlan of <function") and "4 operations" in repr(plan)
+    assert repr(plan).startswith("<GradientPlan of <function") and "4 operations" in repr(plan)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

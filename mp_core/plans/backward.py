@@ -22,7 +22,7 @@ from mp_core.plans.state import State
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "Assigned", "StepPlan", "ValueAndGrad", "apart", "assign_arrays", "checked_variables", "found_apart", "grad",
+    "Assigned", "Differentiable", "GradientPlan", "ValueAndGrad", "apart", "assign_arrays", "found_apart", "grad",
     "kept", "noting", "value_and_grad",
 ]  # fmt: skip
 
@@ -91,7 +91,35 @@ def grad(function: Callable[..., Any], variables: Sequence[AutoCastVariable]) ->
     return lambda *inputs, **options: both(*inputs, **options)[1]
 
 
-class ValueAndGrad:
+class Differentiable:
+    """A function, the variables whose gradients are found, and what its plans for all shapes share.
+
+    Parameters
+    ----------
+    function : callable
+    variables : sequence of AutoCastVariable
+
+    Attributes
+    ----------
+    assigned : list of AutoCastVariable
+        Those that the plans so far assign: the states of random numbers.
+    transposed : dict
+        What the rules of gradients have made of constants.
+
+    Raises
+    ------
+    TypeError
+        `variables` has something else than float variables.
+    """
+
+    def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
+        self.function, self.variables = function, checked_variables(variables)
+        self.assigned: list[AutoCastVariable] = []
+        self.transposed: dict[Any, Any] = {}
+        self._plans: dict[Any, Any] = {}
+
+
+class ValueAndGrad(Differentiable):
     """What :func:`value_and_grad` returns: it keeps a plan for each combination of shapes.
 
     A plan holds while the layers that the function calls, and the variables that are not trained, stay as they are;
@@ -110,12 +138,9 @@ class ValueAndGrad:
         self, function: Callable[..., Any], variables: Sequence[AutoCastVariable], has_aux: bool,
         allows_unused: bool = False,
     ) -> None:  # fmt: skip
-        self.variables, self.allows_unused = checked_variables(variables), allows_unused
+        super().__init__(function, variables)
+        self.has_aux, self.allows_unused = has_aux, allows_unused
         self._is_wide = any(variable.true_dtype is F64 for variable in self.variables)
-        self.function, self.has_aux = function, has_aux
-        self.assigned: list[AutoCastVariable] = []  # by the plans so far: the states of random numbers
-        self.transposed: dict[Any, Any] = {}  # what rules have made of constants: the plans share it
-        self._plans: dict[Any, StepPlan] = {}
 
     def __call__(self, *inputs: Any, **options: Any) -> tuple[Any, list[Array]]:
         """Return the value and the gradients: float32 (float64) arrays, in the order of the variables.
@@ -135,22 +160,22 @@ class ValueAndGrad:
         if key not in self._plans and (self._is_wide or _has_wide((inputs, options))):
             value, aux, found = _computed(self, inputs, options)
         else:
-            plan = kept(self._plans, key, lambda: StepPlan(self, inputs, options))
+            plan = kept(self._plans, key, lambda: GradientPlan(self, inputs, options))
             value, aux, found = plan.run(inputs, options)
         return ((value, aux) if self.has_aux else value), found
 
 
-class StepPlan(ForwardPlan[Any]):
+class GradientPlan(ForwardPlan[Any]):
     """A plan of a value and its gradients; the variables that are trained, or assigned, are inputs of it."""
 
-    def __init__(self, step: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self._step, self._held = step, [*step.variables, *step.assigned]
+    def __init__(self, shared: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._shared, self._held = shared, [*shared.variables, *shared.assigned]
         super().__init__(self._differentiated, (inputs, []), options)
 
     def _recorded(self) -> Any:
         """Return a new recording: another one if it assigns variables that it read as constants before."""
         if self._last[1] is not None:
-            self._step.transposed.clear()  # constants have changed, perhaps
+            self._shared.transposed.clear()  # constants have changed, perhaps
         while True:
             values = [np.empty(v.shape, np.int32 if v.true_dtype.kind in "iu" else v.true_dtype) for v in self._held]
             self._tree = (self._tree[0][0], values), self._tree[1]
@@ -163,23 +188,23 @@ class StepPlan(ForwardPlan[Any]):
                 self._read_by_steps = self._examples
                 return changes, found
             self._held = list({id(v): v for v in (*self._held, *self._assigned)}.values())
-            self._step.assigned = self._held[len(self._step.variables) :]
+            self._shared.assigned = self._held[len(self._shared.variables) :]
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
         """Return the value, the rest, the gradients, and what is assigned."""
         recording = self.begun()
-        results = differentiated(recording, self._step, list(zip(self._held, values, strict=True)), inputs, options)
+        results = differentiated(recording, self._shared, list(zip(self._held, values, strict=True)), inputs, options)
         return *results, self.noted_state(recording, results)
 
     @property
     def _recorded_function(self) -> Any:
-        return self._step.function
+        return self._shared.function
 
     def begun(self) -> Recording:
         """Return the recording under way, which shares with those of the other plans what rules make of constants."""
         recording = under_way()
         assert recording is not None
-        recording.transposed = self._step.transposed
+        recording.transposed = self._shared.transposed
         return recording
 
     def noted_state(self, recording: Recording, results: Any = ()) -> list[Any]:
@@ -220,15 +245,15 @@ def _has_wide(tree: Any) -> bool:
     return any(isinstance(x, np.ndarray) and x.dtype == F64 for x in leaves(tree))
 
 
-def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array]]:
+def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array]]:
     """Return the value, the rest and the gradients, computed call by call."""
     recording = EagerRecording()
 
     def run() -> Any:
         given = map_leaves(lambda x: recording.input(np.array(x, order="C")) if isinstance(x, np.ndarray) else x,
                            (inputs, options))  # fmt: skip
-        held = [(variable, recording.input(np.array(variable.numpy()))) for variable in step.variables]
-        return differentiated(recording, step, held, *given)
+        held = [(variable, recording.input(np.array(variable.numpy()))) for variable in shared.variables]
+        return differentiated(recording, shared, held, *given)
 
     results = map_leaves(lambda x: x._array if type(x) is Recorded else x, recording.of(run))
     assign_arrays((variable, value._array.copy()) for variable, value in recording.assigned.values())
@@ -236,18 +261,18 @@ def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, 
 
 
 def differentiated(
-    recording: Recording, step: ValueAndGrad, held: list[tuple[AutoCastVariable, Recorded]], inputs: Any, options: Any
+    recording: Recording, shared: ValueAndGrad, held: list[tuple[AutoCastVariable, Recorded]], inputs: Any, options: Any
 ) -> tuple[Any, Any, list[Any]]:
     """Return what a function returns in a recording, and the gradients, which become part of it."""
     values = {id(variable): value for variable, value in held}
-    noted = noting(recording, step.variables, held)
-    result = step.function(*inputs, **options)
+    noted = noting(recording, shared.variables, held)
+    result = shared.function(*inputs, **options)
     recording.noted = None
-    value, aux = result if step.has_aux else (result, None)
+    value, aux = result if shared.has_aux else (result, None)
     _check_value(value)
     one = recording.call(filled, (value.shape, value.dtype, 1.0), {})
-    found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in step.variables])
-    return value.reshape(()), aux, found_apart(recording, step.variables, found, step.allows_unused)
+    found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in shared.variables])
+    return value.reshape(()), aux, found_apart(recording, shared.variables, found, shared.allows_unused)
 
 
 def noting(

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -10,10 +10,9 @@ import numpy as np
 
 from mp_core.arrays import F64, Array
 from mp_core.arrays.recorded import Recorded, Recording
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
 from mp_core.gradients.passes import Meeting, PassWalk, dependents
-from mp_core.plans.backward import Assigned, StepPlan, apart, checked_variables, found_apart, kept, noting
+from mp_core.plans.backward import Assigned, Differentiable, GradientPlan, apart, found_apart, kept, noting
 from mp_core.plans.plan import plan_key
 from mp_core.utilities.tree import leaves
 
@@ -42,7 +41,7 @@ class Passed(NamedTuple):
     assigned: Assigned
 
 
-class PassGradients:
+class PassGradients(Differentiable):
     """Finds the gradients of a function of samples pass by pass; it keeps a plan for each combination of shapes.
 
     The passes of a batch hand on running sums: ``sums`` of one is ``before`` of the next. If the rows of every sum in
@@ -74,12 +73,6 @@ class PassGradients:
     [array([[3.],
            [3.]], dtype=float32)]
     """
-
-    def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
-        self.function, self.variables, self.has_aux = function, checked_variables(variables), True
-        self.assigned: list[AutoCastVariable] = []  # this and `transposed`: as of ValueAndGrad
-        self.transposed: dict[Any, Any] = {}
-        self._plans: dict[Any, _PassPlan] = {}
 
     def __call__(
         self,
@@ -137,7 +130,8 @@ class PassGradients:
         if any(x.dtype == F64 for x in arrays) or any(v.true_dtype is F64 for v in self.variables):
             raise TypeError("float64 is computed call by call, not in passes: use passes=1")
         key = plan_key(given, {"is_last": is_last, "is_apart": is_apart})
-        return kept(self._plans, key, lambda: _PassPlan(self, given, is_last, is_apart))
+        plan: _PassPlan = kept(self._plans, key, lambda: _PassPlan(self, given, is_last, is_apart))
+        return plan
 
 
 class Described(NamedTuple):
@@ -199,7 +193,7 @@ def unit_of(meetings: Sequence[Meeting], samples: int) -> int:
     return unit
 
 
-class _PassPlan(StepPlan):
+class _PassPlan(GradientPlan):
     """A plan of one pass: the variables that are trained, or assigned, are inputs of it."""
 
     described: Described
@@ -213,12 +207,12 @@ class _PassPlan(StepPlan):
         recording = self.begun()
         held = dict(zip(map(id, self._held), values, strict=True))
         start, samples, upstream, before = inputs
-        noted = noting(recording, self._step.variables, zip(self._held, values, strict=True))
-        targets, aux = self._step.function(start, *samples)
+        noted = noting(recording, self._shared.variables, zip(self._held, values, strict=True))
+        targets, aux = self._shared.function(start, *samples)
         recording.noted = None
         rows = dependents(recording, noted, [x for x in leaves(samples) if type(x) is Recorded])
         walk = PassWalk(recording, rows, before, self._is_last, self._is_apart)
-        walk.follow(noted, [held[id(variable)] for variable in self._step.variables])
+        walk.follow(noted, [held[id(variable)] for variable in self._shared.variables])
         self._begin(recording, walk, targets, upstream)
         for note in reversed(noted):
             walk.step(note)
@@ -226,8 +220,8 @@ class _PassPlan(StepPlan):
         self.described = Described(shapes, walk.meetings)
         if not self._is_last:
             return targets, aux, apart(recording, walk.sums_after), self._states(recording, walk)
-        found = [walk.gradient_of(held[id(variable)]) for variable in self._step.variables]
-        found = found_apart(recording, self._step.variables, found)
+        found = [walk.gradient_of(held[id(variable)]) for variable in self._shared.variables]
+        found = found_apart(recording, self._shared.variables, found)
         return targets, aux, found, self._states(recording, walk)
 
     def _begin(self, recording: Recording, walk: PassWalk, targets: Sequence[Any], upstream: Any) -> None:

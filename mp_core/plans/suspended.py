@@ -14,7 +14,7 @@ from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, set_addresses
 from mp_core.gradients.reverse import gradients
 from mp_core.plans.arena import Arenas, Lease, place
-from mp_core.plans.backward import StepPlan, assign_arrays, checked_variables, found_apart, kept, noting
+from mp_core.plans.backward import Differentiable, GradientPlan, assign_arrays, found_apart, kept, noting
 from mp_core.plans.plan import plan_key
 from mp_core.plans.recorded_call import Buffer, RecordedCall
 from mp_core.utilities.tree import map_leaves
@@ -22,7 +22,7 @@ from mp_core.utilities.tree import map_leaves
 __all__ = ["Suspended", "SuspendedGrad"]
 
 
-class SuspendedGrad:
+class SuspendedGrad(Differentiable):
     """Runs a function forwards, and later backwards; it keeps a plan for each combination of shapes.
 
     Several runs may be suspended at once: each has its activations in memory of its own, which serves later runs.
@@ -52,10 +52,7 @@ class SuspendedGrad:
     """
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
-        self.function, self.variables, self.has_aux = function, checked_variables(variables), False
-        self.assigned: list[AutoCastVariable] = []  # this and `transposed`: as of ValueAndGrad
-        self.transposed: dict[Any, Any] = {}
-        self._plans: dict[Any, _SuspendedPlan] = {}
+        super().__init__(function, variables)
         self._memory = Arenas(np.iinfo(np.intp).max)
 
     def start(self, *inputs: Any) -> "Suspended":
@@ -66,7 +63,7 @@ class SuspendedGrad:
         ValueError, TypeError
             As :class:`~mp_core.plans.backward.ValueAndGrad` raises them.
         """
-        plan = kept(self._plans, plan_key(inputs, {}), lambda: _SuspendedPlan(self, inputs, {}))
+        plan: _SuspendedPlan = kept(self._plans, plan_key(inputs, {}), lambda: _SuspendedPlan(self, inputs, {}))
         return plan.start(inputs, self._memory)
 
 
@@ -114,7 +111,7 @@ class _Run(NamedTuple):
     lease: Lease
 
 
-class _SuspendedPlan(StepPlan):
+class _SuspendedPlan(GradientPlan):
     """A plan of outputs, and of the gradients of variables; a run is given those of the outputs in between."""
 
     _cut: int  # how many operations run forwards
@@ -122,14 +119,14 @@ class _SuspendedPlan(StepPlan):
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
         """Return the outputs, the array for their gradients, the gradients of variables, and what is assigned."""
         recording, held = self.begun(), list(zip(self._held, values, strict=True))
-        noted = noting(recording, self._step.variables, held)
-        outputs = self._step.function(*inputs)
+        noted = noting(recording, self._shared.variables, held)
+        outputs = self._shared.function(*inputs)
         recording.noted = None
         d = recording.call(filled, (outputs.shape, outputs.dtype, 0.0), {})
         self._cut = len(recording.tape.notes)
         values_of = {id(variable): value for variable, value in held}
-        found = gradients(recording, noted, [(outputs, d)], [values_of[id(v)] for v in self._step.variables])
-        found = found_apart(recording, self._step.variables, found, allows_unused=True)
+        found = gradients(recording, noted, [(outputs, d)], [values_of[id(v)] for v in self._shared.variables])
+        found = found_apart(recording, self._shared.variables, found, allows_unused=True)
         return outputs, d, found, self.noted_state(recording)
 
     def start(self, inputs: tuple[Any, ...], memory: Arenas) -> Suspended:
