@@ -7,9 +7,11 @@
 """
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-from mp_core import dtype_policies
+from mp_core import dtype_policies, quantizers
 from mp_core.dtype_policies.lookup import (
     custom_object_scope,
     get_custom_objects,
@@ -19,6 +21,7 @@ from mp_core.dtype_policies.lookup import (
 )
 from mp_core.interop.keras import load_model
 from mp_core.layers.deserialization import deserialized
+from mp_core.layers.sequential import layer_classes
 from mp_core.layers.serialization import serialize_keras_object
 
 __all__ = [
@@ -66,5 +69,40 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     --------
     >>> deserialize_keras_object({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
+    >>> deserialize_keras_object({"module": "keras.losses", "class_name": "Huber", "config": {"delta": 0.5}}).delta
+    0.5
     """
-    return deserialized(config, custom_objects, dtype_policies.deserialize, "keras.layers")
+    return deserialized(config, custom_objects, dtype_policies.deserialize, _named)
+
+
+_FUNCTIONS = ("layers.activations", "constraints", "layers.initializers", "losses", "metrics", "optimizers",
+              "quantizers", "regularizers")  # fmt: skip
+"""The modules whose functions a configuration may name, in the order in which Keras searches them."""
+
+_MODULES = {
+    "keras": "training",
+    "keras.src.models": "training",
+    "keras.src.backend.torch.optimizers": "optimizers",
+    "keras.initializers": "layers.initializers",
+    **{f"keras.{name}": name for name in (
+        "constraints", "losses", "metrics", "optimizers", "optimizers.schedules", "quantizers", "random", "regularizers"
+    )},
+}  # fmt: skip
+"""What configurations call a module, or the package that it is in -> its name in mp_core; any other has layers."""
+
+
+def _named(config: dict[str, Any]) -> Mapping[str, Any]:
+    """Return name -> class of the module that a configuration names, layers too; or name -> function."""
+    if config["class_name"] == "function":
+        return {name: found for module in reversed(_FUNCTIONS) for name, found in _public(module).items()}
+    module = str(config.get("module"))
+    own = _MODULES.get(module) or _MODULES.get(module.rpartition(".")[0] if module.startswith("keras.src.") else "")
+    quantizer = {"AbsMaxQuantizer": quantizers.AbsMaxQuantizer}  # configurations of earlier versions name no module
+    return {**layer_classes(config), **quantizer, **(_public(own) if own else {})}
+
+
+@cache
+def _public(module: str) -> dict[str, Any]:
+    """Return the public names of a module of mp_core."""
+    found = import_module(f"mp_core.{module}")
+    return {name: getattr(found, name) for name in found.__all__}

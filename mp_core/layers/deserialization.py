@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mp_core import quantizers
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.lookup import (
     check_depth,
@@ -12,29 +11,37 @@ from mp_core.dtype_policies.lookup import (
     known_classes,
     named_function,
 )
-from mp_core.layers.sequential import layer_classes
 
 __all__ = ["deserialized"]
 
 
+Named = Callable[[dict[str, Any]], Mapping[str, Any]]
+"""Of a configuration: name -> class or function of the module that it names."""
+
+
 def deserialized(
-    config: Any, custom_objects: Mapping[str, Any] | None, deserialize_policy: Callable[[Any], DTypePolicy], face: str
+    config: Any,
+    custom_objects: Mapping[str, Any] | None,
+    deserialize_policy: Callable[[Any], DTypePolicy],
+    named: Named,
 ) -> Any:
-    """Return the object of a configuration whose policies and layers are those of a face."""
+    """Return the object of a configuration: a policy, or what users registered or `named` knows."""
     check_depth(config)
     with custom_object_scope(custom_objects):
-        return _deserialized(config, deserialize_policy, face)
+        return _deserialized(config, deserialize_policy, named)
 
 
-def _deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], face: str) -> Any:
+def _deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], named: Named) -> Any:
     if isinstance(config, list | tuple):
-        return type(config)(_deserialized(part, deserialize_policy, face) for part in config)
+        return type(config)(_deserialized(part, deserialize_policy, named) for part in config)
     if not isinstance(config, dict):
         return config
     if "class_name" not in config:
-        return {key: _deserialized(part, deserialize_policy, face) for key, part in config.items()}
+        return {key: _deserialized(part, deserialize_policy, named) for key, part in config.items()}
     if config["class_name"] == "function":
         function = named_function(config)
+        if isinstance(function, str):
+            function = named(config).get(function, function)
         if not callable(function):
             raise ValueError(f"Unknown function {function!r}: register it, or name it in `custom_objects`")
         return function
@@ -43,8 +50,7 @@ def _deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy],
         raise ValueError(f"`class_name` must be a string; received {config['class_name']!r}")
     if config["class_name"] in policies:
         return deserialize_policy(config)
-    classes = layer_classes(config, face) | {"AbsMaxQuantizer": quantizers.AbsMaxQuantizer}
-    found, own = class_and_config(config, known_classes(object, classes), "object")
+    found, own = class_and_config(config, known_classes(object, named(config)), "object")
     if not hasattr(found, "from_config"):
         raise ValueError(f"{config['class_name']} has no `from_config`: no object can be made of {config!r}")
     return found.from_config(own)

@@ -12,14 +12,20 @@ __all__ = ["serialize_keras_object"]
 
 _MODULES = {
     "mp_core.layers.sequential": "keras",
+    "mp_core.layers.initializers": "keras.initializers",
+    "mp_core.layers.seeds": "keras.random",
     "mp_core.training": "keras",
+    "mp_core.optimizers.schedules": "keras.optimizers.schedules",
     "mp_core.optimizers": "keras.optimizers",
+    "mp_core.regularizers": "keras.regularizers",
+    "mp_core.constraints": "keras.constraints",
     "mp_core.losses": "keras.losses",
     "mp_core.metrics": "keras.metrics",
     "mp_core.quantizers": "keras.quantizers",
     "mp_core.layers": "keras.layers",
     "mp_core.tf_keras": "tf_keras.layers",
 }
+"""How a module begins -> what configurations call it; the first one counts."""
 
 
 def serialize_keras_object(obj: Any) -> Any:

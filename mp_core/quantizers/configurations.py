@@ -1,7 +1,8 @@
 """Keras' ``quantization_config`` objects, where they say what a quantization mode says."""
 
-from typing import Any
+from typing import Any, Self
 
+from mp_core.dtype_policies.lookup import own_config
 from mp_core.quantizers.quantizer import AbsMaxQuantizer, get, serialize
 from mp_core.utilities.arguments import positive_integer
 
@@ -38,6 +39,17 @@ class QuantizationConfig:
             "activation_quantizer": self.activation_quantizer,
         }
         return {name: None if quantizer is None else serialize(quantizer) for name, quantizer in quantizers.items()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the object with these arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments.
+        """
+        return cls(**own_config(config, cls.__name__))
 
 
 class Int8QuantizationConfig(QuantizationConfig):

@@ -1,6 +1,7 @@
 """tf.keras' ``utils``: objects as configurations and back, and the classes that users register for that."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from mp_core.dtype_policies.lookup import (
@@ -11,6 +12,7 @@ from mp_core.dtype_policies.lookup import (
     register_keras_serializable,
 )
 from mp_core.layers.deserialization import deserialized
+from mp_core.layers.sequential import layer_classes
 from mp_core.layers.serialization import serialize_keras_object as _serialize
 from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
 
@@ -69,4 +71,4 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     >>> deserialize_keras_object({"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}).dtype_policy
     <Policy "float32">
     """
-    return deserialized(config, custom_objects, deserialize, "tf_keras.layers")
+    return deserialized(config, custom_objects, deserialize, partial(layer_classes, face="tf_keras.layers"))
