@@ -97,54 +97,67 @@ def _embed(arguments: argparse.Namespace) -> int:
     options.check_model(arguments)
     if arguments.dask is not None:
         return _embed_on_cluster(arguments)
-    if arguments.format == "parquet":
-        raise argparse.ArgumentError(None, "argument --format: parquet needs --dask")
-    suffix = Path(arguments.output or "").suffix[1:]
-    if arguments.format is None and suffix not in ("", *_FORMATS):
-        known = f"none of {', '.join(_FORMATS)}: give --format"
-        raise argparse.ArgumentError(None, f"argument --output: the suffix of {arguments.output} is {known}")
-    chosen = arguments.format or suffix or "jsonl"
-    if chosen == "npy" and not arguments.output and sys.stdout.isatty():
-        raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
+    chosen = _format_of(arguments)
     if arguments.output:
         check_output("--output", arguments.output)
     with _destination(arguments) as stream:
-        policies = policy_map(arguments.map) if arguments.map else arguments.policy
-        encoder = _encoder(arguments, policies)
-        kind = kind_of(encoder, arguments, chosen)
-        if arguments.prompt_name not in (None, *encoder.prompts):
-            reason = not_one_of(arguments.prompt_name, encoder.prompts)
-            raise argparse.ArgumentError(None, f"argument --prompt-name: {reason}")
-        tally, show, names = _Tally(), options.shows_progress(arguments), arguments.files or ["-"]
-        if show and "-" in names and sys.stdin is not None and sys.stdin.isatty():
-            print("mp-core: reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
-        with counting(show=show, total=_number_of_lines(names) if show else None, unit="text") as done:
-            encode = partial(kind.encode, encoder)
-            batches = _embedded(encode, _read_lines(names), arguments, tally, done)
-            if chosen == "npy":
-                _write_npy(stream, batches, encoder.encode([], truncate_dim=arguments.truncate_dim).shape[1])
-            elif chosen == "tsv":
-                _write_tsv(stream, batches)
-            else:
-                _write_jsonl(stream, batches, kind)
+        encoder = _encoder(arguments)
+        tally = _written(stream, encoder, kind_of(encoder, arguments, chosen), chosen, arguments)
     if tally.cut and not arguments.quiet:
         texts_cut = f"{tally.cut} of {tally.texts} texts were cut off at {encoder.max_length} tokens"
         print(f"mp-core: {texts_cut}, the first is {printable(tally.first)}", file=sys.stderr)
     return DONE
 
 
-def _encoder(arguments: argparse.Namespace, policies: Any) -> Any:
+def _format_of(arguments: argparse.Namespace) -> str:
+    """Return the format that is named, or that of the suffix of the output."""
+    if arguments.format == "parquet":
+        raise argparse.ArgumentError(None, "argument --format: parquet needs --dask")
+    suffix = Path(arguments.output or "").suffix[1:]
+    if arguments.format is None and suffix not in ("", *_FORMATS):
+        known = f"none of {', '.join(_FORMATS)}: give --format"
+        raise argparse.ArgumentError(None, f"argument --output: the suffix of {arguments.output} is {known}")
+    chosen: str = arguments.format or suffix or "jsonl"
+    if chosen == "npy" and not arguments.output and sys.stdout.isatty():
+        raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
+    return chosen
+
+
+def _policy_of(arguments: argparse.Namespace) -> Any:
+    return policy_map(arguments.map) if arguments.map else arguments.policy
+
+
+def _encoder(arguments: argparse.Namespace) -> Any:
     """Return the encoder in a folder, of whichever kind it is, for the task that is named."""
     folder = Path(arguments.model)
     found = class_of(folder)
     kind: Any = BertEncoder if found is Reranker else found  # which refuses a reranker by name
-    encoder = kind.from_folder(folder, policies)
-    if arguments.task is None or not isinstance(encoder, BertEncoder):
-        return encoder
-    try:
-        return encoder.with_task(arguments.task)
-    except ValueError as error:
-        raise argparse.ArgumentError(None, f"argument --task: {error}") from None
+    encoder = kind.from_folder(folder, _policy_of(arguments))
+    if arguments.task is not None and isinstance(encoder, BertEncoder):
+        try:
+            encoder = encoder.with_task(arguments.task)
+        except ValueError as error:
+            raise argparse.ArgumentError(None, f"argument --task: {error}") from None
+    if arguments.prompt_name not in (None, *encoder.prompts):
+        reason = not_one_of(arguments.prompt_name, encoder.prompts)
+        raise argparse.ArgumentError(None, f"argument --prompt-name: {reason}")
+    return encoder
+
+
+def _written(stream: BinaryIO, encoder: Any, kind: Kind, chosen: str, arguments: argparse.Namespace) -> _Tally:
+    """Write the vectors of all texts in a format, and return what is to be told of the texts."""
+    tally, show, names = _Tally(), options.shows_progress(arguments), arguments.files or ["-"]
+    if show and "-" in names and sys.stdin is not None and sys.stdin.isatty():
+        print("mp-core: reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
+    with counting(show=show, total=_number_of_lines(names) if show else None, unit="text") as done:
+        batches = _embedded(partial(kind.encode, encoder), _read_lines(names), arguments, tally, done)
+        if chosen == "npy":
+            _write_npy(stream, batches, encoder.encode([], truncate_dim=arguments.truncate_dim).shape[1])
+        elif chosen == "tsv":
+            _write_tsv(stream, batches)
+        else:
+            _write_jsonl(stream, batches, kind)
+    return tally
 
 
 def _embed_on_cluster(arguments: argparse.Namespace) -> int:
@@ -165,7 +178,7 @@ def _embed_on_cluster(arguments: argparse.Namespace) -> int:
                 client,
                 [Path(file) for file in arguments.files],
                 arguments.model,
-                policy_map(arguments.map) if arguments.map else arguments.policy,
+                _policy_of(arguments),
                 arguments.output,
                 format=arguments.format or "npy",
                 batch_size=arguments.batch_size,
