@@ -9,8 +9,15 @@ import sys
 from pathlib import Path
 
 CORE = Path(__file__).resolve().parents[1] / "mp_core" / "core"
-FILES = [path for path in (*CORE.glob("library/*.c"), *CORE.glob("kernels/*.c"))
-         if not path.stem.endswith(("_macos", "_windows", "_aarch64", "_other"))]  # fmt: skip
+
+
+def _files_without(*others):
+    """Return all files of C but those of other systems and CPUs, which their names end with."""
+    files = (*CORE.glob("library/*.c"), *CORE.glob("kernels/*.c"))
+    return [str(path) for path in files if not path.stem.endswith(("_macos", "_aarch64", "_other", *others))]
+
+
+FILES, WINDOWS = _files_without("_windows"), _files_without("_posix", "_linux")
 INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "../include", "..")]
 DEFINES = ["-DMP_CORE_EXPORTS", '-DMP_CORE_VERSION="0"', '-DMP_LEFT_OUT=""']
 # Sizes are compared with numbers of work that enums name, as double: clang warns of that.
@@ -19,19 +26,20 @@ HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE.parent / "incl
 ANALYSIS = ["--analyze", "--analyzer-output", "text", "-Xclang", "-analyzer-werror"]
 # clang's analyzer does not know that every function of elementwise.c has operands, nor that product.c writes nothing to
 # the scratch of a plan that needs none, which is NULL.
-ANALYZED = [str(path) for path in FILES if path.name not in ("elementwise.c", "product.c")]
+ANALYZED = [path for path in FILES if Path(path).name not in ("elementwise.c", "product.c")]
 # Suppressed: casts of bytes to their type, `(void)a, (void)b;`, and arrays in a struct of which no element is set yet.
 CHECKS = ["--quiet", "--std=c11", "--enable=warning,portability,performance", "--error-exitcode=1", "--inline-suppr",
           "--suppress=missingIncludeSystem", "--suppress=invalidPointerCast", "--suppress=constStatement",
           "--suppress=uninitvar",
           "-D__linux__", "-D__x86_64__", "-D__GNUC__=12"]  # fmt: skip
+COMPILED = ["-std=c17", "-fsyntax-only", *WARNINGS, *DEFINES, *INCLUDES]
 COMMANDS = {
-    "gcc": [["-std=c17", "-fsyntax-only", *WARNINGS, *DEFINES, *INCLUDES, *map(str, FILES)]],
-    "clang": [["-std=c17", "-fsyntax-only", *WARNINGS, *DEFINES, *INCLUDES, *map(str, FILES)],
-              ["-std=c17", *ANALYSIS, *DEFINES, *INCLUDES, *ANALYZED]],
+    "gcc": [[*COMPILED, *FILES]],
+    "x86_64-w64-mingw32-gcc": [[*COMPILED, *WINDOWS]],  # where a long has 32 bits
+    "clang": [[*COMPILED, *FILES], ["-std=c17", *ANALYSIS, *DEFINES, *INCLUDES, *ANALYZED]],
     "g++": [["-fsyntax-only", *WARNINGS, *HEADER]],
-    "cppcheck": [[*CHECKS, *DEFINES, *INCLUDES, *map(str, FILES)]],
-}  # fmt: skip
+    "cppcheck": [[*CHECKS, *DEFINES, *INCLUDES, *FILES]],
+}
 NAMES = {"clang": ["clang", *(f"clang-{number}" for number in range(22, 11, -1))]}  # Debian's have a number, or both
 
 
@@ -40,7 +48,7 @@ def main() -> int:
     failed = 0
     for tool, commands in COMMANDS.items():
         path = next(filter(None, map(shutil.which, NAMES.get(tool, [tool]))), None)
-        print(f"{tool}: {f'{len(FILES)} files by {path}' if path else 'not here'}", flush=True)
+        print(f"{tool}: {path or 'not here'}", flush=True)
         for arguments in commands if path else ():
             failed |= subprocess.run([path, *arguments], check=False).returncode != 0
     return int(failed)

@@ -28,8 +28,8 @@ int mp_windows_are_large(const void *context) {
 /* Whether indices of the first axis write different elements. */
 static int rows_are_apart(const mp_windows *w) {
     ptrdiff_t reach = 0;
-    for (int axis = 1; axis < w->axes; axis++) reach += (w->shape[axis] - 1) * labs(w->stride[axis]);
-    return labs(w->stride[0]) > reach;
+    for (int axis = 1; axis < w->axes; axis++) reach += (w->shape[axis] - 1) * llabs(w->stride[axis]);
+    return llabs(w->stride[0]) > reach;
 }
 
 ptrdiff_t mp_plan_windows(void *context, ptrdiff_t rows, int threads, int reproducible) {
