@@ -12,7 +12,7 @@
 #: make sums            both, what they were built with, and checksums
 #: make release-check   check both as their users will meet them
 #: make figures         draw the figures of the pages again
-#: make sanitize        run tests under sanitizers
+#: make sanitize        run tests under sanitizers and valgrind
 #: make fuzz            calls, gradients and files at random: ARGS="--seconds 60"
 #: make fuzz-guided     files by coverage: ARGS="safetensors --seconds 600"
 #: make fuzz-c          calls of the C API at random, under sanitizers
@@ -83,6 +83,7 @@ predict: $(VENV)/.test
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address
 	nice .ci/sanitize thread
+	nice .ci/sanitize memory
 
 fuzz: $(VENV)/.test
 	cd tests && $(RUN) ../$(BIN)/python -m fuzz $(ARGS)
