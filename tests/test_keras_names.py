@@ -143,3 +143,28 @@ def test_names_of_layers_begin_anew():
     assert [layers.Dense(1).name, layers.Dense(1).name] == ["dense", "dense_1"]
     utils.clear_session()
     assert layers.Dense(1).name == "dense"
+
+
+# ---- activations
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("relu", {"negative_slope": 0.25}), ("relu", {"max_value": 1.0}), ("relu", {"max_value": 6.0}),
+    ("relu", {"threshold": 0.5, "negative_slope": 0.25, "max_value": 2.0}), ("softmax", {"axis": 0}),
+    ("threshold", {"threshold": 0.5, "default_value": -3.0}),
+])  # fmt: skip
+def test_activations_take_the_arguments_of_keras(keras, rng, name, arguments):
+    x = 3 * rng.standard_normal((5, 4), np.float32)
+    theirs = keras.ops.convert_to_numpy(getattr(keras.activations, name)(keras.ops.convert_to_tensor(x), **arguments))
+    np.testing.assert_allclose(getattr(mp.activations, name)(x, **arguments), theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_relu_of_either_module_is_fused_and_has_its_name(rng):
+    x = rng.standard_normal((3, 5), np.float32)
+    layers = [mp.layers.Dense(4, activation=each) for each in (mp.relu, mp.activations.relu, "relu")]
+    for layer in layers:
+        layer(x)
+        layer.set_weights(layers[0].get_weights())
+        assert layer.get_config()["activation"] == "relu"
+        np.testing.assert_array_equal(layer(x), layers[0](x))
+        assert mp.layers.activations.FUSED[layer.activation] == "relu"

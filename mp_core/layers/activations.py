@@ -48,6 +48,7 @@ __all__ = [
     "swish",
     "tanh",
     "tanh_shrink",
+    "threshold",
 ]
 
 
@@ -63,9 +64,26 @@ def linear(x: Array) -> Array:
     return x
 
 
-def softmax(x: Array) -> Array:
-    """Return the softmax over the last axis."""
-    return ops.softmax(x)
+def relu(x: Array, negative_slope: float = 0.0, max_value: float | None = None, threshold: float = 0.0) -> Array:
+    """Return `x`, at most `max_value`; below a threshold ``negative_slope * (x - threshold)``."""
+    if negative_slope == threshold == 0.0 and max_value in (None, 6.0):
+        return ops.relu(x) if max_value is None else ops.relu6(x)
+
+    def piecewise(x: Array) -> Any:
+        above = x if max_value is None else np.minimum(x, x.dtype.type(max_value))
+        return np.where(x >= threshold, above, negative_slope * (x - threshold))
+
+    return rounded(piecewise, x)
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    """Return the softmax over an axis."""
+    return ops.softmax(x, axis=axis)
+
+
+def threshold(x: Array, threshold: float, default_value: float) -> Array:
+    """Return `x` where it is above a threshold, a default value elsewhere."""
+    return rounded(lambda x: np.where(x > threshold, x, default_value), x)
 
 
 def gelu_tanh(x: Array) -> Array:
@@ -222,6 +240,7 @@ class Named:
 
 FUSED: dict[Function, Activation] = {
     ops.relu: "relu",
+    relu: "relu",
     ops.relu6: "relu6",
     ops.gelu: "gelu",
     gelu_tanh: "gelu_tanh",
@@ -236,7 +255,7 @@ FUSED |= {Named(name): name for name in cast("list[Activation]", list(ACTIVATION
 """Function -> the name under which :func:`mp_core.ops.matmul` applies it before it rounds."""
 
 # Keras' names of functions that are in :mod:`mp_core.ops`, and its other names.
-gelu, relu, relu6, sigmoid, silu, tanh = ops.gelu, ops.relu, ops.relu6, ops.sigmoid, ops.silu, ops.tanh
+gelu, relu6, sigmoid, silu, tanh = ops.gelu, ops.relu6, ops.sigmoid, ops.silu, ops.tanh
 swish, hard_swish = silu, hard_silu
 
 _FUNCTIONS: dict[str, Function] = {
@@ -262,7 +281,7 @@ _FUNCTIONS: dict[str, Function] = {
     "sparsemax": sparsemax,
     "squareplus": squareplus,
     "tanh_shrink": tanh_shrink,
-    **{name: function for function, name in FUSED.items()},  # of a name that is above too, the fused one is meant
+    **{name: function for function, name in FUSED.items()},  # a name means the last function that has it here
 }
 
 
@@ -302,4 +321,4 @@ def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Fu
 
 def serialize(function: Function) -> Any:
     """Return the name of a function of this module, any other callable as it is."""
-    return next((name for name, known in _FUNCTIONS.items() if known is function), function)
+    return FUSED.get(function) or next((name for name, known in _FUNCTIONS.items() if known is function), function)

@@ -11,7 +11,7 @@ from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import is_recorded
 from mp_core.layers import activations
 from mp_core.layers.axes import as_last, from_last
-from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.utilities.arguments import axis_or_axes, number
@@ -81,14 +81,7 @@ class ReLU(Layer):
     def call(self, inputs: Array) -> Array:
         """Return the function of the inputs, in float32 rounded once."""
         x = floating(inputs, self._compute)
-        if self.negative_slope == self.threshold == 0.0 and self.max_value in (None, 6.0):
-            return ops.relu(x) if self.max_value is None else ops.relu6(x)
-        return rounded(self._function, x)
-
-    def _function(self, x: Array) -> Array:
-        below = self.negative_slope * (x - self.threshold)
-        above = x if self.max_value is None else np.minimum(x, x.dtype.type(self.max_value))
-        return np.where(x >= self.threshold, above, below)
+        return activations.relu(x, self.negative_slope, self.max_value, self.threshold)
 
 
 class LeakyReLU(Layer):
