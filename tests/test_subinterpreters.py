@@ -1,5 +1,6 @@
 """One interpreter of a process has NumPy, and so mp_core: others are refused by an error, and the first one goes on."""
 
+import re
 import sys
 
 import processes
@@ -41,8 +42,15 @@ def test_a_second_interpreter_is_refused_and_the_first_goes_on():
     assert "cannot load module more than once per process" in said or "only be loaded into one interpreter" in said
 
 
+@pytest.mark.skipif(NEW, reason="the next test")
 def test_a_subinterpreter_alone_computes():
     assert told("").strip() == "nothing"
+
+
+@pytest.mark.skipif(not NEW, reason="the test before")
+def test_a_subinterpreter_alone_is_refused():
+    """Python loads the module of ml_dtypes in the main interpreter first, which cannot have NumPy beside the other."""
+    assert re.search("(Import|Runtime)Error: ", told(""))  # NumPy, 2.1, says that its tracer is there already
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="subinterpreters share the lock")
