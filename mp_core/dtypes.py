@@ -133,12 +133,24 @@ def name_of(dtype: np.dtype[Any]) -> str:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` is one of the six floating-point types of :data:`ALLOWED`."""
+    """Whether `dtype` is one of the six floating-point types of :data:`ALLOWED`.
+
+    Examples
+    --------
+    >>> is_float(parse("bfloat16")), is_float(parse("int8"))
+    (True, False)
+    """
     return name_of(dtype) in _FLOATS
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` is one of the eight integer types of :data:`ALLOWED`."""
+    """Whether `dtype` is one of the eight integer types of :data:`ALLOWED`.
+
+    Examples
+    --------
+    >>> is_integer(parse("int8")), is_integer(parse("bool"))
+    (True, False)
+    """
     return name_of(dtype) in _INTEGERS
 
 
@@ -207,6 +219,13 @@ def set_floatx(value: str) -> None:
     ------
     ValueError
         Any other value (the text is Keras').
+
+    Examples
+    --------
+    >>> set_floatx("bfloat16")
+    >>> floatx()
+    'bfloat16'
+    >>> set_floatx("float32")
     """
     global _floatx
     accepted = {"bfloat16", "float16", "float32", "float64"}

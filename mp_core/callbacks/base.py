@@ -94,6 +94,13 @@ class History(Callback):
     epoch : list of int
     history : dict of list
         The values of each name in the logs.
+
+    Examples
+    --------
+    >>> history = History()
+    >>> history.on_epoch_end(0, {"loss": 0.5})
+    >>> history.epoch, history.history
+    ([0], {'loss': [0.5]})
     """
 
     def __init__(self) -> None:

@@ -36,6 +36,20 @@ class ModelCheckpoint(Callback):
     ------
     TypeError, ValueError
         An argument is not as above, or the logs have no `monitor`.
+
+    Examples
+    --------
+    >>> import os
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> with TemporaryDirectory() as folder:
+    ...     keep = ModelCheckpoint(f"{folder}/{{epoch}}.keras")
+    ...     history = model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=2, verbose=0, callbacks=[keep])
+    ...     sorted(os.listdir(folder))
+    ['1.keras', '2.keras']
     """
 
     def __init__(

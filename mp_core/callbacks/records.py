@@ -25,6 +25,19 @@ class CSVLogger(Callback):
     ------
     TypeError, ValueError
         An argument is not as above.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     log = CSVLogger(Path(folder, "log.csv"))
+    ...     log.on_train_begin()
+    ...     log.on_epoch_end(0, {"loss": 0.5})
+    ...     print(Path(folder, "log.csv").read_text())
+    epoch,loss
+    0,0.5
+    <BLANKLINE>
     """
 
     def __init__(self, filename: Any, separator: str = ",", append: bool = False) -> None:

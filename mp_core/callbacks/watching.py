@@ -72,6 +72,16 @@ class EarlyStopping(Callback):
     ------
     TypeError, ValueError
         An argument is not as above, or the logs have no `monitor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1, kernel_initializer="ones")])
+    >>> model.compile(mp.optimizers.SGD(0.0), "mse")  # whose loss never becomes less
+    >>> stop = EarlyStopping("loss", patience=2)
+    >>> len(model.fit(np.ones((4, 1)), np.zeros((4, 1)), epochs=9, verbose=0, callbacks=[stop]).epoch)
+    3
     """
 
     def __init__(
@@ -124,7 +134,18 @@ class EarlyStopping(Callback):
 
 
 class TerminateOnNaN(Callback):
-    """Stop when the loss is no number any more, or infinite."""
+    """Stop when the loss is no number any more, or infinite.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> stop = TerminateOnNaN()
+    >>> stop.set_model(mp.Sequential([mp.layers.Dense(1)]))
+    >>> stop.on_train_batch_end(3, {"loss": float("nan")})
+    Batch 3: Invalid loss, terminating training
+    >>> stop.model.stop_training
+    True
+    """
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Look at the loss."""
@@ -148,6 +169,16 @@ class LearningRateScheduler(Callback):
     ------
     TypeError, ValueError
         The schedule returns no number, or the optimizer has no learning rate to set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
+    >>> model.compile(mp.optimizers.SGD(0.5), "mse")
+    >>> halve = LearningRateScheduler(lambda epoch, rate: rate / 2)
+    >>> model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=3, verbose=0, callbacks=[halve]).history["learning_rate"]
+    [0.25, 0.125, 0.0625]
     """
 
     def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
@@ -199,6 +230,16 @@ class ReduceLROnPlateau(Callback):
     ------
     TypeError, ValueError
         An argument is not as above, the logs have no `monitor`, or the optimizer has no learning rate to set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
+    >>> model.compile(mp.optimizers.SGD(0.25), "mse")
+    >>> watch = ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9)  # nothing is better by so much
+    >>> model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=3, verbose=0, callbacks=[watch]).history["learning_rate"]
+    [0.25, 0.25, 0.125]
     """
 
     def __init__(

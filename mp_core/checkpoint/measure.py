@@ -88,6 +88,19 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
         A file is missing or cannot be read.
     ValueError
         A file is corrupt.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "model.safetensors")
+    ...     mp.checkpoint.save_tensors(path, {"bias": np.float32([1, 1e5])}, policy="float32")
+    ...     row = inspect(path)["tensors"][0]
+    >>> row["name"], row["max_abs"], row["above_float16"]
+    ('bias', 100000.0, 1)
     """
     checkpoint = open_checkpoint(path_of(path, "path"), skip_links=True)
     tasks = [_Task(_contents(shard, tensor), tensor, (shard,), _range) for shard, tensor in checkpoint.tensors]

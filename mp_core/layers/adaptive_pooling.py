@@ -7,7 +7,7 @@ from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.pooling import largest, mean
-from mp_core.layers.spatial import Spatial
+from mp_core.layers.spatial import Spatial, with_example
 from mp_core.ops.elementwise import concatenated
 
 __all__ = [
@@ -37,7 +37,7 @@ class _Adaptive(Spatial):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__doc__ = f"{cls.__doc__}{_PARAMETERS}"
+        cls.__doc__ = with_example(cls, _PARAMETERS, "2", 6, 2)
 
     def __init__(self, output_size: int | Sequence[int], data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -14,7 +14,7 @@ from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
-from mp_core.layers.spatial import Spatial
+from mp_core.layers.spatial import Spatial, with_example
 from mp_core.utilities.arguments import boolean
 
 __all__ = [
@@ -56,7 +56,7 @@ class _Pooling(Spatial):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__doc__ = f"{cls.__doc__}{_PARAMETERS}"
+        cls.__doc__ = with_example(cls, _PARAMETERS, "2", 4, 2)
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class _Global(Spatial):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__doc__ = f"{cls.__doc__}{_GLOBAL_PARAMETERS}"
+        cls.__doc__ = with_example(cls, _GLOBAL_PARAMETERS, "", 4, None)
 
     def __init__(self, data_format: str | None = None, keepdims: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -8,7 +8,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of, sizes_of
-from mp_core.layers.spatial import Spatial
+from mp_core.layers.spatial import Spatial, with_example
 from mp_core.utilities.arguments import integer
 
 __all__ = [
@@ -51,7 +51,8 @@ class _AtBorders(Spatial):
         cls._options = cls._told = (cls._width,)
         if cls._rank > 1:
             cls._options += ("data_format",)
-        cls.__doc__ = f"{cls.__doc__}{_WIDTHS.format(name=cls._width)}"
+        places, found = {"cropping": (4, 2), "padding": (2, 4)}[cls._width]
+        cls.__doc__ = with_example(cls, _WIDTHS.format(name=cls._width), "1", places, found)
 
     def _set_widths(self, value: Any, data_format: str | None) -> None:
         self.data_format = data_format_of(data_format)
@@ -134,7 +135,7 @@ class _UpSampling(Spatial):
         cls._options = {1: ("size",), 2: ("size", "data_format", "interpolation"), 3: ("size", "data_format")}[
             cls._rank
         ]
-        cls.__doc__ = f"{cls.__doc__}{_SIZES}"
+        cls.__doc__ = with_example(cls, _SIZES, "2", 2, 4)
 
     def __init__(
         self,

@@ -1,11 +1,38 @@
 """The base of layers whose inputs have places: one, two or three axes of them."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mp_core.arrays import Array
 from mp_core.layers.layer import Layer
 
-__all__ = ["Spatial"]
+__all__ = ["Spatial", "with_example"]
+
+_EXAMPLE = """
+    Examples
+    --------
+    >>> import numpy as np
+    >>> {name}({arguments})(np.ones({given}, np.float32)).shape
+    {found}
+    """
+
+
+def with_example(cls: Any, parameters: str, arguments: str, places: int, found: int | None) -> str:
+    """Return the docstring of a layer with its parameters, and with an example if it is no base of others.
+
+    Parameters
+    ----------
+    cls : type
+        A subclass of :class:`Spatial`.
+    parameters, arguments : str
+        The section of the parameters; the arguments of the example.
+    places, found : int
+        How many places the inputs of the example have along each axis, and the outputs; None: these have no such axis.
+    """
+    text = f"{cls.__doc__}{parameters}"
+    if not cls._rank:
+        return text
+    given, shape = ((1, *(() if n is None else (n,) * cls._rank), 3) for n in (places, found))
+    return f"{text.rstrip()}\n{_EXAMPLE.format(name=cls.__name__, arguments=arguments, given=given, found=shape)}"
 
 
 class Spatial(Layer):
