@@ -8,9 +8,12 @@ No wheel of llama.cpp knows the instructions of the machine at hand, so this one
 import ctypes
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import transformers
+
+if TYPE_CHECKING:
+    import transformers
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("llama_cpp", "gguf"))
 TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}  # of GGUF, by precision
@@ -23,13 +26,12 @@ NAMES = {
 }  # fmt: skip
 
 
-def gguf_of(network: transformers.Qwen3Model, folder: Path, precision: str, words: int) -> Path:
-    """Return the file of a network of Qwen3 with its first `words` tokens, written at the first call."""
+def save(network: "transformers.Qwen3Model", precision: str, words: int, path: Path) -> None:
+    """Write the file of a network of Qwen3 with its first `words` tokens, if it is not there."""
     import gguf
 
-    path = folder / f"{precision}.gguf"
     if path.exists():
-        return path
+        return
     config = network.config
     writer = gguf.GGUFWriter(path, "qwen3")
     writer.add_block_count(config.num_hidden_layers)
@@ -52,7 +54,6 @@ def gguf_of(network: transformers.Qwen3Model, folder: Path, precision: str, word
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 def gguf_name(name: str) -> str:

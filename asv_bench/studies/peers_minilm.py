@@ -72,11 +72,16 @@ def limits_of(precision: str, given: Inputs) -> dict[str, tuple[Timer, float]]:
     return {name: (limit.timer, work / limit.work) for name, (limit, work) in limits.items()}
 
 
-def turns(timers: Mapping[str, Timer], rounds: int, pause: float) -> dict[str, list[float]]:
-    """Time everyone in turn, round by round: a pause, an untimed call unless one call is a sample, then a sample."""
+def turns(timers: Mapping[str, Timer], rounds: int, pause: float, rest: float = 0) -> dict[str, list[float]]:
+    """Time everyone in turn, round by round: a pause, an untimed call unless one call is a sample, then a sample.
+
+    Before a round is a rest, in which other programs of the machine may use the CPUs.
+    """
+    time.sleep(rest)
     calls = {name: max(1, math.ceil(SAMPLE / timer.timeit(1))) for name, timer in timers.items()}
     seconds: dict[str, list[float]] = {name: [] for name in timers}
     for _ in range(rounds):
+        time.sleep(rest)
         for name, timer in timers.items():
             time.sleep(pause)
             if calls[name] > 1:
