@@ -75,16 +75,27 @@ static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrd
         p->kernels->products[p->plan.arithmetic]->widen_row(p->k, from, p->a.format != MP_U8, to);
 }
 
+enum { ORDERED = 8 }; /* Elements of A that gemm_shifted reads in the order 0, 4, 1, 5, 2, 6, 3, 7. */
+
+/* Write so many elements of int8 in that order. Sizes are constant, so that the compiler uses vectors. */
+static void order_eight(const char *from, char *to) {
+    char eight[ORDERED];
+    memcpy(eight, from, ORDERED);
+    for (int i = 0; i < ORDERED / 2; i++) to[2 * i] = eight[i], to[2 * i + 1] = eight[i + ORDERED / 2];
+}
+
 /* Write rows of int8 of A, which lie rs bytes apart, as gemm_shifted reads them. */
 static void order_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
-    enum { GROUP = 8 };
-    static const int order[GROUP] = {0, 4, 1, 5, 2, 6, 3, 7};
-    for (; rows > 0; rows--, from += rs)
-        for (ptrdiff_t q = 0; q < p->k; q += GROUP, to += GROUP) {
-            char eight[GROUP] = {0};
-            memcpy(eight, from + q, (size_t)mp_min(GROUP, p->k - q));
-            for (int i = 0; i < GROUP; i++) to[i] = eight[order[i]];
+    const ptrdiff_t rest = p->k % ORDERED, whole = p->k - rest;
+    for (; rows > 0; rows--, from += rs) {
+        for (ptrdiff_t q = 0; q < whole; q += ORDERED, to += ORDERED) order_eight(from + q, to);
+        if (rest) {
+            char eight[ORDERED] = {0};
+            memcpy(eight, from + whole, (size_t)rest);
+            order_eight(eight, to);
+            to += ORDERED;
         }
+    }
 }
 
 /* Write rows of A that are in the type of the arithmetic as the kernels need them. */
@@ -140,18 +151,17 @@ static void sum_rows(const mp_product *p, mp_gemm *g, const char *a, int32_t *su
     g->epilogue.row_sum = sums;
 }
 
-/* Write minus the sum of each K block of each row of int8 of A: block_sums of mp_operands. */
-static void sum_blocks(mp_gemm *g, const char *a, int32_t *sums) {
+/* Write minus the sum of each K block of each row of int8 of A: block_sums of mp_operands. The kernel adds q + 128. */
+static void sum_blocks(const mp_product *p, mp_gemm *g, const char *a, int32_t *sums) {
     const ptrdiff_t k = g->operands.lda, block = mp_max(mp_min(g->shape.k_block, k), 1);
-    const ptrdiff_t blocks = mp_ceil_div(mp_max(k, 1), block);
+    const ptrdiff_t blocks = mp_ceil_div(mp_max(k, 1), block), whole = k / block;
+    const mp_products *quads = p->kernels->products[MP_QUADS];
     g->operands.block_sums_ld = blocks;
-    for (ptrdiff_t i = 0; i < g->shape.m; i++, a += k)
-        for (ptrdiff_t start = 0; start < blocks * block; start += block, sums++) {
-            const ptrdiff_t end = mp_min(start + block, k);
-            int32_t sum = 0; /* not in memory, which a may alias */
-            for (ptrdiff_t q = start; q < end; q++) sum += (int8_t)a[q];
-            *sums = -sum;
-        }
+    for (ptrdiff_t i = 0; i < g->shape.m; i++, a += k, sums += blocks) {
+        quads->row_sums(whole, block, a, block, 0x80808080u, sums);
+        if (whole < blocks) quads->row_sums(1, k - whole * block, a + whole * block, 0, 0x80808080u, sums + whole);
+        for (ptrdiff_t b = 0; b < blocks; b++) sums[b] = 128 * (int32_t)mp_min(block, k - b * block) - sums[b];
+    }
 }
 
 char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdiff_t row, char *work) {
@@ -169,7 +179,7 @@ char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdif
     work += parts->a_copy + parts->a_narrow + parts->a_gathered;
     if (p->a.row_zero) g->epilogue.row_zero = p->a.row_zero + row * g->epilogue.row_stride;
     if (parts->block_sums) {
-        sum_blocks(g, at->a, (int32_t *)work);
+        sum_blocks(p, g, at->a, (int32_t *)work);
         at->block_sums = (int32_t *)work;
         work += parts->block_sums;
     }
