@@ -35,6 +35,7 @@ _SEEN = {
     "llama": ("embedders on Llama", (1.5e-6, 0.014, 0.050)),
     "llama_bidirec": ("llama-nemotron-embed", (1.5e-6, 0.014, 0.050)),
     "mistral": ("E5-Mistral", (1.7e-6, 0.018, 0.056)),
+    "phi3": ("embedders on Phi-3", (1.3e-6, 0.017, 0.053)),
     "gemma": ("bge-reranker-v2-gemma", (1.4e-6, 0.024, 0.063)),
     "gemma2": ("bge-multilingual-gemma2", (4.9e-7, 0.006, 0.020)),
     "gemma3_text": ("EmbeddingGemma", (5.7e-7, 0.009, 0.025)),

@@ -73,6 +73,8 @@ ARCHITECTURES = {
     "qwen2 both ways": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1, "is_causal": False}),
     "llama": ("Llama", {"num_key_value_heads": 1, "mlp_bias": True, "attention_bias": True, "pad_token_id": 1}),
     "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": 8, "pad_token_id": 1}),
+    "phi3": ("Phi3", {"num_key_value_heads": 2, "pad_token_id": 1}),
+    "phi3 that sees near tokens": ("Phi3", {"num_key_value_heads": 2, "sliding_window": 8, "pad_token_id": 1}),
     "gemma": ("Gemma", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),
     "gemma2": ("Gemma2", _GEMMA | {"attn_logit_softcapping": 1.5}),
     "gemma2 without caps": ("Gemma2", _GEMMA | {"attn_logit_softcapping": None}),

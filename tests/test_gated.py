@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 import random_models
+from oracles import assert_same_bits
 
 from mp_core.models import BertEncoder, Model
 from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.architectures.gated import GatedArchitecture
 from mp_core.models.heads import Classifier
 from mp_core.models.rope import Rope, angles
+from mp_core.models.texts import in_a_row
 
 NAMES = [name for name in random_models.ARCHITECTURES if isinstance(ARCHITECTURES.get(name), GatedArchitecture)]
 
@@ -66,6 +68,56 @@ def test_vectors_of_modernbert_turn_as_transformers_turns_them_in_blocks_of_each
     expected = random_models.outputs(network, ids, mask)
     received = BertEncoder.from_folder(random_models.save(network, tmp_path)).model(ids, mask=mask)
     assert near(received[mask > 0], expected[mask > 0]) < 1e-5
+
+
+def long_rope(size, few):
+    """Return what a network says of LongRoPE, for heads of this length and texts of so many tokens."""
+    rng = np.random.default_rng(size)
+    lists = {name: rng.uniform(1, 4, size // 2).tolist() for name in ("short_factor", "long_factor")}
+    return {"rope_type": "longrope", "original_max_position_embeddings": few, "rope_theta": 500.0, **lists}
+
+
+@pytest.mark.parametrize("name", ["qwen3", "phi3", "phi3 that sees near tokens"])
+@pytest.mark.parametrize("settings", [{}, {"factor": 3.0}, {"attention_factor": 1.5}], ids=str)
+def test_the_length_of_a_text_decides_how_its_vectors_turn(tmp_path, name, settings):
+    said = long_rope(16 if name == "qwen3" else 8, 12) | settings
+    own = {} if name == "qwen3" else {"original_max_position_embeddings": 12}
+    network = random_models.made(name, rope_parameters=said, **own)
+    encoder = BertEncoder.from_folder(random_models.save(network, tmp_path))
+    lengths = (1, 5, 12, 13, 20, 40)
+    ids, mask = random_models.ragged(1, lengths)
+    alone = [ids[i : i + 1, :length] for i, length in enumerate(lengths)]
+    padded, found = encoder.model(ids, mask=mask), encoder.model.ragged(*in_a_row([row[0] for row in alone]))
+    for i, (row, start) in enumerate(zip(alone, np.cumsum([0, *lengths]), strict=False)):
+        expected = random_models.outputs(network, row, np.ones_like(row))[0]
+        of_one = encoder.model(row)[0]
+        assert near(of_one, expected) < 1e-5
+        assert_same_bits(found[start : start + lengths[i]], of_one)
+        assert_same_bits(padded[i, : lengths[i]], of_one)
+    left = encoder.model(ids[:2, ::-1], mask=mask[:2, ::-1])[1, -5:]  # padded before the text
+    assert near(left, encoder.model(ids[1:2, 4::-1])[0]) < 1e-5
+
+
+def test_texts_of_either_length_share_a_plan(tmp_path):
+    network = random_models.made("phi3", rope_parameters=long_rope(8, 12), original_max_position_embeddings=12)
+    encoder = BertEncoder.from_folder(random_models.save(network, tmp_path))
+    texts = ["a", "a b c", "b c d e f " * 4, "h " * 9]
+    together = encoder.encode(texts)
+    assert encoder._plans._kept
+    for text, vector in zip(texts, together, strict=True):
+        assert_same_bits(encoder.encode([text])[0], vector)
+
+
+def test_older_files_of_phi3_say_longrope_in_other_words():
+    said, config = long_rope(8, 12), random_models.made("phi3").config.to_dict()
+    new = Model(config | {"rope_parameters": said, "original_max_position_embeddings": 12}).settings
+    scaling = {name: said[name] for name in ("short_factor", "long_factor")} | {"type": "su"}
+    old = config | {"rope_parameters": None, "rope_theta": 500.0, "rope_scaling": scaling}
+    assert Model(old | {"original_max_position_embeddings": 12}).settings == new
+    assert Model(old | {"original_max_position_embeddings": 40}).settings.ropes[0].long is None
+    qwen = random_models.made("qwen3", rope_parameters=long_rope(16, 12)).config.to_dict()
+    del qwen["rope_parameters"]["original_max_position_embeddings"]
+    assert Model(qwen).settings.ropes[0].few == 0  # then it is the most positions
 
 
 def test_an_older_file_says_how_vectors_turn_in_other_words():
@@ -163,6 +215,22 @@ def test_the_last_token_is_the_embedding_as_with_padding_on_the_left(tmp_path):
         ("qwen3", {"layer_types": ["linear_attention"] * 2}, "layer_types is .*; expected a list of 2 of 'full_att"),
         ("qwen2", {"is_causal": 0}, "is_causal is 0; expected True or False"),
         ("mistral", {"is_causal": False}, "is_causal is False; expected true in a network with blocks of near att"),
+        ("phi3", {"partial_rotary_factor": 0.75}, "partial_rotary_factor is 0.75; expected 1.0"),
+        (
+            "phi3",
+            {"original_max_position_embeddings": 1, "rope_parameters": long_rope(8, 1)},
+            "the original_max_position_embeddings of rope_parameters is 1.0; expected an integer of at least 2",
+        ),
+        (
+            "phi3",
+            {"rope_parameters": long_rope(8, 12) | {"long_factor": [1.0] * 3}},
+            "the long_factor of rope_parameters is .1.0, 1.0, 1.0.; expected a list of 4 positive, finite numbers",
+        ),
+        (
+            "phi3",
+            {"rope_parameters": long_rope(8, 12) | {"short_factor": [1.0, 1.0, 0.0, 1.0]}},
+            "the short_factor of rope_parameters is .*; expected a list of 4 positive",
+        ),
         ("mistral", {"sliding_window": 0}, "sliding_window is 0; expected a positive int"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0; expected None"),
         ("gemma3_text", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0; expected a positive int"),

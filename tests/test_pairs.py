@@ -189,6 +189,19 @@ def test_ragged_rotary_is_that_of_each_sequence(dtype, rng):
             assert_same_bits(found[begin:end], ops.rotary(given[np.newaxis, begin:end], table)[0])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_longer_sequences_turn_by_angles_of_their_own(dtype, rng):
+    offsets, few, many = np.array([0, 3, 3, 7, 20], np.int32), angles_of(3, 10), 2 * angles_of(13, 10)
+    x = values(rng, (20, 3, 10), dtype)
+    found = ops.ragged_rotary(x, np.concatenate([few, many]), offsets, 3)
+    for begin, end, table in ((0, 3, few), (3, 7, many), (7, 20, many)):
+        assert_same_bits(found[begin:end], ops.rotary(x[np.newaxis, begin:end], table)[0])
+    with pytest.raises(ValueError, match=r"`angles` must have shape \(at least 16, 10\)"):
+        ops.ragged_rotary(x, many, offsets, 3)
+    with pytest.raises(ValueError, match="`few` must be"):
+        ops.ragged_rotary(x, many, offsets, -1)
+
+
 def test_wrong_rotary_operands_are_named():
     x, table = np.ones((1, 4, 6), np.float32), np.ones((4, 6), np.float32)
     for wrong in (table[:3], table[:, :4], table[0]):

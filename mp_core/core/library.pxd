@@ -359,7 +359,7 @@ cdef extern from "library/rotary.h" nogil:
         mp_row_array x, out
         const float *angles
         const int32_t *offsets
-        Py_ssize_t rows, length, positions, half, vectors
+        Py_ssize_t rows, length, few, positions, half, vectors
 
 cdef extern from "library/look_up.h" nogil:
     ctypedef struct mp_table_codes:

@@ -108,13 +108,14 @@ def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray 
 
 
 def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarray out not None, Py_ssize_t length,
-         cnp.ndarray offsets=None):
+         cnp.ndarray offsets=None, Py_ssize_t few=0):
     """out[row, i] = the vector x[row, i], rotated by the angles of the row's position in its sequence.
 
     `x`, of format `fmt`, has shape (rows, vectors, size), its vectors one behind the other; `out` is C-contiguous. No
     length is 0. `angles` is float32, C-contiguous, (positions, size): size / 2 cosines, then as many sines. Sequences
     have `length` rows each or, with `offsets`, int32 and ascending from 0 to the number of rows, those between two of
-    them. Raises IndexError for a position beyond the table.
+    them; of these, those with more than `few` rows turn by the angles behind the first `few`. Raises IndexError for a
+    position beyond the table.
     """
     cdef mp_rotary t
     memset(&t, 0, sizeof(t))
@@ -126,7 +127,7 @@ def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarr
     t.rows, t.vectors, t.half, t.length = (
         cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1), cnp.PyArray_DIM(x, 2) // 2, length)
     if offsets is not None:
-        t.offsets = <const int32_t *>cnp.PyArray_DATA(offsets)
+        t.offsets, t.few = <const int32_t *>cnp.PyArray_DATA(offsets), few
     if run_operation(MP_OPERATION_ROTARY, &t, "rotary", out,
                      mp_cost(t.rows, 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out))) == MP_NO_ROW:
         raise IndexError(f"a sequence is longer than the table of angles, which has {t.positions} positions")

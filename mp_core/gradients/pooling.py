@@ -90,8 +90,8 @@ def _(d: Array, out: Array, x: Array, angles: Any) -> dict[str, Any]:
 
 
 @gradient_of(ragged_rotary)
-def _(d: Array, out: Array, x: Array, angles: Any, offsets: Array) -> dict[str, Any]:
-    return {"x": lambda dtype: cast(ragged_rotary(d, _turned_back(angles), offsets), dtype)}
+def _(d: Array, out: Array, x: Array, angles: Any, offsets: Array, few: int = 0) -> dict[str, Any]:
+    return {"x": lambda dtype: cast(ragged_rotary(d, _turned_back(angles), offsets, few), dtype)}
 
 
 # ---- parts of results

@@ -14,12 +14,13 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.arrays.recorded import constant
+from mp_core.arrays.recorded import UnseenError, constant, is_recorded
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance, dropped
 from mp_core.models.experts import Experts, Routing
-from mp_core.models.rope import Rope, angles
+from mp_core.models.rope import Rope, angles, short_of
 from mp_core.models.settings import Count, Settings
+from mp_core.ops.elementwise import concatenated
 
 __all__ = ["GatedEmbeddings", "GatedEncoder", "GatedSettings", "Layout", "RootMeanSquare", "TokenTypes"]
 
@@ -266,19 +267,19 @@ class RotaryAttention(GatedPart):
     ) -> Array:
         """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
         s = self.settings
-        query, key, value = self._turned(hidden, offsets)
+        query, key, value = self._turned(hidden, keep, offsets)
         how = (s.reaches[self.index], s.is_causal, s.score_scale, s.softcap)
         context = attend(query, key, value, keep, bias, offsets, *how)
         outputs: Array = self.attention_output(context)
         return outputs
 
-    def _turned(self, hidden: Array, offsets: Array | None) -> tuple[Array, Array, Array]:
+    def _turned(self, hidden: Array, keep: Array | None, offsets: Array | None) -> tuple[Array, Array, Array]:
         """Return queries, keys and values, the first two turned by their positions."""
         s, rows = self.settings, hidden.shape[:-1]
         heads, shared, size = s.num_attention_heads, s.num_key_value_heads, s.head_dim
         if s.layout.joined:
             joined = self.qkv(hidden).reshape(*rows, heads + 2 * shared, size)
-            both = self._turn(joined[..., : heads + shared, :], offsets)
+            both = self._turn(joined[..., : heads + shared, :], keep, offsets)
             return both[..., :heads, :], both[..., heads:, :], joined[..., heads + shared :, :]
         parts = side_by_side((self.query, self.key, self.value), hidden)
         query, key, value = (
@@ -286,14 +287,25 @@ class RotaryAttention(GatedPart):
         )
         if s.layout.normed_heads:
             query, key = self.query_norm(query), self.key_norm(key)
-        return self._turn(query, offsets), self._turn(key, offsets), value
+        return self._turn(query, keep, offsets), self._turn(key, keep, offsets), value
 
-    def _turn(self, x: Array, offsets: Array | None) -> Array:
-        rope = self.settings.ropes[self.index]
+    def _turn(self, x: Array, keep: Array | None, offsets: Array | None) -> Array:
+        rope, sizes = self.settings.ropes[self.index], (self.settings.head_dim, self.settings.max_length)
         if rope is None:
             return x
-        table = angles(rope, self.settings.head_dim, self.settings.max_length)
-        return ops.rotary(x, table) if offsets is None else ops.ragged_rotary(x, table, offsets)
+        if offsets is not None:
+            return ops.ragged_rotary(x, angles(rope, *sizes), offsets, rope.few)
+        short = angles(short_of(rope), *sizes)
+        if rope.long is None or x.shape[1] <= rope.few:
+            return ops.rotary(x, short)
+        long = angles(rope.long, *sizes)
+        if keep is None:
+            return ops.rotary(x, long)
+        if is_recorded(keep):
+            raise UnseenError("vectors turn by the lengths of texts: padded ones with a mask have no plan")
+        lengths = keep.sum(axis=-1).reshape(-1)
+        turned = [ops.rotary(x[i : i + 1], short if length <= rope.few else long) for i, length in enumerate(lengths)]
+        return concatenated(*turned, axis=0)
 
 
 class GatedBlock(GatedPart):

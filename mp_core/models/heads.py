@@ -75,7 +75,7 @@ class Head:
 
 _SWITCH = {False: False, True: True}
 _AFTER = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
-_DECODERS = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma2", "gemma3_text")
+_DECODERS = ("qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text")
 _TIED = ("gemma", "gemma2", "gemma3_text")  # where config.json says nothing
 _CAPS = {"gemma2": 30.0}
 """``model_type`` -> the cap of the logits of words where ``config.json`` says nothing."""

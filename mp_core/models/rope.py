@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.models.settings import choices, unexpected
+from mp_core.models.settings import LEAST_TOKENS, choices, unexpected
 
-__all__ = ["Rope", "angles"]
+__all__ = ["Rope", "angles", "short_of"]
 
 _NUMBERS: dict[str, dict[str, float | None]] = {
     "default": {},
@@ -28,8 +28,11 @@ _NUMBERS: dict[str, dict[str, float | None]] = {
         "mscale_all_dim": 0.0,
     },
     "ntk": {"factor": None, "mixed_b": 0.0},
+    "longrope": {"factor": 0.0, "original_max_position_embeddings": None, "attention_factor": 0.0},
 }
 """Type of scaling -> the numbers that it needs, and their defaults; None if ``config.json`` must have it."""
+_FACTORS = "short_factor", "long_factor"
+"""The lists of numbers that ``"longrope"`` needs besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,20 @@ class Rope:
         nothing for texts of up to ``max_position_embeddings`` tokens, and no text is longer here.
     numbers : tuple of (str, float)
         What the scaling needs.
+    factors : tuple of float
+        By how much each angle is divided, where ``config.json`` lists these numbers.
+    few : int
+        Texts of more than so many tokens turn otherwise; 0: all turn so.
+    long : Rope or None
+        How these do.
     """
 
     theta: float
     scaling: str = "default"
     numbers: tuple[tuple[str, float], ...] = ()
+    factors: tuple[float, ...] = ()
+    few: int = 0
+    long: "Rope | None" = None
 
     @classmethod
     def of(cls, said: Mapping[str, Any], theta: Any, path: Any, where: str) -> "Rope":
@@ -71,6 +83,8 @@ class Rope:
         """
         said = {"rope_type" if name == "type" else name: value for name, value in said.items()}
         scaling, theta = said.pop("rope_type", "default"), said.pop("rope_theta", theta)
+        if said.get("partial_rotary_factor") == 1:  # of whole heads
+            del said["partial_rotary_factor"]
         if not isinstance(scaling, str) or scaling not in _NUMBERS:
             raise unexpected(path, f"the rope_type of {where}", scaling, choices(_NUMBERS))
         needed = _NUMBERS[scaling]
@@ -86,16 +100,76 @@ class Rope:
                 raise unexpected(path, f"the {name} of {where}", number, "a positive, finite number")
         return cls(float(theta), scaling, tuple((name, float(number)) for name, number in found.items()))
 
+    @classmethod
+    def by_length(cls, said: Mapping[str, Any], theta: Any, path: Any, where: str, sizes: tuple[int, int]) -> "Rope":
+        """Return what an object of the type ``"longrope"`` says [1]_, for heads and most positions of these sizes.
+
+        The length of a text decides which of its two lists holds. `transformers` takes the length of the longest text
+        of a batch instead, so its vectors are these for texts that are computed alone.
+
+        .. [1] Y. Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", ICML 2024,
+           arXiv:2402.13753.
+
+        Parameters
+        ----------
+        said, theta, path, where
+            Those of :meth:`of`.
+        sizes : tuple of int
+            The length of the vectors of a head, and ``max_position_embeddings``.
+        """
+        size, most = sizes
+        base = cls.of({name: value for name, value in said.items() if name not in _FACTORS}, theta, path, where)
+        numbers = dict(base.numbers)
+        few = numbers["original_max_position_embeddings"]
+        if few % 1 or few < LEAST_TOKENS:
+            expected = f"an integer of at least {LEAST_TOKENS}"
+            raise unexpected(path, f"the original_max_position_embeddings of {where}", few, expected)
+        factor = numbers["factor"] or most / few
+        sharper = numbers["attention_factor"] or math.sqrt(1 + math.log(max(factor, 1)) / math.log(few))
+        short, long = (
+            cls(base.theta, base.scaling, (("attention_factor", sharper),), _factors(said, name, path, where, size))
+            for name in _FACTORS
+        )
+        return short if most <= few else replace(short, few=int(few), long=long)
+
+
+def _factors(said: Mapping[str, Any], name: str, path: Any, where: str, size: int) -> tuple[float, ...]:
+    """Return a list of positive, finite numbers, one for each angle of vectors of this length."""
+    listed = said.get(name)
+    if (
+        not isinstance(listed, list)
+        or len(listed) != size // 2
+        or any(type(x) not in (int, float) or not 0 < x < math.inf for x in listed)
+    ):
+        raise unexpected(path, f"the {name} of {where}", listed, f"a list of {size // 2} positive, finite numbers")
+    return tuple(map(float, listed))
+
 
 @lru_cache(maxsize=8)
 def angles(rope: Rope, size: int, length: int) -> Array:
-    """Return cosines, then sines, of all angles of so many positions in float32, shape (length, size)."""
+    """Return cosines, then sines, of all angles of so many positions in float32, shape (length, size).
+
+    Where longer texts turn otherwise, their angles follow those of the ``few`` positions of shorter ones.
+    """
+    if rope.long is not None:
+        table: Array = np.concatenate(
+            [angles(part, size, n) for part, n in ((short_of(rope), rope.few), (rope.long, length))]
+        )
+        table.flags.writeable = False
+        return table
     powers = (rope.theta ** (np.arange(0, size, 2) / size)).astype(F32)
+    if rope.factors:
+        powers = np.array(rope.factors, F32) * powers
     frequencies, factor = _SCALINGS[rope.scaling](rope.theta, powers, dict(rope.numbers))
     turned = (np.arange(length, dtype=F32)[:, np.newaxis] * frequencies.astype(F32)).astype(np.float64)
-    table: Array = (np.concatenate([np.cos(turned), np.sin(turned)], axis=1) * factor).astype(F32)
+    table = (np.concatenate([np.cos(turned), np.sin(turned)], axis=1) * factor).astype(F32)
     table.flags.writeable = False  # so that plans share it
     return table
+
+
+def short_of(rope: Rope) -> Rope:
+    """Return how the vectors of shorter texts turn."""
+    return replace(rope, few=0, long=None)
 
 
 def _unscaled(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
@@ -145,6 +219,11 @@ def _ntk(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Arr
     return 1 / powers.astype(np.float64) / slower, 1.0
 
 
+def _long(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
+    """Leave the powers, which were multiplied by the listed numbers, and make scores sharper."""
+    return 1 / powers, numbers["attention_factor"]
+
+
 _SCALINGS: dict[str, Callable[[float, Array, Mapping[str, float]], tuple[Array, float]]] = {
     "default": _unscaled,
     "dynamic": _unscaled,
@@ -152,5 +231,6 @@ _SCALINGS: dict[str, Callable[[float, Array, Mapping[str, float]], tuple[Array, 
     "llama3": _llama3,
     "yarn": _yarn,
     "ntk": _ntk,
+    "longrope": _long,
 }
 """Type of scaling -> a function of theta, its powers and the numbers: the angles of position 1, and a factor."""

@@ -13,6 +13,7 @@ from mp_core.dtypes import result_type
 from mp_core.ops.attention import checked_offsets
 from mp_core.ops.elementwise import combined
 from mp_core.products.operands import ACTIVATIONS
+from mp_core.utilities.arguments import integer
 
 __all__ = ["add", "divide", "gate", "maximum", "minimum", "multiply", "operands", "ragged_rotary", "rotary", "subtract"]
 
@@ -292,7 +293,7 @@ def rotary(x: Array, angles: Array) -> Array:
 
 
 @recordable
-def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
+def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Array:
     """Return :func:`rotary` of several sequences that lie one behind the other.
 
     Parameters
@@ -302,6 +303,9 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
         As in :func:`rotary`, with at least as many positions as the longest sequence has tokens.
     offsets : ndarray of int32, shape (sequences + 1,)
         Where each sequence begins, and the last one ends: from 0 to the number of tokens.
+    few : int
+        If not 0, sequences of at most so many tokens turn by the first `few` rows of `angles`, and longer ones by the
+        rows behind these, which begin with position 0 again.
 
     Returns
     -------
@@ -311,9 +315,9 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
     Raises
     ------
     TypeError
-        `offsets` is not of int32.
+        `offsets` is not of int32, or `few` no integer.
     ValueError
-        Shapes do not fit, or `offsets` do not ascend from 0 to the number of tokens.
+        Shapes do not fit, `offsets` do not ascend from 0 to the number of tokens, or `few` is not from 0 to 2^31 - 1.
 
     Examples
     --------
@@ -321,36 +325,40 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
     array([[1., 2.],
            [1., 2.]], dtype=float32)
     """
-    x = as_float(x)
+    x, few = as_float(x), integer(few, "few")
+    if not 0 <= few < 2**31:
+        raise ValueError(f"`few` must be from 0 to 2^31 - 1; received {few}")
     if x.ndim < 2:
         raise ValueError(f"`x` must have shape (tokens, ..., size); received {x.shape}")
     longest = checked_offsets(offsets, len(x))
     if offsets[0] != 0 or offsets[-1] != len(x):
         raise ValueError(f"`offsets` must be from 0 to the {len(x)} tokens; received {offsets}")
-    return _rotated(x, angles, (len(offsets) - 1, longest), contiguous(offsets))
+    return _rotated(x, angles, (len(offsets) - 1, longest), contiguous(offsets), few)
 
 
-def _rotated(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None) -> Array:
+def _rotated(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None, few: int = 0) -> Array:
     """Return the rotated vectors of so many sequences, of which the longest has so many tokens."""
     size = x.shape[-1]
     wide = F64 if x.dtype is F64 else F32
     angles = angles if isinstance(angles, np.ndarray) and angles.dtype is wide else cast(angles, wide)
-    if size % 2 or angles.ndim != 2 or angles.shape[1] != size or angles.shape[0] < sequences[1]:
-        expected = f"(at least {sequences[1]}, {size}), the latter even"
+    least = sequences[1] + (few if sequences[1] > few else 0)
+    if size % 2 or angles.ndim != 2 or angles.shape[1] != size or angles.shape[0] < least:
+        expected = f"(at least {least}, {size}), the latter even"
         raise ValueError(f"`angles` must have shape {expected}; received {angles.shape}")
     tokens = len(x) if offsets is not None else sequences[0] * sequences[1]
     shape = tokens, x.size // max(tokens * size, 1), size
     if x.dtype is F64:
         places = np.tile(np.arange(sequences[1]), sequences[0])
         if offsets is not None:
-            places = np.arange(tokens) - np.repeat(offsets[:-1], np.diff(offsets))
+            lengths = np.diff(offsets)
+            places = np.arange(tokens) - np.repeat(offsets[:-1] - few * (lengths > few), lengths)
         return _rotated_float64(x.reshape(shape), angles[places, np.newaxis]).reshape(x.shape)
     out = np.empty(x.shape, x.dtype)
     if out.size:
         parts = x.reshape(shape)
         if not np.may_share_memory(parts, x) or parts.strides[1:] != (size * x.itemsize, x.itemsize):
             parts = copied(x).reshape(shape)
-        _pairs.turn(FORMATS[x.dtype], parts, contiguous(angles), out.reshape(shape), sequences[1], offsets)
+        _pairs.turn(FORMATS[x.dtype], parts, contiguous(angles), out.reshape(shape), sequences[1], offsets, few)
     return out
 
 

@@ -56,8 +56,9 @@ def ragged_pool(x, offsets, pooling):
     return ops.concatenate([how(part) for part in _parts(x, offsets)], axis=0)
 
 
-def ragged_rotary(x, angles, offsets):
-    places = np.concatenate([np.arange(end - begin) for begin, end in itertools.pairwise(offsets)])
+def ragged_rotary(x, angles, offsets, few=0):
+    lengths = [end - begin for begin, end in itertools.pairwise(offsets)]
+    places = np.concatenate([np.arange(length) + (few if length > few else 0) for length in lengths])
     return ops.squeeze(ops.rotary(ops.expand_dims(x, 0), angles[places]), 0)
 
 

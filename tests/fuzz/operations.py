@@ -228,9 +228,11 @@ def rotary(rng):
 def ragged_rotary(rng):
     offsets, half, heads = sequences(rng), *(int(x) for x in rng.choice((1, 2, 7, 16), 2))
     x, angles = values(rng, (int(offsets[-1]), heads, 2 * half), rng.choice(WIDE)), drawn_angles(rng, 33, half)
-    places = np.concatenate([np.arange(length) for length in np.diff(offsets)])
+    few = int(rng.choice((0, 0, 3, 17)))
+    angles = np.concatenate([drawn_angles(rng, few, half), angles]) if few else angles
+    places = np.concatenate([np.arange(length) + (few if length > few else 0) for length in np.diff(offsets)])
     exact, size = turned(x, angles, places)
-    return Case(ops.ragged_rotary, (x, angles, offsets), {}, exact, 2 * UNIT * size)
+    return Case(ops.ragged_rotary, (x, angles, offsets), {"few": few}, exact, 2 * UNIT * size)
 
 
 def take_rows(rng):

@@ -20,6 +20,8 @@ typedef struct {
     const float *angles;    /* [positions][2 half]: cosines, then sines */
     const int32_t *offsets; /* ragged: [sequences + 1] rows at which sequences begin, and the last one ends; or NULL */
     ptrdiff_t rows, length; /* length of each sequence, if not ragged */
+    ptrdiff_t few;          /* ragged: sequences of at most so many rows turn by the first so many of the angles,
+                             * longer ones by those behind; 0: all by the same */
     ptrdiff_t positions, half, vectors, share; /* vectors of a row, of 2 half elements; rows of a task */
     int status;             /* MP_NO_ROW: a sequence is longer than the table of angles */
 } mp_rotary;

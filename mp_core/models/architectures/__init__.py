@@ -12,6 +12,7 @@ from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
 from mp_core.models.architectures.narrow import ALBERT, ELECTRA
 from mp_core.models.architectures.nomic import GTE, GTE_OWN, NOMIC_BERT, NOMIC_EXPERTS
+from mp_core.models.architectures.phi import PHI3
 from mp_core.models.architectures.qwen import EUROBERT, LLAMA, LLAMA_BOTH_WAYS, MISTRAL, QWEN2, QWEN3
 from mp_core.models.architectures.roberta import ROBERTA, XLM_ROBERTA
 from mp_core.models.architectures.static import STATIC, STATIC_WEIGHTS
@@ -24,7 +25,7 @@ __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 _TABLES: tuple[Architecture, ...] = (
     BERT, ERNIE, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT,
     NOMIC_EXPERTS, GTE, GTE_OWN, EUROBERT, JINA_V2, JINA_V3, JINA_V3_OWN, T5, MT5, UMT5, QWEN3, QWEN2, LLAMA,
-    LLAMA_BOTH_WAYS, MISTRAL, GEMMA, GEMMA2, GEMMA3, STATIC,
+    LLAMA_BOTH_WAYS, MISTRAL, PHI3, GEMMA, GEMMA2, GEMMA3, STATIC,
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}

@@ -13,6 +13,7 @@ from mp_core.models.settings import KINDS, Settings, unexpected
 __all__ = ["FIXED", "FULL", "NEAR", "GatedArchitecture"]
 
 FULL, NEAR = "full_attention", "sliding_attention"
+_ORIGINAL = "original_max_position_embeddings"
 
 FIXED: dict[str, Any] = {
     "padding_idx": None,
@@ -95,7 +96,7 @@ class GatedArchitecture(Architecture):
         if both_ways and self.is_causal and NEAR in kinds:
             raise unexpected(path, "is_causal", False, "true in a network with blocks of near attention")
         is_causal = self.is_causal and not both_ways and not config.get("use_bidirectional_attention")
-        reaches, ropes = self._reaches(config, is_causal, path), self._ropes(config, path)
+        reaches, ropes = self._reaches(config, is_causal, path), self._ropes(config, (size, found.max_length), path)
         entry = self.score_entry
         settings: GatedSettings = replace(
             found,
@@ -140,8 +141,8 @@ class GatedArchitecture(Architecture):
         width = _positive(config, entry, default, default, path)
         return {FULL: None, NEAR: width - 1 if is_causal else width // 2}
 
-    def _ropes(self, config: Mapping[str, Any], path: Any) -> dict[str, Rope | None]:
-        """Return how vectors turn in blocks of each kind."""
+    def _ropes(self, config: Mapping[str, Any], sizes: tuple[int, int], path: Any) -> dict[str, Rope | None]:
+        """Return how vectors turn in blocks of each kind; `sizes` are the length of a head and the most positions."""
         if not self.thetas:
             return dict.fromkeys((FULL, NEAR))
         given = config.get("rope_parameters") or {}
@@ -157,5 +158,10 @@ class GatedArchitecture(Architecture):
         for kind, (entry, default) in self.thetas.items():
             own = {**(scaling if kind == FULL else {}), **(said.get(kind) or {})}
             theta = config.get(entry, default if nested else config.get("rope_theta", default))
-            found[kind] = Rope.of(own, theta, path, kind if nested else "rope_parameters")
+            where = kind if nested else "rope_parameters"
+            if own.get("rope_type", own.get("type")) == "longrope":
+                original = {_ORIGINAL: config.get(_ORIGINAL, own.get(_ORIGINAL, sizes[1]))}
+                found[kind] = Rope.by_length(own | original, theta, path, where, sizes)
+            else:
+                found[kind] = Rope.of(own, theta, path, where)
         return found if nested else dict.fromkeys((FULL, NEAR), found[FULL])

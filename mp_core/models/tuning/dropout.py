@@ -32,6 +32,7 @@ _OWN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "model2vec": {},
     "deberta-v2": dict.fromkeys(_PLACES, ("hidden_dropout_prob",)),  # its attention drops no weights
+    "phi3": {"weights": ("attention_dropout",), **dict.fromkeys(("attention", "output"), ("resid_pdrop",))},
     **{
         kind: {"weights": ("attention_dropout",)}
         for kind in (
