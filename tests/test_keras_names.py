@@ -155,6 +155,7 @@ def test_names_of_layers_begin_anew():
 ])  # fmt: skip
 def test_activations_take_the_arguments_of_keras(keras, rng, name, arguments):
     x = 3 * rng.standard_normal((5, 4), np.float32)
+    x[0] = 0.5  # a threshold itself
     theirs = keras.ops.convert_to_numpy(getattr(keras.activations, name)(keras.ops.convert_to_tensor(x), **arguments))
     np.testing.assert_allclose(getattr(mp.activations, name)(x, **arguments), theirs, rtol=1e-6, atol=1e-7)
 

@@ -90,6 +90,8 @@ ERRORS = [
     (lambda: InputLayer((None, 3), sparse=True), "`sparse` must be False"),
     (lambda: InputLayer(3), "`batch_shape` must be a sequence"),
     (lambda: InputLayer((None, -1)), "`batch_shape` must be a positive integer"),
+    (lambda: InputLayer(), "give `shape`, with or without `batch_size`"),
+    (lambda: InputLayer((None, 3), batch_size=2), "give `shape`, with or without `batch_size`"),
     (lambda: Operation("Cumsum"), "`operation` must be one of Add"),
     (lambda: Operation("Add", [1, 2]), "at most one of them a number"),
     (lambda: layers.Add()([_x(2, 3), _x(2, 4)]), "do not fit"),
@@ -276,6 +278,8 @@ def test_the_dtype_of_an_input_is_its_own():
     assert layer.get_config()["dtype"] == "float32"  # Keras reads this too
     assert InputLayer((None, 2), dtype="mixed_float16").dtype == "float16"
     assert InputLayer.from_config({"batch_input_shape": [None, 2]}).batch_shape == (None, 2)
+    assert InputLayer(shape=(2,)).batch_shape == (None, 2)
+    assert InputLayer(shape=(2,), batch_size=4).get_config()["batch_shape"] == (4, 2)
     for dtype in ("uint8", "int64", "bool", "float64", "bfloat16"):
         assert InputLayer((None, 2), dtype=dtype)(np.array([[0, 2]])).dtype.name == dtype
     with pytest.raises(ValueError, match="Invalid dtype: 'integer'"):

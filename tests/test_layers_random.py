@@ -95,7 +95,9 @@ def test_a_plan_of_a_step_draws_other_numbers_in_each_run():
     ("make", "message"),
     [
         (lambda: layers.Dropout(0.5, seed=-1), "`seed` must be from 0 to 2\\*\\*32 - 1; received -1"),
-        (lambda: layers.Dropout(0.5, noise_shape=(0, 1)), "`noise_shape` must have lengths from 1 on"),
+        (lambda: layers.Dropout(0.5, noise_shape=(0, 1)), "`noise_shape` must be a positive integer"),
+        (lambda: layers.Dropout(0.5, noise_shape=(1, 2.5)), "`noise_shape` must be a positive integer"),
+        (lambda: layers.Dropout(0.5, noise_shape=3), "`noise_shape` must be a sequence of int or None"),
         (lambda: layers.GaussianDropout(1.0)(X, training=True), "`rate` of layer .* must be below 1 in training"),
         (lambda: layers.Dropout(0.5, noise_shape=(1, 1))(X, training=True), "`noise_shape` must have the lengths"),
     ],

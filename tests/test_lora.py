@@ -127,6 +127,19 @@ def test_a_layer_that_is_quantized_after_lora_keeps_it_as_in_keras(scheme):
     assert np.abs(layer(x) - want).max() < 0.2 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int4/8"])
+@pytest.mark.parametrize("of_keras", [False, True])
+def test_files_load_of_layers_that_were_quantized_after_lora(tmp_path, scheme, of_keras):
+    model = mp.Sequential([layers.Input((44,)), layers.Dense(8)])
+    _filled(model.layers[0]).quantize(scheme.partition("/")[0] if of_keras else scheme)
+    model.save(tmp_path / "one.keras")
+    model.save_weights(tmp_path / "one.weights.h5")
+    again = mp.load_model(tmp_path / "one.keras")
+    model.load_weights(tmp_path / "one.weights.h5")
+    x = rng.standard_normal((5, 44)).astype(np.float32)
+    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
 def test_merging_makes_one_trainable_kernel_of_both():
     layer, x = _filled(_dense()), rng.standard_normal((5, 44)).astype(np.float32)
     want, total = layer(x), np.float64(layer.kernel.numpy()) + _delta(layer)

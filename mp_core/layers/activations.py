@@ -65,13 +65,13 @@ def linear(x: Array) -> Array:
 
 
 def relu(x: Array, negative_slope: float = 0.0, max_value: float | None = None, threshold: float = 0.0) -> Array:
-    """Return `x`, at most `max_value`; below a threshold ``negative_slope * (x - threshold)``."""
+    """Return `x`, at most `max_value`, above a threshold; ``negative_slope * (x - threshold)`` elsewhere."""
     if negative_slope == threshold == 0.0 and max_value in (None, 6.0):
         return ops.relu(x) if max_value is None else ops.relu6(x)
 
     def piecewise(x: Array) -> Any:
         above = x if max_value is None else np.minimum(x, x.dtype.type(max_value))
-        return np.where(x >= threshold, above, negative_slope * (x - threshold))
+        return np.where(x > threshold, above, negative_slope * (x - threshold))
 
     return rounded(piecewise, x)
 

@@ -14,7 +14,7 @@ from mp_core.layers.parts import rows_before
 from mp_core.layers.pointwise import Identity
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout, normal, uniform
-from mp_core.utilities.arguments import number, share
+from mp_core.utilities.arguments import number, positive_integer, share
 
 __all__ = [
     "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D",
@@ -111,9 +111,13 @@ class _DroppingTogether(_Dropping):
         **kwargs: Any,
     ) -> None:
         super().__init__(rate, seed, **kwargs)
-        if noise_shape is not None and not all(n is None or number(n, "noise_shape") >= 1 for n in noise_shape):
-            raise ValueError(f"`noise_shape` must have lengths from 1 on, or None; received {noise_shape!r}")
-        self.noise_shape = None if noise_shape is None else tuple(noise_shape)
+        if not isinstance(noise_shape, list | tuple | None):
+            raise ValueError(f"`noise_shape` must be a sequence of int or None; received {noise_shape!r}")
+        self.noise_shape = (
+            None
+            if noise_shape is None
+            else tuple(None if n is None else positive_integer(n, "noise_shape") for n in noise_shape)
+        )
 
     def _noise_shape(self, inputs: Array) -> Sequence[int | None] | None:
         return self.noise_shape

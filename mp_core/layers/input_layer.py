@@ -20,13 +20,17 @@ class InputLayer(Layer):
 
     Parameters
     ----------
-    batch_shape : sequence of (int or None)
+    batch_shape : sequence of (int or None), optional
         The shape of the inputs; None is any length, and the batch may have any.
     sparse, ragged, optional : bool
         Keras'; they must be off.
     dtype : dtype or DTypePolicy, optional
         What inputs of every other dtype are cast to: integers wrap around, fractions are cut off. Of a policy the
         compute dtype is meant. Default: :func:`mp_core.config.floatx`, whatever the default policy is.
+    shape : sequence of (int or None), optional
+        In the place of `batch_shape`: the shape of one sample.
+    batch_size : int, optional
+        Beside `shape`; default: any.
     **kwargs
         Those of :class:`Layer`.
 
@@ -43,11 +47,14 @@ class InputLayer(Layer):
 
     def __init__(
         self,
-        batch_shape: Sequence[int | None],
+        batch_shape: Sequence[int | None] | None = None,
         sparse: bool = False,
         ragged: bool = False,
         optional: bool = False,
         dtype: Any = None,
+        *,
+        shape: Sequence[int | None] | None = None,
+        batch_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=_plain(dtype), autocast=False, **kwargs)
@@ -55,6 +62,15 @@ class InputLayer(Layer):
         on = [name for name, value in switches.items() if value is not None and boolean(value, name)]
         if on:
             raise ValueError(f"`{on[0]}` must be False: inputs are dense arrays that are there; received True")
+        if (shape is None) == (batch_shape is None) or (batch_shape is not None and batch_size is not None):
+            raise ValueError(
+                "give `shape`, with or without `batch_size`, or `batch_shape` alone; received "
+                f"shape={shape!r}, batch_size={batch_size!r}, batch_shape={batch_shape!r}"
+            )
+        if batch_shape is None:
+            if not isinstance(shape, list | tuple):
+                raise ValueError(f"`shape` must be a sequence of int or None; received {shape!r}")
+            batch_shape = (None if batch_size is None else positive_integer(batch_size, "batch_size"), *shape)
         if not isinstance(batch_shape, list | tuple) or not batch_shape:
             raise ValueError(f"`batch_shape` must be a sequence of int or None; received {batch_shape!r}")
         self.batch_shape = tuple(None if n is None else positive_integer(n, "batch_shape") for n in batch_shape)

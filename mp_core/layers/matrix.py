@@ -233,8 +233,8 @@ class MatrixLayer(Layer):
         variables, bias = self.own_variables(), vars(self).get("bias")
         if bias is None:
             return variables
-        matrix, *others = (variable for variable in variables if variable is not bias)
-        return [matrix, bias, *others]
+        matrix = next(iter(self.form.variables.values()))
+        return [matrix, bias, *(variable for variable in variables if variable is not matrix and variable is not bias)]
 
     def _form_where(self, policy: DTypePolicy) -> Form | None:
         mode = policy.quantization_mode

@@ -56,7 +56,7 @@ class ReLU(Layer):
     ----------
     max_value : float, optional
     negative_slope, threshold : float
-        Below `threshold` the outputs are ``negative_slope * (x - threshold)``.
+        Where `x` is not above `threshold`, the outputs are ``negative_slope * (x - threshold)``.
     **kwargs
         Those of :class:`Layer`.
 

@@ -15,7 +15,6 @@ from mp_core.layers.graph import Functional, Node, Source
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.operation import Operation, index_entry, operation_of
-from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Graph", "Input", "KerasTensor", "graph_between", "tensor_of", "traced"]
@@ -224,17 +223,8 @@ def Input(  # noqa: N802 - Keras' name
     """
     if tensor is not None:
         raise ValueError("`tensor` must be None: inputs of a model are those of its call")
-    if (shape is None) == (batch_shape is None) or (batch_shape is not None and batch_size is not None):
-        raise ValueError(
-            "give `shape`, with or without `batch_size`, or `batch_shape` alone; received "
-            f"shape={shape!r}, batch_size={batch_size!r}, batch_shape={batch_shape!r}"
-        )
-    if batch_shape is None:
-        if not isinstance(shape, list | tuple):
-            raise ValueError(f"`shape` must be a sequence of int or None; received {shape!r}")
-        batch_shape = (None if batch_size is None else positive_integer(batch_size, "batch_size"), *shape)
     switches = {"sparse": bool(sparse), "ragged": bool(ragged), "optional": optional}
-    return tensor_of(InputLayer(batch_shape, dtype=dtype, name=name, **switches))
+    return tensor_of(InputLayer(batch_shape, dtype=dtype, name=name, shape=shape, batch_size=batch_size, **switches))
 
 
 def tensor_of(layer: InputLayer) -> KerasTensor:
