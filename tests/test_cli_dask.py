@@ -17,7 +17,7 @@ TEXTS = ["a b c", "", "d e", "h", "a " * 100]
 def address():
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
     ) as found:
         yield found.scheduler_address
 

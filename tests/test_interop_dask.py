@@ -32,7 +32,7 @@ def client():
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50, memory_limit=0
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
         ) as processes,
         distributed.Client(processes) as found,
     ):

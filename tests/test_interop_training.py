@@ -25,7 +25,7 @@ from mp_core.interop.dask import Workers  # noqa: E402
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=4, threads_per_worker=1, dashboard_address=None, silence_logs=50, memory_limit=0
+            n_workers=4, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
         ) as processes,
         distributed.Client(processes) as found,
     ):

@@ -562,3 +562,13 @@ def test_a_failed_build_can_be_tried_again():
         layer.build((None, None))
     assert not layer.built and layer.path is None
     assert layer(_x(1, 3)).shape == (1, 2)
+
+
+def test_stacks_that_shorten_unknown_lengths_are_built():
+    convolutions = [layers.Conv1D(4, 3, strides=2, name=f"c{index}") for index in range(6)]
+    stack = layers.Sequential([layers.InputLayer((None, None, 2)), *convolutions], name="s")
+    stack.build()
+    assert [weight.path for weight in stack.weights] == [
+        f"s/c{i}/{name}" for i in range(6) for name in ("kernel", "bias")
+    ]
+    assert stack(_x(1, 200, 2)).shape == (1, 2, 4)

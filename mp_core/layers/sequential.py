@@ -23,7 +23,7 @@ from mp_core.layers import (
 )
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.batch_normalization import BatchNormalization
-from mp_core.layers.building import example_shape, takes
+from mp_core.layers.building import takes
 from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
@@ -122,7 +122,7 @@ class Sequential(Layer):
         return first.input_dim if isinstance(first, Embedding) else None
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        """Build every layer, by running zeros of this shape through them if one is not built.
+        """Build every layer, by running zeros of this shape, or of lengths up to 48, through them if one is not built.
 
         Parameters
         ----------
@@ -137,8 +137,15 @@ class Sequential(Layer):
             input_shape = self.input_layer.batch_shape
         if input_shape is None:
             raise ValueError(f"`input_shape` must be a shape: '{self.name}' has no InputLayer; received None")
-        x = np.zeros(example_shape(input_shape), self.compute_dtype)
-        self.call(x)
+        if None not in input_shape[1:]:
+            self.call(np.zeros([length or 1 for length in input_shape], self.compute_dtype))
+            return
+        from mp_core.layers.symbolic import Input
+
+        first = self if self.input_layer is None else self.input_layer
+        x = Input(batch_shape=input_shape, dtype=first.compute_dtype, name=self.name)
+        for layer in self.layers:  # each runs zeros of its own: those of one run would shrink from layer to layer
+            x = layer(x)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         """Return the outputs of the last layer.
