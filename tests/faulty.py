@@ -1,28 +1,30 @@
-"""Every allocation of the C library, and every read and write, fails once: ``python faulty.py memory|files FOLDER``.
+"""Every allocation of the C library, and every read and write, fails once.
 
-Run with tests/c/faults.c loaded before the C library. A call that is hit raises MemoryError or OSError, or returns what
-it always returns; what was in the folder is there as before, with nothing beside it; and the next call is right.
+``python faulty.py memory FOLDER``, ``python faulty.py files FOLDER [EVERY [JOB ...]]``, where EVERY is 1 for every call
+on a file, and the jobs are those of tests/faulty_files.py. Run with tests/c/faults.c loaded before the C library. A
+call that is hit raises MemoryError or OSError, or returns what it always returns; what was in the folder is there as
+before, with nothing beside it and no descriptor left; and the next call is right.
 """
 
 import ctypes
 import errno
-import functools
+import gc
 import os
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import numpy as np
+from fuzz.held import opened
 
 import mp_core as mp
-from mp_core import layers
 from mp_core.autocast import AutoCastVariable
-from mp_core.checkpoint import convert, open_tensors, save_tensors
 from mp_core.gradients.sums import sum_rows
-from mp_core.interop.keras import load_keras
 from mp_core.models.multi import max_similarity
 
 SHORT = -1
+ERRORS = errno.EIO, errno.ENOSPC, errno.EINTR, SHORT
 faults = ctypes.CDLL(None)
 faults.calls_of_memory.restype = faults.calls_of_files.restype = ctypes.c_long
 rng = np.random.default_rng(0)
@@ -122,55 +124,22 @@ def memory(_folder):
 # ---- files
 
 
-def model():
-    """Return a model and one batch."""
-    made = mp.Sequential([mp.Input((4,)), layers.Dense(3, activation="relu"), layers.Dense(2)])
-    made.compile(optimizer="adam", loss="mse")
-    return made
-
-
-MODEL = model()
-TENSORS = {"w": normal(70, 33), "b": normal(33)}
-
-
-def read_all(path):
-    tensors = open_tensors(path)
-    return {n: np.array(mp.dequantize(x) if isinstance(x, mp.QuantizedArray) else x) for n, x in tensors.items()}
-
-
-def numbers(path):
-    return dict(enumerate(load_keras(path).get_weights()))
-
-
-def loaded(path):
-    other = model()
-    other.load_weights(path)
-    return dict(enumerate(other.get_weights()))
-
-
-WRITERS = {  # name -> what writes a path, what reads it
-    "a.safetensors": (lambda path: save_tensors(path, TENSORS, policy="float32"), read_all),
-    "converted": (lambda path: convert(path.parent / "source", path, "int8", force=True), read_all),
-    "model.keras": (lambda path: MODEL.save(path), numbers),
-    "m.weights.h5": (lambda path: MODEL.save_weights(path, overwrite=True), loaded),
-}
-
-
 def contents(folder):
-    """Path -> content of all that is in a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Path -> content of all that is in a folder, None for what is no file."""
+    paths = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
 
 
-def hit(function, call, error):
-    """Let one call on files fail; return what the function raises, or None."""
+def hit(job, call, error):
+    """Let one call on files fail; return what the job raises, in words, and what it returns."""
     faults.fail_file(ctypes.c_long(call), error)
     try:
-        function()
+        return None, job.call()
     except OSError as raised:
-        return raised
+        assert raised.filename is not None, f"{raised!r} names no file"
+        return repr(raised), None
     finally:
         faults.fail_file(ctypes.c_long(-1), 0)
-    return None
 
 
 def same(found, expected, what):
@@ -179,47 +148,60 @@ def same(found, expected, what):
         np.testing.assert_array_equal(found[name], x, f"{what}: {name}")
 
 
-def every_call(function, check, what, folder, own):
-    """Let every call on files that a function makes fail once in each way; return how many raised."""
-    before, raised = contents(folder), 0
+def held_files():
+    """Return what is open, without what only waits to be collected: models that read their files as they need them."""
+    gc.collect()
+    return opened()
+
+
+def check_folder(job, before, after, told):
+    """Raise if something lies in the folder that was not there, or is missing or changed that the job does not own."""
+    assert (after.keys() ^ before.keys()) <= {*job.loose}, (told, after.keys() ^ before.keys())
+    starts = tuple(f"{own}/" for own in job.own)
+    changed = {path for path in after.keys() & before.keys() if after[path] != before[path]}
+    others = {path for path in changed if path not in job.own and not path.startswith(starts)}
+    assert not others, (told, others)
+
+
+def every_call(what, job, folder, every, first):
+    """Let every call on files that a job makes, or every so-many-th, fail once in each way; return how many raised."""
+    job.prepare()
+    expected = job.call(), job.read()
+    job.prepare()
+    before, descriptors, raised = contents(folder), held_files(), 0
     faults.fail_file(ctypes.c_long(-1), 0)
-    function()
+    job.call()
     count = faults.calls_of_files()
-    for error in (errno.EIO, errno.ENOSPC, errno.EINTR, SHORT):
-        for call in range(count):
-            found = hit(function, call, error)
-            raised += found is not None
-            told = f"{what}, call {call} of {count}, {errno.errorcode.get(error, 'short')}: {found!r}"
-            assert error != errno.EINTR or found is None, told
-            after = contents(folder)
-            assert after.keys() == before.keys(), (told, after.keys() ^ before.keys())
-            assert [file for file in before if after[file] != before[file] and file != own] == [], told
-            check(told)
-    print(f"{what}: {count} calls", flush=True)
+    for number, (call, error) in enumerate((call, error) for call in range(count) for error in ERRORS):
+        if number % every != first % every:
+            continue
+        job.prepare()
+        found, returned = hit(job, call, error)
+        told = f"{what}, call {call} of {count}, {errno.errorcode.get(error, 'short')}: {found!r}"
+        assert error != errno.EINTR or found is None, told
+        check_folder(job, before, contents(folder), told)
+        assert held_files() == descriptors, (told, held_files() - descriptors)
+        same(job.read(), expected[1], told)
+        if found is not None:
+            raised, returned = raised + 1, job.call()
+            same(job.read(), expected[1], f"after {told}")
+        same(returned, expected[0], told)
+    print(f"{what}: {count} calls, {raised} raised", flush=True)
     return raised
 
 
-def files(folder):
+def files(folder, every=1, *names):
     """Let every call on files fail once, while files are written and read; return how many raised."""
-    save_tensors(folder / "source", TENSORS, policy="float32")
-    raised = 0
-    for name, (write, read) in WRITERS.items():
-        path = folder / name
-        write(path)
-        expected = read(path)
+    from faulty_files import jobs
 
-        def check(told, path=path, read=read, expected=expected):
-            """The file is that of before, or a whole new one whose folder was not synchronized."""
-            same(read(path), expected, told)
-
-        faults.watch_folder(str(folder).encode())
-        raised += every_call(functools.partial(write, path), check, f"writing {name}", folder, name)
-        raised += every_call(functools.partial(read, path), lambda told: None, f"reading {name}", folder, name)
-        faults.watch_folder(b"")
-        check(name)
-    return raised
+    (folder / "tmp").mkdir()
+    tempfile.tempdir = str(folder / "tmp")  # what is temporary fails too
+    known = jobs(folder)
+    faults.watch_folder(str(folder).encode())
+    return sum(every_call(name, known[name], folder, every, place) for place, name in enumerate(names or known))
 
 
 if __name__ == "__main__":
-    kind, where = sys.argv[1:]
-    print("failed", {"memory": memory, "files": files}[kind](Path(os.path.realpath(where))))
+    kind, where, *rest = sys.argv[1:]
+    given = [int(word) if word.isdecimal() else word for word in rest]
+    print("failed", {"memory": memory, "files": files}[kind](Path(os.path.realpath(where)), *given))

@@ -25,11 +25,12 @@ def faults(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("kind", "least"), [("memory", 30), ("files", 100)])
+@pytest.mark.parametrize(("kind", "least"), [(["memory"], 30), (["files", "211"], 50)], ids=["memory", "files"])
 def test_what_fails_once_is_told_and_leaves_nothing_behind(kind, least, faults, tmp_path):
+    name, *every = kind
     environment = os.environ | {"LD_PRELOAD": str(faults)}
     done = processes.run(
-        [sys.executable, TESTS / "faulty.py", kind, tmp_path],
+        [sys.executable, TESTS / "faulty.py", name, tmp_path, *every],
         env=environment, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]

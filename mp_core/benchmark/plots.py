@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mp_core.benchmark.records import Report, library
+from mp_core.checkpoint.output import new_file
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.extras import needed_by
 
@@ -114,10 +115,7 @@ def plot(report: Report, path: str | Path) -> None:
         threads = max((record.threads for record in report.records), default=1)
         title = f"{report.cpu}, {report.isa}, {threads} thread{'s' * (threads > 1)}, {report.date}"
         figure.legend(shown.values(), shown, loc="outside upper center", ncols=4, title=title)
-        if path.suffix == ".svg":
-            path.write_bytes(as_svg(figure, title))
-        else:
-            figure.savefig(path, dpi=150)
+        _save(figure, path, title)
 
 
 def plot_curve(values: Sequence[float], path: str | Path, title: str, x_label: str, y_label: str) -> None:
@@ -133,10 +131,16 @@ def plot_curve(values: Sequence[float], path: str | Path, title: str, x_label: s
         axes.plot(range(1, len(values) + 1), values, color=LIBRARIES["mp_core"][0], linewidth=1.2)
         axes.set(title=title, xlabel=x_label, ylabel=y_label)
         axes.grid(axis="y")
+        _save(figure, path, title)
+
+
+def _save(figure: Any, path: Path, title: str) -> None:
+    """Write a picture of the kind that the suffix names."""
+    with new_file(path, force=True) as stream:
         if path.suffix == ".svg":
-            path.write_bytes(as_svg(figure, title))
+            stream.write(as_svg(figure, title))
         else:
-            figure.savefig(path, dpi=150)
+            figure.savefig(stream, format=path.suffix[1:] or None, dpi=150)
 
 
 def _panel(axes: Any, operation: str, unit: str, lines: Mapping[str, Mapping[str, float]]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mp_core import config
+from mp_core.checkpoint.output import new_file
 from mp_core.checkpoint.reading import read_file
 from mp_core.utilities.arguments import path_of
 
@@ -125,7 +126,8 @@ class Report:
         head = self.as_dict()
         lines = ",\n".join("  " + json.dumps(record) for record in head.pop("records"))
         text = json.dumps({**head, "records": []}, indent=1).removesuffix("[]\n}")
-        path_of(path, "path").write_text(f"{text}[\n{lines}\n ]\n}}\n", encoding="utf-8")
+        with new_file(path_of(path, "path"), force=True) as stream:
+            stream.write(f"{text}[\n{lines}\n ]\n}}\n".encode())
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each record as a flat dict that needs no report beside it: with CPU, date, library and version."""

@@ -4,6 +4,7 @@ import csv
 from typing import Any
 
 from mp_core.callbacks.base import Callback, Logs
+from mp_core.checkpoint.output import new_file
 from mp_core.utilities.arguments import boolean, path_of
 from mp_core.utilities.extras import needed_by
 
@@ -110,4 +111,5 @@ class LossCurve(Callback):
             axes.plot(epochs, values, label=name, marker="." if len(epochs) == 1 else None)
         axes.set_xlabel("epoch")
         axes.legend()
-        figure.savefig(self._path, dpi=150)
+        with new_file(self._path, force=True) as stream:
+            figure.savefig(stream, format=self._path.suffix[1:] or None, dpi=150)

@@ -98,7 +98,7 @@ def temporary_beside(target: Path) -> Iterator[Path]:
     finally:
         with held():
             if temporary.is_dir():
-                shutil.rmtree(temporary)
+                _remove(temporary)
             else:
                 temporary.unlink(missing_ok=True)
 
@@ -117,7 +117,8 @@ def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Pat
             _replace_folder(temporary, target)
         else:
             os.replace(temporary, target)
-        sync_folder(target.parent)
+        with naming(target):
+            sync_folder(target.parent)
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
@@ -128,9 +129,16 @@ def _replace_folder(temporary: Path, target: Path) -> None:
         os.rename(temporary, target)
     finally:  # also of an interrupt, wherever it came
         if not temporary.exists():
-            shutil.rmtree(old)
+            _remove(old)
         elif old.exists() and not target.exists():
             os.rename(old, target)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder. What fails the first time is tried once more: else it would lie there after a single error."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 @contextmanager

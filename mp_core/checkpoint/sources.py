@@ -4,11 +4,11 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from mp_core.checkpoint.folder import matches, open_checkpoint
 from mp_core.checkpoint.header import load_json
+from mp_core.checkpoint.output import temporary_beside
 from mp_core.checkpoint.plan import RequestError
 from mp_core.checkpoint.reading import read_file
 from mp_core.checkpoint.saving import save_tensors
@@ -77,22 +77,23 @@ def as_safetensors(source: Path, target: Path, exclude: Sequence[str] = ()) -> I
         return
     if source.resolve() in (target, *target.parents):
         raise RequestError(f"the target {target} is {source}, or lies inside it")
-    with TemporaryDirectory(prefix=".mp_core-", dir=target.parent) as room:
+    with temporary_beside(target) as room:
+        room.mkdir(mode=0o700)
         if reader is not None:
-            target = Path(room) / f"{source.stem}.safetensors"
-            _save(target, reader(source))
-            yield target
+            path = room / f"{source.stem}.safetensors"
+            _save(path, reader(source))
+            yield path
             return
         for name in (*names, *empty):
-            (Path(room) / name).parent.mkdir(parents=True, exist_ok=True)
+            (room / name).parent.mkdir(parents=True, exist_ok=True)
         for name in names:
-            shutil.copyfile(source / name, Path(room) / name)
+            shutil.copyfile(source / name, room / name)
         for name in empty:
-            (Path(room) / name).touch()
+            (room / name).touch()
         for folder in olds:
-            (Path(room) / folder).mkdir(parents=True, exist_ok=True)
-            _save(Path(room) / folder / _NAME, open_parts(source / folder)[1])
-        yield Path(room)
+            (room / folder).mkdir(parents=True, exist_ok=True)
+            _save(room / folder / _NAME, open_parts(source / folder)[1])
+        yield room
 
 
 def _files_of(source: Path, exclude: Sequence[str]) -> tuple[list[str], list[str], list[str]]:

@@ -270,7 +270,7 @@ def _number_of_lines(names: list[str]) -> int | None:
         return None
     number = 0
     for name in names:
-        with open(name, "rb") as stream:
+        with naming(name), open(name, "rb") as stream:
             number += sum(1 for _ in stream)
     return number
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from mp_core import config
 from mp_core.benchmark import Limit, measure
+from mp_core.checkpoint.output import new_file
 from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
@@ -100,4 +101,5 @@ def _plot(path: Path, rows: list[dict[str, Any]]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds")
     axes.legend()
-    figure.savefig(path)
+    with new_file(path, force=True) as stream:
+        figure.savefig(stream, format=path.suffix[1:] or None)

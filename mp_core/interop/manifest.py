@@ -120,7 +120,7 @@ class Manifest:
         """Record that a part is done, and how many bytes its file has: one that is cut off later is no output."""
         size = (self.folder / part.name).stat().st_size
         record = {"part": part.name, "key": part.key, "size": size, **result}
-        with open(self._path, "ab") as stream:
+        with naming(self._path), open(self._path, "ab") as stream:
             stream.write(_line(record))
             stream.flush()
             os.fsync(stream.fileno())

@@ -13,7 +13,7 @@ import numpy as np
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.checkpoint import open_tensors
-from mp_core.checkpoint.output import check_free, replace, temporary_beside
+from mp_core.checkpoint.output import check_free, naming, replace, temporary_beside
 from mp_core.checkpoint.saving import save_tensors
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.layers import Dense, Embedding
@@ -152,7 +152,8 @@ class AdaptedModel:
         check_free(target, files, [], force=force)
         with temporary_beside(target) as temporary:
             temporary.mkdir(parents=True)
-            (temporary / _CONFIG).write_text(f"{config}\n")
+            with naming(temporary / _CONFIG):
+                (temporary / _CONFIG).write_text(f"{config}\n")
             save_tensors(temporary / _WEIGHTS, tensors, policy="float32")
             replace(temporary, target, files, [], force=force)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mp_core.arrays import F32, Array, cast
 from mp_core.autocast.variable import as_stored, assign_each
-from mp_core.checkpoint.output import new_file
+from mp_core.checkpoint.output import naming, new_file
 from mp_core.core.cpu import __version__
 from mp_core.layers import Functional, InputLayer, Layer, Sequential
 from mp_core.layers.building import snake_case
@@ -220,7 +220,8 @@ def load_weights(model: Any, path: Any, skip_mismatch: bool) -> None:
     _check_built(model)
     path = path_of(path, "path")
     try:
-        tree = hdf5.read(path.read_bytes())
+        with naming(path):
+            tree = hdf5.read(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"`path` must be a .weights.h5 file; {path}: {error}") from error
     pairs: list[tuple[Any, Array]] = []

@@ -8,6 +8,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.checkpoint.output import naming
 from mp_core.layers.seeds import SeedGenerator
 from mp_core.training.archive import storable, write_tree, written
 from mp_core.training.loop import Place
@@ -45,7 +46,8 @@ def load_state(model: Any, path: Any) -> None:
     """Take up the state of a file, all or nothing: see :meth:`Trainer.load_training_state`."""
     path = path_of(path, "path")
     try:
-        tree = hdf5.read(path.read_bytes())
+        with naming(path):
+            tree = hdf5.read(path.read_bytes())
         about = json.loads(bytes(tree["about"]))
         place, seed, means = Place(*map(int, about["place"])), int(about["seed"]), dict(about["means"])
         weights, optimizer, metrics = (dict(tree[name]) for name in ("weights", "optimizer", "metrics"))

@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.checkpoint.output import naming
 from mp_core.dtype_policies.lookup import custom_object_scope
 from mp_core.interop.keras.translation import Part, build, translated
 from mp_core.interop.keras.weights import assign
@@ -155,7 +156,7 @@ def _opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None 
     path = path_of(path, "path")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"`path` must be a .keras file; {path} is no regular file")
-    with open(path, "rb") as file, _blaming(f"`path` must be a .keras file; {path}"):
+    with naming(path), open(path, "rb") as file, _blaming(f"`path` must be a .keras file; {path}"):
         archive = zipfile.ZipFile(file)
         entry = _json(archive, _CONFIG)
         metadata = _json(archive, _METADATA) if _METADATA in archive.namelist() else {}
