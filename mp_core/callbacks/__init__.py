@@ -1,6 +1,7 @@
 """What is called while a model trains: by Keras' names."""
 
-from mp_core.callbacks.base import Callback, CallbackList, History, LambdaCallback
+from mp_core.callbacks.base import Callback, History, LambdaCallback
+from mp_core.callbacks.calling import CallbackList
 from mp_core.callbacks.keeping import BackupAndRestore, ModelCheckpoint
 from mp_core.callbacks.progress import ProgbarLogger
 from mp_core.callbacks.records import CSVLogger, LossCurve

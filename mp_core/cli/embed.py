@@ -24,8 +24,8 @@ from mp_core.cli.kinds import KINDS, Kind, kind_of
 from mp_core.cli.policies import policy_map
 from mp_core.interop.sources import text_of
 from mp_core.models import BertEncoder, Reranker
-from mp_core.models.bert import TextError
 from mp_core.models.opening import class_of
+from mp_core.models.prompted import TextError
 from mp_core.utilities.progress import counting
 from mp_core.utilities.suggest import not_one_of
 

@@ -20,7 +20,7 @@ from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.interop.manifest import digest, digest_of_files
 from mp_core.interop.sources import FilePiece, ListPiece
 from mp_core.models import BertEncoder
-from mp_core.models.bert import TextError
+from mp_core.models.prompted import TextError
 from mp_core.utilities.extras import needed_by
 
 __all__ = ["FORMATS", "Conversion", "Embedding"]

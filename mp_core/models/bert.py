@@ -13,7 +13,7 @@ from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
-from mp_core.models.prompted import PromptedModel, TextError
+from mp_core.models.prompted import PromptedModel
 from mp_core.models.ragged import Plans
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
 from mp_core.models.settings import LEAST_TOKENS
@@ -23,7 +23,7 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
 
-__all__ = ["BertEncoder", "TextError"]
+__all__ = ["BertEncoder"]
 
 
 class BertEncoder(SentenceTransformerNames, PromptedModel):

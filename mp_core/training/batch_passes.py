@@ -19,7 +19,6 @@ from mp_core.plans.backward import ValueAndGrad, assign_arrays
 from mp_core.plans.batch_passes import Passed, PassGradients, added_blocks, unit_of
 from mp_core.training.batches import Batch, joined, number_of_samples, part_of
 from mp_core.training.objectives import Targets, check_target, targets_of, weighted
-from mp_core.training.trainer import Trainer
 
 __all__ = ["BatchPasses", "Piece", "Stepped", "check_model"]
 
@@ -221,7 +220,7 @@ class _Total:
 def check_model(model: Any) -> None:
     """Raise ValueError if a model has a step or a loss of its own, which may compute anything of a batch."""
     for name in ("train_step", "compute_loss"):
-        if getattr(type(model), name) is not getattr(Trainer, name):
+        if model._has_own(name):
             raise ValueError(f"'{model.name}' has a `{name}` of its own, so `passes` must be 1")
 
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from mp_core.callbacks import CallbackList
 from mp_core.training.batches import Batch, Batches, batch_parts
-from mp_core.training.trainer import Trainer
 from mp_core.utilities.arguments import integer, positive_integer
 
 __all__ = ["Fit", "Place", "evaluated", "fitted"]
@@ -79,7 +78,7 @@ def _epoch(model: Any, source: "_Source", epoch: int, first: int, callbacks: Any
 
 def _step_of(model: Any, callbacks: Any) -> Callable[[Any], Mapping[str, Any] | None]:
     """Return the step of a model; it returns no logs if that is its own, and nobody looks at them."""
-    if type(model).train_step is Trainer.train_step and not callbacks.listens("on_train_batch_end"):
+    if not model._has_own("train_step") and not callbacks.listens("on_train_batch_end"):
         return model._compiled.train  # type: ignore[no-any-return]
     return model.train_step  # type: ignore[no-any-return]
 

@@ -372,6 +372,10 @@ class Trainer:
         """What regularizers say of the weights, and what layers have added by ``add_loss`` in the call under way."""
         return [*cast(Any, super()).losses, *(added_losses.get() or ())]
 
+    def _has_own(self, method: str) -> bool:
+        """Whether a subclass has a method of its own in the place of one of these."""
+        return getattr(type(self), method) is not getattr(Trainer, method)
+
     def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
         """Return the optimizer with which the model trains under its policy."""
         from mp_core.optimizers import wrap_optimizer

@@ -7,6 +7,7 @@ from mp_core import optimizers
 from mp_core.arrays import Array
 from mp_core.layers import Layer
 from mp_core.layers.lora import AdaptableLayer
+from mp_core.models.prompted import TextError
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import GROUP, TextBatches
 from mp_core.models.tuning.dropout import rates_of
@@ -190,8 +191,6 @@ def _prefixes(prompts: str | Mapping[str, str] | None, names: Sequence[str]) -> 
 
 def _tokens(encoder: Any, texts: list[str], prompt: str | None, examples: Examples, argument: str) -> Tokens:
     """Return the tokens of a column; an error names the row."""
-    from mp_core.models.bert import TextError
-
     try:
         found: Tokens = encoder.tokenize(texts, prompt=prompt)
     except TextError as error:
