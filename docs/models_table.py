@@ -39,6 +39,8 @@ _SEEN = {
     "gemma": ("bge-reranker-v2-gemma", (1.4e-6, 0.024, 0.063)),
     "gemma2": ("bge-multilingual-gemma2", (4.9e-7, 0.006, 0.020)),
     "gemma3_text": ("EmbeddingGemma", (5.7e-7, 0.009, 0.025)),
+    "embedding_gemma2_text": ("EmbeddingGemma 2, its text network alone", (4.6e-6, 0.036, 0.087)),
+    "embedding_gemma2": ("EmbeddingGemma 2, for texts", (4.6e-6, 0.036, 0.087)),
     "model2vec": ("potion, static-retrieval", None),
 }
 """``model_type`` -> models of this kind, and the differences from transformers."""

@@ -26,6 +26,17 @@ _GEMMA = {
     "layer_types": ["sliding_attention", "full_attention"],
     "pad_token_id": 1,
 }
+_EMBEDDING_GEMMA2 = {
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "global_head_dim": 12,
+    "num_global_key_value_heads": 1,
+    "sliding_window": 4,
+    "hidden_size_per_layer_input": 6,
+    "embedding_dim": 24,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "pad_token_id": 1,
+}
 _DEBERTA = {
     "relative_attention": True,
     "share_att_key": True,
@@ -80,12 +91,13 @@ ARCHITECTURES = {
     "gemma2 without caps": ("Gemma2", _GEMMA | {"attn_logit_softcapping": None}),
     "gemma3_text": ("Gemma3Text", _GEMMA),
     "embeddinggemma": ("Gemma3Text", _GEMMA | {"use_bidirectional_attention": True}),
+    "embedding_gemma2_text": ("EmbeddingGemma2Text", _EMBEDDING_GEMMA2),
 }
 """Name -> how the names of its classes begin, and settings beside the sizes."""
 
 PLANNED = [name for name in ARCHITECTURES if not name.startswith("deberta")]
 """Those that have plans."""
-UNSCORED = ("EuroBert", "NomicBert", "JinaEmbeddingsV3", "T5", "MT5", "UMT5")
+UNSCORED = ("EmbeddingGemma2Text", "EuroBert", "NomicBert", "JinaEmbeddingsV3", "T5", "MT5", "UMT5")
 SCORED = [name for name, (start, _) in ARCHITECTURES.items() if start not in UNSCORED]
 """Those whose heads for scores mp_core has."""
 
@@ -114,6 +126,9 @@ def made(name, head="Model", seed=None, **settings):
     with torch.no_grad():
         for tensor in network.parameters():
             if tensor.ndim == 1:
+                tensor += 0.3 * torch.randn_like(tensor)
+        for name, tensor in network.named_buffers():
+            if name.endswith("layer_scalar"):  # of EmbeddingGemma 2
                 tensor += 0.3 * torch.randn_like(tensor)
     return network
 

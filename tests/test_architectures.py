@@ -10,14 +10,15 @@ import random_models
 from safetensors.numpy import load_file, save_file
 
 from mp_core.models import BertEncoder, Model
-from mp_core.models.architectures import ARCHITECTURES
+from mp_core.models.architectures import ARCHITECTURES, architecture_of
 from mp_core.models.gated import GatedSettings
 
 # Rounding errors of float32 sums of at most 48 products, in two blocks: relative to the length of a vector.
 FLOAT32 = 1e-5
-# What transformers does not have: test_static.py, test_custom_code.py and test_tasks.py.
+# What transformers does not have, or as a part: test_static.py, test_custom_code.py, test_tasks.py, test_gemma.py.
 ELSEWHERE = {
     "model2vec", "new", "bert with alibi", "xlm-roberta with rotary", "nomic_bert with experts", "llama_bidirec",
+    "embedding_gemma2",
 }  # fmt: skip
 
 
@@ -196,6 +197,15 @@ def test_what_is_not_computed_is_refused_by_entry_and_file(tmp_path, name, entri
 def test_what_a_configuration_does_not_say_is_what_transformers_takes(kind):
     said = random_models.library().AutoConfig.for_model(kind).to_dict()
     assert ARCHITECTURES[kind].read({"model_type": kind}, "") == ARCHITECTURES[kind].read(said, "")
+
+
+def test_every_other_network_of_transformers_is_refused_by_name():
+    auto = importlib.import_module(f"{random_models.library().__name__}.models.auto.modeling_auto")
+    others = auto.MODEL_MAPPING_NAMES.keys() - ARCHITECTURES.keys()
+    assert len(others) > 100
+    for name in others:
+        with pytest.raises(ValueError, match=rf"config\.json: model_type is '{name}'; expected 'bert' or 'ernie'"):
+            architecture_of({"model_type": name}, "config.json")
 
 
 def test_the_names_of_bert_are_taken_of_distilbert_too_as_in_transformers():

@@ -83,8 +83,8 @@ def test_gradients_are_those_of_transformers(name, tmp_path):
     model = BertEncoder.from_folder(random_models.save(network, tmp_path / "model")).model
     ids = np.random.default_rng(0).integers(6, 40, (2, 9), np.int32)
     mask = np.arange(9) < np.array([[9], [6]])
-    weights = (np.random.default_rng(2).uniform(-1, 1, (2, 9, 32)) * mask[..., np.newaxis]).astype(np.float32)
     result = network(input_ids=torch.tensor(ids).long(), attention_mask=torch.tensor(mask).long()).last_hidden_state
+    weights = (np.random.default_rng(2).uniform(-1, 1, result.shape) * mask[..., np.newaxis]).astype(np.float32)
     torch.sum(result * torch.tensor(weights)).backward()
     value = mp.grad(lambda ids, mask: mp.sum(model(ids, mask=mask) * weights), model.trainable_variables)
     gradients = value(ids, mask)

@@ -69,7 +69,7 @@ class BertEncoder(SentenceTransformerNames, PromptedModel):
         """Do with the vectors of tokens what modules say."""
         self._modules = modules
         self.poolings = modules.poolings
-        widths = [modules.settings.hidden_size * len(modules.poolings), *(step.width for step in modules.steps)]
+        widths = [modules.settings.vector_size * len(modules.poolings), *(step.width for step in modules.steps)]
         self._pooled_dim = widths[-1]
         self.dim = min(self._pooled_dim, modules.truncate_dim or self._pooled_dim)
 

@@ -8,7 +8,7 @@ adds their outputs to a sum, keeps that sum in float32 (float64 under a float64 
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Layout:
 
     Attributes
     ----------
+    normed_values : bool
+        Whether the value of each head is divided by its root mean square too.
     joined : bool
         Whether one product makes queries, keys and values, in this order.
     joined_halves : bool
@@ -66,6 +68,7 @@ class Layout:
     normed_inputs: bool = True
     normed_outputs: bool = False
     normed_heads: bool = False
+    normed_values: bool = False
     normed_embeddings: bool = False
     root_mean_square: bool = True
     norm_offset: float = 0.0
@@ -133,6 +136,10 @@ class GatedSettings(Settings):
     def rows_of_token(self) -> tuple[int, ...]:
         """How many rows the norms of heads have for each token."""
         return (self.num_attention_heads, self.num_key_value_heads) if self.layout.normed_heads else ()
+
+    def heads_of(self, index: int) -> tuple[int, int]:
+        """Return how many heads keys and values of a block have, and the length of their vectors."""
+        return self.num_key_value_heads, self.head_dim
 
 
 class RootMeanSquare(Part):
@@ -251,7 +258,8 @@ class RotaryAttention(GatedPart):
     def build(self, input_shape: Shape) -> None:
         """Create the products and, where heads have them, the norms."""
         s, width = self.settings, self.settings.hidden_size
-        queries, keys = s.num_attention_heads * s.head_dim, s.num_key_value_heads * s.head_dim
+        shared, size = s.heads_of(self.index)
+        queries, keys = s.num_attention_heads * size, shared * size
         if s.layout.joined:
             self.qkv = self.dense("qkv", queries + 2 * keys, width, bias=s.qkv_bias)
         else:
@@ -259,7 +267,7 @@ class RotaryAttention(GatedPart):
             parts = [self.dense(name, own, width, bias=s.qkv_bias) for name, own in units.items()]
             self.query, self.key, self.value = parts
         if s.layout.normed_heads:
-            self.query_norm, self.key_norm = (self.norm_of(f"{name}_norm", s.head_dim) for name in ("query", "key"))
+            self.query_norm, self.key_norm = (self.norm_of(f"{name}_norm", size) for name in ("query", "key"))
         self.attention_output = self.dense("attention_output", width, queries, bias=s.output_bias)
 
     def call(
@@ -276,7 +284,7 @@ class RotaryAttention(GatedPart):
     def _turned(self, hidden: Array, keep: Array | None, offsets: Array | None) -> tuple[Array, Array, Array]:
         """Return queries, keys and values, the first two turned by their positions."""
         s, rows = self.settings, hidden.shape[:-1]
-        heads, shared, size = s.num_attention_heads, s.num_key_value_heads, s.head_dim
+        heads, (shared, size) = s.num_attention_heads, s.heads_of(self.index)
         if s.layout.joined:
             joined = self.qkv(hidden).reshape(*rows, heads + 2 * shared, size)
             both = self._turn(joined[..., : heads + shared, :], keep, offsets)
@@ -287,10 +295,12 @@ class RotaryAttention(GatedPart):
         )
         if s.layout.normed_heads:
             query, key = self.query_norm(query), self.key_norm(key)
+        if s.layout.normed_values:
+            value = ops.rms_norm(value, epsilon=s.layer_norm_eps)
         return self._turn(query, keep, offsets), self._turn(key, keep, offsets), value
 
     def _turn(self, x: Array, keep: Array | None, offsets: Array | None) -> Array:
-        rope, sizes = self.settings.ropes[self.index], (self.settings.head_dim, self.settings.max_length)
+        rope, sizes = self.settings.ropes[self.index], (x.shape[-1], self.settings.max_length)
         if rope is None:
             return x
         if offsets is not None:
@@ -398,12 +408,13 @@ class GatedEncoder(Encoder, GatedPart):
     """Blocks one after the other; if their inputs are normalized, a norm of the sum of all."""
 
     settings: GatedSettings
+    block_kind: ClassVar[type[GatedBlock]] = GatedBlock
 
     def build(self, input_shape: Shape) -> None:
         """Create the blocks."""
         s = self.settings
         self.blocks = [
-            self.part(GatedBlock, s, index, shape=input_shape, name=f"layer_{index}")
+            self.part(self.block_kind, s, index, shape=input_shape, name=f"layer_{index}")
             for index in range(s.num_hidden_layers)
         ]
         shared = s.position_buckets and not s.layout.own_biases

@@ -50,11 +50,17 @@ _SWITCHES = {
 
 _NOTHING = only(None, {})
 
+
+def _texts(how: Mapping[str, str]) -> Rule:
+    """Return the rule that texts go through a network so, whatever else does."""
+    return lambda value: isinstance(value, dict) and value.get("text") == how, f"an object whose text is {how}"
+
+
 TRANSFORMER: dict[str, Rule] = {
     "max_seq_length": ANY,  # checked as a limit
     "do_lower_case": SWITCH,
     "transformer_task": only("feature-extraction"),
-    "modality_config": only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
+    "modality_config": _texts({"method": "forward", "method_output_name": "last_hidden_state"}),
     "module_output_name": only("token_embeddings"),
     "unpad_inputs": ANY,  # how batches are laid out
     "query_length": only(None),
@@ -244,7 +250,7 @@ def _read_transformer(folder: Path, route: str | None) -> Modules:
 def read_pooled(network: Path, pooling: Path, others: Sequence[tuple[str, Path]]) -> Modules:
     """Return the modules of a network, of its pooling and of what follows it, from the folders of these."""
     found = read_network(network)
-    width = found.settings.hidden_size
+    width = found.settings.vector_size
     poolings, include_prompt = _read_pooling(pooling / "config.json", width)
     steps = read_steps(others, width * len(poolings))
     return replace(found, poolings=poolings, include_prompt=include_prompt, steps=steps)

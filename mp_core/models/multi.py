@@ -151,7 +151,7 @@ class MultiVectorEncoder(PromptedModel):
             task: Tokenizer(replace(modules, max_length=length)) if length else self._tokenizer
             for task, length in _lengths(said).items()
         }
-        self.dim = modules.steps[-1].width if modules.steps else modules.settings.hidden_size
+        self.dim = modules.steps[-1].width if modules.steps else modules.settings.vector_size
 
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "MultiVectorEncoder":
@@ -309,7 +309,7 @@ def _read(folder: Path) -> tuple[Modules, dict[str, Any]]:
     found = read_network(network, _NETWORK)
     modules = replace(
         found,
-        steps=read_steps(steps, found.settings.hidden_size, ("token_embeddings",)),
+        steps=read_steps(steps, found.settings.vector_size, ("token_embeddings",)),
         **read_prompts(folder / "config_sentence_transformers.json", "MultiVectorEncoder"),
     )
     return modules, transformer | mask

@@ -137,7 +137,7 @@ class Plans:
 
     def vectors(self, model: Model, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
         """Return the plan for vectors of texts whose first tokens are skipped; None: the network runs without one."""
-        width = model.settings.hidden_size * len(poolings)
+        width = model.settings.vector_size * len(poolings)
         key = id(model), tuple(poolings), skipped  # the plan holds the model: no other one gets its id
         return self._of(key, lambda: RaggedTexts(model, _Pooled(model, poolings, skipped), width, 1 + skipped))
 

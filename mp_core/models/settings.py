@@ -86,6 +86,11 @@ class Settings:
         return ()
 
     @property
+    def vector_size(self) -> int:
+        """The length of the vectors of the network."""
+        return self.hidden_size
+
+    @property
     def embedding_width(self) -> int:
         """The length of the vectors of tokens before the first block."""
         return self.hidden_size

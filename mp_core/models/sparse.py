@@ -355,5 +355,5 @@ def _read_network(folder: Path, route: str | None) -> tuple[Modules, Splade | Au
     if last != "SparseAutoEncoder" or "SparseAutoEncoder" in [kind for kind, _ in steps]:
         raise ValueError(f"{folder / 'modules.json'}: 'SparseAutoEncoder' must be the last module, and once")
     modules = read_pooled(network, pooling, steps)
-    width = [modules.settings.hidden_size * len(modules.poolings), *(step.width for step in modules.steps)][-1]
+    width = [modules.settings.vector_size * len(modules.poolings), *(step.width for step in modules.steps)][-1]
     return modules, AutoEncoder.read(home, width)

@@ -22,6 +22,7 @@ from mp_core.models.architectures.nomic import NOMIC_EXPERTS
 from mp_core.models.architectures.roberta import XLM_ROBERTA
 from mp_core.models.architectures.static import STATIC, StaticWeights
 from mp_core.models.blocks import PositionBias, Positions
+from mp_core.models.embedding_gemma import Factor
 from mp_core.models.experts import Experts, Router
 from mp_core.models.files import Stored, gguf_in, static_tensors, tensors_in
 from mp_core.models.folder import read_object
@@ -36,7 +37,7 @@ __all__ = ["Weights", "layers_of", "names_of", "read_model", "tensors_of"]
 
 Tensor = Array | QuantizedArray
 M = TypeVar("M", bound=Model)
-_Tabled = PositionBias | DistanceEmbeddings | Router | StaticWeights
+_Tabled = PositionBias | DistanceEmbeddings | Router | StaticWeights | Factor
 
 _FLOATS = (
     "embeddings/position", "embeddings/token_type", "embeddings/task", "/position_bias", "encoder/distances", "/router",
@@ -321,6 +322,7 @@ _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     DistanceEmbeddings: _table,
     Router: _table,
     StaticWeights: _table,
+    Factor: _table,
     Experts: _experts,
     RootMeanSquare: _root_mean_square,
     TokenTypes: _token_types,
@@ -332,6 +334,8 @@ def _today(name: str) -> str:
     """Return a tensor's name as `transformers`, or of dense static embeddings sentence-transformers, has it today."""
     if name in ("embeddings", "weight"):  # of model2vec, and of sparse encoders
         return "embedding.weight"
+    if name.endswith(".layer_scalar"):  # of EmbeddingGemma 2
+        return f"{name}.weight"
     name = name.replace(".parametrizations.weight.original", ".weight")  # beside adapters, of jina-embeddings-v3
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda old: f"LayerNorm.{_PARTS[old[1]]}", name)
 
@@ -452,6 +456,7 @@ _MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
     DistanceEmbeddings: _of_table,
     Router: _of_table,
     StaticWeights: _of_table,
+    Factor: _of_table,
     Experts: _of_experts,
     RootMeanSquare: _of_root_mean_square,
     TokenTypes: _of_token_types,

@@ -16,15 +16,26 @@ from mp_core.models import BertEncoder
 
 __all__ = ["make", "run"]
 
-_DECODERS = ("Qwen3", "Qwen2", "Llama", "Mistral", "Gemma", "Gemma2", "Gemma3Text", "EuroBert")
+_DECODERS = (
+    "Qwen3",
+    "Qwen2",
+    "Llama",
+    "Mistral",
+    "Gemma",
+    "Gemma2",
+    "Gemma3Text",
+    "EuroBert",
+    "Phi3",
+    "EmbeddingGemma2Text",
+)
 _FLAGS = {
     "ModernBert": ("attention_bias", "mlp_bias", "norm_bias"), "Qwen3": ("attention_bias",),
     "Llama": ("attention_bias", "mlp_bias"), "EuroBert": ("attention_bias", "mlp_bias"), "Gemma": ("attention_bias",),
-    "Gemma2": ("attention_bias",), "Gemma3Text": ("attention_bias",),
+    "Gemma2": ("attention_bias",), "Gemma3Text": ("attention_bias",), "EmbeddingGemma2Text": ("attention_bias",),
 }  # fmt: skip
 """How the names of classes begin -> settings that are true or false."""
 _ACTIVATION = {"DistilBert": "activation", "ModernBert": "hidden_activation"} | dict.fromkeys(
-    ("Gemma2", "Gemma3Text"), "hidden_activation"
+    ("Gemma2", "Gemma3Text", "EmbeddingGemma2Text"), "hidden_activation"
 )
 _EPSILON = {"ModernBert": "norm_eps", **dict.fromkeys(_DECODERS, "rms_norm_eps")}
 _ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "gelu_pytorch_tanh", "tanh", "swish")
@@ -68,6 +79,9 @@ def sizes(rng, start, own):
     if start in _DECODERS:
         found["num_key_value_heads"] = pick(rng, [n for n in (1, 2, 3, 4) if heads % n == 0])
         found["head_dim"] = pick(rng, (4, 8, 16)) if "head_dim" in own or rng.integers(2) else head
+    if start == "Phi3":  # its heads are as wide as the network together
+        found["head_dim"] = head
+        found["original_max_position_embeddings"] = positions // 2
     found |= {flag: bool(rng.integers(2)) for flag in _FLAGS.get(start, ())}
     if rng.integers(2):
         found[_ACTIVATION.get(start, "hidden_act")] = pick(rng, _ACTIVATIONS)
@@ -82,22 +96,29 @@ def windows(rng, start, blocks):
     if start in ("Qwen3", "Qwen2"):
         how = {"use_sliding_window": bool(rng.integers(2)), "sliding_window": pick(rng, (3, 8, 100))}
         return how | {"max_window_layers": int(rng.integers(blocks + 1))}
-    if start == "Mistral":
+    if start in ("Mistral", "Phi3"):
         return {"sliding_window": pick(rng, (None, 1, 8))}
     if start in ("Gemma2", "Gemma3Text"):
         near = {"sliding_window": pick(rng, (2, 8, 9)), "query_pre_attn_scalar": pick(rng, (5, 16))}
         return near | ({"layer_types": kinds} if rng.integers(2) else {"layer_types": None})
+    if start == "EmbeddingGemma2Text":
+        far = {"global_head_dim": pick(rng, (4, 12)), "num_global_key_value_heads": 1}
+        return {"sliding_window": pick(rng, (1, 4, 9)), "layer_types": kinds} | far
     if start == "ModernBert":
         return {"local_attention": pick(rng, (2, 8, 10)), "global_attn_every_n_layers": pick(rng, (1, 2, 3))}
     return {}
 
 
-def scaling(rng, positions):
+def scaling(rng, config):
     """Return what an object of rotary positions says of scaling."""
-    kind = pick(rng, ("linear", "dynamic", "yarn", "llama3"))
+    others = () if config["model_type"] == "phi3" else ("linear", "dynamic", "yarn", "llama3")
+    kind = pick(rng, ("longrope", *others))
     said = {"rope_type": kind, "factor": pick(rng, (1.5, 4.0))}
-    if kind in ("yarn", "llama3"):
-        said["original_max_position_embeddings"] = positions // 2
+    if kind in ("yarn", "llama3", "longrope"):
+        said["original_max_position_embeddings"] = config["max_position_embeddings"] // 2
+    if kind == "longrope":
+        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        said |= {name: rng.uniform(1, 4, size // 2).tolist() for name in ("short_factor", "long_factor")}
     if kind == "llama3":
         said |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     return said
@@ -119,7 +140,7 @@ def rewritten(rng, config, defaults):
     if not isinstance(rope, dict) or "rope_theta" not in rope:
         return said
     theta = pick(rng, (rope["rope_theta"], 500.0))
-    scaled = scaling(rng, config["max_position_embeddings"]) if rng.integers(2) else {}
+    scaled = scaling(rng, config) if rng.integers(2) else {}
     if rng.integers(2):
         said["rope_parameters"] = {"rope_type": "default", "rope_theta": theta} | scaled
         return said

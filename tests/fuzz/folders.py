@@ -45,12 +45,15 @@ _SIZES = {
     "layer_norm_eps": 1e-6,
 }
 _DEBERTA = {"relative_attention": True, "share_att_key": True, "position_biased_input": False, "type_vocab_size": 0}
+_EMBEDDING_GEMMA2 = {"hidden_size_per_layer_input": 4, "embedding_dim": 8, "global_head_dim": 8}
 _OWN = {
     "deberta-v2": _DEBERTA | {"norm_rel_ebd": "layer_norm", "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
     "bert with alibi": {"model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu"},
     "xlm-roberta with rotary": {"model_type": "xlm-roberta", "position_embedding_type": "rotary"},
     "modernbert": {"head_dim": None, "local_attention": 8},
     "mistral": {"sliding_window": 8},
+    "embedding_gemma2_text": _EMBEDDING_GEMMA2,
+    "embedding_gemma2": {"text_config": _SIZES | _EMBEDDING_GEMMA2},
 }
 """``model_type`` -> what ``config.json`` needs beside the sizes."""
 _NETWORK, _POOLING = ("Transformer", "", {}), ("Pooling", "1_Pooling", {"pooling_mode": "mean"})

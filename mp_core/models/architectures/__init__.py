@@ -6,7 +6,7 @@ from typing import Any
 from mp_core.models.architectures.bert import BERT, ERNIE
 from mp_core.models.architectures.deberta import DEBERTA
 from mp_core.models.architectures.distilbert import DISTILBERT
-from mp_core.models.architectures.gemma import GEMMA, GEMMA2, GEMMA3
+from mp_core.models.architectures.gemma import EMBEDDING_GEMMA2, GEMMA, GEMMA2, GEMMA3
 from mp_core.models.architectures.jina import JINA_V2, JINA_V3, JINA_V3_OWN
 from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
@@ -25,7 +25,7 @@ __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 _TABLES: tuple[Architecture, ...] = (
     BERT, ERNIE, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT,
     NOMIC_EXPERTS, GTE, GTE_OWN, EUROBERT, JINA_V2, JINA_V3, JINA_V3_OWN, T5, MT5, UMT5, QWEN3, QWEN2, LLAMA,
-    LLAMA_BOTH_WAYS, MISTRAL, PHI3, GEMMA, GEMMA2, GEMMA3, STATIC,
+    LLAMA_BOTH_WAYS, MISTRAL, PHI3, GEMMA, GEMMA2, GEMMA3, EMBEDDING_GEMMA2, STATIC,
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}

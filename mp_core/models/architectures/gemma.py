@@ -1,18 +1,20 @@
-"""Gemma; Gemma 2 [2]_, 3 [1]_ and EmbeddingGemma: norms before and after each layer, near attention in some blocks.
+"""Gemma; Gemma 2 [2]_, 3 [1]_ and EmbeddingGemma, 1 and 2: norms before and after each layer, near and far attention.
 
 .. [1] Gemma Team, "Gemma 3 Technical Report", 2025, arXiv:2503.19786.
 .. [2] Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024, arXiv:2408.00118.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mp_core.models.architectures.gated import FULL, NEAR, GatedArchitecture
 from mp_core.models.architectures.qwen import QWEN2, QWEN3
-from mp_core.models.gated import Layout
-from mp_core.models.settings import Settings, unexpected
+from mp_core.models.embedding_gemma import EmbeddingGemmaEncoder, EmbeddingGemmaSettings
+from mp_core.models.gated import GatedSettings, Layout
+from mp_core.models.settings import KINDS, Settings, choices, unexpected
 
-__all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
+__all__ = ["EMBEDDING_GEMMA2", "GEMMA", "GEMMA2", "GEMMA3"]
 
 _NORMED_OUTPUTS = {
     "encoder/layer_{}/after_attention_norm": "layers.{}.post_attention_layernorm",
@@ -109,4 +111,110 @@ GEMMA2 = GatedArchitecture(
     head_dim=256,
     score_entry="query_pre_attn_scalar",
     softcap_entry="attn_logit_softcapping",
+)
+
+
+class EmbeddingGemmaArchitecture(GatedArchitecture):
+    """EmbeddingGemma 2 as ``transformers`` writes it: the part of it that reads texts."""
+
+    __slots__ = ()
+
+    def read(self, config: Mapping[str, Any], path: Any) -> Settings:
+        """Return the settings of a ``config.json``, which may say them in an object of their own, ``text_config``."""
+        said = config.get("text_config") if config.get("model_type") == "embedding_gemma2" else config
+        if not isinstance(said, Mapping):
+            raise unexpected(path, "text_config", said, "an object")
+        listed = said.get("layer_types")
+        if isinstance(listed, list) and listed:  # the last block is far, whatever the file says
+            said = {**said, "layer_types": [*listed[:-1], FULL]}
+        found: Any = GatedArchitecture.read(self, said, path)
+        if any(rope is not None and rope.factors for rope in found.ropes):
+            raise unexpected(path, "the rope_type", "longrope", "another one where heads have several lengths")
+        settings: Settings = replace(found, heads=_heads(said, found, path), score_scale=1.0)
+        return settings
+
+    def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
+        """Return the path of a layer -> the settings that are the lengths of its weights' axes."""
+        signals = {"encoder/layer_{}/signal_output": ("hidden_size", "signal_size")}
+        last = {"encoder/projection": ("output_size", "hidden_size")}
+        return GatedArchitecture._axes(self, settings) | signals | last
+
+    def _kinds(self, config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
+        """Return the kind of attention of each block, the last of which is far."""
+        return [*GatedArchitecture._kinds(self, config, blocks, path)[:-1], FULL]
+
+    def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:
+        """Return how far attention of each kind reaches: the file says so, and not how wide it is."""
+        before = GatedArchitecture._reaches(self, config, True, path)[NEAR] or 0
+        return {FULL: None, NEAR: before + 1}
+
+
+def _heads(config: Mapping[str, Any], found: GatedSettings, path: Any) -> tuple[tuple[int, int], ...]:
+    """Return how many heads keys and values of each block have, and the length of their vectors."""
+    far = {"head_dim": config.get("global_head_dim", 512), "num_key_value_heads": config.get(_GLOBAL_HEADS, 1)}
+    usual = {"head_dim": found.head_dim, "num_key_value_heads": found.num_key_value_heads}
+    default = {i: far for i, reach in enumerate(found.reaches) if reach is None}
+    given = config.get("per_layer_config", default)
+    blocks = range(found.num_hidden_layers)
+    listed = {_number(i): own for i, own in given.items()} if isinstance(given, dict) else {None: given}
+    if not all(i in blocks and isinstance(own, dict) and own.keys() <= usual.keys() for i, own in listed.items()):
+        expected = f"an object of numbers of blocks, each with {choices(usual)}"
+        raise unexpected(path, "per_layer_config", given, expected)
+    heads = []
+    for i in blocks:
+        own = usual | listed.get(i, {})
+        shared, size = own["num_key_value_heads"], own["head_dim"]
+        if not KINDS[int][0](size) or size % 2:
+            raise unexpected(path, f"the head_dim of block {i}", size, "a positive, even int")
+        if not KINDS[int][0](shared) or found.num_attention_heads % shared:
+            expected = f"a divisor of num_attention_heads, {found.num_attention_heads}"
+            raise unexpected(path, f"the num_key_value_heads of block {i}", shared, expected)
+        heads.append((shared, size))
+    return tuple(heads)
+
+
+def _number(name: Any) -> Any:
+    """Return the number of a block, which JSON has as a string, maybe with zeros before."""
+    return int(name) if isinstance(name, str) and name.isdecimal() and len(name) < 10 else name
+
+
+_GLOBAL_HEADS = "num_global_key_value_heads"
+_SIGNALS = {
+    "encoder/layer_{}/signal_gate": "layers.{}.ple_block.per_layer_input_gate",
+    "encoder/layer_{}/signal_output": "layers.{}.ple_block.per_layer_projection",
+    "encoder/layer_{}/signal_norm": "layers.{}.ple_block.post_per_layer_input_norm",
+    "encoder/layer_{}/factor": "layers.{}.layer_scalar",
+    "encoder/signals": "ple.per_layer_model_projection",
+    "encoder/signals_norm": "ple.per_layer_projection_norm",
+    "encoder/projection": "embedding_projection",
+}
+EMBEDDING_GEMMA2 = EmbeddingGemmaArchitecture(
+    model_types=("embedding_gemma2_text", "embedding_gemma2"),
+    prefix="language_model.",
+    tensors=dict(GEMMA3.tensors) | _SIGNALS,
+    entries=dict(GEMMA3.entries) | {"signal_size": "hidden_size_per_layer_input", "output_size": "embedding_dim"},
+    defaults=dict(GEMMA3.defaults)
+    | {
+        "vocab_size": 262144,
+        "hidden_size": 512,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 2048,
+        "max_position_embeddings": 262144,
+        "signal_size": 512,
+        "output_size": 768,
+    },
+    fixed=dict(GEMMA3.fixed)
+    | {
+        "layout": Layout(normed_heads=True, normed_values=True, normed_outputs=True, scaled_embeddings=True),
+        "heads": (),
+    },
+    settings=EmbeddingGemmaSettings,
+    encoder=EmbeddingGemmaEncoder,
+    kinds=_kinds,
+    kinds_of=(FULL, NEAR),
+    window=("sliding_window", 512),
+    thetas=GEMMA3.thetas,
+    head_dim=256,
 )

@@ -37,6 +37,7 @@ _OWN: dict[str, dict[str, tuple[str, ...]]] = {
         kind: {"weights": ("attention_dropout",)}
         for kind in (
             "qwen2", "qwen3", "llama", "llama_bidirec", "mistral", "gemma", "gemma2", "gemma3_text", "eurobert",
+            "embedding_gemma2_text", "embedding_gemma2",
         )
     },
 }  # fmt: skip
