@@ -1,14 +1,16 @@
-"""Arrays that nobody can make writeable, and whether another object may write the memory of an array."""
+"""The memory of values: arrays that nobody can make writeable, and values that have no memory of their own."""
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, final
 
 import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import F32, Array
-from mp_core.core.convert import Memory, read_only
+from mp_core.core.convert import Memory, file_map, read_only
 
-__all__ = ["Value", "frozen", "is_shared"]
+__all__ = ["Elsewhere", "Value", "drop_pages", "frozen", "is_shared"]
 
 
 class Value(np.ndarray[Any, Any]):
@@ -44,3 +46,61 @@ def is_shared(array: Array) -> bool:
         return not memoryview(base).readonly
     except TypeError:  # it does not say
         return True
+
+
+@final
+class Elsewhere:
+    """In the place of an array whose elements something else holds, in another order or type.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    make : callable
+        Returns the array, which is made whenever it is read, and kept by nobody.
+    """
+
+    __slots__ = ("dtype", "make", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[[], Array]) -> None:
+        self.shape, self.dtype, self.make = shape, dtype, make
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def view(self, *kinds: Any) -> Array:
+        """Return the array, read-only, as :meth:`numpy.ndarray.view` does."""
+        return frozen(self.make()).view(*kinds)
+
+
+def drop_pages(array: Any) -> bool:
+    """Return whether an array lies in the map of a file; its pages there are out of memory until they are read again.
+
+    The operating system reads them from its cache of files, or from the file. (Windows keeps them until it needs their
+    memory.)
+    """
+    file = file_map(array)
+    if file is None:
+        return False
+    if hasattr(file, "madvise"):
+        from mmap import MADV_DONTNEED, PAGESIZE  # arrays of files are few
+
+        begin = array.__array_interface__["data"][0] - np.frombuffer(file, np.uint8).__array_interface__["data"][0]
+        start = begin // PAGESIZE * PAGESIZE
+        file.madvise(MADV_DONTNEED, start, begin + array.nbytes - start)
+    return True

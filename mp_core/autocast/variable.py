@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core import dtypes, ops
 from mp_core.arrays import Array, asarray, out_of_band
 from mp_core.arrays.recorded import HOLDING, is_recorded, under_way
-from mp_core.autocast.memory import Value, frozen, is_shared
+from mp_core.autocast.memory import Elsewhere, Value, drop_pages, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
-from mp_core.core.changes import set_counted
-from mp_core.core.convert import next_states
+from mp_core.core.changes import replace_if_same, set_counted
+from mp_core.core.convert import file_map, next_states
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.utilities.arguments import state_of
@@ -21,7 +21,7 @@ from mp_core.utilities.arguments import state_of
 __all__ = ["AutoCastVariable", "as_stored", "assign_each"]
 
 T = TypeVar("T")
-_State = tuple[Array, dict[Hashable, Any], int, object]  # value, what is derived from it, version, stamp
+_State = tuple[Array | Elsewhere, dict[Hashable, Any], int, object]  # value, what is derived from it, version, stamp
 _FLAG = bool | np.bool_
 _STATE = {
     "value": np.ndarray, "version": int, "casts": _FLAG, "name": str, "trainable": _FLAG,
@@ -52,7 +52,7 @@ def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = _sig
     """Return a method that combines the slices at some indices with `updates`; without a ufunc it replaces them."""
 
     def method(self: "AutoCastVariable", indices: ArrayLike, updates: ArrayLike) -> "AutoCastVariable":
-        result = self._state[0].copy()
+        result = self._state[0].view().copy()
         stored = as_stored(updates, self.true_dtype, self.name)
         if ufunc is None:
             result[index_of(indices)] = stored
@@ -137,7 +137,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     # ---- the value
 
-    def _set(self, array: Array, version: int) -> None:
+    def _set(self, array: Array | Elsewhere, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
         set_counted("_state", [(self, self._state_of(array, version))])
 
@@ -155,11 +155,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         """Whether it reads as a recorded array here: a variable that is trained, while its step is recorded."""
         return bool(HOLDING) and is_recorded(self._here()[0])
 
-    def _state_of(self, array: Array, version: int) -> "_State":
+    def _state_of(self, array: Array | Elsewhere, version: int) -> "_State":
         recording = under_way()
         if recording is not None and version:
             recording.replaced(self)
-        return frozen(array), {}, version, object()
+        return array if type(array) is Elsewhere else frozen(array), {}, version, object()
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
         """Return ``make(stored value)``, computed once per `key` and value.
@@ -181,7 +181,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         target = read_dtype() if self._casts else None
         array = (self._here() if HOLDING else self._state)[0]
         if target is None or target is array.dtype:
-            return array
+            return array.view() if type(array) is Elsewhere else array
         return self.derived(target, lambda stored: _frozen_cast(stored, target))
 
     @property
@@ -216,7 +216,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         target = scope_dtype.get(None) if self._casts else None
         if type(target) is Scopes:
             target = innermost(target, None)
-        return self._state[0].dtype if target is None else target  # type: ignore[no-any-return]
+        return self._state[0].dtype if target is None else target
 
     @property
     def true_dtype(self) -> np.dtype[Any]:
@@ -352,9 +352,39 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     scatter_nd_add = _scatter(np.add, _index_tuple)
     scatter_nd_sub = _scatter(np.subtract, _index_tuple)
 
+    # ---- memory
+
+    def give_back(self, stamp: object, make: Callable[[], Array]) -> None:
+        """Give back the memory of the value that the variable had at a `stamp`, since something else holds it too.
+
+        Whoever reads it gets an array with the same bits: from the file in which it lies, or by `make`. Nothing has
+        changed for those who depend on the value.
+        """
+        state = self._state
+        if state[3] is stamp and not drop_pages(state[0]):
+            other = Elsewhere(state[0].shape, state[0].dtype, make)
+            replace_if_same(self, "_state", state, (other, *state[1:]))
+
+    def assign_from_file(self, array: Array) -> bool:
+        """Return whether an array lies in the map of a file; then its cast is the value, and made whenever it is read.
+
+        The array has the shape of the variable.
+        """
+        if file_map(array) is None:
+            return False
+        dtype = self.true_dtype
+
+        def make() -> Array:
+            cast = ops.cast(array, dtype)
+            drop_pages(array)
+            return cast
+
+        self._set(array if array.dtype == dtype else Elsewhere(array.shape, dtype, make), self.version + 1)
+        return True
+
     def stored_as(self, dtype: DTypeLike | None = None) -> Self:
         """Return a variable with this value, cast to another stored dtype where one is given."""
-        array = self._state[0]
+        array = self._state[0].view()
         if dtype is not None and dtypes.parse(dtype) is not array.dtype:
             array = _frozen_cast(array, dtypes.parse(dtype))
         copy = type(self)(array, dtype=array.dtype, trainable=self.trainable, autocast=self._casts, name=self.name)
@@ -434,7 +464,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         with np.printoptions(threshold=100, edgeitems=2):
             return (
                 f"<AutoCastVariable '{self.name}' shape={self.shape} dtype={self.true_dtype} "
-                f"dtype_to_cast_to={self.dtype}, numpy={self._state[0]}>"
+                f"dtype_to_cast_to={self.dtype}, numpy={self._state[0].view()}>"
             )
 
 

@@ -42,6 +42,13 @@ def set_counted(str name, list pairs):
         changed()
 
 
+@cython.critical_section
+def replace_if_same(owner, str name, before, after):
+    """Set an attribute of an object if it is still `before`: what depends on it counts as unchanged."""
+    if getattr(owner, name) is before:
+        setattr(owner, name, after)
+
+
 def undone_if_it_fails(Contents contents not None, function, *args):
     """Return ``function(*args)``; if it fails, some lists and dictionaries have the items of before."""
     try:

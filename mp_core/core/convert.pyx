@@ -178,6 +178,19 @@ cdef class Memory:
     cdef object owner
 
 
+def file_map(array):
+    """Return the map of a file, which nobody can write to, in which an array lies; None if there is none."""
+    from mmap import mmap  # arrays of files are few, and imports of mp_core many
+
+    lies_in = array
+    while cnp.PyArray_Check(lies_in) or isinstance(lies_in, (memoryview, Memory)):  # not what passes for an array
+        if isinstance(lies_in, Memory):
+            lies_in = (<Memory>lies_in).owner
+        else:
+            lies_in = lies_in.obj if isinstance(lies_in, memoryview) else lies_in.base
+    return lies_in if isinstance(lies_in, mmap) and memoryview(lies_in).readonly else None
+
+
 cpdef read_only(cnp.ndarray array, cnp.dtype dtype):
     """Return an array of NumPy's own type on the memory of `array`, in its dtype or an equal one.
 

@@ -1,16 +1,20 @@
 """Our own form: the codes, scales and zero points of any QuantizedArray, lines-major as files have them."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import Array, asarray
+from mp_core.arrays import F32, I8, Array, asarray
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.schemes import Scheme
 from mp_core.forms.form import Form, Geometry, Variable, check_finite
 from mp_core.forms.products import Inputs
+from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.quantization.array import pack_pairs
 from mp_core.quantization.codes import CODES
 from mp_core.quantization.recipe import positive_and_finite
 from mp_core.utilities.arguments import boolean
@@ -145,6 +149,19 @@ class Codes(Form):
         axis, size, shape = self.scheme.axis(), self.scheme.group_size, self.geometry.lines_shape
         return QuantizedArray(self.variables["codes"].numpy(), scale, zero, axis, size, self.scheme.dtype, shape)
 
+    def lie_in(self, operand: PackedMatrix | Array, stamps: Mapping[str, object], begin: int = 0) -> None:
+        """Give back the memory of codes, and of the scales and zero points of groups, that are packed as they are."""
+        n, k = self.geometry.lines_shape
+        if not isinstance(operand, PackedMatrix) or operand.dtype != self.scheme.dtype:
+            return
+        if k % 2 if self._codes.packed else self.zero_point:  # half a byte that is unused, or codes without their zeros
+            return
+        columns = slice(begin, begin + n)
+        self.variables["codes"].give_back(stamps["codes"], partial(_codes_in, operand, columns, self._codes.packed))
+        for name in self.variables.keys() & ("scale", "zero_point"):
+            if np.ndim(getattr(operand, name)) == 2:
+                self.variables[name].give_back(stamps[name], partial(_scales_in, operand, columns, name))
+
     @property
     def inputs(self) -> Inputs | None:
         """The fixed scales and zero points of the inputs, if the scheme has them."""
@@ -158,12 +175,28 @@ class Codes(Form):
         return _checked(f"`{name}` of layer '{self.geometry.owner}'", variable.numpy(), variable.shape)
 
 
+def _codes_in(operand: PackedMatrix, columns: slice, in_pairs: bool) -> Array:
+    """Return the codes of some columns of a packed matrix as the variable has them, lines-major."""
+    lines = operand.unpack()[:, columns].T
+    if not in_pairs:
+        return np.ascontiguousarray(lines)
+    codes = np.ascontiguousarray(lines.view(I8))
+    pairs = np.empty((codes.shape[0], codes.shape[1] // 2), np.uint8)
+    pack_pairs(codes, pairs)
+    return pairs
+
+
+def _scales_in(operand: PackedMatrix, columns: slice, name: str) -> Array:
+    """Return the scales or zero points of groups of some columns, lines-major."""
+    return np.ascontiguousarray(getattr(operand, name)[:, columns].T)
+
+
 def _checked(what: str, scale: Any, shape: tuple[int, ...]) -> Array:
     """Return scales as float32 of that shape; raise ValueError unless they are positive and finite."""
     array = asarray(scale, what.strip("`"))
     if array.shape != shape:
         raise ValueError(f"{what} must have shape {shape}; received {array.shape}")
-    array = np.require(ops.cast(array, "float32"), requirements="C")
+    array = np.require(array if array.dtype == F32 else ops.cast(array, "float32"), requirements="C")
     if not positive_and_finite(array):
         raise ValueError(f"{what} must be positive and finite; received {array.min()} to {array.max()}")
     return array

@@ -11,11 +11,12 @@ from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.memory import is_shared
+from mp_core.autocast.memory import drop_pages, is_shared
 from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.forms.products import Inputs, as_recorded, packed, product_of
+from mp_core.forms.products import Inputs, Product, as_recorded, packed, product_of
 from mp_core.loss_scaling import all_finite
+from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.utilities.arguments import state_of
 
@@ -284,9 +285,34 @@ class Form:
         """
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
-        multiply = self._made(key, lambda: product_of(self.matrix, self.inputs, self.dynamic, rows.dtype))
+        multiply = self._made(key, lambda: self._product(rows.dtype))
         product: Array = multiply(rows, self.bias_vector(bias), activation, compute)
         return product
+
+    def _product(self, dtype: np.dtype[Any]) -> Product:
+        """Return the product with the matrix, which is packed now, for rows of a type."""
+        stamps = self.stamps
+        multiply, operand = product_of(self.matrix, self.inputs, self.dynamic, dtype)
+        self.lie_in(operand, stamps)
+        return multiply
+
+    @property
+    def stamps(self) -> dict[str, object]:
+        """The stamp of each variable, by name."""
+        return {name: variable.stamp for name, variable in self.variables.items()}
+
+    def lie_in(self, operand: PackedMatrix | Array, stamps: Mapping[str, object], begin: int = 0) -> None:
+        """Give back the memory of variables whose values are in what the matrix was packed as: here of none.
+
+        Parameters
+        ----------
+        operand : PackedMatrix or ndarray
+            Of the matrix, or of several side by side.
+        stamps : mapping of str to object
+            :attr:`stamps` before the matrix was read.
+        begin : int
+            The first column of the operand that belongs to the matrix.
+        """
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
         """Return the rows at `indices` of a table in the dtype `compute`: the shape of `indices`, then columns.
@@ -363,6 +389,11 @@ class Float(Form):
         """Return the floats themselves."""
         return {self.geometry.name: floats}
 
+    def assign(self, floats: Array, dtype: str) -> None:
+        """Give the variable its value; a kernel in the map of a file stays there, and is cast whenever it is read."""
+        if self.geometry.is_table or not self.variables[self.geometry.name].assign_from_file(floats):
+            super().assign(floats, dtype)
+
     @property
     def matrix(self) -> QuantizedArray | Array:
         """The stored floats."""
@@ -385,9 +416,14 @@ class Float(Form):
         """Return the product with the kernel as it reads here, packed once."""
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
-        made = kernel.derived(("packed", read), lambda stored: packed(self.geometry.arranged(stored), read))
+        made = kernel.derived(("packed", read), lambda stored: self._packed(stored, read))
         product: Array = ops.matmul(floating(rows, compute), made, bias=self.bias_vector(bias), activation=activation)
         return product
+
+    def _packed(self, stored: Array, read: np.dtype[Any]) -> PackedMatrix | Array:
+        made = packed(self.geometry.arranged(stored), read)
+        drop_pages(stored)
+        return made
 
 
 def check_finite(values: Array, geometry: Geometry) -> None:

@@ -29,8 +29,10 @@ class Inputs(NamedTuple):
     zero_point: Any = None
 
 
-def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bool, dtype: np.dtype[Any]) -> Product:
-    """Return the function that multiplies rows by the transpose of `lines`, which is packed now.
+def product_of(
+    lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bool, dtype: np.dtype[Any]
+) -> tuple[Product, PackedMatrix | Array]:
+    """Return the function that multiplies rows by the transpose of `lines`, and what this is packed as now.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bo
     if inputs is None:
         multiply: Any = ops.dynamic_matmul if dynamic else ops.matmul
         kernel = ops.pack(lines.T) if dynamic else _weight_only(lines, dtype)
-        return lambda rows, bias, activation, _: multiply(rows, kernel, bias=bias, activation=activation)
+        return lambda rows, bias, activation, _: multiply(rows, kernel, bias=bias, activation=activation), kernel
     assert isinstance(lines, QuantizedArray)
     scale, packed_codes = inputs.scale, ops.pack(lines.T)
     if inputs.zero_point is None:
@@ -56,7 +58,7 @@ def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bo
             product: Array = ops.matmul(left, packed_codes, out_dtype=compute, bias=bias, activation=activation)
             return product
 
-        return multiply_float8
+        return multiply_float8, packed_codes
     zero_point = inputs.zero_point.astype(np.int32)
     sums = ops.matmul(lines.values, inputs.zero_point).astype(np.int64)
     if lines.zero_point is not None:
@@ -67,7 +69,7 @@ def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bo
         vector = offset if bias is None else offset + bias
         return ops.fixed_matmul(rows, packed_codes, scale, zero_point, bias=vector, activation=activation)
 
-    return multiply_fixed
+    return multiply_fixed, packed_codes
 
 
 def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:

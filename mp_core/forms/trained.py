@@ -16,7 +16,7 @@ from mp_core.forms.products import Inputs
 from mp_core.gradients.custom import custom_gradient
 from mp_core.ops.elementwise import compared, computed, where
 from mp_core.ops.functions import exp
-from mp_core.quantization import QuantizedArray, for_each_element, quantize, unpacked_codes
+from mp_core.quantization import QuantizedArray, quantize, unpacked_codes
 
 __all__ = ["TrainedCodes", "rounded"]
 
@@ -106,8 +106,10 @@ class TrainedCodes(Codes):
 
     def _zeros(self) -> Array:
         """Return the zero point of each element, in a shape that broadcasts."""
-        q = super().matrix
-        return np.zeros((), F32) if q.zero_point is None else cast(for_each_element(q.zero_point, q), F32)
+        if not self.zero_point:
+            return np.zeros((), F32)
+        zero, (_, k), size = self.variables["zero_point"].numpy(), self.geometry.lines_shape, self.scheme.group_size
+        return cast(zero if size is None else np.take(zero, np.arange(k) // size, 1), F32)
 
     def _rounded(self) -> Array:
         """Return the codes as they are now, without their zero points."""

@@ -64,7 +64,7 @@ class TapeRecording(EagerRecording):
         """Let a variable be a recorded array until it is assigned."""
         if is_float(variable.true_dtype):
             self.variables[id(variable)] = variable
-            self.hold(variable, self.input(np.array(variable._state[0], order="C")), False)
+            self.hold(variable, self.input(np.array(variable._state[0].view(), order="C")), False)
 
     def value_of(self, variable: Any) -> Recorded | None:
         """Return what a variable was when it was read last; None: it was not read."""

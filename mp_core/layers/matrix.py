@@ -64,7 +64,8 @@ class MatrixLayer(Layer):
     ) -> None:
         """Replace the matrix by floats, or by codes as they are.
 
-        Arrays that nobody can write to, as those of a read-only memory map, are kept without a copy.
+        Arrays that nobody can write to, as those of a read-only memory map, are kept without a copy. A kernel in such a
+        map of another floating-point type than the layer's stays there, and is cast whenever it is read.
 
         Parameters
         ----------

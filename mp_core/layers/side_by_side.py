@@ -8,7 +8,8 @@ import numpy as np
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable, autocast_scope
-from mp_core.forms import Float, Form, Inputs
+from mp_core.autocast.memory import drop_pages
+from mp_core.forms import Float, Form
 from mp_core.forms.products import packed, product_of
 from mp_core.layers import activations
 from mp_core.layers.dense import Dense
@@ -82,7 +83,7 @@ def _made(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dt
     if all(type(form).multiply is Float.multiply for form in forms):
         return _of_floats(forms, bias, dtype)
     if all(type(form).multiply is Form.multiply for form in forms) and _quantize_alike(forms):
-        return _of_codes([form.matrix for form in forms], forms[0].inputs, bias, dtype)
+        return _of_codes(forms, bias, dtype)
     return None
 
 
@@ -95,14 +96,20 @@ def _quantize_alike(forms: list[Form]) -> bool:
 
 
 def _of_floats(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
-    read = [form.geometry.arranged(form.variables[form.geometry.name].read_value()) for form in forms]
-    if any(kernel.dtype is not dtype for kernel in read):
+    variables = [form.variables[form.geometry.name] for form in forms]
+    if any(variable.dtype is not dtype for variable in variables):
         return None
-    kernel = packed(np.concatenate(read, axis=1), dtype)
+    stored = [variable.numpy() for variable in variables]
+    cast = [form.geometry.arranged(ops.cast(value, dtype)) for form, value in zip(forms, stored, strict=True)]
+    kernel = packed(np.concatenate(cast, axis=1), dtype)
+    for value in stored:
+        drop_pages(value)
     return lambda rows: ops.matmul(rows, kernel, bias=bias)
 
 
-def _of_codes(matrices: list[Any], inputs: Inputs | None, bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
+def _of_codes(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
+    stamps, inputs = [form.stamps for form in forms], forms[0].inputs
+    matrices: list[Any] = [form.matrix for form in forms]
     if not all(isinstance(q, QuantizedArray) and q.axis == (0,) for q in matrices):
         return None
     kinds = {(dtypes.name_of(q.dtype), q.group_size, q.zero_point is None) for q in matrices}
@@ -113,5 +120,9 @@ def _of_codes(matrices: list[Any], inputs: Inputs | None, bias: Array | None, dt
     zero = None if first.zero_point is None else np.concatenate([q.zero_point for q in matrices])
     shape = sum(q.shape[0] for q in matrices), first.shape[1]
     joined = QuantizedArray(values, scale, zero, (0,), first.group_size, first.dtype, shape)
-    multiply = product_of(joined, inputs, inputs is None, dtype)
+    multiply, operand = product_of(joined, inputs, inputs is None, dtype)
+    begin = 0
+    for form, stamp, q in zip(forms, stamps, matrices, strict=True):
+        form.lie_in(operand, stamp, begin)
+        begin += q.shape[0]
     return lambda rows: multiply(rows, bias, None, dtype)

@@ -12,6 +12,7 @@ from mp_core.core.cpu import get_num_threads
 from mp_core.layers import Layer
 from mp_core.models.model import Model
 from mp_core.plans import ForwardPlan, UnseenError, is_eager
+from mp_core.utilities.system import trim_heap
 
 __all__ = ["Plans", "RaggedTexts", "cut"]
 
@@ -152,6 +153,7 @@ class Plans:
         try:
             if found is None:
                 found = make()
+                trim_heap()  # kernels have been packed
                 self._kept = dict([*self._kept.items()][1 - _PLANS :]) | {key: found}
             found.plan.refresh()
         except (UnseenError, TypeError):  # of a form or a type that no plan has

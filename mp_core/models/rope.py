@@ -161,10 +161,18 @@ def angles(rope: Rope, size: int, length: int) -> Array:
     if rope.factors:
         powers = np.array(rope.factors, F32) * powers
     frequencies, factor = _SCALINGS[rope.scaling](rope.theta, powers, dict(rope.numbers))
-    turned = (np.arange(length, dtype=F32)[:, np.newaxis] * frequencies.astype(F32)).astype(np.float64)
-    table = (np.concatenate([np.cos(turned), np.sin(turned)], axis=1) * factor).astype(F32)
+    table = np.empty((length, size), F32)
+    for begin in range(0, length, _POSITIONS):
+        rows = table[begin : begin + _POSITIONS]
+        positions = np.arange(begin, begin + len(rows), dtype=F32)[:, np.newaxis]
+        turned = (positions * frequencies.astype(F32)).astype(np.float64)
+        rows[:, : len(powers)] = np.cos(turned) * factor
+        rows[:, len(powers) :] = np.sin(turned) * factor
     table.flags.writeable = False  # so that plans share it
     return table
+
+
+_POSITIONS = 2048  # whose angles are in memory as float64 at a time
 
 
 def short_of(rope: Rope) -> Rope:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
+from mp_core.autocast.memory import drop_pages
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.forms import Inputs
@@ -32,6 +33,7 @@ from mp_core.models.heads import Answer
 from mp_core.models.model import Model
 from mp_core.models.settings import Settings
 from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.utilities.system import trim_heap
 
 __all__ = ["Weights", "layers_of", "names_of", "read_model", "tensors_of"]
 
@@ -205,6 +207,7 @@ def read_model(folder: Path, config: Mapping[str, Any], policy: DTypePolicy | No
     for layer in layers_of(model):
         if type(layer) in _GIVERS:
             weights.give(layer, names[str(layer.path)])
+    trim_heap()
     return model, weights
 
 
@@ -246,6 +249,8 @@ def _matrix(weights: Weights, layer: MatrixLayer, name: str, fixed: bool, *shape
         layer.set_matrix(value, inputs)
     except ValueError as error:
         raise ValueError(f"{weights.path}: tensor {weights.name(name)}: {error}") from None
+    stored = weights.tensors[weights.name(name)]
+    drop_pages(stored.values if isinstance(stored, QuantizedArray) else stored)
 
 
 def _dense(weights: Weights, layer: Dense, name: str) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "read_at",
     "reading_failure",
     "sync_folder",
+    "trim_heap",
     "write_at",
 ]
 
@@ -120,6 +121,19 @@ def peak_rss_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes there
     lines = Path("/proc/self/status").read_text().splitlines()  # getrusage counts the parent's, up to the exec
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+
+
+def trim_heap() -> None:
+    """Give back the memory that is free between what is allocated, where the C library can (glibc's ``malloc_trim``).
+
+    Large arrays of many sizes that come and go, as weights do while they are packed, leave it behind.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def _peak_working_set() -> int:
