@@ -327,6 +327,26 @@ class Layer(VariableOwner):
         """
         return previous_mask
 
+    def compute_output_shape(self, *input_shapes: Any) -> Any:
+        """Return the shape of the outputs for inputs of these shapes, without building the layer.
+
+        Parameters
+        ----------
+        *input_shapes : sequence of (int or None), or list or dict of them
+            One for each array that a call gets; None is any length.
+
+        Examples
+        --------
+        >>> from mp_core.layers import Add, Conv1D
+        >>> Conv1D(8, 3, strides=2).compute_output_shape((None, 21, 4))
+        (None, 10, 8)
+        >>> Add().compute_output_shape([(2, 3), (2, 1)])
+        (2, 3)
+        """
+        from mp_core.layers.symbolic import output_shapes
+
+        return output_shapes(self, input_shapes)
+
     def __call__(self: _Called[Outputs], *args: Any, **kwargs: Any) -> Outputs:
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.
 

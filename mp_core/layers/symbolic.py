@@ -1,5 +1,6 @@
 """Arrays of which shape and type alone are known: layers that are called with them become the graph of a model."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -180,6 +181,20 @@ def _tried(layer: Layer, args: Any, kwargs: Any, batch: int, length: int) -> Any
         return np.zeros([n or (length if axis else batch) for axis, n in enumerate(x.shape)], dtypes.parse(x.dtype))
 
     return called_in(handed_training, None, layer, *map_leaves(zeros, (args, kwargs)))
+
+
+def output_shapes(layer: Layer, shapes: Sequence[Any]) -> Any:
+    """Return the shapes of what a layer returns: see :meth:`Layer.compute_output_shape`."""
+
+    def arrays(shape: Any) -> Any:
+        if isinstance(shape, dict):
+            return {key: arrays(part) for key, part in shape.items()}
+        if isinstance(shape, list | tuple) and any(isinstance(part, list | tuple | dict) for part in shape):
+            return [arrays(part) for part in shape]
+        return Input(batch_shape=shape, name=layer.name)
+
+    called = layer if layer.built else copy.deepcopy(layer)
+    return map_leaves(lambda x: x.shape, called(*map(arrays, shapes)))
 
 
 def Input(  # noqa: N802 - Keras' name

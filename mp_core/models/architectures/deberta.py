@@ -22,7 +22,7 @@ from mp_core.arrays.recorded import UnseenError, is_recorded
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.table import Architecture
-from mp_core.models.blocks import Block, Embeddings, Encoder, Part, Shape, dropped, padding
+from mp_core.models.blocks import Attention, Block, Embeddings, Encoder, Part, Shape, dropped, padding
 from mp_core.models.settings import KINDS, Settings, unexpected
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.lookup import take_rows
@@ -126,16 +126,10 @@ def _distances(span: int, farthest: int, length: int) -> Distances:
     return Distances(used, *found)
 
 
-class DisentangledAttention(Part):
+class DisentangledAttention(Attention):
     """Attention of the tokens of a text to each other and to the distances between them."""
 
     settings: DebertaSettings
-
-    def build(self, input_shape: Shape) -> None:
-        """Create the projections."""
-        width = self.settings.hidden_size
-        names = ("query", "key", "value", "attention_output")
-        self.query, self.key, self.value, self.attention_output = (self.dense(name, width, width) for name in names)
 
     def call(
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
