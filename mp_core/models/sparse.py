@@ -305,7 +305,8 @@ class SparseEncoder(PromptedModel):
             return SparseVectors.of(model.pooled(ids, offsets, self._end.pooling, self._end.logs), most)
         hidden, longest = self.model.ragged(ids, offsets), self.model.settings.max_length
         pooled = ops.ragged_pool(hidden, offsets, self._modules.poolings, skipped, longest)
-        return SparseVectors.of(self._end(applied(self._modules.steps, pooled, None)), most or self._end.most)
+        end: Any = self._end
+        return SparseVectors.of(end(applied(self._modules.steps, pooled, None)), most or end.most)
 
 
 _NETWORK = TRANSFORMER | {

@@ -150,7 +150,8 @@ class TokenWeights:
 
     def __call__(self, rows: list[Array]) -> Array:
         """Return the weights of the tokens of texts, shape (n, vocabulary), zeros included."""
-        weights = self.model.embeddings.table.numpy()
+        embeddings: Any = self.model.embeddings
+        weights = embeddings.table.numpy()
         out = np.zeros((len(rows), len(weights)), F32)
         for vector, ids in zip(out, rows, strict=True):
             vector[ids] = weights[ids]
