@@ -20,7 +20,7 @@ from mp_core.dtype_policies.lookup import (
     register_keras_serializable,
 )
 from mp_core.interop.keras import load_model
-from mp_core.layers.deserialization import deserialized
+from mp_core.layers.deserialization import check_safe_mode, deserialized
 from mp_core.layers.sequential import layer_classes
 from mp_core.layers.serialization import serialize_keras_object
 
@@ -50,7 +50,9 @@ def save_model(model: Any, filepath: Any, overwrite: bool = True) -> None:
     model.save(filepath, overwrite)
 
 
-def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+def deserialize_keras_object(
+    config: Any, custom_objects: Mapping[str, Any] | None = None, safe_mode: bool = True
+) -> Any:
     """Return the object of a :func:`serialize_keras_object` configuration.
 
     Parameters
@@ -59,11 +61,13 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
         Plain values are themselves; a list or dictionary may hold configurations.
     custom_objects : dict, optional
         Name -> class or function.
+    safe_mode : bool
+        Keras'; it must be on: what a configuration holds is never executed.
 
     Raises
     ------
     ValueError
-        A ``class_name`` or function is unknown.
+        A ``class_name`` or function is unknown, or `safe_mode` is off.
 
     Examples
     --------
@@ -72,6 +76,7 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     >>> deserialize_keras_object({"module": "keras.losses", "class_name": "Huber", "config": {"delta": 0.5}}).delta
     0.5
     """
+    check_safe_mode(safe_mode)
     return deserialized(config, custom_objects, dtype_policies.deserialize, _named)
 
 

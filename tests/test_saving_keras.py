@@ -60,6 +60,12 @@ def test_functions_are_found_again(function):
     assert saving.deserialize_keras_object(_written(saving.serialize_keras_object, function)) is function
 
 
+def test_nothing_is_executed():
+    assert saving.deserialize_keras_object([1], safe_mode=True) == [1]
+    with pytest.raises(ValueError, match="`safe_mode` must be True"):
+        saving.deserialize_keras_object([1], safe_mode=False)
+
+
 def test_a_model_that_was_a_configuration_is_trained():
     model = mp.Sequential([mp.Input((3,)), mp.layers.Dense(2)])
     again = saving.deserialize_keras_object(_written(saving.serialize_keras_object, model))

@@ -69,7 +69,7 @@ def windows(k):
 def two_losses(k):
     x = k.Input((8,))
     model = k.Model(x, [k.layers.Dense(1, name="a")(x), k.layers.Dense(1, name="b")(x)])
-    return trained(k, model, X, [Y, 2 * Y], loss=["mse", "mae"], loss_weights=[0.25, 3.0])
+    return trained(k, model, X, [Y, 2 * Y], loss=["mse", ["mae"]], loss_weights=[0.25, 3.0])
 
 
 def an_output_without_loss(k):

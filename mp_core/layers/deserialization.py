@@ -12,7 +12,7 @@ from mp_core.dtype_policies.lookup import (
     named_function,
 )
 
-__all__ = ["deserialized"]
+__all__ = ["check_safe_mode", "deserialized"]
 
 
 Named = Callable[[dict[str, Any]], Mapping[str, Any]]
@@ -29,6 +29,12 @@ def deserialized(
     check_depth(config)
     with custom_object_scope(custom_objects):
         return _deserialized(config, deserialize_policy, named)
+
+
+def check_safe_mode(safe_mode: bool) -> None:
+    """Raise ValueError unless Keras' ``safe_mode`` is on."""
+    if safe_mode is not True:
+        raise ValueError(f"`safe_mode` must be True: what a file holds is never executed; received {safe_mode!r}")
 
 
 def _deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], named: Named) -> Any:

@@ -86,7 +86,8 @@ class Losses:
         """Return loss and weight of each output."""
         if self._found is None:
             loss, weights = self._loss, self._weights
-            if not isinstance(loss, list | tuple | dict) or set(loss) >= {"class_name", "config"}:
+            is_config = isinstance(loss, dict) and loss.keys() >= {"class_name", "config"}
+            if is_config or not isinstance(loss, list | tuple | dict):
                 loss = [loss] * len(names)
             if isinstance(weights, int | float):
                 weights = [weights] * len(names)
@@ -144,7 +145,9 @@ class _FunctionLoss(Loss):
 
 
 def _loss_from(identifier: Any) -> Loss | None:
-    """Return the loss of a name, a configuration or a function: its class, or the mean of its values."""
+    """Return the loss of a name, a configuration or a function, or of a list of one of these."""
+    if isinstance(identifier, list | tuple) and len(identifier) == 1:
+        (identifier,) = identifier
     found = losses.get(identifier)
     if found is None or isinstance(found, Loss):
         return found

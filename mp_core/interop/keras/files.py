@@ -26,6 +26,7 @@ from mp_core.interop.keras.translation import Part, build, translated
 from mp_core.interop.keras.weights import assign
 from mp_core.layers import Layer
 from mp_core.layers.building import snake_case
+from mp_core.layers.deserialization import check_safe_mode
 from mp_core.utilities import hdf5
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.extras import needed_by
@@ -120,8 +121,7 @@ def load_model(
     >>> model = load_model("model.keras")  # doctest: +SKIP
     >>> model.fit(x, y)  # doctest: +SKIP
     """
-    if safe_mode is not True:
-        raise ValueError(f"`safe_mode` must be True: what a file holds is never executed; received {safe_mode!r}")
+    check_safe_mode(safe_mode)
     found = _opened(path, custom_objects)
     config = found.entry.get("compile_config") if compile else None
     if not isinstance(config, dict):
