@@ -15,7 +15,9 @@ import tempfile
 import threading
 from pathlib import Path
 
+import faulty_files
 import numpy as np
+from fuzz import hammer
 from fuzz.held import opened
 
 import mp_core as mp
@@ -68,6 +70,7 @@ CALLS = {
     "groups": lambda: mp.quantize(TALL, axis=0, group_size=13, dtype="int8").values,
     "int4": lambda: mp.matmul(TALL[:, :128], PACKED_INT4),
     "sums of rows": lambda: sum_rows(mp.cast(TALL, "bfloat16")),
+    "updates": lambda: [*faulty_files.fitted(faulty_files.made()).values()],
     "similarity": lambda: max_similarity([X, TALL], [X[:5], TALL]),
     "plan": recorded,
     "gradients": trained,
@@ -99,24 +102,34 @@ def in_new_thread(function):
     return outcome[0]
 
 
-def memory(_folder):
-    """Let every allocation of every call fail once; return how many did."""
+def compared(found, expected, what):
+    """Raise unless two arrays, or two lists of them, are equal."""
+    lists = [x if isinstance(x, list) else [x] for x in (found, expected)]
+    for x, y in zip(*lists, strict=True):
+        np.testing.assert_array_equal(x, y, what)
+
+
+def memory(_folder, every=1):
+    """Let every allocation of every call, or every so-many-th, fail once; return how many did.
+
+    The calls are those above and, by the table of public operations, those of fuzz/hammer.py.
+    """
     watch_code()
     failed = 0
-    for name, function in CALLS.items():
+    for name, function in (CALLS | hammer.calls(0)).items():
         expected = in_new_thread(function)
         faults.fail_memory(ctypes.c_long(-1))
         in_new_thread(function)
         count = faults.calls_of_memory()
-        for call in range(count):
+        for call in range(len(name) % every, count, every):
             faults.fail_memory(ctypes.c_long(call))
             found = in_new_thread(function)
             faults.fail_memory(ctypes.c_long(-1))
             if isinstance(found, MemoryError):
                 failed += 1
             else:
-                np.testing.assert_array_equal(found, expected, name)
-            np.testing.assert_array_equal(in_new_thread(function), expected, f"{name}, after allocation {call}")
+                compared(found, expected, name)
+            compared(in_new_thread(function), expected, f"{name}, after allocation {call}")
         print(f"{name}: {count} allocations", flush=True)
     return failed
 
@@ -192,11 +205,9 @@ def every_call(what, job, folder, every, first):
 
 def files(folder, every=1, *names):
     """Let every call on files fail once, while files are written and read; return how many raised."""
-    from faulty_files import jobs
-
     (folder / "tmp").mkdir()
     tempfile.tempdir = str(folder / "tmp")  # what is temporary fails too
-    known = jobs(folder)
+    known = faulty_files.jobs(folder)
     faults.watch_folder(str(folder).encode())
     return sum(every_call(name, known[name], folder, every, place) for place, name in enumerate(names or known))
 

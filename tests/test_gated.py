@@ -234,6 +234,7 @@ def test_the_last_token_is_the_embedding_as_with_padding_on_the_left(tmp_path):
         ("mistral", {"sliding_window": 0}, "sliding_window is 0; expected a positive int"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0; expected None"),
         ("gemma3_text", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0; expected a positive int"),
+        ("nomic_bert", {"moe_every_n_layers": 1}, "moe_every_n_layers is 1; expected an int above 1"),
         ("nomic_bert", {"moe_every_n_layers": "2"}, "moe_every_n_layers is '2'; expected 0 or -1"),
         ("nomic_bert", {"prenorm": True}, "prenorm is True; expected False"),
         ("nomic_bert", {"type_vocab_size": -1}, "type_vocab_size is -1; expected an int from 0"),

@@ -1,5 +1,6 @@
 """Optimizers: values beside Keras' on JAX and beside NumPy's expressions, and steps that happen as a whole or not."""
 
+import math
 import os
 
 import ml_dtypes
@@ -434,6 +435,9 @@ def test_a_subclass_updates_by_update_step_as_in_keras():
         (lambda: optimizers.Adam(use_ema=1), TypeError, "`use_ema` must be True or False"),
         (lambda: optimizers.Adam(ema_momentum=2), ValueError, "`ema_momentum` must be"),
         (lambda: optimizers.AdamW(weight_decay=None), ValueError, "`weight_decay` must be a number"),
+        (lambda: optimizers.AdamW(weight_decay=math.inf), ValueError, "`weight_decay` must be finite"),
+        (lambda: optimizers.SGD(weight_decay=math.inf), ValueError, "`weight_decay` must be finite"),
+        (lambda: optimizers.Muon(adam_weight_decay=math.inf), ValueError, "`adam_weight_decay` must be finite"),
         (lambda: optimizers.Lion(beta_1=0.0), ValueError, "`beta_1` must be above 0"),
         (lambda: optimizers.Muon(exclude_layers="last"), TypeError, "`exclude_layers` must be a list of regular"),
         (lambda: optimizers.Muon(exclude_layers=5), TypeError, "`exclude_layers` must be a list of regular"),

@@ -8,7 +8,7 @@ import numpy as np
 from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.formulas import power
 from mp_core.optimizers.state import Common
-from mp_core.utilities.arguments import boolean, number, share
+from mp_core.utilities.arguments import boolean, finite, number, share
 
 __all__ = ["Adagrad", "Adam", "AdamW", "RMSprop", "moment_numbers"]
 
@@ -115,7 +115,7 @@ class AdamW(Adam):
         amsgrad: bool = False,
         **common: Any,
     ) -> None:
-        number(weight_decay, "weight_decay", 0)  # None is no decay elsewhere
+        finite(weight_decay, "weight_decay")  # None is no decay elsewhere
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay=weight_decay, **common)
 
 

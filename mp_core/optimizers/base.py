@@ -21,6 +21,7 @@ from mp_core.optimizers.state import State, check_variable
 __all__ = ["Optimizer", "Proposal"]
 
 _logger = logging.getLogger(__name__)
+_MOST = 2**31 - 1  # steps
 
 
 class Proposal(NamedTuple):
@@ -154,7 +155,7 @@ class Optimizer(State):
             for gradient, variable in trained:
                 self._accumulate(gradient, variable, loss_scale, values)
         self._average(values)
-        values[self._iterations] = np.asarray(self._iterations.numpy() + np.int32(1))
+        values[self._iterations] = self._next()
         return values.proposal()
 
     def _updated_together(self, pairs: list[tuple[Any, Any]], loss_scale: float, rate: float) -> Proposal | None:
@@ -166,13 +167,20 @@ class Optimizer(State):
             ids = [id(variable) for variable in self._built or ()]
             kept, blocks = [self._states[each] for each in ids], [self._blocks[each] for each in ids]
             self._updates = updates.Updates(list(self._built or ()), kept, blocks)
-        step = int(self._iterations) + 1
+        count = self._next()
         decays = [self._decay_of(v) * rate if id(v) in self._decayed else 0.0 for _, v in pairs]
-        numbers = tuple(self.numbers(np.float32(rate), step, np.float32))
+        numbers = tuple(self.numbers(np.float32(rate), int(count), np.float32))
         new = self._updates.run(self.rule(), pairs, numbers, loss_scale, self.clipvalue or math.inf, decays)
         if new is None:
             return None
-        return Proposal([*self._updates.changing, self._iterations], [*new[0], np.asarray(np.int32(step))], new[1])
+        return Proposal([*self._updates.changing, self._iterations], [*new[0], count], new[1])
+
+    def _next(self) -> Array:
+        """Return what `iterations` becomes by a step."""
+        count = int(self._iterations) + 1
+        if count > _MOST:
+            raise OverflowError(f"`iterations` must be below {_MOST} before a step; set it to fewer to go on")
+        return np.asarray(np.int32(count))
 
     def _check_known(self, variables: Iterable[AutoCastVariable]) -> None:
         for variable in variables:

@@ -11,7 +11,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.optimizers import formulas
 from mp_core.optimizers.adaptive import moment_numbers
 from mp_core.optimizers.base import Optimizer
-from mp_core.utilities.arguments import boolean, number, positive_integer, share
+from mp_core.utilities.arguments import boolean, finite, number, positive_integer, share
 from mp_core.utilities.patterns import matcher
 
 __all__ = ["Muon"]
@@ -100,9 +100,7 @@ class Muon(Optimizer):
     ) -> None:
         super().__init__(learning_rate, weight_decay=weight_decay, **common)
         self.adam_beta_1, self.adam_beta_2 = share(adam_beta_1, "adam_beta_1"), share(adam_beta_2, "adam_beta_2")
-        self.adam_weight_decay = (
-            None if adam_weight_decay is None else number(adam_weight_decay, "adam_weight_decay", 0)
-        )
+        self.adam_weight_decay = None if adam_weight_decay is None else finite(adam_weight_decay, "adam_weight_decay")
         self.epsilon = number(epsilon, "epsilon", 0)
         self.exclude_layers = [] if exclude_layers is None else _patterns(exclude_layers)
         self._excluding = [_searching(pattern) for pattern in self.exclude_layers]

@@ -14,7 +14,7 @@ from mp_core.autocast.variable import assign_each
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.loss_scaling import scale_number
 from mp_core.optimizers.schedules import LearningRateSchedule, deserialize, serialize
-from mp_core.utilities.arguments import boolean, float_of, number, positive, positive_integer, share
+from mp_core.utilities.arguments import boolean, finite, float_of, number, positive, positive_integer, share
 
 __all__ = ["Common", "State", "check_variable"]
 
@@ -70,7 +70,7 @@ class State:
         self.clipnorm, self.clipvalue, self.global_clipnorm = (
             None if value is None else positive(value, argument) for argument, value in clips.items()
         )
-        self.weight_decay = None if weight_decay is None else number(weight_decay, "weight_decay", 0)
+        self.weight_decay = None if weight_decay is None else finite(weight_decay, "weight_decay")
         self.use_ema, self.ema_momentum = boolean(use_ema, "use_ema"), share(ema_momentum, "ema_momentum")
         self.ema_overwrite_frequency = _count(ema_overwrite_frequency, "ema_overwrite_frequency", 1)
         self.gradient_accumulation_steps = _count(gradient_accumulation_steps, "gradient_accumulation_steps", 2)
@@ -123,7 +123,10 @@ class State:
 
     @property
     def iterations(self) -> Any:
-        """The steps taken, an int32 variable; with `gradient_accumulation_steps` the updates, an integer."""
+        """The steps taken, an int32 variable; with `gradient_accumulation_steps` the updates, an integer.
+
+        A step beyond 2**31 - 1 raises OverflowError.
+        """
         steps = self.gradient_accumulation_steps
         return self._iterations if steps is None else int(self._iterations) // steps
 

@@ -17,6 +17,7 @@ __all__ = [
     "axis_of",
     "axis_or_axes",
     "boolean",
+    "finite",
     "float_of",
     "integer",
     "is_number",
@@ -52,6 +53,14 @@ def number(value: Any, argument: str, least: float = -math.inf) -> float:
     if not found >= least:
         bound = f" of at least {least:g}" if least > -math.inf else ""
         raise ValueError(f"`{argument}` must be a number{bound}; received {argument}={value!r}")
+    return found
+
+
+def finite(value: Any, argument: str) -> float:
+    """Return `value` as a float; raise ValueError unless it is a finite number of at least 0."""
+    found = number(value, argument, 0)
+    if math.isinf(found):
+        raise ValueError(f"`{argument}` must be finite; received {argument}={value!r}")
     return found
 
 

@@ -88,6 +88,8 @@ class ExpertArchitecture(GatedArchitecture):
             if not fits(value):
                 raise unexpected(path, entry, value, expected)
         routing = Routing(*said.values())
+        if routing.every == 1:  # the network's own code would then have no mixture at all
+            raise unexpected(path, "moe_every_n_layers", 1, "an int above 1")
         if routing.chosen > routing.experts:
             raise unexpected(path, "moe_top_k", routing.chosen, f"an int from 1 to num_experts, {routing.experts}")
         settings: Settings = replace(found, routing=routing)

@@ -18,7 +18,7 @@ from mp_core.models.tuning.training import TunedEncoder, TunedModel
 from mp_core.training.fitting import job_of
 from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
-from mp_core.utilities.arguments import boolean, integer, number, positive_integer, share
+from mp_core.utilities.arguments import boolean, integer, number, positive, positive_integer, share
 
 __all__ = ["Recipe", "check_trainable", "fit_encoder", "rates", "run"]
 
@@ -101,8 +101,9 @@ def _optimizer(recipe: Recipe, steps: int) -> Any:
         return optimizers.get(recipe.optimizer)
     warmup = number(recipe.warmup, "warmup")
     warmup = round(share(warmup, "warmup") * steps) if warmup < 1 else min(integer(recipe.warmup, "warmup"), steps)
+    rate = positive(recipe.learning_rate, "learning_rate")
     found = optimizers.AdamW(
-        WarmupLinear(recipe.learning_rate, steps, warmup), weight_decay=number(recipe.weight_decay, "weight_decay"),
+        WarmupLinear(rate, steps, warmup), weight_decay=number(recipe.weight_decay, "weight_decay"),
         epsilon=1e-8, global_clipnorm=recipe.max_norm,
     )  # fmt: skip
     found.exclude_from_weight_decay(var_names=["bias", "norm", "gamma", "beta"])
