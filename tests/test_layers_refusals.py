@@ -38,6 +38,11 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Embedding(-3, 2), "`input_dim` must be a positive integer; received input_dim=-3"),
     (lambda: layers.Embedding(3, 0), "`output_dim` must be a positive integer; received output_dim=0"),
     (lambda: layers.MultiHeadAttention(0, 2), "`num_heads` must be a positive integer; received num_heads=0"),
+    (lambda: layers.MultiHeadAttention(2, 2).build((1, 2, 3, 4)), r"`query` must have shape \(batch, length, width\)"),
+    (
+        lambda: layers.MultiHeadAttention(2, 2).build((1, 2, 4), (2, 4)),
+        r"`key` must have shape \(batch, length, width\)",
+    ),
     (lambda: layers.MultiHeadAttention(2, 0), "`key_dim` must be a positive integer; received key_dim=0"),
     (lambda: layers.MultiHeadAttention(2, 2, -1), "`value_dim` must be a positive integer; received value_dim=-1"),
     (lambda: layers.Dense(2, activation="nothing"), "Could not interpret activation function: 'nothing'"),

@@ -109,6 +109,8 @@ class MultiHeadAttention(Layer):
         self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
 
     def _projection(self, name: str, shape: Shape, size: int) -> EinsumDense:
+        if len(shape) != 3:
+            raise ValueError(f"`{name}` must have shape (batch, length, width); received {tuple(shape)}")
         bias_axes = "de" if self.use_bias else None
         layer = EinsumDense(
             "abc,cde->abde", (None, self.num_heads, size), bias_axes=bias_axes, name=name, **self._common()
