@@ -216,7 +216,10 @@ def actions(tmp_path_factory):
     return interrupts.actions(tmp_path_factory.mktemp("actions"))
 
 
-EVERY = {"convert": 97, "save": 97, "calibrate": 1499, "fit": 397, "tune": 1999}  # of their lines, those that are tried
+EVERY = {  # of their lines, those that are tried
+    "convert": 97, "save": 97, "state": 97, "restore": 197, "folder": 499, "adapter": 299, "load": 997, "encode": 97,
+    "calibrate": 1499, "fit": 397, "tune": 1999,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -123,6 +123,21 @@ def actions(folder):
         same([encoder.encode(TEXTS)], embedded)
         same(calibrate(encoder), calibrated)
 
+    adapted, trained = loaded(), new()
+    adapted.enable_lora(2, seed=0)
+    fit(trained)
+
+    def restored(path):
+        model = made()
+        model.load_training_state(path)
+        return model.get_weights()
+
+    def encode(encoder):
+        return [encoder.encode(TEXTS)]
+
+    def in_folder(path):
+        return [BertEncoder.from_folder(path).encode(TEXTS)]
+
     room = folder / "room"
     room.mkdir()
     return {
@@ -130,6 +145,17 @@ def actions(folder):
             room, "converted", lambda path: convert(folder / "source", path, "int8", force=True), tensors
         ),
         "save": written(room, "m.keras", lambda path: kept.save(path), lambda path: load_keras(path).get_weights()),
+        "state": written(room, "m.state", trained.save_training_state, restored),
+        "restore": Action(lambda: room / "m.state", restored, lambda path: same(restored(path), trained.get_weights())),
+        "folder": written(room, "saved", lambda path: encoder.save(path, force=True), in_folder),
+        "adapter": written(
+            room,
+            "adapter",
+            lambda path: adapted.save_adapter(path, force=True),
+            lambda path: [encoder.with_adapter(path).encode(TEXTS)],
+        ),
+        "load": Action(lambda: model_folder, in_folder, lambda path: same(in_folder(path), embedded)),
+        "encode": Action(lambda: encoder, encode, lambda encoder: same(encode(encoder), embedded)),
         "calibrate": Action(lambda: encoder, calibrate, after_calibrate),
         "fit": Action(new, fit, after_fit),
         "tune": Action(loaded, tune, after_tune),
