@@ -331,7 +331,7 @@ def test_losses_and_gradients_keep_their_dtypes(dtype):
 NOT_FLOATING = [3, np.int32(3), True, "x", None, object(), 1j, np.arange(3), [1.0, 2], lambda: 3]
 
 
-@pytest.mark.parametrize("value", NOT_FLOATING, ids=repr)
+@pytest.mark.parametrize("value", NOT_FLOATING, ids=lambda value: type(value).__name__)
 def test_what_is_not_floating_point_is_not_scaled(value):
     optimizer = LossScaleOptimizer(SGD())
     with pytest.raises(TypeError, match="`loss` must hold floating-point numbers; received"):
