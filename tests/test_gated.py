@@ -1,6 +1,7 @@
 """Networks with rotary positions and gates: what their settings say, long texts, one token, saved and opened again."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -199,6 +200,32 @@ def test_the_last_token_is_the_embedding_as_with_padding_on_the_left(tmp_path):
     ids = np.array([[0, 4, 5, 6, 2], [1, 1, 0, 7, 2]])
     expected = random_models.outputs(network, ids, (ids != 1).astype(np.int64))[:, -1]
     assert near(BertEncoder.from_folder(folder).encode(["a b c", "d"]), expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("qwen3", "head_dim"),
+        ("gemma2", "head_dim"),
+        ("phi3", "head_dim"),
+        ("umt5", "d_kv"),
+        ("embedding_gemma2_text", "head_dim"),
+        ("embedding_gemma2_text", "global_head_dim"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["float32", "int8"])
+def test_heads_longer_than_those_of_the_tensors_take_no_memory(name, entry, policy, tmp_path):
+    folder = random_models.save(random_models.made(name), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("per_layer_config", None)  # of EmbeddingGemma 2, in which it would come before
+    (folder / "config.json").write_text(json.dumps(config | {entry: 2**24}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"has shape .*; expected .*, of \w+=32, \w+ \* (head_dim|d_kv)=67108864"):
+            BertEncoder.from_folder(folder, policy)
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def _check_sizes(
             weights.find(f"{names[path]}.weight", *lengths.values())
         except ValueError as error:
             said = [f"{entry}={n}" for entry, n in lengths.items()]
-            absent = [entry for entry in lengths if entry not in config]
+            absent = [entry for axis in lengths for entry in axis.split(" * ") if entry not in config]
             defaults = f"; config.json does not have {', '.join(absent)}, and this is the default" if absent else ""
             raise ValueError(f"{error}, of {', '.join(said)}{defaults}") from None
 

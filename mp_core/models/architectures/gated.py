@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.blocks import Embeddings, Encoder
@@ -14,6 +14,8 @@ __all__ = ["FIXED", "FULL", "NEAR", "GatedArchitecture"]
 
 FULL, NEAR = "full_attention", "sliding_attention"
 _ORIGINAL = "original_max_position_embeddings"
+_FROM_HEADS = "encoder/layer_{}/attention/attention_output"
+"""The path of the product that takes the vectors of all heads, which is in every network of this kind."""
 
 FIXED: dict[str, Any] = {
     "padding_idx": None,
@@ -109,6 +111,16 @@ class GatedArchitecture(Architecture):
             softcap=self._softcap(config, path),
         )
         return settings
+
+    def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        gated = cast(GatedSettings, settings)
+        found, width = Architecture.shapes(self, settings, config), self.entry("hidden_size")
+        heads = " * ".join(map(self.entry, ("num_attention_heads", "head_dim")))
+        return found | {
+            _FROM_HEADS.format(i): {width: gated.hidden_size, heads: gated.num_attention_heads * gated.heads_of(i)[1]}
+            for i in range(gated.num_hidden_layers)
+        }
 
     def _softcap(self, config: Mapping[str, Any], path: Any) -> float | None:
         """Return the cap of the scores; None if there is none."""
