@@ -73,9 +73,9 @@ def test_a_signal_waits_until_everything_is_removed(tmp_path, monkeypatch, numbe
     def fail(*_):
         raise OSError("disk")
 
-    def interrupted(path):
+    def interrupted(path, **options):
         signal.raise_signal(number)
-        rmtree(path)
+        rmtree(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", interrupted)
     if fails:

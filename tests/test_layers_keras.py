@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mp_core import dtype_policies, layers, ops
+from mp_core import dtype_policies, layers
 from mp_core.autocast import AutoCastVariable
 
 
@@ -52,7 +52,7 @@ def test_configurations_pass_through_the_classes_between():
             self.few = few
 
     assert not Narrow.from_config({"units": 3, "use_bias": False}).use_bias
-    assert Narrow.from_config(Narrow(3, activation="relu").get_config()).activation is ops.relu
+    assert Narrow.from_config(Narrow(3, activation="relu").get_config()).activation is layers.activations.relu
     assert Few.from_config({"few": 1, "units": 4}).units == 4
     with pytest.raises(ValueError, match="Few has no argument `activation`"):
         Few.from_config({"few": 1, "activation": "relu"})

@@ -220,7 +220,7 @@ ROPE = "rope_parameters is .*; expected an object of 'full_attention', 'sliding_
         ),
         (
             {"rope_parameters": {"full_attention": {"rope_type": "longrope"}}},
-            "the short_factor of full_attention is None; expected a list of 4 positive, finite numbers",
+            "the short_factor of full_attention is None; expected a list of 8 positive, finite numbers",
         ),
         (
             {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
