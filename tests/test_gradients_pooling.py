@@ -62,6 +62,19 @@ def test_rotary_positions_turn_back(rng):
     check_rule(lambda x: ops.ragged_rotary(x, angles, np.array([0, 2, 7], np.int32)), rng.standard_normal((7, 3, 4)))
 
 
+def test_rotary_positions_of_longer_sequences_turn_back_by_their_own_angles(rng):
+    angle, x = rng.standard_normal((7, 2)), rng.standard_normal((8, 3, 4))
+    angles = np.concatenate([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    offsets = np.array([0, 2, 7, 7, 8], np.int32)
+
+    def turned(x):
+        return ops.ragged_rotary(x, angles, offsets, 2)
+
+    check_rule(turned, x)
+    narrow, wide = (by_rules(turned, x.astype(dtype))[0] for dtype in (np.float32, np.float64))
+    np.testing.assert_allclose(narrow, wide, atol=1e-6)
+
+
 def test_parts_of_results_have_parts_of_gradients(rng):
     x, y = rng.standard_normal((2, 3)), rng.standard_normal((2, 4))
     check_rule(lambda x, y: concatenated(x, y, axis=-1), x, y)

@@ -1,5 +1,7 @@
 """Opened models hold their weights once: packed, or in the pages of their file, and read as if they held both."""
 
+import ctypes
+import mmap
 import pickle
 import sys
 from functools import partial
@@ -174,6 +176,25 @@ def test_pages_of_a_file_are_dropped_and_read_again(tmp_path):
     writeable = np.memmap(tmp_path / "x.safetensors", np.uint8, "c")
     for other in (array, writeable, np.zeros(3), None, mp.cast(mapped, "bfloat16")):
         assert not drop_pages(other)
+
+
+def test_an_array_without_elements_at_the_end_of_a_file_has_no_pages_to_drop(tmp_path):
+    path = tmp_path / "page"
+    path.write_bytes(bytes(mmap.PAGESIZE))
+    assert drop_pages(np.memmap(path, np.uint8, "r")[mmap.PAGESIZE :])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ctypes finds mlock of Linux here")
+def test_pages_that_the_process_has_locked_are_kept(tmp_path):
+    array = np.arange(6, dtype=np.float16).reshape(2, 3)
+    mapped = _mapped(tmp_path, array)
+    if ctypes.CDLL(None).mlock(ctypes.c_void_p(mapped.ctypes.data), ctypes.c_size_t(mapped.nbytes)):
+        pytest.skip("the system does not let this process lock memory")
+    layer = layers.Dense(2)
+    layer.build((None, 3))
+    layer.set_matrix(mapped)
+    np.testing.assert_array_equal(layer.matrix, array)
+    assert drop_pages(mapped)
 
 
 def test_a_variable_gives_back_the_value_of_its_stamp_only():

@@ -55,6 +55,11 @@ def test_peak_memory_covers_what_was_written():
     assert 0 < beside < 500e6
 
 
+def test_heaps_are_left_as_they_are_where_python_cannot_call_c(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctypes", None)  # as where it was built without libffi
+    system.trim_heap()
+
+
 def test_modules_that_fork_import_without_fork():
     # NumPy's generators import `random`, which asks for it.
     code = "import os, numpy.random; vars(os).pop('register_at_fork', 0); import mp_core.plans"

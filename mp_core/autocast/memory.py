@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, final
 
 import numpy as np
@@ -92,15 +93,16 @@ def drop_pages(array: Any) -> bool:
     """Return whether an array lies in the map of a file; its pages there are out of memory until they are read again.
 
     The operating system reads them from its cache of files, or from the file. (Windows keeps them until it needs their
-    memory.)
+    memory, and so do all systems if the process has locked them.)
     """
     file = file_map(array)
     if file is None:
         return False
-    if hasattr(file, "madvise"):
+    if hasattr(file, "madvise") and array.nbytes:
         from mmap import MADV_DONTNEED, PAGESIZE  # arrays of files are few
 
         begin = array.__array_interface__["data"][0] - np.frombuffer(file, np.uint8).__array_interface__["data"][0]
         start = begin // PAGESIZE * PAGESIZE
-        file.madvise(MADV_DONTNEED, start, begin + array.nbytes - start)
+        with suppress(OSError):  # of pages that mlock or mlockall keeps in memory
+            file.madvise(MADV_DONTNEED, start, begin + array.nbytes - start)
     return True

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = [
@@ -129,11 +130,12 @@ def trim_heap() -> None:
     Large arrays of many sizes that come and go, as weights do while they are packed, leave it behind.
     """
     if sys.platform == "linux":
-        import ctypes
+        with suppress(ImportError, OSError):  # Python without libffi, or linked statically
+            import ctypes
 
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None:
+                trim(0)
 
 
 def _peak_working_set() -> int:
