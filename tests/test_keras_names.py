@@ -160,6 +160,15 @@ def test_activations_take_the_arguments_of_keras(keras, rng, name, arguments):
     np.testing.assert_allclose(getattr(mp.activations, name)(x, **arguments), theirs, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("arguments", [{"max_value": 4.0}, {"threshold": 5.0}, {"max_value": 4.0, "threshold": 0.5}])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_relu_of_minus_infinity_is_zero(arguments, dtype):
+    x = mp.cast(np.array([-np.inf, -1e4, np.inf, np.nan]), dtype)
+    expected = [0, 0, arguments.get("max_value", np.inf), np.nan]
+    for function in (lambda x: mp.activations.relu(x, **arguments), mp.layers.ReLU(dtype=dtype, **arguments)):
+        np.testing.assert_array_equal(function(x).astype(np.float64), expected)
+
+
 def test_relu_of_either_module_is_fused_and_has_its_name(rng):
     x = rng.standard_normal((3, 5), np.float32)
     layers = [mp.layers.Dense(4, activation=each) for each in (mp.relu, mp.activations.relu, "relu")]

@@ -71,7 +71,8 @@ def relu(x: Array, negative_slope: float = 0.0, max_value: float | None = None, 
 
     def piecewise(x: Array) -> Any:
         above = x if max_value is None else np.minimum(x, x.dtype.type(max_value))
-        return np.where(x > threshold, above, negative_slope * (x - threshold))
+        low = x if negative_slope else np.maximum(x, np.finfo(np.float32).min)  # 0 times an infinity were NaN
+        return np.where(x > threshold, above, negative_slope * (low - threshold))
 
     return rounded(piecewise, x)
 
