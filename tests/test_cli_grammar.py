@@ -293,3 +293,11 @@ def test_a_terminal_has_colour_unless_somebody_objects(capsys):
     assert "\x1b" not in in_terminal("version", "--help", TERM="dumb")
     assert "\x1b[1;31merror:\x1b[0m" in in_terminal("conver")
     assert "\x1b" not in printed(capsys, "version", "--help")
+
+
+@pytest.mark.parametrize("words", [["verify", "a", "--", "--"], ["inspect", "--", "--"]])
+def test_a_second_double_dash_is_the_name_of_a_file(words, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    assert cli.main(words) == 3
+    assert "mp-core: error: " in capsys.readouterr().err

@@ -146,6 +146,11 @@ class Parser(argparse.ArgumentParser):
             hint = "; a file of another name than .json is --json=FILE" if has_json else ""
             self.error(f"unexpected argument {words[0]}{hint}")
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Return the value of an argument; the second "--" of a line, which Python 3.11 drops, is one as any other."""
+        value = super()._get_values(action, arg_strings)
+        return self._get_value(action, "--") if action.nargs is None and value == [] else value
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
