@@ -105,17 +105,12 @@ class Header:
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file for reading; a pipe or a device would block or never end.
 
-    The stream owns its descriptor from the moment there is one, so an interrupt leaves none open.
+    The stream owns its descriptor from the moment there is one, so an interrupt leaves none open: an opener in Python
+    would have it before.
     """
-    stream = BufferedReader(FileIO(path, "rb", opener=_without_waiting))
-    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-        stream.close()
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{path} is not a regular file")
-    return stream
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    return BufferedReader(FileIO(path, "rb"))
 
 
 def refuse_other(start: bytes, path: str | os.PathLike[str]) -> None:
