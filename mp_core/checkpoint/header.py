@@ -108,7 +108,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     The stream owns its descriptor from the moment there is one, so an interrupt leaves none open: an opener in Python
     would have it before.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # FileIO refuses folders itself
         raise ValueError(f"{path} is not a regular file")
     return BufferedReader(FileIO(path, "rb"))
 
