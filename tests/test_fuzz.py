@@ -177,8 +177,9 @@ def test_a_hammer_finds_other_bits():
 
 def held_while(activities, since=0, **changes):
     """Return samples of a soak in which something changes after so many activities."""
-    flat = Held(200_000, 10_000_000, 50_000_000, 7, 1)
-    return [(count, flat._replace(**changes) if count > since else flat) for count in range(0, activities, 10)]
+    flat = Held(200_000, 10_000_000, 50_000_000, 90, 7, 1)
+    changed = flat._replace(**changes)
+    return np.array([(count, *(changed if count > since else flat)) for count in range(0, activities, 10)])
 
 
 def test_what_grows_in_a_soak_is_named():

@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=WAYS)
     options, found = parser.parse_args(), False
     rng = np.random.default_rng(0)
-    names = ("blocks", "bytes of malloc", "resident bytes", "descriptors", "threads")
+    names = ("blocks", "bytes of malloc", "resident bytes", "mapped files", "descriptors", "threads")
     print(f"{'activity':18} {'way':18}", *(f"{name:>19}" for name in names), " for each call")
     with tempfile.TemporaryDirectory() as folder:
         chosen = activities(Path(folder))

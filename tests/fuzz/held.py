@@ -27,11 +27,15 @@ libc = ctypes.CDLL(None)
 
 
 class Held(NamedTuple):
-    """Python's blocks, bytes of malloc, resident bytes, and numbers of open descriptors and of threads."""
+    """Python's blocks, bytes of malloc, resident bytes, and numbers of mapped files, open descriptors and threads.
+
+    Resident are the pages without a file: those with one come and go as the kernel likes.
+    """
 
     blocks: int
     malloc: int
     resident: int
+    mappings: int
     descriptors: int
     threads: int
 
@@ -45,8 +49,10 @@ def held():
         info = libc.mallinfo2()
         allocated = info.uordblks + info.hblkhd
         libc.malloc_trim(ctypes.c_size_t(0))
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return Held(blocks, allocated, resident, len(os.listdir("/proc/self/fd")), threading.active_count())
+    _, pages, with_file, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    resident = (pages - with_file) * os.sysconf("SC_PAGE_SIZE")
+    mappings = sum(line.split()[4] != "0" for line in Path("/proc/self/maps").read_text().splitlines())  # inodes
+    return Held(blocks, allocated, resident, mappings, len(os.listdir("/proc/self/fd")), threading.active_count())
 
 
 def opened():

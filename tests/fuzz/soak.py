@@ -14,8 +14,8 @@ import sys
 import tempfile
 import threading
 import time
+from array import array
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from oracles import digest
@@ -27,7 +27,7 @@ from fuzz.held import Held, held, opened
 GROWTH = 1.01
 SLACK = {"malloc": 1 << 20, "resident": 4 << 20}  # bytes more: pages that malloc cannot return come and go by 4 MB
 WARM = 3000  # activities
-EVERY = 1.0  # seconds between samples: kept for each activity, they would themselves be what grows
+EVERY = 1.0  # seconds between samples
 
 
 def in_child(function, expected):
@@ -65,12 +65,11 @@ def step(rng, chosen, expected, wrong):
 
 
 def grown(samples):
-    """Return what has grown, as text, of pairs of a number of activities and what was held after so many."""
-    begin, end = WARM, samples[-1][0]
-    third = (end - begin) / 3
+    """Return what has grown, as text, of rows of a number of activities and what was held after so many."""
+    counts, end = samples[:, 0], samples[-1, 0]
+    third = (end - WARM) / 3
     before, after = (
-        Held(*map(median, zip(*(each for count, each in samples if low <= count <= low + third), strict=True)))
-        for low in (begin, end - third)
+        np.median(samples[(low <= counts) & (counts <= low + third), 1:], axis=0) for low in (WARM, end - third)
     )
     found = []
     for name, old, new in zip(Held._fields, before, after, strict=True):
@@ -82,15 +81,16 @@ def grown(samples):
 def soak(rng, chosen, seconds):
     """Do activities for so long; return how many, the samples, and what gave other bits."""
     expected = {name: digest(function()) for name, function in chosen.items()}
-    samples, wrong, count, now = [(0, held())], [], 0, time.monotonic()
+    samples = array("q", (0, *held()))  # a tuple of numbers for each sample would itself be what grows
+    wrong, count, now = [], 0, time.monotonic()
     sampled, end = now, now + seconds
     while not count or (now < end and not wrong):
         step(rng, chosen, expected, wrong)
         count, now = count + 1, time.monotonic()
         if now >= sampled + EVERY:
-            samples.append((count, held()))
+            samples.extend((count, *held()))
             sampled = time.monotonic()
-    return count, samples, wrong
+    return count, np.reshape(samples, (-1, 1 + len(Held._fields))), wrong
 
 
 def main():
@@ -103,11 +103,11 @@ def main():
         before = opened()
         count, samples, wrong = soak(np.random.default_rng(options.seed), chosen, options.seconds)
         new = opened() - before
-    judged = samples[-1][0] >= 2 * WARM
+    judged = samples[-1, 0] >= 2 * WARM
     found = wrong + (grown(samples) if judged else [])
     print(f"seed {options.seed}: {count} activities of {len(chosen)} kinds; after so many were held:")
-    for done, each in samples[:: max(1, len(samples) // 8)]:
-        print(f"{done:8}", *(f"{number} {name}" for name, number in each._asdict().items()))
+    for done, *each in samples[:: max(1, len(samples) // 8)]:
+        print(f"{done:8}", *(f"{number} {name}" for name, number in zip(Held._fields, each, strict=True)))
     print(*(f"opened since: {what}" for what in new.elements()), sep="\n")
     growth = "nothing grew" if judged else f"growth was not judged: that takes {2 * WARM} activities"
     print(*(found or [f"every result had its bits, and {growth}"]), sep="\n")
