@@ -1,11 +1,13 @@
 """Interrupts wherever Python runs: what test_interrupts.py and fuzz/interrupts.py share.
 
 A tracer raises an exception, or a signal, when a line or a bytecode is reached for the first time; then the state of
-the thread and of the process must be that of before.
+the thread and of the process must be that of before, and the same files open.
 """
 
 import gc
 import sys
+
+from fuzz.held import opened
 
 from mp_core import autocast, config, dtype_policies, plans, saving
 from mp_core.arrays import recorded
@@ -105,7 +107,7 @@ def interrupt_everywhere(other, unit, prepare, act, check, every=1, ring=interru
     act(prepare())  # what is done once in a process
     tracer = Tracer(unit)
     thing = prepare()
-    before = state()
+    before, files = state(), opened()
     assert run(tracer, lambda: act(thing)) is None
     places = list(tracer.seen)[::every]
     assert len(tracer.seen) > 3
@@ -120,5 +122,6 @@ def interrupt_everywhere(other, unit, prepare, act, check, every=1, ring=interru
         except Exception as wrong:
             wrong.add_note(where)
             raise
-        del error
+        del error  # and the frames, which hold what was opened in them
+        assert opened() == files or (gc.collect(), opened())[1] == files, where
     return len(places)

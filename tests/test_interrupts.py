@@ -7,11 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from fuzz.interrupts import by_signal, handled
 from interrupting import ENTERED, Interrupt, are_free, interrupt_everywhere, state
 
 import mp_core as mp
 from mp_core import autocast, config, dtype_policies, layers, plans, saving, tf_keras
+from mp_core.checkpoint import save_tensors
+from mp_core.checkpoint.header import open_regular
+from mp_core.checkpoint.output import OutFile
+from mp_core.checkpoint.tensors import File
 from mp_core.core import scopes
+from mp_core.interop.manifest import Manifest
 from mp_core.layers import Dense, Layer, Sequential
 
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
@@ -258,6 +264,49 @@ def test_a_recording_that_is_interrupted_by_a_later_call_is_made_again(other):
         return layer, plan
 
     interrupt_everywhere(other, "line", prepare, lambda pair: pair[1](X), not_stale)
+
+
+# ---- descriptors
+
+
+def within_a_file(folder):
+    with open_regular(folder / "a.safetensors") as stream:
+        stream.read(1)
+
+
+def within_parts(folder):
+    with File(folder / "a.safetensors") as file:
+        file.bytes(0, 8)
+
+
+def written_at_places(folder):
+    (folder / "at places").unlink(missing_ok=True)
+    with OutFile(folder / "at places") as out:
+        out.write(b"x", 3)
+
+
+def within_a_lock(folder):
+    with Manifest(folder / "job", {}, force=True):
+        pass
+
+
+OPENINGS = {
+    "a file": within_a_file,
+    "parts": within_parts,
+    "an output": written_at_places,
+    "a lock": within_a_lock,
+}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_an_interrupt_leaves_no_descriptor_open(other, opening, tmp_path):
+    """Nor a lock: the next call has it."""
+    save_tensors(tmp_path / "a.safetensors", {"x": X}, policy="float32")
+    act = OPENINGS[opening]
+    with handled():
+        interrupt_everywhere(other, "opcode", lambda: tmp_path, act, lambda _: None, ring=by_signal)
+    act(tmp_path)
 
 
 # ---- interrupts by a timer

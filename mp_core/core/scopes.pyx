@@ -3,9 +3,10 @@
 A signal handler may raise between any two bytecodes: Python code that sets a context variable and then enters a ``try``
 may leave it set for ever. So C code sets and resets here, and no handler runs between the two but inside the call. A
 ``with`` statement may still be broken off right before or after its block: it drops its scope then, and a scope that
-nobody holds any more counts as left.
+nobody holds any more counts as left. :class:`Descriptor` is the same for what ``os.open`` gives.
 """
 
+import os
 from contextlib import ContextDecorator
 from types import GenericAlias
 
@@ -151,6 +152,32 @@ class Held(_Held, ContextDecorator):
 
     def _recreate_cm(self):
         return type(self)(self.enter, self.leave)
+
+
+cdef class Descriptor:
+    """What ``os.open(path, flags)`` gives, open until it is closed or nobody holds this any more.
+
+    The number alone would be lost, and what it is of stay open, if an interrupt came before it has a name.
+    """
+
+    cdef int number
+
+    def __cinit__(self, path, int flags):
+        self.number = -1
+        self.number = os.open(path, flags)
+
+    def __del__(self):
+        self.close()
+
+    def fileno(self):
+        """Return the number; -1 once it is closed."""
+        return self.number
+
+    def close(self):
+        """Close it, unless it is closed."""
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
 
 
 cdef object _entered(variable):

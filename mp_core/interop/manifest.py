@@ -71,14 +71,14 @@ class Manifest:
         try:
             self.done = self._read(force)
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+        self._lock.close()
 
     def _read(self, force: bool) -> dict[str, dict[str, Any]]:
         """Return what is done, or raise unless the folder is empty or holds this job."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from mp_core.core.scopes import Descriptor
+
 __all__ = [
     "ENDING",
     "after_fork",
@@ -74,36 +76,40 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def lock_folder(folder: Path) -> int:
-    """Hold a folder against other processes; return the descriptor that holds it until it is closed.
+def lock_folder(folder: Path) -> Descriptor:
+    """Hold a folder against other processes, until what this returns is closed or nobody has it any more.
 
-    On Windows it is that of a file beside the folder, which stays there.
+    On Windows it is a file beside the folder that is held, which stays there.
 
     Raises
     ------
     BlockingIOError
         Another process holds it.
     """
+    beside = folder.with_name(f".{folder.name}.lock")
+    windows = sys.platform == "win32"
+    lock = Descriptor(beside, os.O_RDWR | os.O_CREAT | _BINARY) if windows else Descriptor(folder, os.O_RDONLY)
+    try:
+        _lock(lock.fileno())
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def _lock(descriptor: int) -> None:
+    """Lock what is open; raise BlockingIOError if another process has locked it."""
     if sys.platform == "win32":
         import msvcrt
 
-        beside = folder.with_name(f".{folder.name}.lock")
-        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | _BINARY)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:
-            os.close(descriptor)
             raise BlockingIOError(*error.args) from None
     else:
         import fcntl
 
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
-            os.close(descriptor)
-            raise
-    return descriptor
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def after_fork(run: Callable[[], object]) -> None:

@@ -56,8 +56,10 @@ def held():
 
 
 def opened():
-    """Return what the open descriptors are of -> how many."""
+    """Return what the open descriptors are of -> how many; nothing where the system does not tell."""
     found = Counter()
+    if not Path("/proc/self/fd").is_dir():
+        return found
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor by which the folder is read
             found[os.readlink(path)] += 1

@@ -172,14 +172,17 @@ def handled():
         signal.signal(signal.SIGINT, before)
 
 
+def by_signal():
+    """Interrupt by SIGINT, which waits where a file is put in its place."""
+    signal.raise_signal(signal.SIGINT)
+
+
 def everywhere(action, every=1):
     """Interrupt an action at its lines, or at every so-many-th; return how many interrupts there were."""
     with ThreadPoolExecutor(1) as other, handled():
         other.submit(int).result()
         before = held()[-2:]
-        count = interrupt_everywhere(
-            other, "line", *action, every=every, ring=lambda: signal.raise_signal(signal.SIGINT)
-        )
+        count = interrupt_everywhere(other, "line", *action, every=every, ring=by_signal)
         after = held()[-2:]
         assert after == before, f"descriptors and threads were {before}, and are {after}"
     return count
