@@ -21,7 +21,17 @@ _EPSILON = 1e-7
 
 
 class Constraint:
-    """The base of the constraints: a subclass defines ``__call__(w)`` and ``get_config()``."""
+    """The base of the constraints: a subclass defines ``__call__(w)`` and ``get_config()``.
+
+    Examples
+    --------
+    >>> class Symmetric(Constraint):
+    ...     def __call__(self, w):
+    ...         return (w + w.T) / 2
+    >>> Symmetric()(np.float32([[1, 2], [4, 1]]))
+    array([[1., 3.],
+           [3., 1.]], dtype=float32)
+    """
 
     def __call__(self, w: Any) -> Any:
         """Return the value that takes the place of an updated one."""

@@ -17,7 +17,17 @@ def __dir__() -> list[str]:
 
 
 class Regularizer:
-    """The base of the regularizers: a subclass defines ``__call__(x)``, made of operations, and ``get_config()``."""
+    """The base of the regularizers: a subclass defines ``__call__(x)``, made of operations, and ``get_config()``.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> class OfSum(Regularizer):
+    ...     def __call__(self, x):
+    ...         return 0.5 * mp.sum(x) ** 2
+    >>> float(OfSum()(np.float32([1, 3])))  # 0.5 * 4**2
+    8.0
+    """
 
     def __call__(self, x: Any) -> Any:
         """Return the cost of a variable or an array, a number."""

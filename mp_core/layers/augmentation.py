@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
+from mp_core.utilities.docstrings import with_sections
 
 __all__ = [
     "AugMix", "CutMix", "MixUp", "RandAugment", "RandomBrightness", "RandomColorDegeneration", "RandomColorJitter",
@@ -15,22 +16,41 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Augmentation(Layer):
-    """The inputs, in training too, where a warning says so: change images before they become batches.
-
-    As in Keras, most layers cast integers to the compute dtype.
-
+_SECTIONS = """
     Parameters
     ----------
-    *args, **kwargs
-        Keras' arguments of the layer, which are kept for configurations and have no effect; and those of
-        :class:`Layer`.
+    {names}
+        Those of Keras, kept for configurations, without effect here.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Warns
+    -----
+    UserWarning
+        In training, where the images stay as they are: change them before `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> {name}()(np.float32([[[0.25], [0.75]]]), training=False).tolist()
+    [[[0.25], [0.75]]]
+"""
+
+
+class Augmentation(Layer):
+    """The inputs, in training too, where a warning says so.
+
+    As in Keras, most layers cast integers to the compute dtype.
     """
 
     _arrays = ("inputs",)
     supports_masking = True
-    _names: ClassVar[tuple[str, ...]] = ()
+    _names: ClassVar[tuple[str, ...]]
     _casts_integers: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = with_sections(cls.__doc__, _SECTIONS.format(names=", ".join(cls._names), name=cls.__name__))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = dict(zip(self._names, args, strict=False)) | {k: kwargs.pop(k) for k in self._names if k in kwargs}

@@ -15,6 +15,7 @@ from mp_core.layers.pointwise import Identity
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout, normal, uniform
 from mp_core.utilities.arguments import number, positive_integer, share
+from mp_core.utilities.docstrings import with_sections
 
 __all__ = [
     "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D",
@@ -27,7 +28,6 @@ _SEED = """seed : int or SeedGenerator, optional
         Those of :class:`Layer`.
     """
 _RATE = f"""
-
     Parameters
     ----------
     rate : float
@@ -43,7 +43,7 @@ class _Random(Identity):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__doc__ = f"{cls.__doc__}{cls._parameters}"
+        cls.__doc__ = with_sections(cls.__doc__, cls._parameters)
 
     def __init__(self, seed: Seed = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -86,7 +86,6 @@ class _Dropping(_Random):
 
 
 _NOISE_SHAPE = f"""
-
     Parameters
     ----------
     rate : float
@@ -124,11 +123,28 @@ class _DroppingTogether(_Dropping):
 
 
 class Dropout(_DroppingTogether):
-    """The inputs, in training with a share of their elements set to 0 and the others divided by ``1 - rate``."""
+    """The inputs, in training with a share of their elements set to 0 and the others divided by ``1 - rate``.
+
+    Examples
+    --------
+    >>> x = np.float32([[1, 1, 1, 1, 1, 1, 1, 1]])
+    >>> Dropout(0.5, seed=1)(x, training=True)  # 0, or 1 / (1 - 0.5)
+    array([[0., 2., 0., 0., 2., 0., 2., 0.]], dtype=float32)
+    >>> Dropout(0.5)(x)  # inference
+    array([[1., 1., 1., 1., 1., 1., 1., 1.]], dtype=float32)
+    """
 
 
 class AlphaDropout(_DroppingTogether):
-    """The inputs, in training changed at random so that the mean and the variance of what ``selu`` gives stay."""
+    """The inputs, in training changed at random so that the mean and the variance of what ``selu`` gives stay.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(1).standard_normal((1, 100000)).astype(np.float32)
+    >>> y = AlphaDropout(0.5, seed=1)(x, training=True)
+    >>> float(y.mean().round(1)) + 0.0, float(y.std().round(1))  # as before
+    (0.0, 1.0)
+    """
 
     def _changed(self, inputs: Array, key: Array) -> Array:
         lowest = -1.6732632423543772 * 1.0507009873554805
@@ -143,7 +159,14 @@ class AlphaDropout(_DroppingTogether):
 
 
 class GaussianDropout(_Dropping):
-    """The inputs, in training times random numbers with mean 1 and standard deviation ``sqrt(rate / (1 - rate))``."""
+    """The inputs, in training times random numbers with mean 1 and standard deviation ``sqrt(rate / (1 - rate))``.
+
+    Examples
+    --------
+    >>> y = GaussianDropout(0.2, seed=1)(np.ones((1, 100000), np.float32), training=True)
+    >>> y.mean().round(2), y.std().round(2)  # 1, sqrt(0.2 / 0.8)
+    (np.float32(1.0), np.float32(0.5))
+    """
 
     def _changed(self, inputs: Array, key: Array) -> Array:
         deviation, noise = math.sqrt(self._odds()), normal(key, inputs.shape, rows_before(inputs, self.name))
@@ -151,14 +174,21 @@ class GaussianDropout(_Dropping):
 
 
 class SpatialDropout1D(_Dropping):
-    """The inputs (batch, places, channels), in training with a share of the channels of each sample set to 0."""
+    """The inputs (batch, places, channels), in training with a share of the channels of each sample set to 0.
+
+    Examples
+    --------
+    >>> SpatialDropout1D(0.5, seed=1)(np.ones((1, 3, 4), np.float32), training=True)  # three places of four channels
+    array([[[0., 2., 0., 0.],
+            [0., 2., 0., 0.],
+            [0., 2., 0., 0.]]], dtype=float32)
+    """
 
     def _noise_shape(self, inputs: Array) -> Sequence[int | None]:
         return None, 1, None
 
 
 _PLACES = f"""
-
     Parameters
     ----------
     rate : float
@@ -190,22 +220,43 @@ class _DroppingChannels(_Dropping):
 
 
 class SpatialDropout2D(_DroppingChannels):
-    """Images, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``."""
+    """Images, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``.
+
+    Examples
+    --------
+    >>> images = SpatialDropout2D(0.5, seed=1)(np.ones((2, 5, 5, 4), np.float32), training=True)
+    >>> images[:, 0, 0]  # of two images the four channels, which are alike at all 25 places
+    array([[0., 2., 0., 0.],
+           [2., 0., 2., 0.]], dtype=float32)
+    """
 
     _rank = 2
 
 
 class SpatialDropout3D(_DroppingChannels):
-    """Volumes, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``."""
+    """Volumes, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``.
+
+    Examples
+    --------
+    >>> layer = SpatialDropout3D(0.5, data_format="channels_first", seed=1)
+    >>> layer(np.ones((1, 4, 3, 3, 3), np.float32), training=True).sum((2, 3, 4))  # 0, or 2 at 27 places
+    array([[ 0., 54.,  0.,  0.]], dtype=float32)
+    """
 
     _rank = 3
 
 
 class GaussianNoise(_Random):
-    """The inputs, in training with random numbers added that have mean 0 and a given standard deviation."""
+    """The inputs, in training with random numbers added that have mean 0 and a given standard deviation.
+
+    Examples
+    --------
+    >>> y = GaussianNoise(0.25, seed=1)(np.full((1, 100000), 3, np.float32), training=True)
+    >>> y.mean().round(2), y.std().round(2)
+    (np.float32(3.0), np.float32(0.25))
+    """
 
     _parameters = f"""
-
     Parameters
     ----------
     stddev : float

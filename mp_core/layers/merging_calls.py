@@ -9,40 +9,97 @@ __all__ = ["add", "average", "concatenate", "dot", "maximum", "minimum", "multip
 
 
 def add(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Add` returns; `kwargs` are its arguments."""
+    """Return what :class:`Add` returns; `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> add([np.float32([[1, 2]]), np.float32([[3, 4]]), np.float32([[5, 6]])])
+    array([[ 9., 12.]], dtype=float32)
+    """
     return Add(**kwargs)(inputs)
 
 
 def average(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Average` returns; `kwargs` are its arguments."""
+    """Return what :class:`Average` returns; `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> average([np.float32([[1, 2]]), np.float32([[3, 6]])])
+    array([[2., 4.]], dtype=float32)
+    """
     return Average(**kwargs)(inputs)
 
 
 def concatenate(inputs: Sequence[Any], axis: int = -1, **kwargs: Any) -> Any:
-    """Return what :class:`Concatenate` returns; `axis` and `kwargs` are its arguments."""
+    """Return what :class:`Concatenate` returns; `axis` and `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> concatenate([np.float32([[1, 2]]), np.float32([[3, 4, 5]])])
+    array([[1., 2., 3., 4., 5.]], dtype=float32)
+    """
     return Concatenate(axis=axis, **kwargs)(inputs)
 
 
 def dot(inputs: Sequence[Any], axes: Any = -1, **kwargs: Any) -> Any:
-    """Return what :class:`Dot` returns; `axes` and `kwargs` are its arguments."""
+    """Return what :class:`Dot` returns; `axes` and `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dot([np.float32([[1, 2], [3, 0]]), np.float32([[3, 4], [5, 6]])])  # 1 * 3 + 2 * 4, 3 * 5 + 0 * 6
+    array([[11.],
+           [15.]], dtype=float32)
+    """
     return Dot(axes=axes, **kwargs)(inputs)
 
 
 def maximum(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Maximum` returns; `kwargs` are its arguments."""
+    """Return what :class:`Maximum` returns; `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> maximum([np.float32([[1, 5]]), np.float32([[3, 4]])])
+    array([[3., 5.]], dtype=float32)
+    """
     return Maximum(**kwargs)(inputs)
 
 
 def minimum(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Minimum` returns; `kwargs` are its arguments."""
+    """Return what :class:`Minimum` returns; `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> minimum([np.float32([[1, 5]]), np.float32([[3, 4]])])
+    array([[1., 4.]], dtype=float32)
+    """
     return Minimum(**kwargs)(inputs)
 
 
 def multiply(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Multiply` returns; `kwargs` are its arguments."""
+    """Return what :class:`Multiply` returns; `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> multiply([np.float32([[2, 3]]), np.float32([[4, 5]])])
+    array([[ 8., 15.]], dtype=float32)
+    """
     return Multiply(**kwargs)(inputs)
 
 
 def subtract(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Subtract` returns; `kwargs` are its arguments."""
+    """Return what :class:`Subtract` returns; `kwargs` are its arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> subtract([np.float32([[5, 2]]), np.float32([[3, 4]])])
+    array([[ 2., -2.]], dtype=float32)
+    """
     return Subtract(**kwargs)(inputs)

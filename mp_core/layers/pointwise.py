@@ -224,7 +224,13 @@ class Masking(Layer):
 
 
 class Identity(Layer):
-    """The inputs as they are, in the compute dtype."""
+    """The inputs as they are, in the compute dtype.
+
+    Examples
+    --------
+    >>> Identity(dtype="float16")(np.float32([1.0, 1 / 3]))  # its compute dtype
+    array([1.    , 0.3333], dtype=float16)
+    """
 
     supports_masking = True
 
@@ -242,6 +248,16 @@ class ActivityRegularization(Identity):
         At least 0.
     **kwargs
         Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> dense = mp.layers.Dense(2, use_bias=False, kernel_initializer="identity")
+    >>> model = mp.Sequential([mp.Input((2,)), dense, ActivityRegularization(l1=0.25)])
+    >>> model.compile("sgd", "mse")
+    >>> x = np.float32([[3.0, -1.0]])
+    >>> float(model.train_on_batch(x, x))  # outputs equal their targets: 0.25 * (3 + 1) is all of the loss
+    1.0
     """
 
     _options = ("l1", "l2")

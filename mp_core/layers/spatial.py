@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from mp_core.arrays import Array
 from mp_core.layers.layer import Layer
+from mp_core.utilities.docstrings import with_sections
 
 __all__ = ["Spatial", "with_example"]
 
@@ -28,7 +29,7 @@ def with_example(cls: Any, parameters: str, arguments: str, places: int, found: 
     places, found : int
         How many places the inputs of the example have along each axis, and the outputs; None: these have no such axis.
     """
-    text = f"{cls.__doc__}{parameters}"
+    text = with_sections(cls.__doc__, parameters)
     if not cls._rank:
         return text
     given, shape = ((1, *(() if n is None else (n,) * cls._rank), 3) for n in (places, found))

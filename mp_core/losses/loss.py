@@ -12,6 +12,7 @@ from mp_core.arrays import Array
 from mp_core.dtype_policies import get as policy_of
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.losses.arrays import floats, same_rank
+from mp_core.utilities.docstrings import with_sections
 
 __all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduced", "snake_case", "with_parameters"]
 
@@ -100,6 +101,14 @@ class Loss:
     ------
     TypeError, ValueError
         An argument is not as above.
+
+    Examples
+    --------
+    >>> class Quartic(Loss):
+    ...     def call(self, y_true, y_pred):
+    ...         return (y_true - y_pred) ** 4
+    >>> Quartic()([[1.0], [0.0]], [[0.0], [2.0]])  # (1 + 16) / 2
+    np.float32(8.5)
     """
 
     def __init__(
@@ -186,7 +195,6 @@ def bound_arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 _PARAMETERS = """
-
     Parameters
     ----------
 {own}    {common}
@@ -202,9 +210,7 @@ _PARAMETERS = """
 def with_parameters(cls: Any, base: str, common: str) -> str:
     """Return the docstring of a class that calls a function, with its parameters: of the function, and of its base."""
     own = f"    {', '.join(cls.own)}\n        As of the function.\n" if cls.own else ""
-    summary, heading, examples = (cls.__doc__ or "").partition("\n\n    Examples\n")
-    parameters = _PARAMETERS.format(own=own, common=common, base=base)
-    return f"{summary.rstrip()}{parameters}{heading[1:]}{examples or '    '}"
+    return with_sections(cls.__doc__, _PARAMETERS.format(own=own, common=common, base=base))
 
 
 class FunctionLoss(Loss):

@@ -168,32 +168,64 @@ def _ones(x: Any) -> Array:
 
 
 class Accuracy(FunctionMetric):
-    """The share of outputs that equal their target: :func:`accuracy`."""
+    """The share of outputs that equal their target: :func:`accuracy`.
+
+    Examples
+    --------
+    >>> Accuracy()([1, 2, 3, 4], [1, 0, 3, 4])  # 3 of 4
+    np.float32(0.75)
+    """
 
     function = staticmethod(accuracy)
 
 
 class BinaryAccuracy(FunctionMetric):
-    """The share of right outputs of two classes: :func:`binary_accuracy`."""
+    """The share of right outputs of two classes: :func:`binary_accuracy`.
+
+    Examples
+    --------
+    >>> outputs = [0.25, 0.75, 0.75, 0.75]
+    >>> BinaryAccuracy()([0, 1, 0, 0], outputs), BinaryAccuracy(threshold=0.8)([0, 1, 0, 0], outputs)
+    (np.float32(0.5), np.float32(0.75))
+    """
 
     function = staticmethod(binary_accuracy)
     own: ClassVar[dict[str, Any]] = {"threshold": 0.5}
 
 
 class CategoricalAccuracy(FunctionMetric):
-    """The share of right outputs of one-hot targets: :func:`categorical_accuracy`."""
+    """The share of right outputs of one-hot targets: :func:`categorical_accuracy`.
+
+    Examples
+    --------
+    >>> CategoricalAccuracy()([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]], sample_weight=[3.0, 1.0])  # 3 / (3 + 1)
+    np.float32(0.75)
+    """
 
     function = staticmethod(categorical_accuracy)
 
 
 class SparseCategoricalAccuracy(FunctionMetric):
-    """The share of right outputs of targets that are classes: :func:`sparse_categorical_accuracy`."""
+    """The share of right outputs of targets that are classes: :func:`sparse_categorical_accuracy`.
+
+    Examples
+    --------
+    >>> metric = SparseCategoricalAccuracy()
+    >>> metric([1], [[0.25, 0.75]]), metric([0], [[0.25, 0.75]])  # after the second batch 1 of 2
+    (np.float32(1.0), np.float32(0.5))
+    """
 
     function = staticmethod(sparse_categorical_accuracy)
 
 
 class TopKCategoricalAccuracy(FunctionMetric):
-    """The share of one-hot targets among the `k` largest outputs: :func:`top_k_categorical_accuracy`."""
+    """The share of one-hot targets among the `k` largest outputs: :func:`top_k_categorical_accuracy`.
+
+    Examples
+    --------
+    >>> TopKCategoricalAccuracy(k=2)([[0, 0, 1], [0, 1, 0]], [[0.5, 0.2, 0.3], [0.5, 0.2, 0.3]])  # second, third
+    np.float32(0.5)
+    """
 
     function = staticmethod(top_k_categorical_accuracy)
     own: ClassVar[dict[str, Any]] = {"k": 5}
@@ -201,7 +233,14 @@ class TopKCategoricalAccuracy(FunctionMetric):
 
 
 class SparseTopKCategoricalAccuracy(FunctionMetric):
-    """The share of classes among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`."""
+    """The share of classes among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`.
+
+    Examples
+    --------
+    >>> outputs = [[0.4, 0.3, 0.2, 0.1]] * 4  # the classes 0, 1, 2, 3 come first, second, third, fourth
+    >>> [float(SparseTopKCategoricalAccuracy(k)([0, 1, 2, 3], outputs)) for k in (1, 2, 3)]
+    [0.25, 0.5, 0.75]
+    """
 
     function = staticmethod(sparse_top_k_categorical_accuracy)
     own: ClassVar[dict[str, Any]] = {"k": 5, "from_sorted_ids": False}

@@ -228,6 +228,11 @@ class TruePositives(_Count):
     ----------
     thresholds, name, dtype
         Those of :class:`Precision`.
+
+    Examples
+    --------
+    >>> TruePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the first
+    np.float32(1.0)
     """
 
     counts = ("true_positives",)
@@ -240,6 +245,11 @@ class FalsePositives(_Count):
     ----------
     thresholds, name, dtype
         Those of :class:`Precision`.
+
+    Examples
+    --------
+    >>> FalsePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the last two
+    np.float32(2.0)
     """
 
     counts = ("false_positives",)
@@ -252,6 +262,11 @@ class TrueNegatives(_Count):
     ----------
     thresholds, name, dtype
         Those of :class:`Precision`.
+
+    Examples
+    --------
+    >>> TrueNegatives(thresholds=[0.5, 0.8])([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])
+    array([0., 2.], dtype=float32)
     """
 
     counts = ("true_negatives",)
@@ -264,6 +279,11 @@ class FalseNegatives(_Count):
     ----------
     thresholds, name, dtype
         Those of :class:`Precision`.
+
+    Examples
+    --------
+    >>> FalseNegatives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the second
+    np.float32(1.0)
     """
 
     counts = ("false_negatives",)

@@ -47,7 +47,13 @@ def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
 
 
 class CosineSimilarity(FunctionMetric):
-    """The mean of the cosines of the angles between vectors: :func:`cosine_similarity`."""
+    """The mean of the cosines of the angles between vectors: :func:`cosine_similarity`.
+
+    Examples
+    --------
+    >>> CosineSimilarity()([[1.0, 0.0], [1.0, 0.0]], [[5.0, 0.0], [0.0, 2.0]])  # parallel and orthogonal: (1 + 0) / 2
+    np.float32(0.5)
+    """
 
     function = staticmethod(cosine_similarity)
     own: ClassVar[dict[str, Any]] = {"axis": -1}
@@ -75,82 +81,161 @@ class RootMeanSquaredError(FunctionMetric):
 
 
 class MeanSquaredError(FunctionMetric):
-    """The mean of the squares of errors: :func:`mp_core.losses.mean_squared_error`."""
+    """The mean of the squares of errors: :func:`mp_core.losses.mean_squared_error`.
+
+    Examples
+    --------
+    >>> metric = MeanSquaredError()
+    >>> metric([[0.0]], [[1.0]]), metric([[0.0]], [[3.0]])  # after the second batch (1 + 9) / 2
+    (np.float32(1.0), np.float32(5.0))
+    """
 
     function = staticmethod(losses.mean_squared_error)
 
 
 class MeanAbsoluteError(FunctionMetric):
-    """The mean of the magnitudes of errors: :func:`mp_core.losses.mean_absolute_error`."""
+    """The mean of the magnitudes of errors: :func:`mp_core.losses.mean_absolute_error`.
+
+    Examples
+    --------
+    >>> MeanAbsoluteError()([[0.0], [0.0]], [[1.0], [3.0]], sample_weight=[3.0, 1.0])  # (3 * 1 + 1 * 3) / (3 + 1)
+    np.float32(1.5)
+    """
 
     function = staticmethod(losses.mean_absolute_error)
 
 
 class MeanAbsolutePercentageError(FunctionMetric):
-    """The mean share of errors in targets, in percent: :func:`mp_core.losses.mean_absolute_percentage_error`."""
+    """The mean share of errors in targets, in percent: :func:`mp_core.losses.mean_absolute_percentage_error`.
+
+    Examples
+    --------
+    >>> MeanAbsolutePercentageError()([[10.0], [10.0]], [[9.0], [13.0]])  # (10 % + 30 %) / 2
+    np.float32(20.0)
+    """
 
     function = staticmethod(losses.mean_absolute_percentage_error)
 
 
 class MeanSquaredLogarithmicError(FunctionMetric):
-    """The mean of the squares of the errors of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`."""
+    """The mean of the squares of the errors of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`.
+
+    Examples
+    --------
+    >>> MeanSquaredLogarithmicError()([[1.0]], [[3.0]]).round(4)  # (log(1 + 3) - log(1 + 1))**2, which is log(2)**2
+    np.float32(0.4805)
+    """
 
     function = staticmethod(losses.mean_squared_logarithmic_error)
 
 
 class LogCoshError(FunctionMetric):
-    """The mean of the logarithms of the hyperbolic cosines of errors: :func:`mp_core.losses.log_cosh`."""
+    """The mean of the logarithms of the hyperbolic cosines of errors: :func:`mp_core.losses.log_cosh`.
+
+    Examples
+    --------
+    >>> LogCoshError()([[0.0]], [[5.0]]).round(4)  # about 5 - log(2)
+    np.float32(4.3069)
+    """
 
     function = staticmethod(losses.log_cosh)
     default_name = "logcosh"
 
 
 class Hinge(FunctionMetric):
-    """The mean of hinge losses: :func:`mp_core.losses.hinge`."""
+    """The mean of hinge losses: :func:`mp_core.losses.hinge`.
+
+    Examples
+    --------
+    >>> Hinge()([1.0, -1.0, 1.0], [2.0, 0.5, 0.5]).round(4)  # (0 + 1.5 + 0.5) / 3
+    np.float32(0.6667)
+    """
 
     function = staticmethod(losses.hinge)
 
 
 class SquaredHinge(FunctionMetric):
-    """The mean of the squares of hinge losses: :func:`mp_core.losses.squared_hinge`."""
+    """The mean of the squares of hinge losses: :func:`mp_core.losses.squared_hinge`.
+
+    Examples
+    --------
+    >>> SquaredHinge()([[1.0], [-1.0]], [[2.0], [0.5]])  # (0 + 1.5**2) / 2
+    np.float32(1.125)
+    """
 
     function = staticmethod(losses.squared_hinge)
 
 
 class CategoricalHinge(FunctionMetric):
-    """The mean of categorical hinge losses: :func:`mp_core.losses.categorical_hinge`."""
+    """The mean of categorical hinge losses: :func:`mp_core.losses.categorical_hinge`.
+
+    Examples
+    --------
+    >>> CategoricalHinge()([[0.0, 1.0, 0.0]], [[0.5, 1.0, 0.75]])  # 1 + 0.75, the best wrong one, - 1
+    np.float32(0.75)
+    """
 
     function = staticmethod(losses.categorical_hinge)
 
 
 class KLDivergence(FunctionMetric):
-    """The mean of Kullback-Leibler divergences: :func:`mp_core.losses.kl_divergence`."""
+    """The mean of Kullback-Leibler divergences: :func:`mp_core.losses.kl_divergence`.
+
+    Examples
+    --------
+    >>> KLDivergence()([[1.0, 0.0]], [[0.25, 0.75]]).round(4)  # 1 * log(1 / 0.25)
+    np.float32(1.3863)
+    """
 
     function = staticmethod(losses.kl_divergence)
 
 
 class Poisson(FunctionMetric):
-    """The mean of Poisson losses: :func:`mp_core.losses.poisson`."""
+    """The mean of Poisson losses: :func:`mp_core.losses.poisson`.
+
+    Examples
+    --------
+    >>> Poisson()([[5.0]], [[1.0]]).round(4)  # 1 - 5 * log(1)
+    np.float32(1.0)
+    """
 
     function = staticmethod(losses.poisson)
 
 
 class BinaryCrossentropy(FunctionMetric):
-    """The mean of cross-entropies of two classes: :func:`mp_core.losses.binary_crossentropy`."""
+    """The mean of cross-entropies of two classes: :func:`mp_core.losses.binary_crossentropy`.
+
+    Examples
+    --------
+    >>> BinaryCrossentropy()([[1.0], [1.0]], [[0.5], [0.125]]).round(4)  # (log(2) + log(8)) / 2
+    np.float32(1.3863)
+    """
 
     function = staticmethod(losses.binary_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0}
 
 
 class CategoricalCrossentropy(FunctionMetric):
-    """The mean of cross-entropies of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`."""
+    """The mean of cross-entropies of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`.
+
+    Examples
+    --------
+    >>> CategoricalCrossentropy()([[0, 1, 0], [1, 0, 0]], [[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]).round(4)  # log(4) / 2
+    np.float32(0.6931)
+    """
 
     function = staticmethod(losses.categorical_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0, "axis": -1}
 
 
 class SparseCategoricalCrossentropy(FunctionMetric):
-    """The mean cross-entropy of targets that are integers: :func:`mp_core.losses.sparse_categorical_crossentropy`."""
+    """The mean cross-entropy of targets that are integers: :func:`mp_core.losses.sparse_categorical_crossentropy`.
+
+    Examples
+    --------
+    >>> SparseCategoricalCrossentropy()([1, 0], [[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]).round(4)  # (0 + log(4)) / 2
+    np.float32(0.6931)
+    """
 
     function = staticmethod(losses.sparse_categorical_crossentropy)
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "axis": -1, "ignore_class": None}

@@ -35,6 +35,20 @@ class Metric:
     ------
     TypeError, ValueError
         An argument is not as above.
+
+    Examples
+    --------
+    >>> class Largest(Metric):
+    ...     def __init__(self):
+    ...         super().__init__(name="largest")
+    ...         self.value = self.add_variable(name="value")
+    ...     def update_state(self, y_true, y_pred, sample_weight=None):
+    ...         self.value.assign(max(self.value.numpy(), np.abs(np.subtract(y_true, y_pred)).max()))
+    ...     def result(self):
+    ...         return float(self.value)
+    >>> metric = Largest()
+    >>> metric([1.0], [3.0]), metric([0.0], [0.5])  # the largest error of all batches
+    (2.0, 2.0)
     """
 
     def __init__(self, dtype: Any = None, name: str | None = None) -> None:

@@ -194,6 +194,12 @@ class OneHotIoU(IoU):
     ------
     TypeError, ValueError
         As :class:`IoU`.
+
+    Examples
+    --------
+    >>> outputs = [[0.25, 0.75], [0.75, 0.25], [0.25, 0.75]]  # the largest are 1, 0, 1
+    >>> OneHotIoU(2, [1])([[0, 1], [1, 0], [1, 0]], outputs).round(4)  # of class 1: 1 in both, 2 in one of them
+    np.float32(0.5)
     """
 
     def __init__(
@@ -219,6 +225,12 @@ class OneHotMeanIoU(MeanIoU):
     ------
     TypeError, ValueError
         As :class:`IoU`.
+
+    Examples
+    --------
+    >>> outputs = [[0.25, 0.75], [0.75, 0.25], [0.25, 0.75], [0.25, 0.75]]  # the largest are 1, 0, 1, 1
+    >>> OneHotMeanIoU(2)([[0, 1], [1, 0], [1, 0], [0, 1]], outputs).round(4)  # (1 / 2 + 2 / 3) / 2
+    np.float32(0.5833)
     """
 
     def __init__(

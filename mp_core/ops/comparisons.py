@@ -42,31 +42,62 @@ def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @takes_symbols
 def not_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 != x2``: see :func:`equal`."""
+    """Return where ``x1 != x2``: see :func:`equal`.
+
+    Examples
+    --------
+    >>> not_equal([1.0, 2.0, np.nan], [1.0, 3.0, np.nan])
+    array([False,  True,  True])
+    """
     return _compared("not_equal", x1, x2)
 
 
 @takes_symbols
 def less(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 < x2``: see :func:`equal`."""
+    """Return where ``x1 < x2``: see :func:`equal`.
+
+    Examples
+    --------
+    >>> less([1.0, 2.0, 3.0], 2)
+    array([ True, False, False])
+    """
     return _compared("less", x1, x2)
 
 
 @takes_symbols
 def less_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 <= x2``: see :func:`equal`."""
+    """Return where ``x1 <= x2``: see :func:`equal`.
+
+    Examples
+    --------
+    >>> less_equal([1.0, 2.0, 3.0], 2)
+    array([ True,  True, False])
+    """
     return _compared("less_equal", x1, x2)
 
 
 @takes_symbols
 def greater(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 > x2``: see :func:`equal`."""
+    """Return where ``x1 > x2``: see :func:`equal`.
+
+    Examples
+    --------
+    >>> greater([[1], [2]], [0, 1, 2])  # rows against columns
+    array([[ True, False, False],
+           [ True,  True, False]])
+    """
     return _compared("greater", x1, x2)
 
 
 @takes_symbols
 def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 >= x2``: see :func:`equal`."""
+    """Return where ``x1 >= x2``: see :func:`equal`.
+
+    Examples
+    --------
+    >>> greater_equal([1.0, 2.0, 3.0], 2)
+    array([False,  True,  True])
+    """
     return _compared("greater_equal", x1, x2)
 
 

@@ -96,6 +96,17 @@ class Optimizer(State):
     ------
     TypeError, ValueError
         An argument is not as above.
+
+    Examples
+    --------
+    >>> class Sign(Optimizer):
+    ...     def update_step(self, gradient, variable, learning_rate):
+    ...         self.assign_sub(variable, learning_rate * np.sign(gradient))
+    >>> variable = AutoCastVariable([1.0, 2.0])
+    >>> optimizer = Sign(learning_rate=0.25)
+    >>> steps = optimizer.apply_gradients([(np.float32([3.0, -5.0]), variable)])
+    >>> variable.numpy(), int(optimizer.iterations)
+    (array([0.75, 2.25], dtype=float32), 1)
     """
 
     # ---- steps

@@ -26,6 +26,15 @@ class LearningRateSchedule:
     """The base of the schedules: a subclass defines ``__call__(step)`` and ``get_config()``.
 
     Built-in ones compute in float64 and round to float32 once.
+
+    Examples
+    --------
+    >>> class Halving(LearningRateSchedule):
+    ...     def __call__(self, step):
+    ...         return 0.5 ** (float(step) // 100)
+    >>> schedule = Halving()
+    >>> schedule(0), schedule(99), schedule(100), schedule(250)
+    (1.0, 1.0, 0.5, 0.25)
     """
 
     def __call__(self, step: Any) -> Any:
@@ -385,6 +394,12 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
     ------
     TypeError
         It is no schedule.
+
+    Examples
+    --------
+    >>> config = serialize(ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5))
+    >>> config["class_name"], config["config"]["decay_steps"]
+    ('ExponentialDecay', 10.0)
     """
     if not isinstance(learning_rate_schedule, LearningRateSchedule):
         raise TypeError(f"`learning_rate_schedule` must be a LearningRateSchedule; received {learning_rate_schedule!r}")
@@ -398,6 +413,12 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = 
     ------
     ValueError
         `config` is no such dictionary, or ``class_name`` names no schedule.
+
+    Examples
+    --------
+    >>> config = {"initial_learning_rate": 8.0, "decay_steps": 1, "decay_rate": 0.5}
+    >>> deserialize({"class_name": "ExponentialDecay", "config": config})(3)  # 8 * 0.5**3
+    np.float32(1.0)
     """
     classes = known_classes(LearningRateSchedule, _CLASSES, custom_objects)
     found, own = class_and_config(config, classes, "learning rate schedule")
