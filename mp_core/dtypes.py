@@ -204,7 +204,13 @@ def finfo(dtype: DTypeLike) -> Any:
 
 
 def floatx() -> str:
-    """Return the name of the default float type, ``"float32"`` unless :func:`set_floatx` changed it."""
+    """Return the name of the default float type, ``"float32"`` unless :func:`set_floatx` changed it.
+
+    Examples
+    --------
+    >>> floatx()
+    'float32'
+    """
     return _floatx
 
 

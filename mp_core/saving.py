@@ -46,7 +46,22 @@ CustomObjectScope = custom_object_scope
 
 
 def save_model(model: Any, filepath: Any, overwrite: bool = True) -> None:
-    """Call ``model.save``: see :meth:`mp_core.training.Trainer.save`."""
+    """Call ``model.save``: see :meth:`mp_core.training.Trainer.save`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((2,)), mp.layers.Dense(3)])
+    >>> x = np.float32([[1, 2]])
+    >>> with TemporaryDirectory() as folder:
+    ...     save_model(model, Path(folder, "m.keras"))
+    ...     again = load_model(Path(folder, "m.keras"))
+    >>> np.array_equal(again(x), model(x))
+    True
+    """
     model.save(filepath, overwrite)
 
 

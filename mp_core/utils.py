@@ -66,6 +66,16 @@ def clear_session(free_memory: bool = True) -> None:
     ----------
     free_memory : bool
         Keras', without effect: what nobody refers to is freed anyway.
+
+    Examples
+    --------
+    >>> from mp_core import layers
+    >>> clear_session()
+    >>> layers.Dense(2).name, layers.Dense(2).name
+    ('dense', 'dense_1')
+    >>> clear_session()
+    >>> layers.Dense(2).name
+    'dense'
     """
     forget_names()
 

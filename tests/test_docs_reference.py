@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import pydoc
 import re
 import shutil
 from importlib.util import find_spec
@@ -54,6 +55,20 @@ def test_every_variable_of_mp_core_that_a_page_names_is_listed():
     constants = re.findall(r"\bMP_CORE_\w+", (ROOT / "mp_core/include/mp_core.h").read_text())
     named = {name for path in DOCS.glob("*.md") for name in re.findall(r"\bMP_CORE_[A-Z_0-9]+\b", path.read_text())}
     assert named - set(constants) - {"MP_CORE_API"} <= known
+
+
+# ---- the names of mp_core
+
+WITHOUT_EXAMPLE = {  # these are compiled, records that functions with an example return, or a check without a result
+    "mp_core.PackedMatrix", "mp_core.benchmark.check_plots", "mp_core.config.isa", "mp_core.fitting.LayerChoice",
+    "mp_core.fitting.OutputError", "mp_core.fitting.Sensitivity", "mp_core.plans.UnseenError",
+}  # fmt: skip
+
+
+def test_every_public_name_has_an_example():
+    names = set(re.findall(r"^   ~(mp_core[.\w]+)$", page("api"), re.MULTILINE))
+    assert len(names) > 500
+    assert {name for name in names if ">>>" not in (pydoc.locate(name).__doc__ or "")} == WITHOUT_EXAMPLE
 
 
 # ---- the C API

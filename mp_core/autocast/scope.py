@@ -47,12 +47,28 @@ def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
 
 
 def read_dtype() -> np.dtype[Any] | None:
-    """Return the dtype in which variables read here, None where they are not cast."""
+    """Return the dtype in which variables read here, None where they are not cast.
+
+    Examples
+    --------
+    >>> with autocast_scope("bfloat16"):
+    ...     read_dtype()
+    dtype(bfloat16)
+    """
     found = scope_dtype.get(None)
     return innermost(found, None) if type(found) is Scopes else found  # type: ignore[no-any-return]
 
 
 def enable_auto_cast_variables(dtype: DTypeLike | None) -> Scope[None]:
-    """Return :func:`autocast_scope` under tf.keras' rule: a dtype that is not floating-point means no cast."""
+    """Return :func:`autocast_scope` under tf.keras' rule: a dtype that is not floating-point means no cast.
+
+    Examples
+    --------
+    >>> with enable_auto_cast_variables("float16"):
+    ...     read_dtype()
+    dtype('float16')
+    >>> with enable_auto_cast_variables("int32"):  # for which :func:`autocast_scope` raises
+    ...     read_dtype()
+    """
     floating = dtype is not None and dtypes.is_float(dtypes.parse(dtype))
     return autocast_scope(dtype if floating else None)

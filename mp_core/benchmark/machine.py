@@ -58,7 +58,13 @@ class Limit:
 
 
 def unit_of(dtype: str) -> str:
-    """Return the unit in which products of that dtype are counted."""
+    """Return the unit in which products of that dtype are counted.
+
+    Examples
+    --------
+    >>> unit_of("int8"), unit_of("bfloat16")
+    ('GOP/s', 'GFLOP/s')
+    """
     return "GOP/s" if dtype == "int8" else "GFLOP/s"
 
 
@@ -82,6 +88,12 @@ def limits(*, quick: bool = False) -> list[dict[str, Any]]:
     list of dict
         A dict for each limit: ``limit``, ``unit`` and ``rates``, by number of threads (a string). A copy is of one
         thread.
+
+    Examples
+    --------
+    >>> rows = limits(quick=True)  # doctest: +SKIP
+    >>> rows[0]["limit"], rows[0]["unit"], rows[0]["rates"]["1"] > 10  # doctest: +SKIP
+    ('float32 multiply-add', 'GFLOP/s', True)
     """
     rows: dict[str, dict[str, Any]] = {}
     for threads in dict.fromkeys((1, config.get_num_threads())):

@@ -178,6 +178,12 @@ def run(
     ------
     ValueError
         An operation is unknown.
+
+    Examples
+    --------
+    >>> rows = run(["matmul"], quick=True, peers=False)  # doctest: +SKIP
+    >>> rows[0]["operation"], rows[0]["unit"]  # doctest: +SKIP
+    ('matmul', 'GFLOP/s')
     """
     names = list(operations)
     if unknown := set(names) - set(OPERATIONS):
@@ -232,6 +238,12 @@ def onnxruntime_product(a: Array, b: Array, threads: int) -> Callable[[], Array]
     ------
     ImportError
         onnxruntime or onnx is missing.
+
+    Examples
+    --------
+    >>> a, b = np.eye(4, dtype=np.float32), np.ones((4, 4), np.float32)
+    >>> onnxruntime_product(a, b, threads=1)().sum()  # doctest: +SKIP
+    np.float32(16.0)
     """
     with needed_by("onnxruntime_product"):
         onnx, onnxruntime = import_module("onnx"), import_module("onnxruntime")

@@ -93,6 +93,18 @@ def plot(report: Report, path: str | Path) -> None:
     ------
     ImportError
         matplotlib is missing.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from mp_core.benchmark import Record
+    >>> rates = {"mp_core": 60.0, "NumPy": 40.0}
+    >>> records = [Record("matmul", "64x64x64", "float32", 1, name, rate, "GFLOP/s") for name, rate in rates.items()]
+    >>> with TemporaryDirectory() as folder:
+    ...     plot(Report("example", "my CPU", "avx2", "2026-11-27", {}, records), Path(folder, "rates.svg"))
+    ...     "float32 64x64x64" in Path(folder, "rates.svg").read_text()
+    True
     """
     check_plots()
     path = path_of(path, "path")

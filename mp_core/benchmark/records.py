@@ -33,7 +33,13 @@ _DISTRIBUTIONS = {
 
 
 def library(contender: str) -> str:
-    """Return the library to which a contender belongs: "PyTorch" of "torch kn", "mp_core" of all that are no peer's."""
+    """Return the library to which a contender belongs: "PyTorch" of "torch kn", "mp_core" of all that are no peer's.
+
+    Examples
+    --------
+    >>> library("torch kn"), library("int8 per row")
+    ('PyTorch', 'mp_core')
+    """
     return _LIBRARIES.get(contender.lower().partition(" ")[0], "mp_core")
 
 
@@ -55,6 +61,12 @@ class Record:
         The rate of the roofline in the same rounds, in `unit`.
     details : dict
         What else the operation says of itself: median ratios to others, cosines, megabytes, `"wrong": true`.
+
+    Examples
+    --------
+    >>> record = Record("matmul", "512x512x512", "float32", 1, "mp_core", 90.0, "GFLOP/s", limit=100.0)
+    >>> record.rate / record.limit  # the share of what the CPU can do
+    0.9
     """
 
     operation: str
@@ -82,6 +94,18 @@ class Report:
         Of each library that took part.
     records : list of Record
         In the order in which they were measured.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> report = Report.here("my script", cpu="my CPU")
+    >>> report.add(Record("matmul", "512x512x512", "float32", 1, "mp_core", 90.0, "GFLOP/s"))
+    >>> with TemporaryDirectory() as folder:
+    ...     report.save(Path(folder, "report.json"))
+    ...     again = Report.load(Path(folder, "report.json"))
+    >>> again == report, next(again.rows())["cpu"]
+    (True, 'my CPU')
     """
 
     source: str
@@ -148,6 +172,13 @@ def records_of(rows: Iterable[Mapping[str, Any]], threads: int) -> Iterator[Reco
         Their results.
     threads : int
         How many the contenders of `run` had.
+
+    Examples
+    --------
+    >>> rows = [{"operation": "matmul", "shape": "float32 64x64x64", "unit": "GFLOP/s", "speedup": 1.5,
+    ...          "rates": {"mp_core": 60.0, "NumPy": 40.0}}]
+    >>> [(record.contender, record.dtype, record.shape, record.rate) for record in records_of(rows, threads=1)]
+    [('mp_core', 'float32', '64x64x64', 60.0), ('NumPy', 'float32', '64x64x64', 40.0)]
     """
     for row in rows:
         for name, rate in row["rates"].items():

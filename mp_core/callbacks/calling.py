@@ -25,6 +25,16 @@ class CallbackList:
     ------
     TypeError
         Something else is among them.
+
+    Examples
+    --------
+    >>> from mp_core.callbacks import LambdaCallback
+    >>> noisy = LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
+    >>> callbacks = CallbackList([noisy, History()])
+    >>> callbacks.on_epoch_end(3, {"loss": 0.5})
+    3 0.5
+    >>> callbacks.listens("on_epoch_end"), callbacks.listens("on_train_batch_end")
+    (True, False)
     """
 
     def __init__(

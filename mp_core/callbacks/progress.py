@@ -16,6 +16,12 @@ class ProgbarLogger(Callback):
 
     With ``verbose="auto"`` or 1, the batches of an epoch are a bar in a terminal or notebook, and each epoch leaves a
     line there; in a pipe nothing is printed. With ``verbose=2``, each epoch is a line everywhere.
+
+    Examples
+    --------
+    >>> bar = ProgbarLogger()
+    >>> bar.set_params({"verbose": 0, "epochs": 2})
+    >>> bar.on_epoch_end(0, {"loss": 0.5})  # with ``verbose=2``: Epoch 1/2 - 0.1s - loss: 0.5
     """
 
     def __init__(self) -> None:

@@ -84,6 +84,17 @@ class LossCurve(Callback):
         matplotlib is missing (extra ``plot``).
     TypeError, ValueError
         `filename` is no path.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     curve = LossCurve(Path(folder, "loss.svg"))
+    ...     curve.on_train_begin()
+    ...     curve.on_epoch_end(0, {"loss": 0.5, "val_loss": 0.75})  # as `fit` does after each epoch
+    ...     "val_loss" in Path(folder, "loss.svg").read_text()
+    True
     """
 
     def __init__(self, filename: Any, monitor: tuple[str, ...] = ("loss",)) -> None:

@@ -150,6 +150,20 @@ def verify(
         A file is missing or cannot be read.
     ValueError
         A file is corrupt, or `rtol` no number of at least 0.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> with TemporaryDirectory() as folder:
+    ...     a, b = Path(folder, "a.safetensors"), Path(folder, "b.safetensors")
+    ...     mp.checkpoint.save_tensors(a, {"w": np.float32([3, 4])}, policy="float32")
+    ...     mp.checkpoint.save_tensors(b, {"w": np.float32([3, 4.5])}, policy="float32")
+    ...     report = verify(a, b, rtol=0.05)
+    >>> report["failed"]  # 0.5 / sqrt(3**2 + 4**2)
+    ['w: rel_rmse is 0.1; at most 0.05 is allowed']
     """
     rtol = number(rtol, "rtol", 0.0)
     first, second = (unique_tensors(open_checkpoint(path)) for path in (path_of(a, "a"), path_of(b, "b")))

@@ -22,7 +22,24 @@ _ADDED = re.compile(r"(position|token_type)_embeddings\.weight$|relative_attenti
 
 
 class RequestError(ValueError):
-    """What was asked for does not fit the checkpoint; other arguments may."""
+    """What was asked for does not fit the checkpoint; other arguments may.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.safetensors")
+    ...     mp.checkpoint.save_tensors(path, {"w": mp.quantize(np.eye(2), axis=0)}, policy="int8_from_float32")
+    ...     try:
+    ...         mp.checkpoint.convert(path, Path(folder, "b.safetensors"), policy="int4/64_from_float32")
+    ...     except RequestError as error:  # other arguments may do: here ``allow_requantize=True``
+    ...         print(error)
+    tensor 'w' holds int8 codes already; quantizing them again needs allow_requantize (--allow-requantize), keeping them
+    keep (--keep)
+    """
 
 
 def one_policy(word: str | DTypePolicy, argument: str) -> DTypePolicy:

@@ -128,6 +128,22 @@ def save_folder(
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError
         What :func:`save_tensors` refuses; `source` holds none of these tensors, is corrupt, or `target` lies in it.
+
+    Examples
+    --------
+    >>> import json
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from mp_core.checkpoint import open_tensors
+    >>> with TemporaryDirectory() as folder:
+    ...     source, target = Path(folder, "model"), Path(folder, "halved")
+    ...     source.mkdir()
+    ...     _ = (source / "config.json").write_text(json.dumps({"dtype": "float32"}))
+    ...     save_tensors(source / "model.safetensors", {"w": np.float32([2, 4])}, policy="float32")
+    ...     save_folder(source, target, {"w": np.float32([1, 2])}, policy="float32")
+    ...     sorted(path.name for path in target.iterdir()), open_tensors(target)["w"]
+    (['config.json', 'model.safetensors'], array([1., 2.], dtype=float32))
     """
     folder, place = path_of(source, "source"), Path(os.path.realpath(path_of(target, "target")))
     if not folder.is_dir():

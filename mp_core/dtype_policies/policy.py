@@ -238,7 +238,13 @@ class DTypePolicy:
 
 
 class FloatDTypePolicy(DTypePolicy):
-    """Another name of :class:`DTypePolicy`: equal to it, printed like it, serialized under its own name."""
+    """Another name of :class:`DTypePolicy`: equal to it, printed like it, serialized under its own name.
+
+    Examples
+    --------
+    >>> FloatDTypePolicy("mixed_float16") == DTypePolicy("mixed_float16")
+    True
+    """
 
     __slots__ = ()
 

@@ -225,6 +225,13 @@ def set_dtype_policy(policy: DTypePolicy | str) -> None:
     ------
     ValueError
         `policy` is neither a policy nor the name of one.
+
+    Examples
+    --------
+    >>> with policy_scope("float32"):  # so that what follows holds up to the end of the block
+    ...     set_dtype_policy("mixed_bfloat16")
+    ...     dtype_policy()
+    <DTypePolicy "mixed_bfloat16">
     """
     replace_default(_checked(policy))
 

@@ -99,6 +99,19 @@ def convert_qat(model: LayerLike) -> None:
         `model` is none of these.
     ValueError
         No layer of it has codes that are trained, or a scale is not finite any more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = Dense(2, dtype="int8/weight_only_from_float32")
+    >>> layer.build((None, 4))
+    >>> layer.set_matrix(np.float32([[1, 2, 3, 4], [5, 6, 7, 8]]))
+    >>> prepare_qat(layer)
+    >>> _ = layer.trainable_weights[1].assign(layer.trainable_weights[1] + 0.1)  # as an optimizer does
+    >>> before = layer(np.eye(4, dtype=np.float32))
+    >>> convert_qat(layer)
+    >>> np.array_equal(layer(np.eye(4, dtype=np.float32)), before), layer.form.name
+    (True, 'codes')
     """
     layers = [layer for layer in _kernels(model) if layer.form.is_trained]
     if not layers:

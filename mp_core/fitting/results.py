@@ -93,6 +93,19 @@ class PolicyChoice:
         Time of a run over the sample, the best of a few.
     table : tuple of LayerChoice
         In the order of the model's layers.
+
+    Examples
+    --------
+    >>> error = OutputError(max=0.02, mean=0.01, rmse=0.15)
+    >>> row = LayerChoice("dense", "int8_from_float32", saved=3_000, error=0.02, reason="")
+    >>> choice = PolicyChoice(DTypePolicyMap(), error, 1_000, 4_000, 0.25, 0.5, (row,))
+    >>> print(choice)
+    layer  policy             kB saved  error alone  why
+    ----------------------------------------------------
+    dense  int8_from_float32       3.0      2.0e-02
+    weights: 0.00 MB, 4.00 times smaller than in float32
+    time: 0.25 s, 2.00 times faster
+    error: max 2.00e-02, mean 1.00e-02, rmse 1.50e-01
     """
 
     map: DTypePolicyMap

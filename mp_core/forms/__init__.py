@@ -31,6 +31,15 @@ def add_form(form: type[Form]) -> type[Form]:
         It is no class of forms.
     ValueError
         Its `name` is no quantization mode.
+
+    Examples
+    --------
+    >>> @add_form
+    ... class Ternary(Codes):
+    ...     name = "ternary"
+    >>> modes(tables=False)  # to which layers can be quantized from now on
+    ('int8', 'int4', 'float8', 'ternary')
+    >>> del FORMS["ternary"]
     """
     if not (isinstance(form, type) and issubclass(form, Form)):
         raise TypeError(f"`form` must be a subclass of Form; received {form!r}")
@@ -49,6 +58,14 @@ def form_of(policy: DTypePolicy, *, ours: bool) -> type[Form] | None:
     policy : DTypePolicy
     ours : bool
         Whether schemes that Keras has too, such as int8, are made :class:`Codes` instead of Keras' variables.
+
+    Examples
+    --------
+    >>> form_of(DTypePolicy("mixed_bfloat16"), ours=True).name
+    'float'
+    >>> from mp_core.dtype_policies import get
+    >>> [form_of(get("int8_from_float32"), ours=ours).__name__ for ours in (True, False)]
+    ['Codes', 'KerasInt8']
     """
     mode = policy.quantization_mode
     form = FORMS.get("float" if mode is None else mode)
@@ -57,5 +74,11 @@ def form_of(policy: DTypePolicy, *, ours: bool) -> type[Form] | None:
 
 
 def modes(*, tables: bool) -> tuple[str, ...]:
-    """Return the quantization modes for which there is a form: of tables, or else of kernels."""
+    """Return the quantization modes for which there is a form: of tables, or else of kernels.
+
+    Examples
+    --------
+    >>> modes(tables=False), modes(tables=True)  # nobody looks up rows of float8
+    (('int8', 'int4', 'float8'), ('int8', 'int4'))
+    """
     return tuple(name for name, form in FORMS.items() if name in QUANTIZATION_MODES and (form.looks_up or not tables))

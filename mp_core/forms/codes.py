@@ -31,6 +31,15 @@ class Codes(Form):
     - ``scale``, float32, and for asymmetric codes ``zero_point``, int8, of shape (n, 1), (n, groups) or (1, 1);
     - if inputs are fixed, ``inputs_scale``, float32, and ``inputs_zero_point``, int8, of shape (k,); float8 has one
       ``inputs_scale``, shape (), alone. The codes then stand for the weights times the scales of their inputs.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> layer = Dense(2, dtype="int8/weight_only_from_float32")
+    >>> layer.build((None, 3))
+    >>> layer.set_matrix(np.float32([[1, 2, 3], [4, 5, 6]]))
+    >>> type(layer.form).__name__, {name: x.shape for name, x in layer.form.variables_of().items()}
+    ('Codes', {'codes': (2, 3), 'scale': (2, 1)})
     """
 
     name = "codes"

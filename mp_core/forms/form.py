@@ -33,6 +33,15 @@ class Variable(NamedTuple):
 
     A dtype of None is the variable dtype of the policy. One that is `late` is created after the bias of the layer, as
     Keras' files have it. An optimizer takes the gradient of one that is `overwritten` for its new value.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> layer = Dense(2, dtype="int8_from_float32")
+    >>> layer.build((None, 3))
+    >>> codes = layer.form.variables_of()["kernel"]
+    >>> codes.shape, codes.dtype, codes.trainable
+    ((3, 2), 'int8', False)
     """
 
     shape: tuple[int, ...]
@@ -61,6 +70,12 @@ class Geometry:
         The shape in which Keras stores the scales of int8 codes.
     order : tuple of int
         The axes of the variable in the order in which the matrix has them: those of its rows first.
+
+    Examples
+    --------
+    >>> kernel = Geometry("dense", "kernel", shape=(3, 2), rows=3, columns=2, is_table=False, scale_shape=(2,))
+    >>> kernel.lines_shape, kernel.shared_axis  # (outputs, inputs); a scale for each output is shared along the inputs
+    ((2, 3), 0)
     """
 
     owner: str
@@ -110,6 +125,17 @@ class Form:
         One that :meth:`makes` this form.
     config : dict, optional
         What :meth:`config` returned for a form that this one is to be like.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> layer = Dense(2)
+    >>> layer.build((None, 3))
+    >>> layer.form.name, layer.form.nbytes, layer.form.matrix.shape  # 3 * 2 numbers of 4 bytes, (outputs, inputs)
+    ('float', 24, (2, 3))
+    >>> layer.quantize("int8")
+    >>> layer.form.name, layer.form.nbytes  # 6 codes, 2 scales of 4 bytes, in Keras' variables
+    ('int8', 14)
     """
 
     name: ClassVar[str]
@@ -368,7 +394,16 @@ class Form:
 
 
 class Float(Form):
-    """Floats as they are, in the dtype of the policy's variables."""
+    """Floats as they are, in the dtype of the policy's variables.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> layer = Dense(2, dtype="mixed_bfloat16")
+    >>> layer.build((None, 3))
+    >>> {name: (x.shape, x.trainable) for name, x in layer.form.variables_of().items()}
+    {'kernel': ((3, 2), True)}
+    """
 
     name = "float"
     is_float = True

@@ -23,6 +23,14 @@ class Inputs(NamedTuple):
 
     For int8 codes `scale` is float32 and `zero_point` int8, both of shape (inputs,). For float8 codes there is one
     `scale`, of shape (), and `zero_point` is None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inputs = Inputs(np.float32([0.5, 0.25]), np.int8([0, 10]))
+    >>> q = np.int8([4, 14])  # codes of two inputs, which stand for these numbers:
+    >>> inputs.scale * (q - inputs.zero_point)
+    array([2., 1.], dtype=float32)
     """
 
     scale: Any

@@ -25,6 +25,12 @@ class PartError(RuntimeError):
     ----------
     failed : dict of str to Exception
         The name of the file of a part -> why it could not be written.
+
+    Examples
+    --------
+    >>> error = PartError({"part-3.npy": OSError("disk full")}, total=8)
+    >>> str(error)
+    '1 of 8 parts failed, the others are done; part-3.npy: OSError: disk full'
     """
 
     def __init__(self, failed: dict[str, BaseException], total: int) -> None:

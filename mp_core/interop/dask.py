@@ -178,6 +178,13 @@ def convert_shards(
     OSError, ValueError
         As of :func:`mp_core.checkpoint.convert`; `target` is the output of another job (:class:`FileExistsError`), or
         of none.
+
+    Examples
+    --------
+    >>> from distributed import Client  # doctest: +SKIP
+    >>> report = convert_shards(Client("scheduler:8786"), "model", "model-int8", "int8")  # doctest: +SKIP
+    >>> report["done"] + report["kept"]  # as many as there are shards  # doctest: +SKIP
+    4
     """
     retries = _whole(retries, "retries")
     folder, goal = _real(source, "source"), _real(target, "target")

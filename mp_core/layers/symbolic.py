@@ -54,6 +54,16 @@ class KerasTensor(Symbolic):
         That which returned it.
     output : int
         Which of the arrays it is that this call returned.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> x = mp.Input((3,))
+    >>> y = mp.layers.Dense(4)(x)[:, :2] * 2
+    >>> y.shape, y.dtype
+    ((None, 2), 'float32')
+    >>> mp.Model(x, y)(np.ones((5, 3), np.float32)).shape
+    (5, 2)
     """
 
     def __init__(self, shape: Sequence[int | None], dtype: Any, call: Call, output: int = 0) -> None:

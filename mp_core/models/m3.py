@@ -46,6 +46,16 @@ class M3Vectors:
         The weights of the tokens that are in each text.
     multi : list of ndarray of float32, shapes (tokens - 1, width)
         A vector for each token of each text except the first one.
+
+    Examples
+    --------
+    >>> sparse = SparseVectors.of(np.float32([[0, 2, 0], [0, 0, 1]]))
+    >>> texts = M3Vectors(np.eye(2, dtype=np.float32), sparse, [np.float32([[1, 0]]), np.float32([[0, 1]])])
+    >>> len(texts)
+    2
+    >>> texts.similarity(texts, weights=(0, 1, 0))  # sparse vectors alone: 2 * 2 and 1 * 1
+    array([[4., 0.],
+           [0., 1.]], dtype=float32)
     """
 
     dense: Array

@@ -17,7 +17,14 @@ _UNBUILT = (
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """What a loss scale optimizer needs of the optimizer that it wraps."""
+    """What a loss scale optimizer needs of the optimizer that it wraps.
+
+    Examples
+    --------
+    >>> from mp_core import optimizers
+    >>> isinstance(optimizers.Adam(), Optimizer), isinstance("adam", Optimizer)
+    (True, False)
+    """
 
     iterations: Any
     """The steps taken: a variable, as Keras has it, or an integer."""

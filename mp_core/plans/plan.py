@@ -93,6 +93,18 @@ class ForwardPlan(Generic[R]):
     others : tuple of (inputs, sizes)
         A second example, whose sizes are all different. What differs between the recordings of the two follows the
         sizes, so that a length which happens to equal a size is not taken for it.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> x = np.ones((4, 3), np.float32)
+    >>> layer = mp.layers.Dense(2)
+    >>> plan = mp.compile(layer, x)
+    >>> np.array_equal(plan(-x), layer(-x))
+    True
+    >>> layer.set_weights([np.zeros((3, 2)), np.ones(2)])  # the next call records anew
+    >>> plan(x).tolist()
+    [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
 
     def __init__(

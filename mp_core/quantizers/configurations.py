@@ -21,6 +21,15 @@ class QuantizationConfig:
     Parameters
     ----------
     weight_quantizer, activation_quantizer : AbsMaxQuantizer or None
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> layer = Dense(2)
+    >>> layer.build((None, 3))
+    >>> layer.quantize(config=Int8QuantizationConfig(activation_quantizer=None))  # Keras' way to say "int8/weight_only"
+    >>> layer.dtype_policy.quantization_mode, str(layer.dtype_policy.scheme)
+    ('int8', 'int8/weight_only')
     """
 
     def __init__(self, weight_quantizer: Any = None, activation_quantizer: Any = None) -> None:
@@ -110,7 +119,17 @@ class Int4QuantizationConfig(QuantizationConfig):
 
 
 class Float8QuantizationConfig(QuantizationConfig):
-    """What ``"float8"`` says."""
+    """What ``"float8"`` says.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> layer = Dense(2)
+    >>> layer.build((None, 3))
+    >>> layer.quantize(config=Float8QuantizationConfig())
+    >>> layer.dtype_policy.name
+    'float8_from_float32'
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,37 +38,89 @@ class _Weighted(Layer):
 
 
 class Activation(Layer, layers.Activation):
-    """:class:`mp_core.layers.Activation` under tf.keras' rules."""
+    """:class:`mp_core.layers.Activation` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Activation("linear", dtype="float16")(np.array([1, 2]))  # tf.keras casts floating-point inputs only
+    array([1, 2])
+    """
 
 
 class Conv2D(_Weighted, layers.Conv2D):
-    """:class:`mp_core.layers.Conv2D` under tf.keras' rules."""
+    """:class:`mp_core.layers.Conv2D` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = Conv2D(4, 3, dtype="mixed_float16")
+    >>> layer(np.ones((1, 6, 6, 2))).shape, layer.dtype, layer.compute_dtype  # windows of 3 x 3 in 6 x 6
+    ((1, 4, 4, 4), 'float32', 'float16')
+    """
 
 
 class Dense(_Weighted, layers.Dense):
-    """:class:`mp_core.layers.Dense` under tf.keras' rules."""
+    """:class:`mp_core.layers.Dense` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = Dense(2, dtype="mixed_float16")
+    >>> layer(np.ones((3, 5))).dtype, layer.dtype  # as tf.keras has it, the dtype of the variables
+    (dtype('float16'), 'float32')
+    """
 
     _matrix_name = "kernel"
 
 
 class Dropout(Layer, layers.Dropout):
-    """:class:`mp_core.layers.Dropout` under tf.keras' rules."""
+    """:class:`mp_core.layers.Dropout` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Dropout(0.75, seed=1, dtype="float16")(np.ones((1, 8)), training=True)  # 0, or 1 / (1 - 0.75)
+    array([[0., 4., 0., 0., 4., 0., 0., 0.]], dtype=float16)
+    """
 
 
 class EinsumDense(_Weighted, layers.EinsumDense):
-    """:class:`mp_core.layers.EinsumDense` under tf.keras' rules."""
+    """:class:`mp_core.layers.EinsumDense` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> EinsumDense("abc,cd->abd", (None, 4))(np.ones((2, 3, 5))).shape
+    (2, 3, 4)
+    """
 
     _matrix_name = "kernel"
 
 
 class Embedding(_Weighted, layers.Embedding):
-    """:class:`mp_core.layers.Embedding` under tf.keras' rules."""
+    """:class:`mp_core.layers.Embedding` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = Embedding(10, 4, dtype="mixed_float16")
+    >>> layer(np.array([[1, 2, 3]])).shape, layer.embeddings.dtype
+    ((1, 3, 4), dtype('float32'))
+    """
 
     _matrix_name = "embeddings"
 
 
 class LayerNormalization(_Weighted, layers.LayerNormalization):
-    """:class:`mp_core.layers.LayerNormalization` under tf.keras' rules."""
+    """:class:`mp_core.layers.LayerNormalization` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> LayerNormalization()(np.array([[1.0, 3.0]])).round(2)  # mean 2, deviation 1
+    array([[-1.,  1.]], dtype=float32)
+    """
 
 
 class _Trained:
@@ -166,7 +218,14 @@ class Sequential(_Trained, Layer, training.Sequential):
 
 
 class Softmax(Layer, layers.Softmax):
-    """:class:`mp_core.layers.Softmax` under tf.keras' rules."""
+    """:class:`mp_core.layers.Softmax` under tf.keras' rules.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Softmax()(np.log([[1.0, 3.0]])).round(4)
+    array([[0.25, 0.75]], dtype=float32)
+    """
 
 
 add_face(

@@ -18,7 +18,24 @@ __all__ = ["Trainer"]
 
 
 class Trainer:
-    """What makes a layer a model; a base beside :class:`~mp_core.layers.Layer`."""
+    """What makes a layer a model; a base beside :class:`~mp_core.layers.Layer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> class Slope(Trainer, mp.layers.Layer):
+    ...     def build(self, input_shape):
+    ...         self.slope = self.add_weight((), "zeros", name="slope")
+    ...     def call(self, inputs):
+    ...         return inputs * self.slope
+    >>> model = Slope()
+    >>> model.compile(mp.optimizers.SGD(0.5), "mse")
+    >>> x = np.float32([[1.0]])
+    >>> history = model.fit(x, 3 * x, epochs=10, verbose=0)
+    >>> float(model.slope)
+    3.0
+    """
 
     _planned: PlannedCalls | None = None
     _state: "Compiled | None" = None

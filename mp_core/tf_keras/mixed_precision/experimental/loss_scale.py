@@ -14,7 +14,23 @@ __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"
 
 
 class LossScale(ABC):
-    """What a loss scale can do: give its value when called, and follow the gradients."""
+    """What a loss scale can do: give its value when called, and follow the gradients.
+
+    Examples
+    --------
+    >>> class Halving(LossScale):
+    ...     value = 8.0
+    ...     def __call__(self):
+    ...         return np.float32(self.value)
+    ...     def update(self, grads):
+    ...         self.value /= 2
+    ...         return None, True
+    ...     def get_config(self):
+    ...         return {}
+    >>> loss_scale = Halving()
+    >>> loss_scale.update(np.ones(1)), loss_scale()
+    ((None, True), np.float32(4.0))
+    """
 
     @abstractmethod
     def __call__(self) -> np.float32:

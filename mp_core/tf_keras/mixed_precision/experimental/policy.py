@@ -87,6 +87,12 @@ def get_layer_policy(layer: Layer) -> DTypePolicy:
     ------
     ValueError
         `layer` is not a layer.
+
+    Examples
+    --------
+    >>> from mp_core.tf_keras.layers import Dense
+    >>> get_layer_policy(Dense(2, dtype=PolicyV1("mixed_float16", loss_scale=8)))
+    <PolicyV1 "mixed_float16", loss_scale=FixedLossScale(8.0)>
     """
     if not isinstance(layer, Layer):
         raise ValueError(f"get_policy can only be called on a layer, but got: {layer}")
