@@ -193,6 +193,43 @@ def test_a_child_does_not_wait_awake_for_a_call_of_its_parent():
     assert run.stderr == "" and int(run.stdout) < 100
 
 
+BUILDING = """
+import os, signal, threading
+import numpy as np
+import mp_core as mp
+
+class Slow(mp.layers.Dense):
+    def add_weight(self, *args, **kwargs):
+        began.set()
+        ended.wait()
+        return super().add_weight(*args, **kwargs)
+
+x = np.ones((3, 5), np.float32)
+began, ended = threading.Event(), threading.Event()
+slow = mp.layers.Sequential([Slow(4)])
+thread = threading.Thread(target=slow, args=(x,))
+thread.start()
+began.wait()
+child = os.fork()
+if not child:
+    signal.alarm(20)  # ends a child that hangs
+    shape = mp.layers.Dense(2)(x).shape
+    try:
+        slow(x)
+    except RuntimeError as error:
+        os._exit(shape != (3, 2) or "when this process was forked" not in str(error))
+    os._exit(2)
+ended.set()
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), slow(x).shape)
+"""
+
+
+def test_a_child_builds_layers_although_a_thread_of_its_parent_was_building_one():
+    run = processes.run([sys.executable, "-W", "ignore", "-c", BUILDING], capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("0 (3, 4)\n", "")
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_multiprocessing_pools_compute_the_same_bits(method, rng):

@@ -14,6 +14,7 @@ import numpy as np
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.scopes import called_in
 from mp_core.layers.contents import contents_of
+from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import map_leaves
 
 __all__ = [
@@ -34,7 +35,7 @@ stated_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers
 """Path -> the form that a configuration says for the matrix there, below the layers that are built."""
 
 _names: Counter[str] = Counter()
-_counting = Lock()
+_counting = lock_for_forks(Lock)
 
 
 def example_shape(shape: Iterable[int | None]) -> list[int]:
@@ -51,7 +52,7 @@ def snake_case(class_name: str) -> str:
 def unique_name(class_name: str) -> str:
     """Return the class name in snake case, numbered from its second use on."""
     name = snake_case(class_name)
-    with _counting:
+    with _counting[0]:
         count = _names[name]
         _names[name] += 1
     return f"{name}_{count}" if count else name
@@ -59,24 +60,30 @@ def unique_name(class_name: str) -> str:
 
 def forget_names() -> None:
     """Begin to number the names of layers anew."""
-    with _counting:
+    with _counting[0]:
         _names.clear()
 
 
 def placed(build: Callable[..., None]) -> Callable[..., None]:
     """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path.
 
-    If `build` fails, or is interrupted, the layer and those below it are as before.
+    If `build` fails, or is interrupted, the layer and those below it are as before. In the child of a fork that came
+    while another thread built a layer, half of that layer is there: building it is a RuntimeError.
     """
 
     @wraps(build)
     def build_placed(layer: Any, *args: Any, **kwargs: Any) -> None:
         if layer._path is None:
             undone_if_it_fails(contents_of(layer.flatten()), _build_first, build, layer, args, kwargs)
-        elif layer.built and enclosing_path.get() != layer._path:
-            undone_if_it_fails(contents_of(layer.flatten()), _build_again, build, layer, args, kwargs)
-        else:  # super().build(...)
+        elif enclosing_path.get() == layer._path:  # super().build(...)
             build(layer, *args, **kwargs)
+        elif layer.built:
+            undone_if_it_fails(contents_of(layer.flatten()), _build_again, build, layer, args, kwargs)
+        else:
+            raise RuntimeError(
+                f"Another thread is building layer '{layer.name}', or was so when this process was forked: "
+                "build it once, before"
+            )
 
     return build_placed
 

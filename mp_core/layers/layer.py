@@ -34,6 +34,7 @@ from mp_core.layers.quantizing import change_policy, copy_under, quantize
 from mp_core.layers.variables import VariableOwner
 from mp_core.quantizers.quantizer import floating_inputs
 from mp_core.utilities.arguments import boolean
+from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Layer"]
@@ -50,7 +51,7 @@ class _Called(Protocol[Outputs]):
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
-_build_lock = RLock()
+_build_locks = lock_for_forks(RLock)
 _UNSCOPED: Any = object()
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -386,7 +387,7 @@ class Layer(VariableOwner):
         return outputs
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        called_under(_build_lock, self._build_for, args, kwargs)
+        called_under(_build_locks[0], self._build_for, args, kwargs)
         return called_in(enclosing_path, self._path or "", self._run, (args, kwargs))
 
     def _build_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from mp_core.plans.sizes import Sizes
 from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.html import html_table
-from mp_core.utilities.system import after_fork
+from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["ForwardPlan", "compile", "plan_key"]
@@ -31,8 +31,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
-_locks = [RLock()]  # that of recordings: one at a time
-after_fork(lambda: _locks.__setitem__(0, RLock()))
+_locks = lock_for_forks(RLock)  # that of recordings: one at a time
 
 
 def compile(layer: Callable[..., R], *inputs: Any, **options: Any) -> "ForwardPlan[R]":

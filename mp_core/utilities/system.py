@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from mp_core.core.scopes import Descriptor
 
@@ -15,6 +16,7 @@ __all__ = [
     "ENDING",
     "after_fork",
     "lock_folder",
+    "lock_for_forks",
     "peak_rss_bytes",
     "read_at",
     "reading_failure",
@@ -22,6 +24,8 @@ __all__ = [
     "trim_heap",
     "write_at",
 ]
+
+T = TypeVar("T")
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """The signals that end the process, but let it remove its unfinished files first."""
@@ -116,6 +120,16 @@ def after_fork(run: Callable[[], object]) -> None:
     """Have `run` called in the child of every fork, if there are forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=run)
+
+
+def lock_for_forks(make: Callable[[], T]) -> list[T]:
+    """Return a list of one lock, in the child of every fork a new one.
+
+    A thread of the parent may have held the old one, and nobody in the child gives that back.
+    """
+    locks = [make()]
+    after_fork(lambda: locks.__setitem__(0, make()))
+    return locks
 
 
 def peak_rss_bytes() -> int:
