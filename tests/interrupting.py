@@ -107,6 +107,7 @@ def interrupt_everywhere(other, unit, prepare, act, check, every=1, ring=interru
     act(prepare())  # what is done once in a process
     tracer = Tracer(unit)
     thing = prepare()
+    gc.collect()
     before, files = state(), opened()
     assert run(tracer, lambda: act(thing)) is None
     places = list(tracer.seen)[::every]
@@ -123,5 +124,5 @@ def interrupt_everywhere(other, unit, prepare, act, check, every=1, ring=interru
             wrong.add_note(where)
             raise
         del error  # and the frames, which hold what was opened in them
-        assert opened() == files or (gc.collect(), opened())[1] == files, where
+        assert opened() <= files or (gc.collect(), opened())[1] <= files, where
     return len(places)

@@ -219,11 +219,14 @@ def actions(tmp_path_factory):
 
 EVERY = {  # of their lines, those that are tried
     "convert": 97, "save": 97, "state": 97, "restore": 197, "folder": 499, "adapter": 299, "load": 997, "encode": 97,
-    "calibrate": 1499, "fit": 397, "tune": 1999,
+    "calibrate": 1499, "fit": 397, "tune": 1999, "threads": 97, "tensors": 197, "serve": 997,
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore")  # of streams, loops and coroutines that interrupts leave to the garbage collector
 @pytest.mark.parametrize("name", EVERY)
 def test_interrupts_leave_nothing_half_done(actions, name):
     """`python -m fuzz.interrupts` tries all lines."""
+    if name not in actions:
+        pytest.skip("needs the packages of the server")
     assert interrupts.everywhere(actions[name], EVERY[name]) > 1

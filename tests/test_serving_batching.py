@@ -229,6 +229,20 @@ def test_a_client_that_goes_away_while_it_waits_is_forgotten():
     asyncio.run(run())
 
 
+def test_a_server_whose_loop_is_broken_off_ends_its_threads():
+    app, before = create_app([Lengths()]), threading.active_count()
+
+    async def run():
+        async with running(app) as ask:
+            await ask("/embed", {"inputs": ["a" * 3000]})
+            assert threading.active_count() == before + 2
+            raise KeyError("broken off")
+
+    with pytest.raises(KeyError, match="broken off"):
+        asyncio.run(run())
+    assert threading.active_count() == before
+
+
 def test_numbers_that_json_has_not_are_null():
     class Overflowing(Lengths):
         def compute(self, tokens, options):

@@ -99,9 +99,11 @@ class Batcher:
         """Take no more requests, compute what waits, end the thread."""
         self._closing = True
         self._changed.set()
-        if self._task is not None:
-            await self._task
-        self._thread.shutdown()
+        try:
+            if self._task is not None:
+                await self._task
+        finally:  # also of a server that is cancelled
+            self._thread.shutdown()
 
     def check(self) -> None:
         """Raise RefusedError if no requests are taken."""

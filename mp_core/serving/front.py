@@ -53,8 +53,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
         service.batcher.start()
-        yield
-        await service.close()
+        try:
+            yield
+        finally:
+            await service.close()
 
     paths = [Route(path, _endpoint(service, path), methods=["POST"]) for path in ROUTES]
     paths += [Route(path, partial(answer, service)) for path, answer in _ASKED.items()]

@@ -73,8 +73,10 @@ class Service:
 
     async def close(self) -> None:
         """Compute what waits, and end the threads."""
-        await self.batcher.close()
-        self._aside.shutdown()
+        try:
+            await self.batcher.close()
+        finally:
+            self._aside.shutdown()
 
     def find(self, name: str | None, kinds: Sequence[str]) -> Served:
         """Return the model of a name, or the first one of these kinds.

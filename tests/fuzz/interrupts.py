@@ -6,15 +6,21 @@ as the action leaves it; nothing lies beside it; no descriptor or thread is left
 """
 
 import argparse
+import asyncio
 import contextlib
+import io
+import json
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import tiny_bert
@@ -23,8 +29,9 @@ from interrupting import interrupt, interrupt_everywhere
 import mp_core as mp
 from fuzz.activities import normal
 from fuzz.held import held
-from mp_core import layers
+from mp_core import cli, layers
 from mp_core.checkpoint import convert, open_tensors, save_tensors
+from mp_core.cli.common import DONE
 from mp_core.interop.keras import load_keras
 from mp_core.models import BertEncoder
 
@@ -67,11 +74,58 @@ def written(folder, name, write, read):
     return Action(names, lambda _: write(path), check)
 
 
+def asked(path, body):
+    """Return a coroutine function that asks the server at a Unix socket, and lets a signal end it."""
+    request = f"POST /embed HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+
+    async def client(answers):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(request.encode())
+        answers.append(await reader.read())
+        writer.close()
+        signal.raise_signal(signal.SIGTERM)
+
+    return client
+
+
+def serving(folder, path):
+    """Return the action that starts `mp-core serve`, asks it and ends it, all in this thread.
+
+    The model is opened before: that is an action of its own.
+    """
+    from mp_core.serving.models import open_models  # of the extra "serve"
+
+    command = cli._parser().parse_args(["serve", str(folder), "--unix-socket", str(path), "--quiet"])
+    client, models = asked(path, json.dumps({"inputs": TEXTS})), open_models({"model": folder})
+
+    def serve(answers):
+        def started():
+            tasks.append(asyncio.get_running_loop().create_task(client(answers)))
+
+        tasks = []
+        with (
+            mock.patch("mp_core.cli.serve._Place.tell", lambda *_: started),
+            mock.patch("mp_core.serving.models.open_models", lambda *_: models),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            assert command.run(command) == DONE
+        return [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers]
+
+    whole = serve([])
+    assert len(whole) == 1
+
+    def check(answers):
+        assert serve(answers[:0]) == whole
+
+    return Action(list, serve, check)
+
+
 def actions(folder):
     """Return name -> action, in a folder."""
     rng = np.random.default_rng(0)
     x, w = normal(rng, 6, 13), normal(rng, 13, 7)
     save_tensors(folder / "source", {"w": w, "x": x}, policy="float32")
+    codes = mp.quantize(w, axis=0)
     model_folder = tiny_bert.write(folder / "model")
     encoder = BertEncoder.from_folder(model_folder)
     embedded = [encoder.encode(TEXTS)]
@@ -135,10 +189,22 @@ def actions(folder):
     def encode(encoder):
         return [encoder.encode(TEXTS)]
 
+    def beside_others():
+        return [pool.submit(encode, encoder) for _ in range(2)]
+
+    def by_threads(_=None):
+        with mp.config.num_threads(3):
+            return encode(encoder)
+
+    def after_threads(others):
+        for found in (*(other.result() for other in others), by_threads()):
+            same(found, embedded)
+
     def in_folder(path):
         return [BertEncoder.from_folder(path).encode(TEXTS)]
 
-    room = folder / "room"
+    room, pool, both = folder / "room", ThreadPoolExecutor(2), threading.Barrier(2)
+    list(pool.map(lambda _: both.wait(), range(2)))  # its threads run from here on
     room.mkdir()
     return {
         "convert": written(
@@ -156,10 +222,14 @@ def actions(folder):
         ),
         "load": Action(lambda: model_folder, in_folder, lambda path: same(in_folder(path), embedded)),
         "encode": Action(lambda: encoder, encode, lambda encoder: same(encode(encoder), embedded)),
+        "threads": Action(beside_others, by_threads, after_threads),
+        "tensors": written(
+            room, "a.safetensors", lambda path: save_tensors(path, {"w": codes}, policy="int8_from_float32"), tensors
+        ),
         "calibrate": Action(lambda: encoder, calibrate, after_calibrate),
         "fit": Action(new, fit, after_fit),
         "tune": Action(loaded, tune, after_tune),
-    }
+    } | ({"serve": serving(model_folder, folder / "socket")} if find_spec("uvicorn") else {})
 
 
 @contextlib.contextmanager
