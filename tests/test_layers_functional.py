@@ -58,7 +58,7 @@ def test_the_calls_of_a_model_in_a_model_are_counted_as_keras_counts_them():
         [InputLayer((None, 3), name="x"), inner], {"inner": [Node((X,), {})]}, X, [Source("inner", 0, 1)], name="outer"
     )
     assert outer.get_config()["output_layers"] == [["inner", 1, 1]]
-    assert Functional.from_config(outer.get_config()).outputs == [Source("inner", 0, 1)]
+    assert Functional.from_config(outer.get_config()).output_sources == [Source("inner", 0, 1)]
     np.testing.assert_array_equal(outer(np.ones((2, 3)))[0], inner(np.ones((2, 3), np.float32))["y"])
 
 

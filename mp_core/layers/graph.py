@@ -11,6 +11,7 @@ from mp_core.core.scopes import called_in
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers.building import enclosing_path, example_shape, takes
 from mp_core.layers.embedding import Embedding
+from mp_core.layers.ends import Ends, WithEnds, claim
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
@@ -51,7 +52,7 @@ class Node(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Functional(Layer):
+class Functional(WithEnds, Layer):
     """Layers that are called in topological order, each at one or several nodes of a graph.
 
     Parameters
@@ -67,6 +68,8 @@ class Functional(Layer):
 
     Attributes
     ----------
+    input_sources, output_sources : Source, or list or dict of them
+        The arguments `inputs` and `outputs`.
     order : list of (str, int)
         The names of layers and the numbers of their calls, as they are made.
 
@@ -102,22 +105,23 @@ class Functional(Layer):
         if len(self._by_name) < len(self.layers):
             raise ValueError(f"`layers` must have different names; received {[layer.name for layer in self.layers]}")
         self.nodes = {name: list(nodes.get(name, ())) for name in self._by_name}
-        self.inputs, self.outputs = inputs, outputs
+        self.input_sources, self.output_sources = inputs, outputs
         self._check_sources(nodes)
         self.order = list(self._sorted())
         self._maskers = {layer.name for layer in self.layers if _makes_mask(layer)}
         self._for_masks = self._nodes_for_masks()
-        self._readers = {source.layer: self._rows_read(source) for source in leaves(self.inputs)}
+        self._readers = {source.layer: self._rows_read(source) for source in leaves(self.input_sources)}
+        claim(self)
 
     def _check_sources(self, nodes: Mapping[str, Any]) -> None:
         unknown = set(nodes) - set(self._by_name)
         if unknown:
             raise ValueError(f"`nodes` must be of the layers; received nodes of {sorted(unknown)}")
-        for source in leaves(self.inputs):
+        for source in leaves(self.input_sources):
             if not isinstance(self._by_name.get(getattr(source, "layer", "")), InputLayer):
                 raise ValueError(f"`inputs` must be sources that are input layers; received {source!r}")
         arguments = [node for calls in self.nodes.values() for node in calls]
-        for source in leaves([self.outputs, *arguments]):
+        for source in leaves([self.output_sources, *arguments]):
             if isinstance(source, Source) and not self._exists(source):
                 raise ValueError(f"The graph of '{self.name}' has no output {source}")
 
@@ -167,7 +171,7 @@ class Functional(Layer):
             if any(source == part for node in calls for part in leaves(node))
         ]
         rows = [reader.input_dim for reader in readers if isinstance(reader, Embedding)]
-        if not rows or len(rows) < len(readers) or source in leaves(self.outputs):
+        if not rows or len(rows) < len(readers) or source in leaves(self.output_sources):
             return {}
         return {"rows": max(rows)}
 
@@ -180,45 +184,50 @@ class Functional(Layer):
         """
         if all(layer.built for layer in self.layers):
             return
-        shapes = {source.layer: self._by_name[source.layer].batch_shape for source in leaves(self.inputs)}  # type: ignore[attr-defined]
+        shapes = {source.layer: self._by_name[source.layer].batch_shape for source in leaves(self.input_sources)}  # type: ignore[attr-defined]
         if input_shape is not None:
-            shapes = self._bound(self.inputs, input_shape)
+            shapes = self._bound(self.input_sources, input_shape)
         zeros = {name: np.zeros(example_shape(shape), np.float32) for name, shape in shapes.items()}
         called_in(enclosing_path, self._around, self._results, (zeros, {}, None))
+
+    def _find_ends(self) -> Ends:
+        from mp_core.layers.symbolic import ends_of_graph
+
+        return ends_of_graph(self)
 
     @property
     def _around(self) -> str:
         return str(self.path)[: -len(self.name)].rstrip("/")
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Return the outputs, arranged as :attr:`outputs`.
+        """Return the outputs, arranged as the outputs of the graph.
 
         Parameters
         ----------
         inputs : ndarray, or list or dict of them
-            Arranged as :attr:`inputs`; a list of inputs may come as a dict by the names of the input layers.
+            Arranged as the inputs of the graph; a list of inputs may come as a dict by the names of the input layers.
         training : bool, optional
         mask : array-like, or list or dict of them, optional
             Those of the inputs, arranged in the same way.
         """
-        masks = {} if mask is None else self._bound(self.inputs, mask)
-        values, _ = self._results(self._bound(self.inputs, inputs), masks, training)
-        return map_leaves(values.__getitem__, self.outputs)
+        masks = {} if mask is None else self._bound(self.input_sources, mask)
+        values, _ = self._results(self._bound(self.input_sources, inputs), masks, training)
+        return map_leaves(values.__getitem__, self.output_sources)
 
     def whole(self, inputs: Any) -> Any:
         """Return the inputs; floats become integers where layers read integers."""
-        given = self._bound(self.inputs, inputs)
+        given = self._bound(self.input_sources, inputs)
         found = {name: self._by_name[name].whole(x, **self._readers[name]) for name, x in given.items()}  # type: ignore[attr-defined]
         changed = any(x is not given[name] for name, x in found.items())
-        return map_leaves(lambda source: found[source.layer], self.inputs) if changed else inputs
+        return map_leaves(lambda source: found[source.layer], self.input_sources) if changed else inputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks of the outputs; layers run as far as one of them makes a mask from its inputs."""
         if previous_mask is None and not self._maskers:
             return None
-        masks = {} if previous_mask is None else self._bound(self.inputs, previous_mask)
-        _, found = self._results(self._bound(self.inputs, inputs), masks, None, self._for_masks)
-        return map_leaves(found.get, self.outputs)
+        masks = {} if previous_mask is None else self._bound(self.input_sources, previous_mask)
+        _, found = self._results(self._bound(self.input_sources, inputs), masks, None, self._for_masks)
+        return map_leaves(found.get, self.output_sources)
 
     def _bound(self, structure: Any, given: Any) -> dict[str, Any]:
         """Return name of input layer -> what is given for it."""
@@ -286,7 +295,7 @@ class Functional(Layer):
         def place(s: Source) -> list[Any]:
             return [s.layer, s.node + isinstance(self._by_name[s.layer], Functional), s.output]
 
-        places = map_leaves(place, {"input_layers": self.inputs, "output_layers": self.outputs})
+        places = map_leaves(place, {"input_layers": self.input_sources, "output_layers": self.output_sources})
         return {**config, "layers": [entry(layer) for layer in self.layers], **places}
 
     @classmethod
@@ -312,6 +321,10 @@ class Functional(Layer):
     def _of_graph(cls, *graph: Any, **kwargs: Any) -> Self:
         """Return the model of these layers, nodes, inputs and outputs."""
         return cls(*graph, **kwargs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        claim(self)
 
     def __repr__(self) -> str:
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
@@ -398,7 +411,7 @@ def _masks_for(layer: Layer, given: Sequence[Any]) -> dict[str, Any]:
 def _count_of_outputs(layer: Layer, node: Node) -> int | None:
     """Return how many arrays a layer returns at a node, None if only its call says: of a class of users."""
     if isinstance(layer, Functional):
-        return len(list(leaves(layer.outputs)))
+        return len(list(leaves(layer.output_sources)))
     if isinstance(layer, Sequential) and type(layer).call is Sequential.call:
         return _count_of_outputs(layer.layers[-1], Node((), {})) if layer.layers else 1
     if type(layer) not in layer_classes(None).values() or (isinstance(layer, Operation) and layer.returns_list):

@@ -9,6 +9,7 @@ import numpy as np
 from mp_core import dtype_policies, dtypes
 from mp_core.arrays import Array, cast
 from mp_core.dtype_policies import DTypePolicy, standardize_dtype
+from mp_core.layers.ends import replaceable_property
 from mp_core.layers.layer import Layer
 from mp_core.utilities.arguments import boolean, positive_integer
 
@@ -74,6 +75,15 @@ class InputLayer(Layer):
         if not isinstance(batch_shape, list | tuple) or not batch_shape:
             raise ValueError(f"`batch_shape` must be a sequence of int or None; received {batch_shape!r}")
         self.batch_shape = tuple(None if n is None else positive_integer(n, "batch_shape") for n in batch_shape)
+
+    @replaceable_property
+    def input(self) -> Any:
+        """The symbolic array that stands for the inputs in a graph."""
+        from mp_core.layers.symbolic import tensor_of
+
+        return tensor_of(self)
+
+    output = input
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -27,6 +27,7 @@ from mp_core.layers.building import (
 )
 from mp_core.layers.configuration import check_without_use, config_of, layer_of, with_policy_as_in_keras
 from mp_core.layers.contents import contents_of
+from mp_core.layers.ends import first_call, replaceable_property
 from mp_core.layers.parts import refuse_part, samples_of_batch
 from mp_core.layers.penalties import penalties_in
 from mp_core.layers.pickling import checked_state, state_with_types
@@ -54,6 +55,10 @@ class _Called(Protocol[Outputs]):
 _build_locks = lock_for_forks(RLock)
 _UNSCOPED: Any = object()
 _PLAIN = (type(None), bool, int, float, str)
+
+
+def _one_or_all(arrays: list[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 class Layer(VariableOwner):
@@ -111,6 +116,8 @@ class Layer(VariableOwner):
     """The quantization modes in which a layer computes."""
     _keeps_dtype: bool = False
     """Whether the dtype is that of data, which :meth:`with_policy` leaves as it is."""
+    _origin: Any = None
+    """The first call with symbolic arrays: see :mod:`mp_core.layers.ends`."""
     _build_shapes: Any = None
     """What the first :meth:`build` was called with: a shape, or a dictionary of them by the names of its arguments."""
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
@@ -347,6 +354,42 @@ class Layer(VariableOwner):
         from mp_core.layers.symbolic import output_shapes
 
         return output_shapes(self, input_shapes)
+
+    @replaceable_property
+    def input(self) -> Any:
+        """The symbolic array that the first symbolic call got, or a list if there were several.
+
+        A layer's own attribute of this name comes first.
+
+        Raises
+        ------
+        AttributeError
+            The layer was never called with what :func:`Input` returns, and no functional model or Sequential that is
+            built consists of it.
+
+        Examples
+        --------
+        >>> import mp_core as mp
+        >>> x = mp.Input((3,), name="x")
+        >>> model = mp.Model(x, mp.layers.Dense(2)(mp.layers.Dense(4, name="features")(x)))
+        >>> model.get_layer("features").input
+        <KerasTensor shape=(None, 3), dtype=float32, name=x>
+        """
+        return _one_or_all(first_call(self, "input").inputs())
+
+    @replaceable_property
+    def output(self) -> Any:
+        """The symbolic array that the first symbolic call returned, or a list if there were several: see :attr:`input`.
+
+        Examples
+        --------
+        >>> import mp_core as mp
+        >>> x = mp.Input((3,), name="x")
+        >>> model = mp.Model(x, mp.layers.Dense(2)(mp.layers.Dense(4, name="features")(x)))
+        >>> mp.Model(model.input, model.get_layer("features").output).output_shape
+        (None, 4)
+        """
+        return _one_or_all(first_call(self, "output").outputs)
 
     def __call__(self: _Called[Outputs], *args: Any, **kwargs: Any) -> Outputs:
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.

@@ -15,11 +15,13 @@ _STATE: dict[str, Any] = {
     "name": str, "trainable": bool | np.bool_, "autocast": bool, "built": bool, "quantized": bool,
     "_path": str | None, "_dtype_policy": DTypePolicy, "_variables": list,
 }  # fmt: skip
+_SYMBOLIC = ("_origin", "_ends")
+"""Attributes that are no part of a copy: its layers were not called with the symbolic arrays of the original."""
 
 
 def state_with_types(layer: Any) -> dict[str, Any]:
     """Return the attributes of a layer; of one of mp_core's own classes also the name of each one's type."""
-    state = dict(vars(layer))
+    state = {name: value for name, value in vars(layer).items() if name not in _SYMBOLIC}
     if type(layer).__module__.startswith("mp_core."):  # others may leave out what they make again
         state[_TYPES] = {name: type(value).__name__ for name, value in state.items()}
     return state

@@ -29,6 +29,7 @@ from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
+from mp_core.layers.ends import Ends, WithEnds, claim
 from mp_core.layers.group_normalization import GroupNormalization
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
@@ -49,7 +50,7 @@ _CLASSES = (
 )  # fmt: skip
 
 
-class Sequential(Layer):
+class Sequential(WithEnds, Layer):
     """Layers, each of which gets the outputs of the one before.
 
     As in Keras, inputs are cast to the dtype of the :class:`InputLayer`, if the first layer is one, and by each layer
@@ -96,6 +97,7 @@ class Sequential(Layer):
         """
         if not isinstance(layer, Layer):
             raise TypeError(f"`layer` must be a Layer; received {layer!r} (of type {type(layer).__name__})")
+        vars(self).pop("_ends", None)
         if not isinstance(layer, InputLayer):
             self.layers.append(layer)
         elif self.layers or self.input_layer is not None:
@@ -131,8 +133,11 @@ class Sequential(Layer):
         """
         if self.input_layer is not None and not self.input_layer.built:
             self.input_layer.build(self.input_layer.batch_shape)
-        if self.layers and all(layer.built for layer in self.layers):
-            return
+        if not self.layers or not all(layer.built for layer in self.layers):
+            self._build_layers(input_shape)
+        claim(self)
+
+    def _build_layers(self, input_shape: tuple[int | None, ...] | None) -> None:
         if input_shape is None and self.input_layer is not None:
             input_shape = self.input_layer.batch_shape
         if input_shape is None:
@@ -140,12 +145,17 @@ class Sequential(Layer):
         if None not in input_shape[1:]:
             self.call(np.zeros([length or 1 for length in input_shape], self.compute_dtype))
             return
-        from mp_core.layers.symbolic import Input
+        from mp_core.layers.symbolic import Input, called_with
 
         first = self if self.input_layer is None else self.input_layer
         x = Input(batch_shape=input_shape, dtype=first.compute_dtype, name=self.name)
         for layer in self.layers:  # each runs zeros of its own: those of one run would shrink from layer to layer
-            x = layer(x)
+            _, x = called_with(layer, (x,))
+
+    def _find_ends(self) -> Ends:
+        from mp_core.layers.symbolic import ends_of_stack
+
+        return ends_of_stack(self)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         """Return the outputs of the last layer.
@@ -216,6 +226,11 @@ class Sequential(Layer):
             layers = [layer.from_config(own) for layer, own in found]
         arguments = {key: value for key, value in config.items() if key != "build_input_shape"}
         return super().from_config(arguments | {"layers": layers})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self.built:
+            claim(self)
 
     def __repr__(self) -> str:
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)

@@ -12,13 +12,18 @@ from mp_core import dtypes, ops
 from mp_core.arrays.recorded import Symbolic, SymbolicError
 from mp_core.core.scopes import called_in
 from mp_core.layers.building import handed_training, unique_name
+from mp_core.layers.ends import Ends, note_call_of, settle
 from mp_core.layers.graph import Functional, Node, Source
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.operation import Operation, index_entry, operation_of
+from mp_core.layers.sequential import Sequential
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Graph", "Input", "KerasTensor", "graph_between", "tensor_of", "traced"]
+__all__ = [
+    "Graph", "Input", "KerasTensor", "called_with", "ends_of_graph", "ends_of_stack", "graph_between",
+    "output_shapes", "tensor_of", "traced",
+]  # fmt: skip
 
 _numbers = count()
 _TRIED = ((2, 32), (3, 48))
@@ -33,6 +38,7 @@ class Call:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     number: int = field(default_factory=lambda: next(_numbers))
+    outputs: "list[KerasTensor]" = field(default_factory=list)
 
     def inputs(self) -> "list[KerasTensor]":
         """Return the symbolic arrays among the arguments."""
@@ -84,16 +90,9 @@ class KerasTensor(Symbolic):
 
     def called(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a layer returns for arguments with symbolic arrays, as symbolic arrays."""
-        call, options = Call(layer, args, kwargs), {name: x for name, x in kwargs.items() if name != "training"}
-        is_open = any(None in x.shape for x in call.inputs())
-        first, *others = (_tried(layer, args, options, *lengths) for lengths in _TRIED[: 1 + is_open])
-        twins, numbers = leaves(others[0] if others else first), count()
-
-        def symbol(x: Any) -> KerasTensor:
-            pairs = zip(x.shape, next(twins).shape, strict=True)
-            return KerasTensor([one if one == other else None for one, other in pairs], x.dtype, call, next(numbers))
-
-        return map_leaves(symbol, first)
+        call, outputs = called_with(layer, args, kwargs)
+        note_call_of(layer, call)
+        return outputs
 
     def __repr__(self) -> str:
         return f"<KerasTensor shape={self.shape}, dtype={self.dtype}, name={self.name}>"
@@ -182,6 +181,23 @@ for _word, _name in {
     setattr(KerasTensor, f"__r{_word}__", _operator(_name, reflected=True))
 
 
+def called_with(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[Call, Any]:
+    """Return a call of a layer with symbolic arrays, which nobody notes, and what it returns."""
+    call = Call(layer, args, kwargs or {})
+    options = {name: x for name, x in call.kwargs.items() if name != "training"}
+    is_open = any(None in x.shape for x in call.inputs())
+    first, *others = (_tried(layer, args, options, *lengths) for lengths in _TRIED[: 1 + is_open])
+    twins = leaves(others[0] if others else first)
+
+    def symbol(x: Any) -> KerasTensor:
+        pairs = zip(x.shape, next(twins).shape, strict=True)
+        shape = [one if one == other else None for one, other in pairs]
+        call.outputs.append(KerasTensor(shape, x.dtype, call, len(call.outputs)))
+        return call.outputs[-1]
+
+    return call, map_leaves(symbol, first)
+
+
 def _tried(layer: Layer, args: Any, kwargs: Any, batch: int, length: int) -> Any:
     """Return what a layer returns for zeros that have these lengths where the symbolic arrays have unknown ones."""
 
@@ -204,7 +220,8 @@ def output_shapes(layer: Layer, shapes: Sequence[Any]) -> Any:
         return Input(batch_shape=shape, name=layer.name)
 
     called = layer if layer.built else copy.deepcopy(layer)
-    return map_leaves(lambda x: x.shape, called(*map(arrays, shapes)))
+    _, outputs = called_with(called, tuple(map(arrays, shapes)))
+    return map_leaves(lambda x: x.shape, outputs)
 
 
 def Input(  # noqa: N802 - Keras' name
@@ -256,7 +273,12 @@ def tensor_of(layer: InputLayer) -> KerasTensor:
     """Return what an input layer stands for in a graph."""
     if not layer.built:
         layer.build(layer.batch_shape)
-    return KerasTensor(layer.batch_shape, dtypes.parse(layer.dtype), Call(layer))
+    if not isinstance(layer._origin, Call):
+        call = Call(layer)
+        call.outputs.append(KerasTensor(layer.batch_shape, dtypes.parse(layer.dtype), call))
+        vars(layer)["_origin"] = call
+    found: KerasTensor = layer._origin.outputs[0]
+    return found
 
 
 class Graph(NamedTuple):
@@ -365,3 +387,43 @@ def traced(model: Functional) -> dict[Source, KerasTensor]:
         for number, output in enumerate(leaves(layers[name](*args, **kwargs))):
             values[Source(name, index, number)] = output
     return values
+
+
+def ends_of_graph(model: Functional) -> Ends:
+    """Return the symbolic inputs and outputs of a functional model, whose layers are called anew for that."""
+    if not model.built:
+        model.build()
+    values = traced(model)
+    for layer in model.layers:
+        first = values.get(Source(layer.name, 0, 0))
+        if first is not None:
+            settle(model, layer, first.call)
+    return Ends(*(map_leaves(values.__getitem__, sources) for sources in (model.input_sources, model.output_sources)))
+
+
+def ends_of_stack(model: Sequential) -> Ends:
+    """Return the symbolic input and output of a stack, whose layers are called anew for that.
+
+    Raises
+    ------
+    AttributeError
+        The shape of its inputs is not known.
+    """
+    start = _start_of(model)
+    x: Any = start
+    for layer in model.layers:
+        call, x = called_with(layer, (x,))
+        settle(model, layer, call)
+    return Ends(start, x)
+
+
+def _start_of(model: Sequential) -> KerasTensor:
+    """Return the symbolic input of a stack, which is built; a batch may have any size."""
+    if model.input_layer is not None:
+        if not model.built:
+            model.build()
+        return tensor_of(model.input_layer)
+    shape = model._build_shapes if model.built and model.layers else None
+    if shape is None:
+        raise AttributeError(f"'{model.name}' has no inputs yet: begin it with `Input`, or call it or `build` it first")
+    return Input(batch_shape=(None, *shape[1:]), dtype=model.layers[0].compute_dtype)

@@ -8,18 +8,12 @@ from mp_core.core.changes import undone_if_it_fails
 from mp_core.dtype_policies.lookup import custom_object_scope
 from mp_core.layers import InputLayer, Layer
 from mp_core.layers.contents import contents_of
+from mp_core.layers.ends import Ends, replaceable_property
 from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of, traced
 from mp_core.training.trainer import Trainer
 from mp_core.utilities.tree import leaves
 
 __all__ = ["Functional", "Model", "Sequential"]
-
-
-class _LayersBelow:
-    """The layers among the attributes of a model; a model that sets a list of them has that."""
-
-    def __get__(self, model: Any, owner: Any = None) -> Any:
-        return self if model is None else [part for part in model.children() if isinstance(part, Layer)]
 
 
 class Model(Trainer, Layer):
@@ -55,14 +49,17 @@ class Model(Trainer, Layer):
     (2, 3)
     """
 
-    layers = _LayersBelow()
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or "inputs" in kwargs or "outputs" in kwargs:
             self.__class__ = _functional(cast(Any, type(self)))
             Functional.__init__(cast(Functional, self), *args, **kwargs)
         else:
             super().__init__(**kwargs)
+
+    @replaceable_property
+    def layers(self) -> Any:
+        """The layers among the attributes; a model that sets a list of them has that."""
+        return [part for part in self.children() if isinstance(part, Layer)]
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
@@ -112,6 +109,8 @@ class Functional(Model, house.Functional):
 
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None, **kwargs: Any) -> None:
         self._init_graph(*graph_between(inputs, outputs), name=name, **kwargs)
+        if all(isinstance(x.call.layer, InputLayer) for x in leaves(inputs)):
+            vars(self)["_ends"] = Ends(inputs, outputs)
 
     def _init_graph(self, *graph: Any, **kwargs: Any) -> None:
         house.Functional.__init__(self, *graph, **kwargs)
@@ -125,7 +124,7 @@ class Functional(Model, house.Functional):
         return model
 
     def _output_names(self, outputs: Any) -> list[str]:
-        return list(outputs) if isinstance(outputs, dict) else [source.layer for source in leaves(self.outputs)]
+        return list(outputs) if isinstance(outputs, dict) else [source.layer for source in leaves(self.output_sources)]
 
     def _traced(self) -> list[tuple[Layer, Any]]:
         return [(self._by_name[source.layer], x) for source, x in traced(self).items()]
@@ -137,7 +136,8 @@ def _functional(cls: Any) -> Any:
     if cls is Model or issubclass(cls, Functional):
         return Functional if cls is Model else cls
     own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    return type(cls.__name__, (cls, Functional), own | {"__reduce__": lambda self: (_empty, (cls,), vars(self).copy())})
+    reduced = {"__reduce__": lambda self: (_empty, (cls,), self.__getstate__())}
+    return type(cls.__name__, (cls, Functional), own | reduced)
 
 
 def _empty(cls: type) -> Any:
@@ -222,6 +222,7 @@ class Sequential(Model, house.Sequential):
     def _build_again(self) -> None:
         """Build the layers, if their inputs are known; compiled with others before, it must be compiled again."""
         self.built, self._path = False, None
+        vars(self).pop("_ends", None)
         self._uncompile()
         if self.input_layer is not None and self.layers:
             self.build()

@@ -1,0 +1,152 @@
+"""Symbolic inputs and outputs of layers and models: what Keras calls ``input``, ``output``, ``inputs``, ``outputs``."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+from weakref import ref
+
+__all__ = ["Ends", "WithEnds", "claim", "first_call", "note_call_of", "replaceable_property", "settle"]
+
+
+_finding = RLock()
+
+
+class replaceable_property:  # noqa: N801 - used as a decorator
+    """A property that an attribute of the object replaces, as ``self.output = Dense(2)`` in a user's layer does."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else self._function(instance)
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The symbolic inputs and outputs of a model, arranged as the arguments and results of its calls."""
+
+    input: Any
+    output: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Claim:
+    """In the place of a layer's first call: a model can find that, by calling its layers with symbolic arrays."""
+
+    model: Callable[[], Any]
+
+
+def claim(model: Any) -> None:
+    """Let a model say what the first symbolic calls of its layers are, of those that nobody has called so before."""
+    for layer in model.layers:
+        if _has_no_origin(layer):
+            vars(layer)["_origin"] = _Claim(ref(model))
+
+
+def note_call_of(layer: Any, call: Any) -> None:
+    """Note a symbolic call of a layer, if it is the first."""
+    if _has_no_origin(layer):
+        vars(layer)["_origin"] = call
+
+
+def settle(model: Any, layer: Any, call: Any) -> None:
+    """Note the first symbolic call of a layer that `model` has claimed."""
+    origin = layer._origin
+    if isinstance(origin, _Claim) and origin.model() is model:
+        vars(layer)["_origin"] = call
+
+
+def _has_no_origin(layer: Any) -> bool:
+    origin = layer._origin
+    return origin is None or (isinstance(origin, _Claim) and origin.model() is None)
+
+
+def first_call(layer: Any, wanted: str) -> Any:
+    """Return the first call of a layer with symbolic arrays.
+
+    Raises
+    ------
+    AttributeError
+        There was none.
+    """
+    if isinstance(layer._origin, _Claim):
+        model = layer._origin.model()
+        if model is not None:
+            model.ends()
+    if layer._origin is None or isinstance(layer._origin, _Claim):
+        raise AttributeError(
+            f"layer '{layer.name}' has no `{wanted}`: it was never called with what `Input` returns. "
+            "Call it so, or use a layer of a functional model or of a Sequential that is built"
+        )
+    return layer._origin
+
+
+class WithEnds:
+    """A model of layers with known connections, which has symbolic inputs and outputs."""
+
+    _ends: Ends | None = None
+    """What :meth:`ends` has found, or what the model was made of."""
+
+    def ends(self) -> Ends:
+        """Return the symbolic inputs and outputs, between which other models can be made of the same layers.
+
+        Raises
+        ------
+        AttributeError
+            The shape of the inputs is not known yet.
+        """
+        with _finding:
+            if self._ends is None:
+                vars(self)["_ends"] = self._find_ends()
+            ends: Ends = vars(self)["_ends"]
+        return ends
+
+    def _find_ends(self) -> Ends:
+        raise NotImplementedError
+
+    @replaceable_property
+    def input(self) -> Any:
+        """The symbolic inputs, arranged as arguments of a call are."""
+        return self.ends().input
+
+    @replaceable_property
+    def output(self) -> Any:
+        """The symbolic outputs, arranged as results of a call are."""
+        return self.ends().output
+
+    @replaceable_property
+    def inputs(self) -> Any:
+        """A list of the symbolic inputs; those of a dict are sorted by their keys, as in Keras."""
+        return list(_flat(self.ends().input))
+
+    @replaceable_property
+    def outputs(self) -> Any:
+        """A list of the symbolic outputs; those of a dict are sorted by their keys, as in Keras."""
+        return list(_flat(self.ends().output))
+
+    @replaceable_property
+    def input_shape(self) -> Any:
+        """The shape of the input, or a list of shapes if there are several; None is any length."""
+        return _shapes(self.inputs)
+
+    @replaceable_property
+    def output_shape(self) -> Any:
+        """The shape of the output, or a list of shapes if there are several; None is any length."""
+        return _shapes(self.outputs)
+
+
+def _flat(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, dict):
+        tree = [tree[key] for key in sorted(tree)]
+    if isinstance(tree, list | tuple):
+        for part in tree:
+            yield from _flat(part)
+    else:
+        yield tree
+
+
+def _shapes(arrays: list[Any]) -> Any:
+    shapes = [x.shape for x in arrays]
+    return shapes[0] if len(shapes) == 1 else shapes
