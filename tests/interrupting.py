@@ -13,7 +13,7 @@ from mp_core import autocast, config, dtype_policies, plans, saving
 from mp_core.arrays import recorded
 from mp_core.core import scopes
 from mp_core.layers import building
-from mp_core.layers.layer import _build_lock
+from mp_core.layers.layer import _build_locks
 from mp_core.plans import arena, plan
 
 __all__ = ["ENTERED", "Interrupt", "Tracer", "are_free", "interrupt_everywhere", "run", "state"]
@@ -45,7 +45,7 @@ def state():
 
 def are_free():
     """Whether another thread can take all locks."""
-    taken = [lock for lock in (_build_lock, plan._locks[0], arena.ARENAS._lock) if lock.acquire(timeout=5)]
+    taken = [lock for lock in (_build_locks[0], plan._locks[0], arena.ARENAS._lock) if lock.acquire(timeout=5)]
     for lock in taken:
         lock.release()
     return len(taken) == 3
@@ -88,7 +88,7 @@ def run(tracer, action):
     sys.settrace(tracer)
     try:
         action()
-    except Interrupt as error:
+    except (Interrupt, KeyboardInterrupt) as error:
         return error
     finally:
         sys.settrace(before)

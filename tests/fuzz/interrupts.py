@@ -24,7 +24,7 @@ from unittest import mock
 
 import numpy as np
 import tiny_bert
-from interrupting import interrupt, interrupt_everywhere
+from interrupting import interrupt_everywhere
 
 import mp_core as mp
 from fuzz.activities import normal
@@ -234,8 +234,8 @@ def actions(folder):
 
 @contextlib.contextmanager
 def handled():
-    """Let SIGINT raise what `interrupt` raises."""
-    before = signal.signal(signal.SIGINT, lambda *_: interrupt())
+    """Let SIGINT raise KeyboardInterrupt, also in a process that was started so that it ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
