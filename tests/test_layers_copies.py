@@ -1,10 +1,13 @@
-"""`with_policy`: a copy of a layer under another policy."""
+"""`with_policy`: a copy of a layer under another policy; and copies with the same bits."""
+
+import copy
+import pickle
 
 import numpy as np
 import pytest
 from oracles import UNIT
 
-from mp_core import layers
+from mp_core import layers, ops
 from mp_core.dtype_policies import DTypePolicyMap
 
 POLICIES = ["float32", "float64", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
@@ -107,3 +110,33 @@ def test_projections_of_attention_may_differ_in_type(query, value):
     received = layer.with_policy(policy)(x, x)
     assert received.dtype == np.float32
     np.testing.assert_allclose(received, expected, atol=8 * UNIT["bfloat16"] * np.abs(expected).max())
+
+
+class OwnDtype(layers.Layer):
+    """A layer with a variable that is float32 under every policy."""
+
+    def build(self, input_shape):
+        self.table = self.add_weight((input_shape[-1], 4), "glorot_uniform", dtype="float32", name="table")
+
+    def call(self, inputs):
+        return ops.matmul(inputs, self.table.read_value(), out_dtype="float32")
+
+
+def adapted(policy):
+    """Return a Dense beside whose matrix LoRA has learned something."""
+    layer = layers.Dense(7, dtype=policy)
+    layer.build((None, 44))
+    layer.enable_lora(2)
+    layer.lora_kernel_b.assign(_x(*layer.lora_kernel_b.shape))
+    return layer
+
+
+@pytest.mark.parametrize("policy", ["bfloat16", "float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("make", [lambda policy: OwnDtype(dtype=policy), adapted], ids=["own dtype", "LoRA"])
+def test_a_variable_with_a_dtype_of_its_own_is_read_alike_by_copies(make, policy):
+    layer, x = make(policy), _x(3, 44)
+    expected = layer(x)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        np.testing.assert_array_equal(other(x), expected)
+    layer.dtype_policy = policy
+    np.testing.assert_array_equal(layer(x), expected)

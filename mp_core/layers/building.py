@@ -92,6 +92,7 @@ def _build_first(build: Callable[..., None], layer: Any, args: tuple[Any, ...], 
     layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
     layer._build_shapes = kwargs or (args[0] if args else None)
     layer._apply_policy()
+    layer._dtype_at_build = layer.variable_dtype
     below = {f"{layer._around}/{path}".strip("/"): form for path, form in layer._forms.items()}
     in_forms = stated_forms, stated_forms.get() | below, build, (layer, *args), kwargs
     in_inference = handed_training, None, called_in, in_forms

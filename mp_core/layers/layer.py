@@ -120,6 +120,8 @@ class Layer(VariableOwner):
     """The first call with symbolic arrays: see :mod:`mp_core.layers.ends`."""
     _build_shapes: Any = None
     """What the first :meth:`build` was called with: a shape, or a dictionary of them by the names of its arguments."""
+    _dtype_at_build: str = ""
+    """The dtype of variables that the policy said when :meth:`build` was called first."""
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     """Path below this layer -> the form of the matrix there, which a configuration says."""
 
@@ -220,8 +222,13 @@ class Layer(VariableOwner):
         self._nested_scope = self._compute if floating and self.autocast else None
 
     def _stores_others(self) -> bool:
-        """Whether variables were built under another policy, in another dtype than the compute dtype."""
-        return self.built and any(v.autocast and v.true_dtype is not self._compute for v in self.own_variables())
+        """Whether variables were built under another policy, in another dtype than the compute dtype.
+
+        One that has a dtype of its own, such as those of LoRA, is none of them, as in Keras.
+        """
+        then = self._dtype_at_build
+        is_other = self.built and then != self.compute_dtype
+        return is_other and any(v.autocast and v.true_dtype.name == then for v in self.own_variables())
 
     @property
     def compute_dtype(self) -> str:
