@@ -115,6 +115,17 @@ def test_layers_with_the_same_inputs_get_the_same_scales_of_them(rng):
         np.testing.assert_allclose(received, wanted, atol=0.03 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int8/weight_only", "int4/16", "float8_e4m3fn"])
+def test_what_lora_has_learned_is_in_the_codes(rng, scheme):
+    layer, x = dense(rng)
+    layer.enable_lora(2)
+    layer.lora_kernel_b.assign(rng.standard_normal((2, 24)) * 0.1)
+    merged = copy.deepcopy(layer)
+    merged.merge_lora()
+    found, expected = (calibrate(each, x, f"{scheme}_from_float32") for each in (layer, merged))
+    np.testing.assert_array_equal(found(x), expected(x))
+
+
 def test_only_what_the_map_puts_in_int8_is_fixed(rng):
     attention = layers.MultiHeadAttention(2, 4, name="attention")
     x = rng.standard_normal((2, 5, 8)).astype(np.float32)

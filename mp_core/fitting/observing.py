@@ -92,7 +92,7 @@ def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict
     Parameters
     ----------
     model : LayerLike
-        A copy of the caller's own: its layers go on recording.
+        A copy of the caller's own.
     calls : list of Call
     layers : dict of str to Layer
         Layers of `model` that hold floats, by path.
@@ -102,7 +102,8 @@ def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict
     ValueError
         A layer got no inputs, or inputs that are not finite.
     """
-    observing = {path: _Observing(layer.form) for path, layer in layers.items()}
+    forms = {path: layer.form for path, layer in layers.items()}
+    observing = {path: _Observing(form) for path, form in forms.items()}
     for path, layer in layers.items():
         layer.form = observing[path]
     for call in calls:
@@ -111,6 +112,8 @@ def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict
             form.mask = mask
         with eager():
             model(*call.args, **call.kwargs)
+    for path, layer in layers.items():
+        layer.form = forms[path]
     found = {path: form.sums.result() for path, form in observing.items()}
     for path, seen in found.items():
         if not (observing[path].sums.rows and np.isfinite(seen.low).all() and np.isfinite(seen.high).all()):
