@@ -20,8 +20,10 @@ class ProgbarLogger(Callback):
     Examples
     --------
     >>> bar = ProgbarLogger()
-    >>> bar.set_params({"verbose": 0, "epochs": 2})
-    >>> bar.on_epoch_end(0, {"loss": 0.5})  # with ``verbose=2``: Epoch 1/2 - 0.1s - loss: 0.5
+    >>> bar.set_params({"verbose": 2, "epochs": 3})  # as ``fit(..., epochs=3, verbose=2)`` does
+    >>> bar.on_epoch_begin(0)
+    >>> bar.on_epoch_end(0, {"loss": 0.5})  # doctest: +ELLIPSIS
+    Epoch 1/3 - ...s - loss: 0.5
     """
 
     def __init__(self) -> None:
