@@ -167,6 +167,20 @@ def held_files():
     return opened()
 
 
+def streams_of(job, folder):
+    """Return streams of the files that a job replaces, each with its content: what a model that is open has mapped."""
+    owned = [folder / name for name in job.own]
+    paths = [path for place in owned for path in (place, *place.rglob("*")) if path.is_file()]
+    return [(open(path, "rb"), path.read_bytes()) for path in paths]
+
+
+def check_streams(streams, told):
+    """Close streams of files; raise if any was written into, instead of replaced."""
+    for stream, content in streams:
+        with stream:
+            assert stream.read() == content, (told, stream.name)
+
+
 def check_folder(job, before, after, told):
     """Raise if something lies in the folder that was not there, or is missing or changed that the job does not own."""
     assert (after.keys() ^ before.keys()) <= {*job.loose}, (told, after.keys() ^ before.keys())
@@ -189,8 +203,10 @@ def every_call(what, job, folder, every, first):
         if number % every != first % every:
             continue
         job.prepare()
+        streams = streams_of(job, folder)
         found, returned = hit(job, call, error)
         told = f"{what}, call {call} of {count}, {errno.errorcode.get(error, 'short')}: {found!r}"
+        check_streams(streams, told)
         assert error != errno.EINTR or found is None, told
         check_folder(job, before, contents(folder), told)
         assert held_files() == descriptors, (told, held_files() - descriptors)

@@ -99,10 +99,10 @@ def run(tracer, action):
 RUN = run.__code__
 
 
-def interrupt_everywhere(other, unit, prepare, act, check, every=1, ring=interrupt):
+def interrupt_everywhere(other, unit, prepare, act, check, within="", every=1, ring=interrupt):
     """Interrupt ``act(thing)`` at every place that it passes, each time on a new `prepare()`; `check` what is left.
 
-    Of all places, every so-many-th one. Returns how many there were.
+    Of all places in files whose paths begin with `within`, every so-many-th one. Returns how many there were.
     """
     act(prepare())  # what is done once in a process
     tracer = Tracer(unit)
@@ -110,7 +110,7 @@ def interrupt_everywhere(other, unit, prepare, act, check, every=1, ring=interru
     gc.collect()
     before, files = state(), opened()
     assert run(tracer, lambda: act(thing)) is None
-    places = list(tracer.seen)[::every]
+    places = [place for place in tracer.seen if place[0].co_filename.startswith(within)][::every]
     assert len(tracer.seen) > 3
     for place in places:
         thing = prepare()

@@ -1,5 +1,6 @@
 """Conversion of folders: shards, what is in their place, and what interrupts."""
 
+import errno
 import json
 import math
 import os
@@ -61,6 +62,51 @@ def test_an_interrupt_while_a_folder_is_replaced_leaves_one_whole(tmp_path, monk
         convert(folder, out, "float16", force=True)
     assert open_tensors(out)["w"].dtype.name == {"old": "bfloat16", "new": "float16"}[when]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
+
+
+class Fails:
+    """A function of the system that fails at one of its calls on a folder."""
+
+    def __init__(self, function, folder):
+        self.function, self.folder, self.calls, self.at = function, str(folder), 0, None
+
+    def __call__(self, path, *rest, **options):
+        if isinstance(path, str | Path) and str(path).startswith(self.folder):
+            self.calls += 1
+            if self.calls == self.at:
+                raise OSError(errno.EIO, "fails once", str(path))
+        return self.function(path, *rest, **options)
+
+
+@pytest.mark.parametrize("name", ["stat", "lstat", "mkdir", "rename", "unlink", "rmdir", "scandir", "open"])
+def test_a_folder_is_replaced_or_not_whatever_fails_once(tmp_path, monkeypatch, name):
+    folder, out = sharded(tmp_path / "model", {"a.safetensors": {"w": normal(64, 8)}}), tmp_path / "out"
+    convert(folder, out, "bfloat16")
+    fails = Fails(getattr(os, name), tmp_path)
+    monkeypatch.setattr(os, name, fails)
+    convert(folder, out, "bfloat16", force=True)
+    for at in range(1, fails.calls + 1):
+        fails.calls, fails.at = 0, at
+        try:
+            convert(folder, out, "float16", force=True)
+        except OSError as error:
+            assert str(error.filename).startswith(str(tmp_path))
+        fails.at = None
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"], at
+        assert open_tensors(out)["w"].dtype.name in ("bfloat16", "float16")
+        convert(folder, out, "bfloat16", force=True)
+
+
+def test_an_error_of_a_map_names_its_file(tmp_path, monkeypatch):
+    folder = sharded(tmp_path / "model", {"a.safetensors": {"w": normal(64, 8)}})
+
+    def fails(*_, **__):
+        raise OSError(errno.ENOMEM, "no room")
+
+    monkeypatch.setattr(np, "memmap", fails)
+    with pytest.raises(OSError, match="no room") as caught:
+        open_tensors(folder)
+    assert caught.value.filename == str(folder / "a.safetensors")
 
 
 @pytest.mark.parametrize("fails", [False, True])

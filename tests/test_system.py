@@ -1,5 +1,6 @@
 """What differs between operating systems: files, signals and memory, as Linux has them and without what others lack."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -42,10 +43,34 @@ def test_a_folder_is_held_until_its_descriptor_is_closed(tmp_path):
     for _ in range(2):
         with pytest.raises(BlockingIOError):
             system.lock_folder(folder)
-    os.close(held)
-    os.close(system.lock_folder(folder))
+    held.close()
+    system.lock_folder(folder).close()
     system.sync_folder(folder)
     assert not list(folder.iterdir())
+
+
+def refuse(path, *_, **__):
+    raise PermissionError(errno.EACCES, "refused", str(path))
+
+
+def test_what_the_system_does_not_say_is_not_taken_for_no(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    assert system.is_there(tmp_path / "link")
+    assert not system.is_there(tmp_path / "nothing") and not system.is_there(tmp_path / "link/nothing")
+    monkeypatch.setattr(os, "lstat", refuse)
+    with pytest.raises(PermissionError):
+        system.is_there(tmp_path)
+
+
+def test_files_below_a_folder_are_all_or_an_error(tmp_path, monkeypatch):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/c").touch()
+    (tmp_path / "a/link").symlink_to(tmp_path / "a/b", target_is_directory=True)
+    assert sorted(system.files_below(tmp_path)) == [tmp_path / "a/b/c", tmp_path / "a/link"]
+    assert not [*system.files_below(tmp_path / "a/b/c"), *system.files_below(tmp_path / "nothing")]
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        list(system.files_below(tmp_path))
 
 
 def test_peak_memory_covers_what_was_written():

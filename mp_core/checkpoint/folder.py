@@ -12,6 +12,7 @@ from mp_core.checkpoint.foreign import is_code, scale_names
 from mp_core.checkpoint.header import Header, load_json, read_header
 from mp_core.checkpoint.reading import read_file
 from mp_core.checkpoint.tensors import Tensor, tensors_of
+from mp_core.utilities.system import is_there
 
 __all__ = [
     "Checkpoint",
@@ -148,7 +149,7 @@ def open_checkpoint(
             raise ValueError(f"{path} holds no safetensors file{_other_weights(others)}")
     elif path.name.endswith(_INDEX):
         folder, indices, names = path.parent, [_index(path.parent, path.name)], []
-    elif not os.path.lexists(path):
+    elif not is_there(path):
         raise missing(path)
     else:
         folder, names = path.parent, [path.name]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from os import PathLike
+from pathlib import Path
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from mp_core.arrays import Array
 from mp_core.checkpoint.coding import SUFFIXES
 from mp_core.checkpoint.folder import Shard, open_checkpoint, refuse_tools, unique_tensors
 from mp_core.checkpoint.header import Entry, load_json
+from mp_core.checkpoint.output import naming
 from mp_core.checkpoint.tensors import POLICIES, POLICY, Tensor, positive
 from mp_core.dtype_policies import policy_of
 from mp_core.quantization import QuantizedArray
@@ -59,12 +61,18 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     """
     checkpoint = open_checkpoint(path_of(path, "path"))
     refuse_tools(checkpoint)
-    maps = {name: np.asarray(np.memmap(shard.path, mode="r")) for name, shard in checkpoint.shards.items()}
+    maps = {name: _map(shard.path) for name, shard in checkpoint.shards.items()}
     return {
         name: value
         for shard, tensor in unique_tensors(checkpoint).values()
         for name, value in _mapped(maps[shard.name], shard, tensor)
     }
+
+
+def _map(path: Path) -> Array:
+    """Return the bytes of a file, read as they are needed."""
+    with naming(path):
+        return np.asarray(np.memmap(path, mode="r"))
 
 
 def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str, Array | QuantizedArray]]:

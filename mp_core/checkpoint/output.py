@@ -6,7 +6,7 @@ import shutil
 import signal
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from io import FileIO
 from pathlib import Path
@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import BinaryIO
 
 from mp_core.arrays import Array
-from mp_core.utilities.system import ENDING, sync_folder, write_at
+from mp_core.utilities.system import ENDING, files_below, is_there, sync_folder, write_at
 
 __all__ = ["OutFile", "check_free", "check_space", "held", "naming", "new_file", "replace", "temporary_beside"]
 
@@ -97,10 +97,7 @@ def temporary_beside(target: Path) -> Iterator[Path]:
         raise
     finally:
         with held():
-            if temporary.is_dir():
-                _remove(temporary)
-            else:
-                temporary.unlink(missing_ok=True)
+            _remove(temporary)
 
 
 def check_space(folder: Path, needed: int) -> None:
@@ -128,17 +125,37 @@ def _replace_folder(temporary: Path, target: Path) -> None:
         os.rename(target, old)
         os.rename(temporary, target)
     finally:  # also of an interrupt, wherever it came
-        if not temporary.exists():
-            _remove(old)
-        elif old.exists() and not target.exists():
-            os.rename(old, target)
+        _twice(_settle, temporary, target, old)
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder. What fails the first time is tried once more: else it would lie there after a single error."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        shutil.rmtree(folder)
+def _settle(temporary: Path, target: Path, old: Path) -> None:
+    """Remove what was replaced, or put it back if nothing has replaced it."""
+    if not is_there(temporary):
+        _remove(old)
+    elif is_there(old) and not is_there(target):
+        os.rename(old, target)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder and all that is in it, if it is there."""
+    _twice(_remove_at_once, path)
+
+
+def _remove_at_once(path: Path) -> None:
+    if not is_there(path):
+        return
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _twice(clean: Callable[..., object], *paths: Path) -> None:
+    """Clean up; if that fails, do what is left of it once more: else it would lie there after a single error."""
+    try:
+        clean(*paths)
+    except OSError:
+        clean(*paths)
 
 
 @contextmanager
@@ -180,14 +197,14 @@ def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: 
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
-    if not os.path.lexists(target):
+    if not is_there(target):
         return
     _refuse_inputs(target, inputs)
     if target.is_dir() != bool(names):
         raise FileExistsError(f"{target} exists and is {'a' if target.is_dir() else 'no'} folder")
     if not force:
         raise FileExistsError(f"{target} exists; use force (--force) to replace it")
-    found = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir()) if names else ()
+    found = files_below(target) if names else ()
     other = next((path for path in found if path.relative_to(target).as_posix() not in names), None)
     if other:
         raise FileExistsError(f"{target} holds {other.name!r}, which a conversion would not write: it is not replaced")
@@ -196,7 +213,7 @@ def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: 
 def _refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
     """Raise if what is there is, or holds, one of the files that the output is made of."""
     known = {_identity(path): path for path in inputs if path.exists()}
-    for path in (target, *target.rglob("*")):
+    for path in (target, *files_below(target)):
         if path.exists() and not path.is_dir() and _identity(path) in known:
             raise FileExistsError(f"the output {path} is the input {known[_identity(path)]}: it is not replaced")
 

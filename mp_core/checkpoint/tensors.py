@@ -81,7 +81,8 @@ class File:
         self.path = path
         self._stream = open_regular(path)
         self._descriptor = self._stream.fileno()
-        self.size = os.fstat(self._descriptor).st_size
+        with naming(path):
+            self.size = os.fstat(self._descriptor).st_size
 
     def __enter__(self) -> Self:
         return self

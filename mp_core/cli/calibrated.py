@@ -17,6 +17,7 @@ from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.fitting import calibrate
 from mp_core.models import BertEncoder
 from mp_core.utilities.patterns import matcher
+from mp_core.utilities.system import files_below
 
 __all__ = ["convert"]
 
@@ -79,7 +80,7 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
         fitted.save(temporary)
         report = _report(source, temporary, thresholds)
         if not report["failed"]:
-            saved = {path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file()}
+            saved = {path.relative_to(temporary).as_posix() for path in files_below(temporary)}
             replace(temporary, target, saved, source.paths, force=arguments.force)
     named = {"source": arguments.model, "target": arguments.output, "policy": policies.default_policy.name}
     return named | report

@@ -17,6 +17,7 @@ from mp_core.dtype_policies import policy_of, serialize
 from mp_core.fitting import METRICS, POLICIES, PolicyChoice, choose_policy
 from mp_core.models import BertEncoder
 from mp_core.utilities.suggest import refusal
+from mp_core.utilities.system import files_below
 
 __all__ = ["add_command"]
 
@@ -61,7 +62,7 @@ def _choose(arguments: argparse.Namespace) -> int:
             _, choice = _chosen(arguments)
             stream.write(f"{as_json(serialize(choice.map))}\n".encode())
     else:
-        files = {path.relative_to(arguments.model).as_posix() for path in Path(arguments.model).rglob("*")}
+        files = {path.relative_to(arguments.model).as_posix() for path in files_below(Path(arguments.model))}
         check_free(Path(os.path.realpath(output)), files, inputs, force=arguments.force)
         _check_stored(arguments.policies)
         encoder, choice = _chosen(arguments)

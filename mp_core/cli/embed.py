@@ -28,6 +28,7 @@ from mp_core.models.opening import class_of
 from mp_core.models.prompted import TextError
 from mp_core.utilities.progress import counting
 from mp_core.utilities.suggest import not_one_of
+from mp_core.utilities.system import files_below
 
 __all__ = ["add_command", "input_files", "read_texts"]
 
@@ -210,7 +211,7 @@ def _destination(arguments: argparse.Namespace) -> Iterator[BinaryIO]:
 
 def input_files(model: str, names: list[str]) -> list[Path]:
     """Return the files that are read, so that no output may replace them: those of a model, and the named ones."""
-    return [*(Path("/dev/stdin" if name == "-" else name) for name in names), *Path(model).rglob("*")]
+    return [*(Path("/dev/stdin" if name == "-" else name) for name in names), *files_below(Path(model))]
 
 
 def _embedded(

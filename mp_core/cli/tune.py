@@ -14,6 +14,7 @@ from mp_core.cli.grammar import new_command
 from mp_core.dtype_policies import policy_of
 from mp_core.models.adapters import ADAPTER_FILES
 from mp_core.utilities.suggest import refusal
+from mp_core.utilities.system import files_below
 
 __all__ = ["add_command"]
 
@@ -107,12 +108,13 @@ def _check(arguments: argparse.Namespace) -> None:
     model, target = Path(os.path.realpath(arguments.model)), Path(os.path.realpath(arguments.output))
     if model in target.parents:
         raise RequestError(f"the target {target} lies inside the folder {model}")
-    names = {path.relative_to(model).as_posix() for path in model.rglob("*")}
+    inputs = [*files_below(model)]
+    names = {path.relative_to(model).as_posix() for path in inputs}
     if arguments.adapter_only:
         if arguments.lora is None:
             raise argparse.ArgumentError(None, "argument --adapter-only: needs --lora")
         names = {*ADAPTER_FILES}
-    check_free(target, names, [*model.rglob("*"), *map(Path, files)], force=arguments.force)
+    check_free(target, names, [*inputs, *map(Path, files)], force=arguments.force)
     with temporary_beside(target) as probe:  # it raises if OUT could not be written
         probe.mkdir()
     _check_codes(arguments)

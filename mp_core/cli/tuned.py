@@ -24,6 +24,7 @@ from mp_core.fitting.quantization_aware import distill
 from mp_core.interop.manifest import digest_of_files
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.training.order import order_of
+from mp_core.utilities.system import files_below
 
 __all__ = ["tuned"]
 
@@ -186,7 +187,7 @@ def _check_state(arguments: argparse.Namespace, loss: str) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return [path.relative_to(folder).as_posix() for path in files_below(folder) if path.is_file()]
 
 
 class _Steps(Callback):

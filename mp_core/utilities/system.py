@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,8 @@ from mp_core.core.scopes import Descriptor
 __all__ = [
     "ENDING",
     "after_fork",
+    "files_below",
+    "is_there",
     "lock_folder",
     "lock_for_forks",
     "peak_rss_bytes",
@@ -67,6 +69,39 @@ def reading_failure(error: Exception) -> OSError | None:
     cause = error if isinstance(error, OSError) else error.__context__
     is_failure = isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL)
     return cause if is_failure else None  # type: ignore[return-value]
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Return whether something has this name, be it a link to nothing.
+
+    Raises
+    ------
+    OSError
+        The system does not say; ``os.path.lexists`` takes that for no.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, and links, be they to folders; nothing if it is no folder.
+
+    Raises
+    ------
+    OSError
+        A folder cannot be read: ``Path.rglob`` skips one that may not be.
+    """
+
+    def fail(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise error
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        links = (name for name in folders if os.path.islink(os.path.join(parent, name)))
+        yield from (Path(parent, name) for name in (*files, *links))
 
 
 def sync_folder(folder: Path) -> None:

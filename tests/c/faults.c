@@ -3,12 +3,15 @@
  * Allocations are counted and fail if the code that asks lies in one of the watched ranges of addresses. Reads, writes
  * and what else changes files are counted and fail if they concern a file in the watched folder. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -111,9 +114,9 @@ ssize_t preadv64(int file, const struct iovec *to, int count, off_t place) {
     return read_vector("preadv64", file, to, count, place);
 }
 
-/* Calls that do all or nothing: these fail by EIO where others would be short. */
+/* Calls that do all or nothing: these fail by EACCES where others would be short. */
 static int refused(void) {
-    errno = file_error == SHORT ? EIO : file_error;
+    errno = file_error == SHORT ? EACCES : file_error;
     return -1;
 }
 int fsync(int file) { return file_is_chosen(file) ? refused() : REAL("fsync", int, int)(file); }
@@ -122,14 +125,6 @@ int ftruncate(int file, off_t size) {
 }
 int ftruncate64(int file, off_t size) {
     return file_is_chosen(file) ? refused() : REAL("ftruncate64", int, int, off_t)(file, size);
-}
-/* These two are never interrupted. */
-static int name_fails(const char *path) { return path_fails(path) && file_error != EINTR; }
-int rename(const char *from, const char *to) {
-    return name_fails(from) ? refused() : REAL("rename", int, const char *, const char *)(from, to);
-}
-int mkdir(const char *path, unsigned mode) {
-    return name_fails(path) ? refused() : REAL("mkdir", int, const char *, unsigned)(path, mode);
 }
 static int open_by(const char *name, const char *path, int flags, int mode) {
     return path_fails(path) ? refused() : REAL(name, int, const char *, int, int)(path, flags, mode);
@@ -144,3 +139,39 @@ static int open_by(const char *name, const char *path, int flags, int mode) {
     }
 OPEN(open)
 OPEN(open64)
+
+/* Those below are never interrupted. A call by a name fails if that is watched, and one by a name in an open folder if
+ * that folder is. */
+static int is_failing(int file, const char *path) {
+    const int chosen = path && (*path == '/' || file == AT_FDCWD) ? path_fails(path) : file_is_chosen(file);
+    return chosen && file_error != EINTR;
+}
+#define REFUSABLE(TYPE, FAILURE, NAME, FILE, PATH, PARAMETERS, TYPES, ARGUMENTS)      \
+    TYPE NAME PARAMETERS {                                                            \
+        TYPE (*const real) TYPES = (TYPE (*) TYPES)dlsym(RTLD_NEXT, #NAME);           \
+        if (!is_failing(FILE, PATH)) return real ARGUMENTS;                           \
+        refused();                                                                    \
+        return FAILURE;                                                               \
+    }
+
+#define BY_NAME(NAME, PARAMETERS, TYPES, ARGUMENTS) REFUSABLE(int, -1, NAME, AT_FDCWD, path, PARAMETERS, TYPES, ARGUMENTS)
+#define IN_FOLDER(NAME, PARAMETERS, TYPES, ARGUMENTS) REFUSABLE(int, -1, NAME, in, path, PARAMETERS, TYPES, ARGUMENTS)
+struct found;
+BY_NAME(rename, (const char *path, const char *to), (const char *, const char *), (path, to))
+BY_NAME(mkdir, (const char *path, unsigned mode), (const char *, unsigned), (path, mode))
+BY_NAME(rmdir, (const char *path), (const char *), (path))
+BY_NAME(unlink, (const char *path), (const char *), (path))
+BY_NAME(stat64, (const char *path, struct found *to), (const char *, struct found *), (path, to))
+BY_NAME(lstat64, (const char *path, struct found *to), (const char *, struct found *), (path, to))
+BY_NAME(statvfs64, (const char *path, struct found *to), (const char *, struct found *), (path, to))
+IN_FOLDER(unlinkat, (int in, const char *path, int flags), (int, const char *, int), (in, path, flags))
+IN_FOLDER(fstatat64, (int in, const char *path, struct found *to, int flags),
+          (int, const char *, struct found *, int), (in, path, to, flags))
+REFUSABLE(int, -1, fstat64, file, NULL, (int file, struct found *to), (int, struct found *), (file, to))
+REFUSABLE(DIR *, NULL, opendir, AT_FDCWD, path, (const char *path), (const char *), (path))
+REFUSABLE(DIR *, NULL, fdopendir, file, NULL, (int file), (int), (file))
+REFUSABLE(struct dirent64 *, NULL, readdir64, dirfd(folder), NULL, (DIR *folder), (DIR *), (folder))
+REFUSABLE(void *, MAP_FAILED, mmap64, file, NULL, (void *at, size_t n, int access, int flags, int file, off_t place),
+          (void *, size_t, int, int, int, off_t), (at, n, access, flags, file, place))
+REFUSABLE(ssize_t, -1, sendfile64, to, NULL, (int to, int from, off_t *place, size_t n), (int, int, off_t *, size_t),
+          (to, from, place, n))

@@ -1,8 +1,9 @@
 """Interrupts at every line: ``python -m fuzz.interrupts [ACTION ...] [--every N]``, in tests/.
 
-A signal comes when a line is reached for the first time, for each line that an action passes, of mp_core and of all
-that it calls. Its handler raises, at once or as soon as a file is whole. What was in the folder is there as before, or
-as the action leaves it; nothing lies beside it; no descriptor or thread is left; and the next action is right.
+A signal comes when a line is reached for the first time, for each line that an action passes, of mp_core and, except
+in the server, of all that it calls. Its handler raises, at once or as soon as a file is whole. What was in the folder
+is there as before, or as the action leaves it; nothing lies beside it; no descriptor or thread is left; and the next
+action is right.
 """
 
 import argparse
@@ -42,11 +43,15 @@ PAIRS = [("a b", "c d"), ("e", "f g"), ("h", "a")]
 
 
 class Action(NamedTuple):
-    """What is done with a new `prepare()`, and what `check` says of that thing afterwards: it raises if it is wrong."""
+    """What is done with a new `prepare()`, and what `check` says of that thing afterwards: it raises if it is wrong.
+
+    Lines count in files whose paths begin with `within`.
+    """
 
     prepare: Callable[[], Any]
     act: Callable[[Any], object]
     check: Callable[[Any], object]
+    within: str = ""
 
 
 def same(found, expected):
@@ -91,7 +96,8 @@ def asked(path, body):
 def serving(folder, path):
     """Return the action that starts `mp-core serve`, asks it and ends it, all in this thread.
 
-    The model is opened before: that is an action of its own.
+    The model is opened before: that is an action of its own. Only lines of mp_core are interrupted: an exception in
+    those of logging and asyncio may leave their locks taken and their tasks forgotten.
     """
     from mp_core.serving.models import open_models  # of the extra "serve"
 
@@ -117,7 +123,7 @@ def serving(folder, path):
     def check(answers):
         assert serve(answers[:0]) == whole
 
-    return Action(list, serve, check)
+    return Action(list, serve, check, str(Path(mp.__file__).parent))
 
 
 def actions(folder):
