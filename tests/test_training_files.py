@@ -52,7 +52,13 @@ def stack():
     return mp.Sequential([mp.Input((5,)), layers.Dense(4, "gelu"), layers.Dropout(0.1), layers.Dense(2)]), [_x(4, 5)]
 
 
-MODELS = {make.__name__: make for make in (images, attention, two, stack)}
+def lengths():
+    model = mp.Sequential([layers.Dense(4), layers.Dense(2)])
+    model.build((None, None, 5))
+    return model, [_x(4, 7, 5)]
+
+
+MODELS = {make.__name__: make for make in (images, attention, two, stack, lengths)}
 
 
 def _outputs(model, inputs):

@@ -106,7 +106,7 @@ def _without_batch(shapes: Any) -> Any:
         return {name: _without_batch(shape) for name, shape in shapes.items()}
     if shapes and not all(isinstance(n, int | np.integer | None) for n in shapes):
         return [_without_batch(shape) for shape in shapes]
-    return shapes if shapes is None or not len(shapes) else [None, *map(int, shapes[1:])]
+    return shapes if shapes is None or not len(shapes) else [None, *(n if n is None else int(n) for n in shapes[1:])]
 
 
 # ---- weights
