@@ -172,6 +172,23 @@ def test_frozen_layers_are_left_out_of_what_is_trained():
     assert [w.shape for w in model.non_trainable_weights] == [(4, 3), (3,)]
     model.trainable = False
     assert model.trainable_weights == []
+    model.trainable = True
+    assert len(model.trainable_weights) == 4
+    with pytest.raises(TypeError, match="`trainable` must be True or False"):
+        model.trainable = "no"
+
+
+def test_a_frozen_model_freezes_the_statistics_of_the_layers_in_it():
+    base = mp.Sequential([mp.Input((4,)), layers.Dense(3), layers.BatchNormalization()])
+    base.trainable = False
+    before = base.get_weights()
+    model = mp.Model(base.input, layers.Dense(1)(base.output))
+    model.compile("sgd", "mse")
+    x = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    model.fit(x, x[:, :1], epochs=2, verbose=0)
+    for got, want in zip(base.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert [layer.trainable for layer in base.layers] == [False, False]
 
 
 def test_the_summary_names_layers_shapes_and_sizes(capsys):

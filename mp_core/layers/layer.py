@@ -145,7 +145,7 @@ class Layer(VariableOwner):
         if name is not None and not (isinstance(name, str) and name):
             raise ValueError(f"`name` must be a string that is not empty; received name={name!r}")
         self.name = unique_name(type(self).__name__) if name is None else name
-        self.trainable = bool(trainable)
+        vars(self)["trainable"] = bool(trainable)
         vars(self)["autocast"] = boolean(autocast, "autocast")
         self.built = False
         self.quantized = False
@@ -161,9 +161,21 @@ class Layer(VariableOwner):
             cls._arrays = ()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if type(value) in _PLAIN and vars(self).get(name, _UNSCOPED) is value:
+        if type(value) in _PLAIN and vars(self).get(name, _UNSCOPED) is value and name != "trainable":
             return
         counted(super().__setattr__, name, value)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the variables count as trainable; setting it also sets it for the layers below, as in Keras."""
+        on: bool = vars(self)["trainable"]
+        return on
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        on = boolean(value, "trainable")
+        for layer in self.flatten():
+            vars(layer)["trainable"] = on
 
     def __delattr__(self, name: str) -> None:
         counted(undone_if_it_fails, contents_of([self]), super().__delattr__, name)

@@ -120,13 +120,14 @@ def _frozen(network: Network) -> Iterator[None]:
     sums = [
         layer for layer in network.flatten() if isinstance(layer, Positions) and layer.types > 1 and layer.trainable
     ]
+    before = [(part, part.trainable) for layer in sums for part in layer.flatten()]
     for layer in sums:
         layer.trainable = False
     try:
         yield
     finally:
-        for layer in sums:
-            layer.trainable = True
+        for part, was_trainable in before:
+            part.trainable = was_trainable
 
 
 def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[Tokens], Array]:
