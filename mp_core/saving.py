@@ -114,7 +114,8 @@ _MODULES = {
 def _named(config: dict[str, Any]) -> Mapping[str, Any]:
     """Return name -> class of the module that a configuration names, layers too; or name -> function."""
     if config["class_name"] == "function":
-        return {name: found for module in reversed(_FUNCTIONS) for name, found in _public(module).items()}
+        functions = {name: found for module in reversed(_FUNCTIONS) for name, found in _public(module).items()}
+        return {name: found for name, found in functions.items() if name not in ("deserialize", "get", "serialize")}
     module = str(config.get("module"))
     own = _MODULES.get(module) or _MODULES.get(module.rpartition(".")[0] if module.startswith("keras.src.") else "")
     quantizer = {"AbsMaxQuantizer": quantizers.AbsMaxQuantizer}  # configurations of earlier versions name no module

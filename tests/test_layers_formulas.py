@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracles import ACTIVATIONS, UNIT
 
+import mp_core as mp
 from mp_core import layers, ops
 from mp_core.dtype_policies import DTypePolicy
 
@@ -242,3 +243,37 @@ def test_layers_without_variables(policy):
     assert (y[2] == 0).all()
     np.testing.assert_allclose(y.astype(float).sum(0), 1, atol=4 * UNIT[DTypePolicy(policy).compute_dtype])
     assert (layers.Activation("softmax", dtype=policy)(x) == layers.Softmax(dtype=policy)(x)).all()
+
+
+_OLD = {
+    "hard_silu": lambda x: x * np.minimum(np.maximum(x / 6 + 0.5, 0), 1),
+    "mish": lambda x: x * mp.ops.tanh(mp.ops.softplus(x)),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "squareplus": lambda x: (x + np.sqrt(np.square(x) + x.dtype.type(4))) / 2,
+}
+
+
+@pytest.mark.parametrize("name", _OLD)
+def test_activations_have_their_limits_at_infinities_and_other_bits_of_the_formula(name):
+    limits = {"hard_silu": (-0.0, np.inf), "mish": (-0.0, np.inf), "softsign": (-1, 1), "squareplus": (0, np.inf)}
+    function = getattr(mp.activations, name)
+    for dtype in (np.float16, np.float32, np.float64):
+        np.testing.assert_array_equal(function(np.array([-np.inf, np.inf], dtype)), np.array(limits[name], dtype))
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    finite = halves[np.isfinite(halves) | np.isnan(halves)].astype(np.float32)
+    many = np.concatenate([finite, rng.standard_normal(20000, np.float32) * 4, np.float32([-3, 3, -3e38, 3e38])])
+    with np.errstate(all="ignore"):
+        want = _OLD[name](many)
+    got = function(many)
+    is_number = ~np.isnan(want)
+    np.testing.assert_array_equal(np.isnan(got), ~is_number)
+    np.testing.assert_array_equal(got.view(np.uint32)[is_number], want.view(np.uint32)[is_number])
+
+
+def test_activations_take_lists():
+    for function, want in (
+        (lambda x: mp.activations.relu(x, 0.5), [-0.5, 2]), (mp.activations.leaky_relu, [-0.2, 2]),
+        (mp.activations.softsign, [-0.5, 2 / 3]), (mp.activations.glu, [-1 / (1 + np.exp(-2))]),
+    ):  # fmt: skip
+        np.testing.assert_allclose(function([-1.0, 2.0]), want, rtol=1e-6)
+        np.testing.assert_allclose(function([-1, 2]), want, rtol=1e-6)

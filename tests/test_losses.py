@@ -327,3 +327,15 @@ def test_classes_may_be_many():
     scores = np.zeros((2, 300_000), np.float32)
     found = losses.sparse_categorical_crossentropy(labels, scores, from_logits=True)
     np.testing.assert_allclose(found, np.log(300_000), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_bfloat16", "float32"])
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "none"])
+def test_losses_have_the_dtype_of_keras(dtype, reduction, rng):
+    y, z = rng.standard_normal((2, 8, 4)).astype(np.float32)
+    want = keras.losses.MeanSquaredError(dtype=dtype, reduction=reduction)(y, z)
+    got = losses.MeanSquaredError(dtype=dtype, reduction=reduction)(y, z)
+    assert got.dtype.name == keras.backend.standardize_dtype(want.dtype)
+    np.testing.assert_allclose(
+        got.astype(np.float32), np.asarray(want.float()), rtol=2e-2 if "float16" in dtype else 1e-6
+    )

@@ -1,10 +1,17 @@
-"""How far the numbers of an optimizer go: what is beyond is refused, and changes nothing."""
+"""What an optimizer takes: numbers beyond its limits, and weights that do not fit, are refused, and change nothing."""
+
+import os
 
 import numpy as np
 import pytest
 
 from mp_core import optimizers
 from mp_core.autocast import AutoCastVariable
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+keras = pytest.importorskip("keras")
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
 
 
 @pytest.mark.parametrize("optimizer", [optimizers.Adam(0.5), optimizers.Adam(0.5, use_ema=True)], ids=["fused", "each"])
@@ -19,3 +26,26 @@ def test_a_step_beyond_what_iterations_can_count_is_refused_and_changes_nothing(
         optimizer.apply([np.float32([1, 1])], [variable])
     assert optimizer.iterations == 2**31 - 1
     np.testing.assert_array_equal(variable.numpy(), before)
+
+
+def test_weights_of_an_optimizer_are_set_as_in_keras():
+    weights = [np.int32(3), np.float32(0.25), np.float32([1, 2]), np.float32([3, 4])]
+    ours, theirs = optimizers.SGD(0.1, momentum=0.9), keras.optimizers.SGD(0.1, momentum=0.9)
+    ours.build([AutoCastVariable(np.zeros(2, np.float32)), AutoCastVariable(np.zeros(2, np.float32))])
+    theirs.build([keras.Variable(np.zeros(2, np.float32)), keras.Variable(np.zeros(2, np.float32))])
+    for optimizer in (ours, theirs, optimizers.LossScaleOptimizer(ours)):
+        optimizer.set_weights(weights)
+        for variable, weight in zip(optimizer.variables, weights, strict=True):
+            np.testing.assert_array_equal(variable.numpy(), weight)
+
+
+def test_weights_that_do_not_fit_an_optimizer_change_nothing():
+    optimizer = optimizers.SGD(0.1, momentum=0.9)
+    with pytest.raises(ValueError, match=r"must be 2 arrays, .* because it is not built: call `build`"):
+        optimizer.set_weights([np.int32(3), np.float32(0.25), np.zeros(2, np.float32)])
+    optimizer.build([AutoCastVariable(np.zeros(2, np.float32))])
+    with pytest.raises(ValueError, match="must be 3 arrays, as optimizer 'sgd' has so many variables; received 1"):
+        optimizer.set_weights([np.int32(3)])
+    with pytest.raises(ValueError, match=r"has shape \(2,\); `weights` has \(3,\)"):
+        optimizer.set_weights([np.int32(3), np.float32(0.25), np.zeros(3, np.float32)])
+    assert int(optimizer.iterations) == 0

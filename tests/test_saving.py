@@ -302,3 +302,10 @@ def test_configurations_that_are_wrong_say_so(config):
     text = r"must|Unknown|has no|Could"
     with saving.custom_object_scope({"Number": int}), pytest.raises((TypeError, ValueError), match=text):
         saving.deserialize_keras_object(config)
+
+
+@pytest.mark.parametrize("name", ["get", "serialize", "deserialize"])
+def test_helpers_are_no_functions_of_a_configuration(name):
+    config = {"module": "builtins", "class_name": "function", "config": name, "registered_name": "function"}
+    with pytest.raises(ValueError, match=f"Unknown function '{name}'"):
+        mp.saving.deserialize_keras_object(config)

@@ -191,6 +191,22 @@ def test_a_frozen_model_freezes_the_statistics_of_the_layers_in_it():
     assert [layer.trainable for layer in base.layers] == [False, False]
 
 
+def test_a_model_without_trainable_weights_reports_its_loss_and_trains_nothing():
+    x = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    frozen = layers.Dense(1)
+    model = mp.Sequential([mp.Input((4,)), frozen, layers.BatchNormalization()])
+    model.trainable = False
+    before = model.get_weights()
+    model.compile("adam", "mse", metrics=["mae"])
+    with pytest.warns(UserWarning, match="has no trainable weights: nothing is trained"):
+        history = model.fit(x, x[:, :1], epochs=2, verbose=0, batch_size=len(x)).history
+    loss, mae = model.evaluate(x, x[:, :1], verbose=0, batch_size=len(x))
+    assert history == {"loss": [pytest.approx(loss)] * 2, "mae": [pytest.approx(mae)] * 2}
+    assert int(model.optimizer.iterations) == 0
+    for got, want in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_the_summary_names_layers_shapes_and_sizes(capsys):
     model = mp.Sequential([mp.Input((8,)), layers.Dense(4, name="one"), mp.Sequential([layers.Dense(2)], name="two")])
     model.layers[0].trainable = False

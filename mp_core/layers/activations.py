@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.arrays.floats import as_float
 from mp_core.core.names import Activation
 from mp_core.dtype_policies.lookup import custom_object_scope, named_function
 from mp_core.layers.elementwise import rounded
@@ -56,7 +57,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-Function = Callable[[Any], Any]
+Function = Callable[..., Any]
 
 
 def linear(x: Array) -> Array:
@@ -117,7 +118,12 @@ def softplus(x: Array) -> Array:
 
 def softsign(x: Array) -> Array:
     """Return ``x / (1 + abs(x))``."""
-    return rounded(lambda x: x / (1 + np.abs(x)), x)
+
+    def quotient(x: Array) -> Any:
+        x = np.minimum(_finite_below(x), np.finfo(x.dtype).max)
+        return x / (1 + np.abs(x))
+
+    return rounded(quotient, x)
 
 
 def exponential(x: Array) -> Array:
@@ -132,7 +138,17 @@ def hard_sigmoid(x: Array) -> Array:
 
 def hard_silu(x: Array) -> Array:
     """Return `x` times its hard sigmoid."""
-    return rounded(lambda x: x * _hard_sigmoid(x), x)
+
+    def product(x: Array) -> Any:
+        x = np.maximum(x, -3)  # below, the hard sigmoid is 0, and 0 times an infinity were NaN
+        return x * np.minimum(x / 6 + 0.5, 1)
+
+    return rounded(product, x)
+
+
+def _finite_below(x: Array) -> Any:
+    """Return `x` with the least number in the place of -inf."""
+    return np.maximum(x, np.finfo(x.dtype).min)
 
 
 def _hard_sigmoid(x: Array) -> Any:
@@ -152,6 +168,7 @@ def glu(x: Array, axis: int = -1) -> Array:
     ValueError
         The length of the axis is odd.
     """
+    x = x if hasattr(x, "shape") else as_float(x)
     if x.shape[axis] % 2:
         raise ValueError(f"the length of axis {axis} must be even; received shape {x.shape}")
     half = x.shape[axis] // 2
@@ -182,7 +199,7 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
 def mish(x: Array) -> Array:
     """Return ``x * tanh(log(exp(x) + 1))``."""
-    return rounded(lambda x: x * ops.tanh(activate("softplus", x)), x)
+    return rounded(lambda x: _finite_below(x) * ops.tanh(activate("softplus", x)), x)
 
 
 def soft_shrink(x: Array, threshold: float = 0.5) -> Array:
@@ -217,7 +234,11 @@ def sparsemax(x: Array, axis: int = -1) -> Array:
 
 def squareplus(x: Array, b: float = 4) -> Array:
     """Return ``(x + sqrt(x ** 2 + b)) / 2``."""
-    return rounded(lambda x: (x + np.sqrt(np.square(x) + x.dtype.type(b))) / 2, x)
+
+    def half(x: Array) -> Any:
+        return (x + np.sqrt(np.square(x) + x.dtype.type(b))) / 2
+
+    return rounded(lambda x: np.where(x < np.finfo(x.dtype).min, 0, half(x)), x)
 
 
 def tanh_shrink(x: Array) -> Array:
@@ -282,6 +303,7 @@ _FUNCTIONS: dict[str, Function] = {
     "sparsemax": sparsemax,
     "squareplus": squareplus,
     "tanh_shrink": tanh_shrink,
+    "threshold": threshold,
     **{name: function for function, name in FUSED.items()},  # a name means the last function that has it here
 }
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, F64, Array
+from mp_core.arrays.floats import as_float
 from mp_core.arrays.recorded import is_recorded
 
 __all__ = ["accumulate", "floating", "rounded"]
@@ -18,6 +19,7 @@ def rounded(function: Callable[..., Any], *arrays: Array, dtype: Any = None) -> 
     A plan sees what the function computes by operators and by functions of NumPy that
     :data:`mp_core.arrays.recorded.SEEN` has: it is called with float32 arrays.
     """
+    arrays = tuple(x if hasattr(x, "dtype") else as_float(x) for x in arrays)
     target = arrays[0].dtype if dtype is None else dtype
     wide = F64 if any(x.dtype == F64 for x in arrays) else F32
     with np.errstate(all="ignore"):  # infinities and NaN are results here

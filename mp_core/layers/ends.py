@@ -6,7 +6,7 @@ from threading import RLock
 from typing import Any
 from weakref import ref
 
-__all__ = ["Ends", "WithEnds", "claim", "first_call", "note_call_of", "replaceable_property", "settle"]
+__all__ = ["Ends", "WithEnds", "claim", "end_of", "note_call_of", "replaceable_property", "settle"]
 
 
 _finding = RLock()
@@ -63,8 +63,8 @@ def _has_no_origin(layer: Any) -> bool:
     return origin is None or (isinstance(origin, _Claim) and origin.model() is None)
 
 
-def first_call(layer: Any, wanted: str) -> Any:
-    """Return the first call of a layer with symbolic arrays.
+def end_of(layer: Any, name: str) -> Any:
+    """Return what the first symbolic call of a layer got ("input") or returned ("output"): an array, or a list.
 
     Raises
     ------
@@ -77,10 +77,11 @@ def first_call(layer: Any, wanted: str) -> Any:
             model.ends()
     if layer._origin is None or isinstance(layer._origin, _Claim):
         raise AttributeError(
-            f"layer '{layer.name}' has no `{wanted}`: it was never called with what `Input` returns. "
+            f"layer '{layer.name}' has no `{name}`: it was never called with what `Input` returns. "
             "Call it so, or use a layer of a functional model or of a Sequential that is built"
         )
-    return layer._origin
+    arrays = layer._origin.inputs() if name == "input" else layer._origin.outputs
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 class WithEnds:

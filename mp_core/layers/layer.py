@@ -27,7 +27,7 @@ from mp_core.layers.building import (
 )
 from mp_core.layers.configuration import check_without_use, config_of, layer_of, with_policy_as_in_keras
 from mp_core.layers.contents import contents_of
-from mp_core.layers.ends import first_call, replaceable_property
+from mp_core.layers.ends import end_of, replaceable_property
 from mp_core.layers.parts import refuse_part, samples_of_batch
 from mp_core.layers.penalties import penalties_in
 from mp_core.layers.pickling import checked_state, state_with_types
@@ -55,10 +55,6 @@ class _Called(Protocol[Outputs]):
 _build_locks = lock_for_forks(RLock)
 _UNSCOPED: Any = object()
 _PLAIN = (type(None), bool, int, float, str)
-
-
-def _one_or_all(arrays: list[Any]) -> Any:
-    return arrays[0] if len(arrays) == 1 else arrays
 
 
 class Layer(VariableOwner):
@@ -394,7 +390,7 @@ class Layer(VariableOwner):
         >>> model.get_layer("features").input
         <KerasTensor shape=(None, 3), dtype=float32, name=x>
         """
-        return _one_or_all(first_call(self, "input").inputs())
+        return end_of(self, "input")
 
     @replaceable_property
     def output(self) -> Any:
@@ -408,7 +404,7 @@ class Layer(VariableOwner):
         >>> mp.Model(model.input, model.get_layer("features").output).output_shape
         (None, 4)
         """
-        return _one_or_all(first_call(self, "output").outputs)
+        return end_of(self, "output")
 
     def __call__(self: _Called[Outputs], *args: Any, **kwargs: Any) -> Outputs:
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.

@@ -15,7 +15,7 @@ from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
 from mp_core.layers.building import stated_forms
 from mp_core.layers.contents import contents_of
-from mp_core.layers.ends import first_call
+from mp_core.layers.ends import end_of
 from mp_core.layers.layer import Layer
 from mp_core.quantization import QuantizedArray
 from mp_core.quantizers.quantizer import floating_inputs
@@ -257,7 +257,7 @@ class MatrixLayer(Layer):
             if form is None and name in ("form", "matrix", "inputs", self._matrix_name):
                 raise AttributeError(f"You must build the layer before accessing `{name}`.")
             if name in ("input", "output"):
-                first_call(self, name)  # raises the error that says how there is one
+                end_of(self, name)  # raises the error that says how there is one
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:

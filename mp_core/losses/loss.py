@@ -127,7 +127,7 @@ class Loss:
         return self._dtype
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> Array:
-        """Return the loss of a batch.
+        """Return the loss of a batch, rounded once to the dtype of the loss.
 
         Parameters
         ----------
@@ -151,7 +151,8 @@ class Loss:
         valid = self.valid(y_true)
         if valid is not None:
             mask = valid if mask is None else np.logical_and(mask, valid)
-        return reduced(values, self.reduction, sample_weight, mask)
+        total = reduced(values, self.reduction, sample_weight, mask)
+        return total if total.dtype == self.dtype else ops.cast(total, self.dtype)
 
     @property
     def mixes_samples(self) -> bool:

@@ -222,6 +222,21 @@ class LossScaleOptimizer:
         self.inner_optimizer.load_own_variables(rest)  # type: ignore[attr-defined]
         self.state = state
 
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Give the inner optimizer's variables the values of a list; the loss scale stays.
+
+        Parameters
+        ----------
+        weights : sequence of array-like
+            In the order of :attr:`variables`.
+
+        Raises
+        ------
+        ValueError
+            There is another number of them, or one has another shape.
+        """
+        self.inner_optimizer.set_weights(weights)  # type: ignore[attr-defined]
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {

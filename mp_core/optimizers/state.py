@@ -227,11 +227,38 @@ class State:
                 f"Optimizer '{self.name}' has {len(self._own)} variables, and the file has {len(store.keys())}: build "
                 "the optimizer for the variables of the model that was saved first"
             )
-        arrays = [asarray(store[str(i)], f"variable {i} of the file") for i in range(len(self._own))]
+        self._assign([asarray(store[str(i)], f"variable {i} of the file") for i in range(len(self._own))], "the file")
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Give the variables the values of a list, such as ``[v.numpy() for v in optimizer.variables]``.
+
+        Parameters
+        ----------
+        weights : sequence of array-like
+            In the order of :attr:`variables`, each of the shape of its variable.
+
+        Raises
+        ------
+        ValueError
+            There is another number of them, or one has another shape. Before :meth:`build` there are fewer variables.
+        """
+        arrays = [asarray(x, f"weights[{i}]") for i, x in enumerate(weights)]
+        if len(arrays) != len(self._own):
+            state = (
+                "" if self.built else ", because it is not built: call `build` with the variables of the model first"
+            )
+            raise ValueError(
+                f"`weights` must be {len(self._own)} arrays, as optimizer '{self.name}' has so many variables{state}; "
+                f"received {len(arrays)}"
+            )
+        self._assign(arrays, "`weights`")
+
+    def _assign(self, arrays: Sequence[Array], source: str) -> None:
+        """Give all variables values; raise ValueError if one has another shape."""
         for variable, array in zip(self._own, arrays, strict=True):
             if array.shape != variable.shape:
                 raise ValueError(
-                    f"Variable '{variable.name}' of optimizer '{self.name}' has shape {variable.shape}; the file has "
+                    f"Variable '{variable.name}' of optimizer '{self.name}' has shape {variable.shape}; {source} has "
                     f"{array.shape}"
                 )
         assign_each(self._own, [cast(x, v.true_dtype) for v, x in zip(self._own, arrays, strict=True)])

@@ -1,5 +1,6 @@
 """What ``compile`` makes: an optimizer, losses, metrics, and the steps of training and evaluation."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -92,9 +93,16 @@ class Compiled:
         self.passes, self.workers = passes, workers
 
     def train(self, data: Sequence[Any]) -> None:
-        """Move the weights by the gradients of a batch; if it fails, nothing has changed."""
+        """Move the weights by the gradients of a batch; if it fails, nothing has changed.
+
+        Of a model without trainable weights only the loss and the metrics are computed.
+        """
         batch = self._batch(data)
         step = self._step or self._made_step(batch)
+        if not step.variables:
+            _, (loss, parts, outputs) = self._differentiated(batch.x, batch.y, batch.weights, None)
+            self._note(batch, outputs, loss, parts)
+            return
         fed = batch if self.given["loss"] is None else batch._replace(y=self._losses.fed(batch.y, *self._outputs))
         try:
             loss, parts, outputs, gradients = self._gradients(step, fed, scale_of(self.optimizer))
@@ -141,12 +149,9 @@ class Compiled:
 
     def prepare(self) -> list[AutoCastVariable]:
         """Build the optimizer for the weights that are trainable, and return them."""
+        if not self.model.built:
+            raise ValueError(f"'{self.model.name}' is not built: call it once, or give it an Input")
         variables = self.model.trainable_variables
-        if not self.model.built or not variables:
-            reason = (
-                "has no trainable weights" if self.model.built else "is not built: call it once, or give it an Input"
-            )
-            raise ValueError(f"'{self.model.name}' {reason}")
         if not getattr(self.optimizer, "built", True):
             self.optimizer.build(variables)
         return list(variables)
@@ -156,7 +161,10 @@ class Compiled:
         first = self.model._first_sample(batch.x)
         outputs = self.model(first, training=False)  # builds the model, and says how the outputs are arranged
         self._outputs = self.model._output_names(outputs), map_leaves(lambda _: None, outputs)
-        self._step = ValueAndGrad(self._differentiated, self.prepare(), has_aux=True, allows_unused=True)
+        variables = self.prepare()
+        if not variables:
+            warnings.warn(f"'{self.model.name}' has no trainable weights: nothing is trained", stacklevel=2)
+        self._step = ValueAndGrad(self._differentiated, variables, has_aux=True, allows_unused=True)
         return self._step
 
     def _differentiated(self, x: Any, y: Any, weights: Any, scale: Any) -> Any:

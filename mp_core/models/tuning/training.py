@@ -85,6 +85,8 @@ class TunedModel(Model):
             return super().train_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
         variables = self._compiled.prepare()
+        if not variables:
+            raise ValueError(f"'{self.name}' has no trainable weights")
         loss, gradients = self.cached.step(groups, y)
         self._compiled.move(gradients, variables)
         return self._noted(loss, groups)
