@@ -39,7 +39,6 @@ cdef extern from "library/plan.h" nogil:
         Py_ssize_t mc, row_tasks, task_panels, panel_tasks, kc, nc_panels, tail
         mp_task_scratch scratch
 
-    Py_ssize_t mp_round_up(Py_ssize_t n, Py_ssize_t unit)
     int mp_copies_panels(const mp_plan *p)
     int mp_by_tiles(const mp_plan *p)
     Py_ssize_t mp_multiplied_bytes(const mp_plan *p, Py_ssize_t k)
@@ -108,7 +107,7 @@ cdef extern from "library/contract.h" nogil:
 
 cdef extern from "library/cast.h" nogil:
     enum:
-        MP_F64, MP_COPY, MP_CAST_CHUNK, MP_CAST_WORK, MP_STREAMED
+        MP_F64, MP_COPY, MP_CAST_WORK, MP_STREAMED
 
     ctypedef struct mp_cast:
         const mp_kernels *kernels
@@ -123,7 +122,7 @@ cdef extern from "library/cast.h" nogil:
 
 cdef extern from "library/quantize.h" nogil:
     ctypedef enum mp_scales_from:
-        MP_GIVEN, MP_SYMMETRIC, MP_POSITIVE, MP_ASYMMETRIC
+        MP_SYMMETRIC, MP_POSITIVE, MP_ASYMMETRIC
 
     enum:
         MP_QUANTIZE_WORK
