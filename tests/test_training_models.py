@@ -10,6 +10,7 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
+from mp_core.plans.backward import GradientPlan
 
 rng = np.random.default_rng(0)
 
@@ -205,6 +206,19 @@ def test_a_model_without_trainable_weights_reports_its_loss_and_trains_nothing()
     assert int(model.optimizer.iterations) == 0
     for got, want in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_predicting_does_not_let_the_step_be_recorded_anew(monkeypatch):
+    recordings = []
+    recorded = GradientPlan._recorded
+    monkeypatch.setattr(GradientPlan, "_recorded", lambda plan: recordings.append(plan) or recorded(plan))
+    x = np.ones((32, 4), np.float32)
+    model = mp.Sequential([mp.Input((4,)), layers.Dense(1)])
+    model.compile("adam", "mse")
+    for _ in range(3):
+        model.fit(x, x[:, :1], verbose=0)
+        model.predict(x, verbose=0)
+    assert len(recordings) == 1
 
 
 def test_the_summary_names_layers_shapes_and_sizes(capsys):

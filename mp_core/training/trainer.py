@@ -93,9 +93,12 @@ class Trainer:
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return the outputs for some samples: those of a call, by a plan from the second call with such shapes on."""
+        return self._calls()(self._whole(x))
+
+    def _calls(self) -> PlannedCalls:
         if self._planned is None:
             self._planned = PlannedCalls(cast(Any, self))
-        return self._planned(self._whole(x))
+        return self._planned
 
     def _whole(self, x: Any) -> Any:
         """Return the inputs; floats become integers where an Input is of integers or an Embedding reads it."""
@@ -159,6 +162,7 @@ class Trainer:
         given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
         options = {"run_eagerly": run_eagerly, "steps_per_execution": steps_per_execution, "jit_compile": jit_compile}
         history = self.history
+        self._calls()  # an attribute that the first `predict` added would let the step be recorded anew
         self._state = compiled(self, optimizer, given, options, auto_scale_loss)
         self._state.history = history
 
