@@ -187,6 +187,22 @@ def test_the_other_files_and_tensors_of_a_folder_stay(tmp_path):
     assert open_tensors(tmp_path / "saved" / "model.safetensors").keys() == tiny_bert.tensors().keys()
 
 
+@pytest.mark.parametrize("write", [
+    lambda folder, served: checkpoint.convert(folder, served, "int4/8", force=True),
+    lambda folder, served: BertEncoder.from_folder(folder).save(served, force=True),
+    lambda folder, served: checkpoint.save_tensors(
+        served / "model.safetensors", {"x": np.ones(1, np.float32)}, policy="float32"
+    ),
+], ids=["convert", "save", "save_tensors"])  # fmt: skip
+def test_an_open_model_keeps_the_files_that_are_replaced(write, folder, tmp_path):
+    """A write into them would change its weights, and a shorter file end the process."""
+    served = tmp_path / "served"
+    checkpoint.convert(folder, served, "float32")
+    encoder = BertEncoder.from_folder(served)
+    write(folder, served)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), BertEncoder.from_folder(folder).encode(TEXTS))
+
+
 def test_a_folder_is_not_replaced_by_accident_and_never_by_itself(tmp_path):
     source = tiny_bert.write(tmp_path / "model")
     encoder = BertEncoder.from_folder(source, "int8")

@@ -23,7 +23,9 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     """Map the tensors of a checkpoint into memory, without reading them.
 
     A file stays mapped, and so one file handle in use, as long as one of its arrays lives. The arrays are read-only
-    views of the map, as aligned as the file has them, which may be to one byte.
+    views of the map, as aligned as the file has them, which may be to one byte. What is written into the file changes
+    them, and if it becomes shorter, reading behind its new end ends the process (SIGBUS): replace it by another file
+    (``os.replace``), as :func:`save_tensors` and :func:`convert` do.
 
     Parameters
     ----------

@@ -2,8 +2,8 @@
 
 A signal comes when a line is reached for the first time, for each line that an action passes, of mp_core and, except
 in the server, of all that it calls. Its handler raises, at once or as soon as a file is whole. What was in the folder
-is there as before, or as the action leaves it; nothing lies beside it; no descriptor or thread is left; and the next
-action is right.
+is there as before, or as the action leaves it; once nobody holds the traceback, nothing lies beside it and no
+descriptor or thread is left; and the next action is right.
 """
 
 import argparse
@@ -258,7 +258,7 @@ def everywhere(action, every=1):
     with ThreadPoolExecutor(1) as other, handled():
         other.submit(int).result()
         before = held()[-2:]
-        count = interrupt_everywhere(other, "line", *action, every=every, ring=by_signal)
+        count = interrupt_everywhere(other, "line", *action, every=every, ring=by_signal, drop=True)
         after = held()[-2:]
         assert after == before, f"descriptors and threads were {before}, and are {after}"
     return count
