@@ -191,10 +191,16 @@ def test_a_file_is_converted_to_safetensors(tmp_path):
         (lambda content: content[:16] + struct.pack("<Q", 2**60) + content[24:], "the file ends at byte"),
         (lambda content: content[:-64], "tensor x ends at byte"),
         (lambda content: content[:3], "has 3 bytes"),
+        (lambda content: content.replace(b"b.first", b"a.first"), "two values are called a.first"),
+        (
+            lambda content: content.replace(b"a.alignment123456", b"general.alignment"),
+            "general.alignment is 7; expected a power of 2",
+        ),
     ],
 )
 def test_damaged_files_are_refused_by_name(tmp_path, change, message):
-    path = written(tmp_path / "a.gguf", {"x": (8, blocks_of(KINDS[8], 2, 64))})
+    values = {"a.first": 1, "b.first": 2, "a.alignment123456": 7}
+    path = written(tmp_path / "a.gguf", {"x": (8, blocks_of(KINDS[8], 2, 64))}, **values)
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"a\.gguf.*({message})"):
         open_gguf(path)

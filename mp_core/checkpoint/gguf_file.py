@@ -158,11 +158,13 @@ class _Header:
         said: dict[str, Any] = {}
         for _ in range(values):
             name = self.text()
+            if name in said:
+                raise self.refuse(f"two values are called {name}")
             said[name] = self.value(self.number("I"))
         places = [self.place() for _ in range(min(tensors, len(self.content)))]
         alignment = said.get("general.alignment", 32)
-        if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT:
-            raise self.refuse(f"general.alignment is {alignment!r}; expected an int from 1 to {_MOST_ALIGNMENT}")
+        if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT or alignment & (alignment - 1):
+            raise self.refuse(f"general.alignment is {alignment!r}; expected a power of 2 up to {_MOST_ALIGNMENT}")
         begin = -(-self.at // alignment) * alignment
         found: dict[str, GgufTensor] = {}
         for name, kind, shape, offset in places:
