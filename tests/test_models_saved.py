@@ -203,6 +203,19 @@ def test_an_open_model_keeps_the_files_that_are_replaced(write, folder, tmp_path
     np.testing.assert_array_equal(encoder.encode(TEXTS), BertEncoder.from_folder(folder).encode(TEXTS))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [lambda blocks: blocks.pop(), lambda blocks: blocks.reverse(), lambda blocks: blocks.append(blocks[0])],
+    ids=["out", "moved", "added"],
+)
+def test_blocks_that_are_not_those_of_the_configuration_are_not_saved(folder, tmp_path, change):
+    encoder = BertEncoder.from_folder(folder)
+    change(encoder.model.encoder.blocks)
+    with pytest.raises(ValueError, match=r"`encoder.blocks` must be layer_0 to layer_\d, .*; received \['layer_"):
+        encoder.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
 def test_a_folder_is_not_replaced_by_accident_and_never_by_itself(tmp_path):
     source = tiny_bert.write(tmp_path / "model")
     encoder = BertEncoder.from_folder(source, "int8")

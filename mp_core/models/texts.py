@@ -170,7 +170,9 @@ class TextModel(AdaptedModel):
         """Write the model as a folder from which :meth:`from_folder`, without a policy, reads the same bits.
 
         Whatever the layers hold is written as it is: floats, codes of any scheme, fixed scales of inputs. The other
-        files of the folder that the model was read from are copied, but no weights in another form.
+        files of the folder that the model was read from are copied, but no weights in another form. The policies that
+        layers have now are written too. One that was set after the model was opened left the variables in their types;
+        those of a model that is opened under it have its own, so that bits may differ: open the folder under it first.
 
         Parameters
         ----------
@@ -185,8 +187,9 @@ class TextModel(AdaptedModel):
             A file cannot be read or written, or the folder exists (:class:`FileExistsError`).
         ValueError
             `path` is the folder that the model was read from, or lies in it; that folder has changed and does not fit
-            any more; files cannot hold groups of a length that a layer has; positions of a network with several types
-            of tokens were changed; or a module behind the pooling has its weights in ``pytorch_model.bin`` only.
+            any more; blocks were taken out, added or moved; files cannot hold groups of a length that a layer has;
+            positions of a network with several types of tokens were changed; or a module behind the pooling has its
+            weights in ``pytorch_model.bin`` only.
         """
         weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
         weights.names.update(self.model.aliases(weights.names, weights.prefix))

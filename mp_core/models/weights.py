@@ -361,7 +361,13 @@ def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, 
         The name of the policy that most matrices have.
     policies : dict of str to str
         Of tensors that have another one.
+
+    Raises
+    ------
+    ValueError
+        Blocks were taken out, added or moved.
     """
+    _check_blocks(model)
     tensors = dict(weights.tensors)
     matrices: dict[str, str] = {}
     others: dict[str, str] = {}
@@ -380,6 +386,17 @@ def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, 
     plain = unquantized(policy_of(default)).name
     found = {name: policy for name, policy in matrices.items() if policy != default}
     return tensors, default, found | {name: policy for name, policy in others.items() if policy != plain}
+
+
+def _check_blocks(model: Model) -> None:
+    """Raise unless the blocks are those of ``config.json``, which is written as it was read."""
+    if not hasattr(model.encoder, "blocks"):  # static embeddings
+        return
+    names, count = [block.name for block in model.encoder.blocks], model.settings.num_hidden_layers
+    if names != [f"layer_{index}" for index in range(count)]:
+        raise ValueError(
+            f"`encoder.blocks` must be layer_0 to layer_{count - 1}, as config.json says, to be saved; received {names}"
+        )
 
 
 def _policy_name(layer: Layer) -> str:
