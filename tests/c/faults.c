@@ -154,7 +154,8 @@ static int is_failing(int file, const char *path) {
         return FAILURE;                                                               \
     }
 
-#define BY_NAME(NAME, PARAMETERS, TYPES, ARGUMENTS) REFUSABLE(int, -1, NAME, AT_FDCWD, path, PARAMETERS, TYPES, ARGUMENTS)
+#define BY_NAME(NAME, PARAMETERS, TYPES, ARGUMENTS) \
+    REFUSABLE(int, -1, NAME, AT_FDCWD, path, PARAMETERS, TYPES, ARGUMENTS)
 #define IN_FOLDER(NAME, PARAMETERS, TYPES, ARGUMENTS) REFUSABLE(int, -1, NAME, in, path, PARAMETERS, TYPES, ARGUMENTS)
 struct found;
 BY_NAME(rename, (const char *path, const char *to), (const char *, const char *), (path, to))
