@@ -199,6 +199,14 @@ def test_what_a_configuration_does_not_say_is_what_transformers_takes(kind):
     assert ARCHITECTURES[kind].read({"model_type": kind}, "") == ARCHITECTURES[kind].read(said, "")
 
 
+@pytest.mark.parametrize("kind", sorted(set(ARCHITECTURES) - {"model2vec"}))
+def test_more_blocks_than_any_network_has_are_refused_before_they_are_listed(kind):
+    network = ARCHITECTURES[kind]
+    entry = network.entry("num_hidden_layers")
+    with pytest.raises(ValueError, match=f"{entry} is 2147483647; expected an int from 1 to 4096"):
+        network.read({**network.defaults, entry: 2**31 - 1}, "config.json")
+
+
 def test_every_other_network_of_transformers_is_refused_by_name():
     auto = importlib.import_module(f"{random_models.library().__name__}.models.auto.modeling_auto")
     others = auto.MODEL_MAPPING_NAMES.keys() - ARCHITECTURES.keys()

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NewType
 
-__all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "Count", "Settings", "choices", "unexpected"]
+__all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "MOST_BLOCKS", "Count", "Settings", "choices", "unexpected"]
 
 LEAST_TOKENS = 2
 """How many tokens a text may have at least, whatever limits them: plans tell a text from a token by their numbers."""
+
+MOST_BLOCKS = 2**12
+"""How many blocks a network may have: more than any has, but what is listed for each fits into memory."""
 
 ACTIVATIONS = {
     "gelu": "gelu",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 from mp_core.models.blocks import Embeddings, Encoder
-from mp_core.models.settings import ACTIVATIONS, KINDS, LEAST_TOKENS, Settings, choices, unexpected
+from mp_core.models.settings import ACTIVATIONS, KINDS, LEAST_TOKENS, MOST_BLOCKS, Settings, choices, unexpected
 
 __all__ = ["Architecture"]
 
@@ -77,6 +77,9 @@ class Architecture:
                 values[setting.name] = _checked(config.get(entry, self.defaults[setting.name]), entry,
                     "activation" if setting.name == "hidden_act" else kinds[setting.name], path)  # fmt: skip
         settings = self.settings(**values)
+        if settings.num_hidden_layers > MOST_BLOCKS:
+            entry = self._entry_in(config, "num_hidden_layers")
+            raise unexpected(path, entry, settings.num_hidden_layers, f"an int from 1 to {MOST_BLOCKS}")
         if settings.hidden_size % settings.num_attention_heads and "head_dim" not in self.entries:
             width, heads = map(self.entry, ("hidden_size", "num_attention_heads"))
             expected = f"a multiple of {heads}, {settings.num_attention_heads}"
