@@ -21,7 +21,7 @@ import mp_core as mp
 from mp_core import callbacks, cli, layers
 from mp_core.checkpoint import open_tensors, save_tensors
 from mp_core.cli import tuned
-from mp_core.cli.common import BAD_INPUT, DONE, INTERRUPTED
+from mp_core.cli.common import BAD_INPUT, DONE, INTERRUPTED, USAGE
 from mp_core.cli.policies import policy_map
 from mp_core.interop.keras import load_keras
 from mp_core.models import BertEncoder
@@ -116,8 +116,10 @@ def command(folder):
                 found = stopped.code
             except io.UnsupportedOperation as wrong:  # it would write no more to what is no file here
                 raise AssertionError("an error that names no file is taken for one of standard output") from wrong
-        if found == BAD_INPUT:
-            assert error.getvalue().count("\n") == 1 and f"error: {folder}" in error.getvalue(), error.getvalue()
+        if found in (BAD_INPUT, USAGE):  # where it cannot listen is an argument, and there is a line of help
+            option = "argument --unix-socket: " * (found == USAGE)
+            said, *rest = error.getvalue().splitlines()
+            assert f"error: {option}{folder}" in said and len(rest) == (found == USAGE), error.getvalue()
             raise OSError(errno.EIO, error.getvalue(), "the one that it says")
         assert found == code, (words, found, error.getvalue())
 

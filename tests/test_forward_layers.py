@@ -15,6 +15,7 @@ FLOATS = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")
 RNG = np.random.default_rng(0)
 NONE = {"Layer", "Functional", "InputLayer"}  # what others are made of: tests of their own below
 REFUSED = {"Discretization", "log_softmax", "sparsemax"}  # as docs/plans.md says
+WITH_ARGUMENTS = {"threshold"}  # no name alone says them
 
 IMAGES, ROWS, VECTORS = (2, 6, 7, 4), (3, 6, 8), (5, 8)
 KINDS = [  # layers, arguments, shapes of inputs
@@ -45,7 +46,8 @@ KINDS = [  # layers, arguments, shapes of inputs
     *((name, {}, ([ROWS, (3, 1), (3, 8)],)) for name in ("Add", "Multiply", "Average", "Maximum", "Minimum")),
     ("Concatenate", {}, ([ROWS, (3, 6, 2)],)),
     ("Concatenate", {"axis": 1}, ([ROWS, ROWS, (3, 1, 8)],)),
-    *(("Activation", {"activation": name}, ROWS) for name in activations._FUNCTIONS if name not in REFUSED),
+    *(("Activation", {"activation": name}, ROWS) for name in activations._FUNCTIONS
+      if name not in REFUSED | WITH_ARGUMENTS),
     *(("ReLU", arguments, ROWS) for arguments in ({}, {"max_value": 6.0}, {"negative_slope": 0.3}, {
         "max_value": 1.5, "negative_slope": 0.1, "threshold": 0.5})),
     ("LeakyReLU", {}, ROWS),

@@ -48,15 +48,19 @@ class OutFile:
                 rest, start = rest[written:], start + written
 
 
-@contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+class naming:  # noqa: N801 - used as a function; a generator that is interrupted at its end would hold the frames
     """Add this path to an OSError that names no file."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = os.fspath(path)
-        raise
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _frames: object) -> None:
+        """Name the file."""
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = os.fspath(self._path)
 
 
 @contextmanager
