@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Held", "held", "opened"]
+__all__ = ["Held", "held", "opened", "without_huge_pages"]
 
 
 class _Mallinfo(ctypes.Structure):
@@ -24,6 +24,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 libc = ctypes.CDLL(None)
+PR_SET_THP_DISABLE = 41  # of prctl(2)
 
 
 class Held(NamedTuple):
@@ -53,6 +54,12 @@ def held():
     resident = (pages - with_file) * os.sysconf("SC_PAGE_SIZE")
     mappings = sum(line.split()[4] != "0" for line in Path("/proc/self/maps").read_text().splitlines())  # inodes
     return Held(blocks, allocated, resident, mappings, len(os.listdir("/proc/self/fd")), threading.active_count())
+
+
+def without_huge_pages():
+    """Keep Linux from joining pages to huge ones: it does so at any time, and all bytes of one are resident."""
+    if hasattr(libc, "prctl"):
+        libc.prctl(PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
 
 def opened():
