@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Held", "held", "opened", "without_huge_pages"]
+__all__ = ["Held", "held", "opened", "return_pages"]
 
 
 class _Mallinfo(ctypes.Structure):
@@ -25,6 +25,7 @@ class _Mallinfo(ctypes.Structure):
 
 libc = ctypes.CDLL(None)
 PR_SET_THP_DISABLE = 41  # of prctl(2)
+M_ARENA_MAX = -8  # of mallopt(3)
 
 
 class Held(NamedTuple):
@@ -56,10 +57,17 @@ def held():
     return Held(blocks, allocated, resident, mappings, len(os.listdir("/proc/self/fd")), threading.active_count())
 
 
-def without_huge_pages():
-    """Keep Linux from joining pages to huge ones: it does so at any time, and all bytes of one are resident."""
+def return_pages():
+    """Let no page be resident that nothing uses; to be called before the first thread is started.
+
+    Linux joins pages to huge ones at any time, and all bytes of one are resident. glibc gives threads up to eight
+    arenas a CPU, each of which keeps the pages at its end that a thread once used: malloc_trim returns the end of the
+    first arena only.
+    """
     if hasattr(libc, "prctl"):
         libc.prctl(PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_ARENA_MAX, 1)
 
 
 def opened():

@@ -22,7 +22,7 @@ from oracles import digest
 
 import mp_core as mp
 from fuzz.activities import UNINTERRUPTED, activities, interrupted
-from fuzz.held import Held, held, opened, without_huge_pages
+from fuzz.held import Held, held, opened, return_pages
 
 GROWTH = 1.01
 SLACK = {"malloc": 1 << 20, "resident": 4 << 20}  # bytes more: pages that malloc cannot return come and go by 4 MB
@@ -98,7 +98,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    without_huge_pages()
+    return_pages()
     with tempfile.TemporaryDirectory() as folder:
         chosen = activities(Path(folder))
         before = opened()
