@@ -71,7 +71,7 @@ class _AtBorders(Spatial):
             return None
         sign, widths = 1 if self._width == "padding" else -1, self._all_widths()
         found = tuple(n if n is None else n + sign * sum(pair) for n, pair in zip(shape, widths, strict=True))
-        cut = (pair for pair in zip(found, widths, strict=True) if sign < 0 and sum(pair[1]))
+        cut = (pair for pair in zip(found, widths, strict=True) if sign < 0 and any(pair[1]))
         return None if any(n is not None and n <= 0 for n, _ in cut) else found
 
 
