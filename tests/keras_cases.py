@@ -71,6 +71,13 @@ LAYERS = [
     ("ZeroPadding2D", {**FIRST_CHANNELS}, IMAGE), ("ZeroPadding3D", {"padding": (1, 0, 2)}, VOLUME),
     ("UpSampling1D", {"size": 3}, LINE), ("UpSampling2D", {"size": (2, 3)}, IMAGE),
     ("UpSampling2D", {**FIRST_CHANNELS}, IMAGE), ("UpSampling3D", {}, VOLUME),
+    # convolutions channel by channel
+    ("DepthwiseConv1D", {"kernel_size": 3, "depth_multiplier": 2, "activation": "elu"}, LINE),
+    ("DepthwiseConv1D", {"kernel_size": 2, "padding": "same", "dilation_rate": 2, **FIRST_CHANNELS}, LINE),
+    ("SeparableConv1D", {"filters": 5, "kernel_size": 3, "padding": "same", "strides": 2}, LINE),
+    ("SeparableConv1D", {"filters": 5, "kernel_size": 2, "use_bias": False, **FIRST_CHANNELS}, LINE),
+    ("SeparableConv2D", {"filters": 5, "kernel_size": (2, 3), "depth_multiplier": 2, "activation": "gelu"}, IMAGE),
+    ("SeparableConv2D", {"filters": 3, "kernel_size": 3, "padding": "same", "strides": 2, **FIRST_CHANNELS}, IMAGE),
     # pooling
     ("MaxPooling3D", {"pool_size": 2, "padding": "same"}, VOLUME),
     ("AveragePooling3D", {"pool_size": (2, 1, 3)}, VOLUME),

@@ -63,6 +63,8 @@ KINDS = [  # layers, arguments, shapes of inputs
     ("Flatten", {"data_format": "channels_first"}, IMAGES),
     ("Reshape", {"target_shape": (-1, 2)}, ROWS),
     ("Sequential", {"layers": "stack"}, IMAGES),
+    ("TimeDistributed", {"layer": "dense"}, ROWS),
+    ("TimeDistributed", {"layer": "stack"}, (2, 3, 6, 7, 4)),
     *(("Operation", {"operation": name, "constants": [None, 0.3]}, (VECTORS,)) for name in (
         "Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum")),
     *(("Operation", {"operation": name}, (VECTORS, (8,))) for name in ("Add", "Divide")),
@@ -72,6 +74,9 @@ KINDS = [  # layers, arguments, shapes of inputs
 
 
 def made(name, arguments, **options):
+    if name == "TimeDistributed":
+        inner = {"dense": ("Dense", {"units": 5}), "stack": ("Sequential", {"layers": "stack"})}[arguments["layer"]]
+        return layers.TimeDistributed(made(*inner, **options), **options)
     if arguments.get("layers") == "stack":
         arguments = {"layers": [layers.DepthwiseConv2D(3, activation="leaky_relu", **options),
                                 layers.BatchNormalization(**options), layers.MaxPooling2D(2, **options),

@@ -70,6 +70,12 @@ CONVOLUTIONS = {
     "Conv2D groups": (lambda **k: layers.Conv2D(4, 3, groups=2, dilation_rate=2, **k), (2, 6, 7, 4)),
     "Conv2D channels first": (lambda **k: layers.Conv2D(4, 3, data_format="channels_first", **k), (2, 3, 6, 7)),
     "DepthwiseConv2D": (lambda **k: layers.DepthwiseConv2D(3, depth_multiplier=2, padding="same", **k), (2, 5, 6, 3)),
+    "DepthwiseConv1D": (lambda **k: layers.DepthwiseConv1D(3, strides=2, padding="same", **k), (2, 7, 3)),
+    "SeparableConv1D": (lambda **k: layers.SeparableConv1D(4, 3, depth_multiplier=2, **k), (2, 7, 3)),
+    "SeparableConv2D": (
+        lambda **k: layers.SeparableConv2D(4, 3, padding="same", activation="tanh", **k), (2, 5, 6, 3)),
+    "TimeDistributed": (
+        lambda **k: layers.TimeDistributed(layers.SeparableConv1D(2, 2, **k), **k), (2, 3, 5, 3)),
     "MaxPooling2D": (lambda **k: layers.MaxPooling2D(2, **k), (2, 6, 6, 3)),
     "MaxPooling2D overlapping": (lambda **k: layers.MaxPooling2D(3, strides=1, padding="same", **k), (2, 5, 6, 3)),
     "AveragePooling2D": (lambda **k: layers.AveragePooling2D(3, strides=2, padding="same", **k), (2, 5, 6, 3)),
@@ -83,7 +89,7 @@ CONVOLUTIONS = {
     "RepeatVector": (lambda **k: layers.RepeatVector(3, **k), (2, 4)),
     "BatchNormalization": (lambda **k: layers.BatchNormalization(**k), (3, 4, 5)),
     "GroupNormalization": (lambda **k: layers.GroupNormalization(2, **k), (3, 4, 6)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "shape"), CONVOLUTIONS.values(), ids=CONVOLUTIONS)

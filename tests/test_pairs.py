@@ -49,12 +49,14 @@ def test_types_that_meet_give_what_they_have_in_common(operation, rng):
     for one, other, common in (
         ("float32", "bfloat16", "float32"),
         ("float16", "bfloat16", "float32"),
-        ("int32", "float16", "float32"),
+        ("int32", "float16", "float16"),
+        ("int64", "bfloat16", "bfloat16"),
         ("float64", "float16", "float64"),
+        ("float64", "int64", "float64"),
     ):
         x, y = values(rng, (3, 20), one), values(rng, (3, 20), other)
         wide = np.float64 if common == "float64" else np.float32
-        expected = PAIRS[operation](x.astype(wide), y.astype(wide))
+        expected = PAIRS[operation](x.astype(wide), y.astype(wide)).astype(parse(common))
         assert_same_bits(operation(x, y), expected)
         assert_same_bits(operation(y, x), expected)
 

@@ -37,7 +37,7 @@ from mp_core.layers.augmentation import (
 from mp_core.layers.batch_normalization import BatchNormalization
 from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
-from mp_core.layers.depthwise import DepthwiseConv2D
+from mp_core.layers.depthwise import DepthwiseConv1D, DepthwiseConv2D
 from mp_core.layers.dot_attention import AdditiveAttention, Attention
 from mp_core.layers.dropping import (
     AlphaDropout,
@@ -96,8 +96,10 @@ from mp_core.layers.resizing import (
     ZeroPadding3D,
 )
 from mp_core.layers.scaling import Normalization, Rescaling, UnitNormalization
+from mp_core.layers.separable import SeparableConv1D, SeparableConv2D
 from mp_core.layers.sequential import Sequential
 from mp_core.layers.symbolic import Input
+from mp_core.layers.time_distributed import TimeDistributed
 
 # Keras' other names of the same classes.
 AvgPool1D, AvgPool2D, AvgPool3D = AveragePooling1D, AveragePooling2D, AveragePooling3D
@@ -106,6 +108,7 @@ GlobalAvgPool1D, GlobalAvgPool2D, GlobalAvgPool3D = (
     GlobalAveragePooling1D, GlobalAveragePooling2D, GlobalAveragePooling3D)  # fmt: skip
 GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D = GlobalMaxPooling1D, GlobalMaxPooling2D, GlobalMaxPooling3D
 Convolution1D, Convolution2D = Conv1D, Conv2D
+SeparableConvolution1D, SeparableConvolution2D = SeparableConv1D, SeparableConv2D
 
 __all__ = [
     "ELU",
@@ -136,6 +139,7 @@ __all__ = [
     "Cropping3D",
     "CutMix",
     "Dense",
+    "DepthwiseConv1D",
     "DepthwiseConv2D",
     "Discretization",
     "Dot",
@@ -196,12 +200,15 @@ __all__ = [
     "RepeatVector",
     "Rescaling",
     "Reshape",
+    "SeparableConv1D",
+    "SeparableConv2D",
     "Sequential",
     "Softmax",
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",
     "Subtract",
+    "TimeDistributed",
     "UnitNormalization",
     "UpSampling1D",
     "UpSampling2D",

@@ -342,6 +342,11 @@ def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Fu
         return get(config)
 
 
+def keeps_shape(function: Function) -> bool:
+    """Whether results of a function have the shape of its argument: of those of users only a call says it."""
+    return function is not glu and isinstance(serialize(function), str)
+
+
 def serialize(function: Function) -> Any:
     """Return the name of a function of this module, any other callable as it is."""
     return FUSED.get(function) or next((name for name, known in _FUNCTIONS.items() if known is function), function)

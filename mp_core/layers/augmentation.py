@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import kept
 from mp_core.utilities.docstrings import with_sections
 
 __all__ = [
@@ -45,6 +46,7 @@ class Augmentation(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _names: ClassVar[tuple[str, ...]]
     _casts_integers: ClassVar[bool] = True
 

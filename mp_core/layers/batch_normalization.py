@@ -13,6 +13,7 @@ from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.parts import refuse_part
+from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axis_of, boolean, integer, number, share
 
 __all__ = ["BatchNormalization"]
@@ -52,6 +53,7 @@ class BatchNormalization(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _told = ("axis",)
     _options = (
         "axis", "momentum", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer",

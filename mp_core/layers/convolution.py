@@ -15,6 +15,7 @@ from mp_core.layers import activations, initializers
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating
 from mp_core.layers.matrix import MatrixLayer
+from mp_core.layers.shapes import Shape, after_windows
 from mp_core.ops.elementwise import concatenated
 from mp_core.utilities.arguments import boolean, positive_integer
 
@@ -103,6 +104,13 @@ class _Convolution(MatrixLayer):
             outputs = self.activation(outputs)
         return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
 
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        channels = self._channels(shape)
+        unfit = not channels or channels % self.groups or (self.built and channels != self._depth)
+        if unfit or not activations.keeps_shape(self.activation):
+            return None
+        return after_windows(shape, self._spans(), self.strides, self.padding, self.data_format, self.filters)
+
     def _channels(self, shape: tuple[int | None, ...]) -> int | None:
         """Return the number of channels of inputs of this shape."""
         if len(shape) != self._rank + 2:
@@ -115,7 +123,7 @@ class _Convolution(MatrixLayer):
 
     def _windows(self, x: Array) -> Array:
         """Return a view (batch, places ..., lengths of the kernel ..., channels)."""
-        spans = [dilation * (size - 1) + 1 for dilation, size in zip(self.dilation_rate, self.kernel_size, strict=True)]
+        spans = self._spans()
         if self.padding != "valid":
             x = ops.pad_zeros(x, [(0, 0), *map(self._padded, x.shape[1:-1], spans, self.strides), (0, 0)])
         if any(length < span for length, span in zip(x.shape[1:-1], spans, strict=True)):
@@ -125,6 +133,9 @@ class _Convolution(MatrixLayer):
         windows = sliding_window_view(x, spans, axis=tuple(range(1, self._rank + 1)))
         steps = (slice(None, None, step) for step in (*self.strides, 1, *self.dilation_rate))
         return np.moveaxis(windows[:, *steps], self._rank + 1, -1)
+
+    def _spans(self) -> list[int]:
+        return [dilation * (size - 1) + 1 for dilation, size in zip(self.dilation_rate, self.kernel_size, strict=True)]
 
     def _padded(self, length: int, span: int, stride: int) -> tuple[int, int]:
         """Return the zeros before and after an axis."""

@@ -8,6 +8,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
 from mp_core.layers.lora import AdaptableLayer, LoRA
+from mp_core.layers.shapes import Shape
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Dense"]
@@ -101,6 +102,10 @@ class Dense(AdaptableLayer):
         if lora is not None:
             outputs = self._adapted(outputs, lora, inputs)
         return outputs if fused or self.activation is None else self.activation(outputs)
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        unfit = not shape or shape[-1] is None or (self.built and shape[-1] != self.depth)
+        return None if unfit or not activations.keeps_shape(self.activation) else (*shape[:-1], self.units)
 
     def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
         """Return outputs with what LoRA adds to them."""

@@ -13,6 +13,7 @@ from mp_core.core.names import Activation
 from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
 from mp_core.layers.lora import AdaptableLayer, LoRA
+from mp_core.layers.shapes import Shape
 from mp_core.ops.contraction import Equation, einsum, parse
 from mp_core.utilities.arguments import positive_integer
 
@@ -127,6 +128,15 @@ class EinsumDense(AdaptableLayer):
         if self._lora is not None:
             outputs = self._adapted(outputs, self._lora, inputs)
         return outputs if fused or self.activation is None else self.activation(outputs)
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        labels = parse(self.equation, len(shape))
+        lengths = dict(zip(labels.a, shape, strict=True))
+        unfit = self.built and any(self._lengths.get(label, n) != n for label, n in lengths.items())
+        if unfit or not activations.keeps_shape(self.activation):
+            return None
+        sizes = _sizes(labels, shape, self.output_shape)
+        return tuple(lengths[label] if label in lengths else sizes[label] for label in labels.out)
 
     def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
         """Return outputs with what LoRA adds to them: by two thin products where kernel and outputs end alike."""

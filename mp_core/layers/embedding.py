@@ -11,6 +11,7 @@ from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.lora import AdaptableLayer
+from mp_core.layers.shapes import Shape
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Embedding"]
@@ -113,6 +114,9 @@ class Embedding(AdaptableLayer):
             )
         rows, lora = self.form.take(indices, self._compute), self._lora
         return rows if lora is None else lora.added(rows, ops.take_rows(lora.a.numpy(), indices, self._compute))
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        return (*shape, self.output_dim)
 
     def _read_bytes(self) -> int:
         return sum(variable.nbytes for variable in self.own_variables())

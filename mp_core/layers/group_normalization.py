@@ -10,6 +10,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axis_of, boolean, integer, number, positive_integer
 
 __all__ = ["GroupNormalization"]
@@ -39,6 +40,7 @@ class GroupNormalization(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _told = ("groups", "axis")
     _options = ("groups", "axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
 

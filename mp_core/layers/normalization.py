@@ -9,6 +9,7 @@ from mp_core.layers import initializers
 from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
 
 __all__ = ["LayerNormalization", "RMSNormalization"]
@@ -39,6 +40,7 @@ class LayerNormalization(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _told = ("axis",)
     _given: list[int] | None = None  # the axes as they were before the layer was built
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
@@ -131,6 +133,7 @@ class RMSNormalization(Layer):
     """
 
     _arrays = ("inputs",)
+    _shape_after = kept
     _told = ("axis",)
     _options = ("axis", "epsilon")
 

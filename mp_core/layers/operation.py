@@ -61,6 +61,8 @@ FUNCTIONS: dict[str, Function] = {
     "Maximum": _of(ops.maximum),
     "Minimum": _of(ops.minimum),
     "Absolute": _of(ops.absolute),
+    "Argmax": _of(ops.argmax, "axis", "keepdims"),
+    "Argmin": _of(ops.argmin, "axis", "keepdims"),
     "BroadcastTo": _of(ops.broadcast_to, "shape"),
     "Cast": _of(ops.cast, "dtype", home="core"),
     "Clip": Function(ops.clip, {"x_min": "low", "x_max": "high"}),
@@ -191,7 +193,7 @@ class Operation(Layer):
         return self.operation == "Split"
 
     def call(self, *inputs: Any) -> Any:
-        """Return the function of the inputs: of two arrays in float32 and rounded once, of integers as NumPy does."""
+        """Return the function of the inputs: of two arrays in float32 and rounded once, of integers exact."""
         if len(inputs) != self.constants.count(None):
             raise ValueError(f"'{self.name}' takes {self.constants.count(None)} arrays; received {len(inputs)}")
         waiting = iter(inputs)
@@ -205,9 +207,12 @@ class Operation(Layer):
 
     def _of_pair(self, args: list[Any], inputs: Sequence[Array]) -> Array:
         kind = reduce(dtypes.result_type, (x.dtype for x in inputs))
+        if not dtypes.is_float(kind) and self.operation not in _BOOLEAN:
+            exact: Array = FUNCTIONS[self.operation.removeprefix("True")].call(*args)  # TrueDivide: Keras' operator `/`
+            return exact
         wide = None if not dtypes.is_float(kind) else F64 if kind is F64 else F32
         both = [np.asarray(x, wide) if value is not None else x for x, value in zip(args, self.constants, strict=True)]
-        if self.operation in _BOOLEAN or wide is None:
+        if self.operation in _BOOLEAN:
             return np.asarray(_PAIRS[self.operation](*both))
         return rounded(_PAIRS[self.operation], *both, dtype=kind)
 

@@ -30,10 +30,14 @@ def penalties_in(arguments: dict[str, Any], options: tuple[str, ...]) -> dict[st
     return found if activity is None else found | {"activity_regularizer": module_of("regularizer").get(activity)}
 
 
+_ARGUMENTS = {"kernel": "depthwise", "depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}
+"""Name of a variable -> what arguments of Keras call it: a ``kernel`` is also that of a depthwise convolution."""
+
+
 def penalty_of(penalties: Any, variable: str, kind: str) -> Any:
-    """Return the regularizer or constraint of the variable of that name; Keras calls one kernel ``depthwise``."""
+    """Return the regularizer or constraint of the variable of that name."""
     own = penalties.get(f"{variable}_{kind}")
-    return penalties.get(f"depthwise_{kind}") if own is None and variable == "kernel" else own
+    return penalties.get(f"{_ARGUMENTS.get(variable)}_{kind}") if own is None else own
 
 
 def serialized(penalties: Any) -> dict[str, Any]:

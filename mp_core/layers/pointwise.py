@@ -14,6 +14,7 @@ from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.shapes import Shape, kept
 from mp_core.utilities.arguments import axis_or_axes, number
 
 __all__ = [
@@ -48,6 +49,9 @@ class Activation(Layer):
         outputs: Array = self.activation(inputs)
         return outputs
 
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        return shape if activations.keeps_shape(self.activation) else None
+
 
 class ReLU(Layer):
     """Rectified linear units, with a slope below a threshold and a largest value.
@@ -68,6 +72,7 @@ class ReLU(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _options = ("max_value", "negative_slope", "threshold")
 
     def __init__(
@@ -101,6 +106,7 @@ class LeakyReLU(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _options = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.3, **kwargs: Any) -> None:
@@ -129,6 +135,7 @@ class ELU(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _options = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, **kwargs: Any) -> None:
@@ -162,6 +169,7 @@ class Softmax(Layer):
     """
 
     supports_masking = True
+    _shape_after = kept
     _options = _told = ("axis",)
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
@@ -200,6 +208,7 @@ class Masking(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _options = _told = ("mask_value",)
 
     def __init__(self, mask_value: float = 0.0, **kwargs: Any) -> None:
@@ -233,6 +242,7 @@ class Identity(Layer):
     """
 
     supports_masking = True
+    _shape_after = kept
 
     def call(self, inputs: Any) -> Any:
         """Return the inputs."""

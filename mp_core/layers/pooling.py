@@ -14,6 +14,7 @@ from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
+from mp_core.layers.shapes import Shape, after_windows
 from mp_core.layers.spatial import Spatial, with_example
 from mp_core.utilities.arguments import boolean
 
@@ -89,6 +90,12 @@ class _Pooling(Spatial):
             raise ValueError(f"The inputs of layer '{self.name}', {inputs.shape}, are smaller than {self.pool_size}")
         outputs = self._pooled(x)
         return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        if len(shape) != self._rank + 2:
+            return None
+        channels = shape[-1 if self.data_format == "channels_last" else 1]
+        return after_windows(shape, self.pool_size, self.strides, self.padding, self.data_format, channels)
 
     def _pooled(self, x: Array) -> Array:
         raise NotImplementedError
@@ -194,6 +201,12 @@ class _Global(Spatial):
         """The axes of places."""
         first = 1 if self.data_format == "channels_last" else 2
         return tuple(range(first, first + self._rank))
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        if len(shape) != self._rank + 2 or 0 in [shape[axis] for axis in self._places]:
+            return None
+        kept = ((axis, 1 if axis in self._places else length) for axis, length in enumerate(shape))
+        return tuple(length for axis, length in kept if self.keepdims or axis not in self._places)
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, channels)."""

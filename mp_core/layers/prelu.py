@@ -9,6 +9,7 @@ from mp_core.arrays import Array
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axes_of
 
 __all__ = ["PReLU"]
@@ -33,6 +34,7 @@ class PReLU(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _options = ("alpha_initializer", "shared_axes")
 
     def __init__(

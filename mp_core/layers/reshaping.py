@@ -9,6 +9,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import Shape
 from mp_core.utilities.arguments import integer, positive_integer
 
 __all__ = ["Flatten", "Permute", "RepeatVector", "Reshape"]
@@ -44,6 +45,9 @@ class Flatten(Layer):
         flat: Array = inputs.reshape(*inputs.shape[:1], math.prod(inputs.shape[1:]))
         return flat
 
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        return (*shape[:1], _elements(shape[1:]))
+
 
 class Permute(Layer):
     """The inputs with the axes behind the batch axis in another order.
@@ -78,6 +82,9 @@ class Permute(Layer):
             raise ValueError(f"`inputs` of '{self.name}' must have {len(self.dims) + 1} axes; received {inputs.shape}")
         return inputs.transpose(0, *self.dims)
 
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        return (shape[0], *(shape[axis] for axis in self.dims)) if len(shape) == len(self.dims) + 1 else None
+
 
 class RepeatVector(Layer):
     """Each row `n` times: (batch, features) becomes (batch, n, features).
@@ -106,6 +113,9 @@ class RepeatVector(Layer):
         if inputs.ndim != 2:
             raise ValueError(f"`inputs` of '{self.name}' must have 2 axes; received {inputs.shape}")
         return np.broadcast_to(inputs[:, np.newaxis], (len(inputs), self.n, inputs.shape[1]))
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        return (shape[0], self.n, shape[1]) if len(shape) == 2 else None
 
 
 class Reshape(Layer):
@@ -147,3 +157,16 @@ class Reshape(Layer):
             )
         outputs: Array = inputs.reshape(*inputs.shape[:1], *shape)
         return outputs
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        elements, known = _elements(shape[1:]), math.prod(n for n in self.target_shape if n != -1)
+        if elements is None:
+            return (*shape[:1], *(None if n == -1 else n for n in self.target_shape))
+        rest = elements // known if known else 0
+        found = [rest if n == -1 else n for n in self.target_shape]
+        return (*shape[:1], *found) if math.prod(found) == elements else None
+
+
+def _elements(lengths: Shape) -> int | None:
+    """Return how many elements axes of these lengths have; None if one may have any length."""
+    return None if None in lengths else math.prod(n for n in lengths if n is not None)

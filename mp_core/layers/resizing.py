@@ -8,6 +8,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of, sizes_of
+from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import Spatial, with_example
 from mp_core.utilities.arguments import integer
 
@@ -64,6 +65,14 @@ class _AtBorders(Spatial):
         places = [widths] if self._rank == 1 else list(widths)
         none = (0, 0)
         return [none, none, *places] if self.data_format == "channels_first" else [none, *places, none]
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        if len(shape) != self._rank + 2:
+            return None
+        sign, widths = 1 if self._width == "padding" else -1, self._all_widths()
+        found = tuple(n if n is None else n + sign * sum(pair) for n, pair in zip(shape, widths, strict=True))
+        cut = (pair for pair in zip(found, widths, strict=True) if sign < 0 and any(pair[1]))
+        return None if any(n is not None and n <= 0 for n, _ in cut) else found
 
 
 def _widths_of(value: Any, argument: str, rank: int) -> Any:
@@ -161,13 +170,21 @@ class _UpSampling(Spatial):
             The inputs have another number of axes.
         """
         self._check_rank(inputs)
-        sizes = [self.size] if isinstance(self.size, int) else list(self.size)
-        factors = [1, 1, *sizes] if self.data_format == "channels_first" else [1, *sizes, 1]
-        pairs = list(zip(inputs.shape, factors, strict=True))
+        pairs = list(zip(inputs.shape, self._factors(), strict=True))
         apart = inputs.reshape([n for length, _ in pairs for n in (length, 1)])
         repeated = np.broadcast_to(apart, [n for pair in pairs for n in pair])
         outputs: Array = repeated.reshape([length * factor for length, factor in pairs])
         return outputs
+
+    def _factors(self) -> list[int]:
+        """Return how often each index of every axis comes."""
+        sizes = [self.size] if isinstance(self.size, int) else list(self.size)
+        return [1, 1, *sizes] if self.data_format == "channels_first" else [1, *sizes, 1]
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        if len(shape) != self._rank + 2:
+            return None
+        return tuple(n if n is None else n * factor for n, factor in zip(shape, self._factors(), strict=True))
 
 
 class Cropping1D(_Cropping):

@@ -11,6 +11,7 @@ from mp_core import ops
 from mp_core.arrays import F32, F64, Array, asarray
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean
 
 __all__ = ["Normalization", "Rescaling", "UnitNormalization"]
@@ -211,6 +212,7 @@ class UnitNormalization(Layer):
 
     _arrays = ("inputs",)
     supports_masking = True
+    _shape_after = kept
     _options = _told = ("axis",)
     _LEAST = 1e-12  # of a norm, as in Keras
 

@@ -26,7 +26,7 @@ from mp_core.layers.batch_normalization import BatchNormalization
 from mp_core.layers.building import takes
 from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
-from mp_core.layers.depthwise import DepthwiseConv2D
+from mp_core.layers.depthwise import DepthwiseConv1D, DepthwiseConv2D
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.ends import Ends, WithEnds, claim
@@ -36,13 +36,15 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
 from mp_core.layers.operation import Operation
 from mp_core.layers.prelu import PReLU
+from mp_core.layers.separable import SeparableConv1D, SeparableConv2D
 from mp_core.layers.serialization import serialize_keras_object
+from mp_core.layers.shapes import Shape
 
 __all__ = ["Sequential", "add_face", "is_input", "layer_classes"]
 
 _CLASSES = (
-    BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, GroupNormalization, InputLayer,
-    MultiHeadAttention, Operation, PReLU,
+    BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv1D, DepthwiseConv2D, EinsumDense, Embedding,
+    GroupNormalization, InputLayer, MultiHeadAttention, Operation, PReLU, SeparableConv1D, SeparableConv2D,
     *(getattr(module, name) for module in (
         adaptive_pooling, augmentation, dot_attention, dropping, encoding, merging, normalization, pointwise, pooling,
         reshaping, resizing, scaling,
@@ -196,6 +198,14 @@ class Sequential(WithEnds, Layer):
             mask = after
         return mask
 
+    def _shape_after(self, shape: Shape) -> Any:
+        start = None if self.input_layer is None else self.input_layer.batch_shape
+        if start is not None and not (len(start) == len(shape) and all(map(_fits, start, shape))):
+            return None
+        for layer in self.layers:
+            shape = layer.compute_output_shape(shape)
+        return shape
+
     def get_config(self) -> dict[str, Any]:
         """Return the configuration, with those of the layers."""
         first = [] if self.input_layer is None else [self.input_layer]
@@ -234,6 +244,10 @@ class Sequential(WithEnds, Layer):
 
     def __repr__(self) -> str:
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
+
+
+def _fits(length: int | None, other: int | None) -> bool:
+    return length is None or other is None or length == other
 
 
 def is_input(entry: Any) -> bool:

@@ -1,5 +1,9 @@
 """Models that load from the folders in which they are published."""
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mp_core.models.bert import BertEncoder
 from mp_core.models.classifiers import Classifier, TokenClassifier
 from mp_core.models.m3 import M3Encoder, M3Vectors
@@ -22,7 +26,18 @@ __all__ = [
     "Template",
     "TokenClassifier",
     "max_similarity",
+    "model_from_json",
 ]
+
+model_from_json: Callable[..., Any]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Return what Keras has in a module of this name, from :mod:`mp_core.interop.keras`, at its first use."""
+        if name != "model_from_json":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("mp_core.interop.keras"), name)
 
 
 def __dir__() -> list[str]:

@@ -31,6 +31,8 @@ from mp_core.ops.composed import abs, logsumexp, reciprocal, rsqrt, std, var
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.functions import (
     absolute,
+    argmax,
+    argmin,
     clip,
     exp,
     log,
@@ -62,6 +64,8 @@ __all__ = [
     "abs",
     "absolute",
     "add",
+    "argmax",
+    "argmin",
     "broadcast_to",
     "cast",
     "clip",

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import recordable, takes_symbols, with_numbers
-from mp_core.dtypes import is_float, result_type
+from mp_core.dtypes import is_float
 from mp_core.ops import elementwise
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.pairs import operands
@@ -106,5 +106,5 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 def _compared(name: str, x1: ArrayLike, x2: ArrayLike) -> Array:
     if not any(is_float(array_of(x).dtype) for x in (x1, x2)):  # which float32 would round
         return np.asarray(getattr(np, name)(array_of(x1), array_of(x2)))
-    x, y = operands(x1, x2)
-    return elementwise.compared(name, x, y, dtype=result_type(x.dtype, y.dtype))
+    x, y, dtype = operands(x1, x2)
+    return elementwise.compared(name, x, y, dtype=dtype)

@@ -1,6 +1,7 @@
 """Functions of one array: of its elements, by fixed polynomials, and the largest along axes.
 
 They give the same bits on every instruction set, and those that several operations make up are recorded as these.
+Where integers have integers for results, NumPy computes them.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,25 +11,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arrays import F32, F64, Array, as_float, as_mask, cast
+from mp_core.arrays import F32, F64, Array, as_float, as_mask, asarray, cast
 from mp_core.arrays.recorded import constant, recordable, takes_symbols, with_numbers
-from mp_core.dtypes import is_float, result_type
+from mp_core.dtypes import ALLOWED, is_float
 from mp_core.ops import elementwise
 from mp_core.ops.activations import activate
+from mp_core.ops.arrangement import array_of
 from mp_core.ops.pairs import divide, maximum, minimum, operands
 from mp_core.ops.sums import sum as sum_of
-from mp_core.utilities.arguments import axes_of, axis_of, number
+from mp_core.utilities.arguments import axes_of, axis_of, boolean, number
 
-__all__ = ["absolute", "clip", "exp", "function_of", "log", "log1p", "max", "min", "negative", "normalize", "power",
-           "softplus", "sqrt", "square", "where"]  # fmt: skip
+__all__ = ["absolute", "argmax", "argmin", "clip", "exp", "function_of", "log", "log1p", "max", "min", "negative",
+           "normalize", "power", "softplus", "sqrt", "square", "where"]  # fmt: skip
+
+_OF_INTEGERS = ("absolute", "negative", "square")
+"""The functions that give integers for integers."""
 
 
 @recordable
 @with_numbers
 def function_of(name: str, x: ArrayLike) -> Array:
     """Return the function of that name, a row of library/elementwise.def, of each element; in the type of `x`."""
-    x = as_float(x)
-    return elementwise.computed(name, x, dtype=x.dtype)
+    array = asarray(x)
+    if name in _OF_INTEGERS and not is_float(array.dtype):
+        return np.asarray(getattr(np, name)(_counted(array) if name == "square" else array))
+    array = as_float(array)
+    return elementwise.computed(name, array, dtype=array.dtype)
+
+
+def _counted(x: Array) -> Array:
+    """Return booleans as int32, as Keras multiplies them, and everything else as it is."""
+    return cast(x, ALLOWED["int32"]) if x.dtype == np.bool_ else x
 
 
 def exp(x: ArrayLike) -> Array:
@@ -167,7 +180,7 @@ def square(x: ArrayLike) -> Array:
     Parameters
     ----------
     x : array-like
-        As in :func:`exp`.
+        Any shape; the squares of booleans are int32.
 
     Returns
     -------
@@ -193,7 +206,7 @@ def absolute(x: ArrayLike) -> Array:
     Parameters
     ----------
     x : array-like
-        As in :func:`exp`.
+        Any shape, floats or integers.
 
     Returns
     -------
@@ -219,7 +232,7 @@ def negative(x: ArrayLike) -> Array:
     Parameters
     ----------
     x : array-like
-        As in :func:`exp`.
+        Any shape, floats or integers.
 
     Returns
     -------
@@ -229,7 +242,7 @@ def negative(x: ArrayLike) -> Array:
     Raises
     ------
     TypeError
-        `x` is not numeric.
+        `x` is not numeric, or of booleans.
 
     Examples
     --------
@@ -247,7 +260,7 @@ def power(x: ArrayLike, exponent: float) -> Array:
     Parameters
     ----------
     x : array-like
-        As in :func:`exp`.
+        Any shape. Integers stay integers if `exponent` is one, booleans become int32; else they become float32.
     exponent : float
         Finite; rounded to float32 (of float64 `x`: as it is).
 
@@ -261,19 +274,28 @@ def power(x: ArrayLike, exponent: float) -> Array:
     TypeError
         `x` is not numeric.
     ValueError
-        `exponent` is no finite number.
+        `exponent` is no finite number, or a negative integer beside integers.
 
     Examples
     --------
     >>> power(np.array([4.0, -2.0], np.float32), 3)
     array([64., -8.], dtype=float32)
     """
+    array = asarray(x)
+    if type(exponent) is int and not is_float(array.dtype):
+        return _power_of_integers(array, exponent)
     exponent = number(exponent, "exponent")
     if not isfinite(exponent):
         raise ValueError(f"`exponent` must be finite; received {exponent}")
-    x = as_float(x)
+    x = as_float(array)
     other = constant(np.full(1, exponent, F64 if x.dtype is F64 else F32))
     return elementwise.computed("power", x, other, dtype=x.dtype)
+
+
+def _power_of_integers(x: Array, exponent: int) -> Array:
+    if exponent < 0:
+        raise ValueError(f"`exponent` must be 0 or more, or a float, for {x.dtype}; received {exponent}")
+    return np.asarray(np.power(*operands(_counted(x), exponent)[:2]))
 
 
 @recordable
@@ -285,13 +307,12 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     ----------
     condition : array-like of bool or integers 0 and 1
     x, y : array-like
-        Float, of shapes that broadcast against each other and `condition`; integers become float32. A number of Python
-        takes the type of the other operand.
+        Of shapes that broadcast against each other and `condition`; numbers of Python as in :func:`add`.
 
     Returns
     -------
     ndarray
-        In the type that `x` and `y` have in common.
+        In the type that `x` and `y` have in common, as of :func:`add`.
 
     Raises
     ------
@@ -305,8 +326,9 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     >>> where([True, False], np.array([1, 2], np.float32), 0)
     array([1., 0.], dtype=float32)
     """
-    x, y = operands(x, y)
-    return elementwise.where(as_mask(condition), x, y, dtype=result_type(x.dtype, y.dtype))
+    x, y, dtype = operands(x, y)
+    mask = as_mask(condition)
+    return elementwise.where(mask, x, y, dtype=dtype) if is_float(dtype) else np.asarray(np.where(mask, x, y))
 
 
 @takes_symbols
@@ -316,12 +338,12 @@ def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     Parameters
     ----------
     x, low, high : array-like
-        As in :func:`add`.
+        Of shapes that broadcast against each other.
 
     Returns
     -------
     ndarray
-        As of :func:`add`.
+        In the type of `x`, as in Keras; of booleans int32.
 
     Raises
     ------
@@ -332,8 +354,20 @@ def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     --------
     >>> clip(np.array([-2.0, 0.5, 2.0], np.float32), 0, 1)
     array([0. , 0.5, 1. ], dtype=float32)
+    >>> clip(np.array([0, 5, 250], np.uint8), 1, 300)
+    array([  1,   5, 250], dtype=uint8)
     """
-    return minimum(maximum(x, low), high)
+    array = array_of(x)
+    if not is_float(array.dtype):
+        return _clipped_integers(array, low, high)
+    clipped = minimum(maximum(array, low), high)
+    return clipped if clipped.dtype == array.dtype else cast(clipped, array.dtype)
+
+
+@recordable
+def _clipped_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    array = _counted(asarray(x))
+    return np.asarray(np.clip(array, low, high), array.dtype)
 
 
 @takes_symbols
@@ -343,7 +377,8 @@ def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     Parameters
     ----------
     x : array-like
-        Float, any shape with at least one axis. float16 and bfloat16 are computed in float32 and rounded at the end.
+        Any shape with at least one axis; integers become float32. float16 and bfloat16 are computed in float32 and
+        rounded at the end.
     axis : int
         The axis along which the squares are summed.
     epsilon : float
@@ -366,7 +401,8 @@ def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     >>> normalize(np.array([[3.0, 4.0]], np.float32))
     array([[0.6, 0.8]], dtype=float32)
     """
-    x = x if hasattr(x, "dtype") else as_float(x)
+    x = array_of(x)
+    x = x if is_float(x.dtype) else cast(x, F32)
     wide = x if x.dtype == F64 else cast(x, F32)
     length = sqrt(maximum(sum_of(square(wide), axis, keepdims=True), epsilon))
     return cast(divide(wide, length), x.dtype)
@@ -379,7 +415,7 @@ def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool
     Parameters
     ----------
     x : array-like
-        Float, any shape; integers become float32.
+        Any shape, floats, integers or booleans.
     axis : int or sequence of int, optional
         The axes along which the largest is looked for. None: all of them.
     keepdims : bool
@@ -434,7 +470,7 @@ def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool
 
 def _extreme(choose: Callable[[Any, Any], Array], x: Any, axis: Any, keepdims: bool) -> Array:
     """Halve each axis by choosing between its halves, until one element is left."""
-    x = x if isinstance(x, np.ndarray) and is_float(x.dtype) else as_float(x)
+    x = array_of(x)
     axes = range(x.ndim) if axis is None else [axis_of(each, x.ndim) for each in axes_of(axis)]
     shape = tuple(1 if place in axes else length for place, length in enumerate(x.shape))
     for place in axes:
@@ -446,3 +482,76 @@ def _extreme(choose: Callable[[Any, Any], Array], x: Any, axis: Any, keepdims: b
     kept = shape if keepdims else tuple(length for place, length in enumerate(shape) if place not in axes)
     result: Array = x.reshape(kept)
     return result
+
+
+@recordable
+@with_numbers
+def argmax(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return where along an axis the largest element is: the first of equal ones, or of NaN.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape, floats, integers or booleans.
+    axis : int, optional
+        The axis along which the largest is looked for. None: all elements, one behind the other.
+    keepdims : bool
+        Keep this axis, or all, with length 1.
+
+    Returns
+    -------
+    ndarray of int32
+        Indices. +0 is larger than -0, as in Keras.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `axis` no integer.
+    ValueError
+        `axis` is out of range, or there are no elements along it.
+
+    Examples
+    --------
+    >>> argmax(np.array([[1, 5, 3], [6, 2, 4]], np.float32), 1)
+    array([1, 0], dtype=int32)
+    """
+    return _place_of("argmax", x, axis, keepdims)
+
+
+@recordable
+@with_numbers
+def argmin(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return where along an axis the smallest element is: the first of equal ones, or of NaN.
+
+    Parameters
+    ----------
+    x, axis, keepdims
+        As in :func:`argmax`.
+
+    Returns
+    -------
+    ndarray of int32
+        As of :func:`argmax`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`argmax`.
+
+    Examples
+    --------
+    >>> argmin(np.array([[1, 5, 3], [6, 2, 4]], np.float32), 1)
+    array([0, 1], dtype=int32)
+    """
+    return _place_of("argmin", x, axis, keepdims)
+
+
+def _place_of(name: str, x: ArrayLike, axis: int | None, keepdims: bool) -> Array:
+    array = asarray(x)
+    axis = None if axis is None else axis_of(axis, array.ndim)
+    if (array.size if axis is None else array.shape[axis]) == 0:
+        raise ValueError(f"`x` must have elements along axis {axis}; received shape {array.shape}")
+    if is_float(array.dtype):
+        array = array if array.dtype is F64 else cast(array, F32)
+        array = np.where((array == 0) & np.signbit(array), -np.finfo(array.dtype).tiny, array)
+    return np.asarray(getattr(np, name)(array, axis, keepdims=boolean(keepdims, "keepdims")), np.int32)

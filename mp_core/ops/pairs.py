@@ -1,15 +1,18 @@
-"""Two arrays element by element, and vectors that turn with their positions."""
+"""Two arrays element by element, and vectors that turn with their positions.
+
+Floats are computed in float32 and rounded once. Integers and booleans among themselves are computed by NumPy, exactly.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arrays import F32, F64, FORMATS, Array, as_float, cast, contiguous, imported_all
-from mp_core.arrays.recorded import constant, recordable, with_numbers
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, contiguous, imported_all
+from mp_core.arrays.recorded import comes_from_input, constant, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copied
-from mp_core.dtypes import result_type
+from mp_core.dtypes import ALLOWED, is_float, result_type
 from mp_core.ops.attention import checked_offsets
 from mp_core.ops.elementwise import combined
 from mp_core.products.operands import ACTIVATIONS
@@ -21,25 +24,27 @@ __all__ = ["add", "divide", "gate", "maximum", "minimum", "multiply", "operands"
 @recordable
 @with_numbers
 def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x + y``, added in float32 and rounded once.
+    """Return ``x + y``: of floats added in float32 and rounded once, of integers exact.
 
     Parameters
     ----------
     x, y : array-like
-        Float, of shapes that broadcast against each other; integers become float32. A number of Python takes the type
-        of the other operand.
+        Of shapes that broadcast against each other. A number of Python takes the type of the other operand, if that is
+        a float, or both are integers; beside integers a float is float32, beside booleans an integer is int32.
 
     Returns
     -------
     ndarray
-        In the type that the operands have in common: bfloat16 and float32 give float32, bfloat16 and float16 too.
+        In the type that the operands have in common: bfloat16 and float32 give float32, bfloat16 and float16 too, a
+        float and integers the float. Integers and booleans among themselves keep their type, or the smallest one that
+        holds both, in which results wrap around.
 
     Raises
     ------
     TypeError
         An operand is not numeric, or one is of a float8 type and the other of another.
     ValueError
-        The shapes do not broadcast.
+        The shapes do not broadcast, or the type of an array cannot hold the number beside it.
 
     Examples
     --------
@@ -53,7 +58,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 def multiply(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x * y``, element by element: multiplied in float32 and rounded once.
+    """Return ``x * y``, element by element: of floats multiplied in float32 and rounded once, of integers exact.
 
     Parameters
     ----------
@@ -81,7 +86,7 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 def subtract(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x - y``, subtracted in float32 and rounded once.
+    """Return ``x - y``: of floats subtracted in float32 and rounded once, of integers exact.
 
     Parameters
     ----------
@@ -96,7 +101,7 @@ def subtract(x: ArrayLike, y: ArrayLike) -> Array:
     Raises
     ------
     TypeError, ValueError
-        As :func:`add`.
+        As :func:`add`; or both are booleans.
 
     Examples
     --------
@@ -119,7 +124,7 @@ def divide(x: ArrayLike, y: ArrayLike) -> Array:
     Returns
     -------
     ndarray
-        As of :func:`add`.
+        As of :func:`add`; of integers float32.
 
     Raises
     ------
@@ -131,7 +136,7 @@ def divide(x: ArrayLike, y: ArrayLike) -> Array:
     >>> divide(np.array([1, 3], np.float32), 2)
     array([0.5, 1.5], dtype=float32)
     """
-    return _combined("divide", x, y)
+    return _combined("divide", x, y, exact=False)
 
 
 @recordable
@@ -205,7 +210,7 @@ def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     Returns
     -------
     ndarray
-        As of :func:`add`.
+        As of :func:`divide`.
 
     Raises
     ------
@@ -221,36 +226,63 @@ def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     if name not in ACTIVATIONS:
         known = ", ".join(repr(name or "linear") for name in ACTIVATIONS)
         raise ValueError(f"`activation` must be one of {known}; received {activation!r}")
-    return _combined("multiply", x, y, name)
+    return _combined("multiply", x, y, name, exact=False)
 
 
-def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None = None) -> Array:
-    x, y = operands(*imported_all(("x", "y"), x, y))
+def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None = None, *, exact: bool = True) -> Array:
+    """Return a function of two arrays, an activation of the first one before that; `exact`: integers stay integers."""
+    x, y, dtype = operands(*imported_all(("x", "y"), x, y))
     try:
         np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         raise ValueError(f"`x` and `y` must broadcast against each other; received {x.shape}, {y.shape}") from None
-    return combined(function, x, y, result_type(x.dtype, y.dtype), activation)
+    if is_float(dtype):
+        return combined(function, x, y, dtype, activation)
+    if exact:
+        return np.asarray(getattr(np, function)(x, y))
+    return combined(function, _floating(x, F32), _floating(y, F32), F32, activation)
 
 
-def operands(x: Any, y: Any) -> tuple[Array, Array]:
-    """Return both as arrays of float types; a number of Python beside an array gets its type."""
-    if type(x) in _NUMBERS and type(y) not in _NUMBERS:
-        y = as_float(y, "y")
-        return _number(x, y, "x"), y
-    x = as_float(x, "x")
-    return x, _number(y, x, "y") if type(y) in _NUMBERS else as_float(y, "y")
+def operands(x: Any, y: Any) -> tuple[Array, Array, np.dtype[Any]]:
+    """Return both as arrays, and the type that they have in common; where that is a float, both have float types."""
+    if type(x) in _NUMBERS:
+        y = _alone(y) if type(y) in _NUMBERS else asarray(y, "y")
+        x = _number(x, y, "x")
+    else:
+        x = asarray(x, "x")
+        y = _number(y, x, "y") if type(y) in _NUMBERS else asarray(y, "y")
+    dtype = result_type(x.dtype, y.dtype)
+    return (_floating(x, dtype), _floating(y, dtype), dtype) if is_float(dtype) else (x, y, dtype)
 
 
 _NUMBERS = (int, float)
 
 
+def _floating(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return floats as they are, and integers as float32, or as float64 if the common type is that."""
+    if is_float(x.dtype):
+        return x
+    found = cast(x, F64 if dtype is F64 else F32)
+    return found if comes_from_input(x) else constant(found)
+
+
+def _alone(value: float) -> Array:
+    """Return a number of Python beside another one: float32 or int32, as in Keras."""
+    return _number(value, np.zeros((), F32 if type(value) is float else np.bool_), "y")
+
+
 def _number(value: float, beside: Array, argument: str) -> Array:
+    """Return a number of Python in the type that it has beside an array."""
+    dtype = beside.dtype
+    if not is_float(dtype):
+        dtype = F32 if type(value) is float else ALLOWED["int32"] if dtype == np.bool_ else dtype
+    floats = is_float(dtype)
     try:
-        wide = np.full((1,) if beside.ndim else (), value, F64)
+        found = np.full((1,) if beside.ndim else (), np.asarray(value, F64 if floats else dtype))
     except OverflowError:
-        raise ValueError(f"`{argument}` must be a number that float64 can hold; received a larger integer") from None
-    return constant(cast(constant(wide), beside.dtype))
+        kind = "float64" if floats else dtype
+        raise ValueError(f"`{argument}` must be a number that {kind} can hold; received one beyond that") from None
+    return constant(cast(constant(found), dtype) if floats else found)
 
 
 # ---- rotary positions

@@ -15,7 +15,7 @@ from mp_core.arrays import F32, Array, cast
 from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.checkpoint.output import naming, new_file
 from mp_core.core.cpu import __version__
-from mp_core.layers import Functional, InputLayer, Layer, Sequential
+from mp_core.layers import Functional, InputLayer, Layer, Sequential, TimeDistributed
 from mp_core.layers.building import snake_case
 from mp_core.layers.graph import Source
 from mp_core.layers.operation import FUNCTIONS, Operation
@@ -24,7 +24,7 @@ from mp_core.layers.symbolic import KerasTensor, traced
 from mp_core.utilities import hdf5
 from mp_core.utilities.arguments import path_of
 
-__all__ = ["load_weights", "save_model", "save_weights", "storable", "write_tree", "written"]
+__all__ = ["entry_of", "load_weights", "save_model", "save_weights", "storable", "write_tree", "written"]
 
 _KERAS = "3.15.1"
 """The version of Keras whose format the files have."""
@@ -74,10 +74,20 @@ def archived(layer: Layer) -> dict[str, Any]:
         home = FUNCTIONS[layer.operation].home if layer.operation in FUNCTIONS else "numpy"
         entry |= {"module": f"keras.src.ops.{home}", "class_name": layer.operation, "registered_name": layer.operation}
         entry["config"] = {"name": layer.name} | layer.options
+    elif isinstance(layer, TimeDistributed):
+        entry["config"]["layer"] = archived(layer.layer)
     shapes = layer._build_shapes
     if shapes is not None and not isinstance(layer, InputLayer | Operation):
         key = "shapes_dict" if isinstance(shapes, dict) else "input_shape"
         entry["build_config"] = {key: _without_batch(shapes)}
+    return entry
+
+
+def entry_of(model: Any) -> dict[str, Any]:
+    """Return the configuration of a model, and of its training if it is compiled."""
+    entry = archived(model)
+    if model.compiled:
+        entry["compile_config"] = serialize_keras_object(model.get_compile_config())
     return entry
 
 
@@ -171,13 +181,11 @@ def write_tree(file: Any, tree: Mapping[str, Any]) -> None:
 def save_model(model: Any, path: Any, overwrite: bool, include_optimizer: bool) -> None:
     """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
     _check_built(model)
-    entry, tree = archived(model), tree_of(model)
-    if model.compiled:
-        entry["compile_config"] = serialize_keras_object(model.get_compile_config())
-        if include_optimizer and getattr(model.optimizer, "built", False):
-            own: dict[str, Any] = {}
-            model.optimizer.save_own_variables(own)
-            tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
+    entry, tree = entry_of(model), tree_of(model)
+    if model.compiled and include_optimizer and getattr(model.optimizer, "built", False):
+        own: dict[str, Any] = {}
+        model.optimizer.save_own_variables(own)
+        tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
     about = {"keras_version": _KERAS, "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S"), "mp_core_version": __version__}
 
     with written(path, ".keras", overwrite) as file, zipped(file) as archive:

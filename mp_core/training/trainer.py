@@ -456,6 +456,20 @@ class Trainer:
 
         save_model(self, filepath, overwrite, include_optimizer)
 
+    def to_json(self, **kwargs: Any) -> str:
+        """Return the model without its weights as JSON, which Keras and :func:`mp_core.models.model_from_json` read.
+
+        Parameters
+        ----------
+        **kwargs
+            Those of :func:`json.dumps`, such as ``indent``.
+        """
+        import json
+
+        from mp_core.training.archive import entry_of
+
+        return json.dumps(entry_of(self), **kwargs)
+
     def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
         """Write the weights into a ``.weights.h5`` file, which Keras reads too; arguments and errors are of `save`."""
         from mp_core.training.archive import save_weights

@@ -46,6 +46,7 @@ CASES = [
 
 UNDRAWN = {
     **dict.fromkeys(("Functional", "Sequential"), 'the models of the subject "keras" are of these classes'),
+    "TimeDistributed": "takes a layer; tests/test_time_distributed.py draws what it holds",
     "MultiHeadAttention": "takes queries and values as two arguments; its products and softmax are drawn",
     **dict.fromkeys(("Input", "InputLayer", "Layer"), "compute nothing"),
     **dict.fromkeys(

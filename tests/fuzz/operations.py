@@ -107,6 +107,18 @@ def reduction(function, formula, bound):
     return draw
 
 
+def place(function, formula):
+    """Where the largest or the smallest element along an axis is; -0 is below +0."""
+
+    def draw(rng):
+        x = values(rng, shape(rng, int(rng.integers(1, 4)), empty=0), rng.choice(WIDE), special=0.2)
+        axis = int(rng.integers(-x.ndim, x.ndim))
+        below = np.where((x == 0) & np.signbit(x), -(2.0**-126), wide(x))
+        return Case(function, (x,), {"axis": axis}, formula(below, axis))
+
+    return draw
+
+
 def spread(function, formula, error):
     """A statistic of rows whose error follows from their largest magnitude."""
 
@@ -288,6 +300,8 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "mean": reduction(ops.mean, np.mean, lambda n: gamma(n + 8) / n),
     "max": reduction(ops.max, np.max, lambda n: 0),
     "min": reduction(ops.min, np.min, lambda n: 0),
+    "argmax": place(ops.argmax, np.argmax),
+    "argmin": place(ops.argmin, np.argmin),
     "softmax": rows(ops.softmax, exact_softmax, softmax_error),
     "log_softmax": rows(ops.log_softmax, lambda x, axis: np.log(exact_softmax(x, axis)), log_softmax_error),
     "layer_norm": rows(ops.layer_norm, along_last(lambda x: exact_layer_norm(x, 1e-3)), norm_error),

@@ -33,14 +33,17 @@ from mp_core.utilities.extras import needed_by
 from mp_core.utilities.system import reading_failure
 from mp_core.utilities.tree import leaves
 
-__all__ = ["load_keras", "load_model"]
+__all__ = ["blaming", "load_keras", "load_model"]
 
 _CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
 _EXPANSION = 100
 """How many times as large as in the file an entry may be in memory: Keras does not compress, users may."""
 _LARGEST_TEXT = 1 << 28
 """The bytes that ``config.json`` may have."""
-_LENGTHS = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim", "value_dim", "kernel_size")
+_LENGTHS = (
+    "units", "filters", "input_dim", "output_dim", "num_heads", "key_dim", "value_dim", "kernel_size",
+    "depth_multiplier",
+)  # fmt: skip
 """The arguments of layers that are lengths of their weights."""
 _FEW = 1 << 20
 """A length that a layer may have however few weights there are."""
@@ -124,9 +127,9 @@ def load_model(
     check_safe_mode(safe_mode)
     found = _opened(path, custom_objects)
     config = found.entry.get("compile_config") if compile else None
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not config:  # Keras writes an empty one of a model that is not compiled
         return found.model
-    with _blaming(f"`compile_config` of {path}"), custom_object_scope(custom_objects):
+    with blaming(f"`compile_config` of {path}"), custom_object_scope(custom_objects):
         found.model.compile_from_config(config)
         if found.optimizer and found.model.trainable_variables:
             found.model.optimizer.build(found.model.trainable_variables)
@@ -156,7 +159,7 @@ def _opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None 
     path = path_of(path, "path")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"`path` must be a .keras file; {path} is no regular file")
-    with naming(path), open(path, "rb") as file, _blaming(f"`path` must be a .keras file; {path}"):
+    with naming(path), open(path, "rb") as file, blaming(f"`path` must be a .keras file; {path}"):
         archive = zipfile.ZipFile(file)
         entry = _json(archive, _CONFIG)
         metadata = _json(archive, _METADATA) if _METADATA in archive.namelist() else {}
@@ -167,11 +170,11 @@ def _opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None 
         raise NotImplementedError(f"{path}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{_CONFIG} of {path}: {error}") from error
-    with _blaming(f"{_CONFIG} of {path}"):
+    with blaming(f"{_CONFIG} of {path}"):
         _check_lengths(part, len(weights))
         _check_version(part, metadata)
         build(part)
-    with _blaming(f"{_WEIGHTS} of {path}"), _groups(weights) as root:
+    with blaming(f"{_WEIGHTS} of {path}"), _groups(weights) as root:
         assign(part, _Group(root))
         optimizer = [_array(dataset) for dataset in _Group(_member(root, "optimizer"))._datasets()]
     return _Opened(part.layer, entry, optimizer)
@@ -193,7 +196,7 @@ def _groups(weights: bytes) -> Iterator[Any]:
 
 
 @contextmanager
-def _blaming(what: str) -> Iterator[None]:
+def blaming(what: str) -> Iterator[None]:
     """Raise a ValueError that begins with `what` for each error of the libraries that read damaged parts of files."""
     try:
         yield

@@ -69,6 +69,8 @@ def _state_forms(entry: dict[str, Any], layer: Any) -> None:
             if getattr(part, "quantization_mode", None)
         }
         entry["config"] |= {"forms": forms} if forms else {}
+    if entry["class_name"] == "TimeDistributed":
+        _state_forms(entry["config"]["layer"], layer.layer)
     for part in entry["config"].get("layers", ()):
-        if part["class_name"] in ("MultiHeadAttention", "Sequential", "Functional"):
+        if part["class_name"] in ("MultiHeadAttention", "Sequential", "Functional", "TimeDistributed"):
             _state_forms(part, layer.get_layer(part["config"]["name"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from mp_core.core.scopes import called_in
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
-from mp_core.layers import Layer, initializers
+from mp_core.layers import Layer, TimeDistributed, initializers
 from mp_core.layers.building import enclosing_path, takes
 from mp_core.layers.configuration import arguments_of, with_policy_as_in_keras
 from mp_core.layers.graph import Node, Source, graph_of
@@ -38,15 +38,17 @@ class Part:
     parts: list["Part"] = field(default_factory=list)
     initializers: Mapping[str, Any] = field(default_factory=dict)
     """Argument -> initializer: built are zeros, since weights come from elsewhere."""
+    inner: "Part | None" = None
+    """What a TimeDistributed is wrapped around."""
 
     def flatten(self) -> Iterator["Part"]:
         """Yield this part and all parts in it."""
         yield self
-        for part in self.parts:
+        for part in self.parts if self.inner is None else (self.inner,):
             yield from part.flatten()
 
 
-def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None) -> Part:
+def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, fresh: bool = False) -> Part:
     """Return the model of a serialized Keras model, not built yet.
 
     Parameters
@@ -55,6 +57,8 @@ def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None) -> P
         What ``keras.saving.serialize_keras_object(model)`` returns, and ``config.json`` holds.
     custom_objects : mapping of str to type, optional
         Layers of mp_core for the classes that Keras does not have, by their names.
+    fresh : bool
+        Whether the initializers make the weights; otherwise they are zeros, because others are assigned.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None) -> P
     check_depth(entry)
     if not isinstance(entry, dict) or not isinstance(entry.get("class_name"), str):
         raise ValueError(f"a serialized model must be a dictionary with a `class_name`; received {entry!r:.200}")
-    translation = _Translation(custom_objects or {})
+    translation = _Translation(custom_objects or {}, fresh)
     with custom_object_scope(custom_objects):
         part = translation.part(entry)
     if translation.refused:
@@ -81,8 +85,9 @@ def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None) -> P
 class _Translation:
     """One walk through a configuration, which notes every layer that cannot be had."""
 
-    def __init__(self, custom: Mapping[str, Any]) -> None:
+    def __init__(self, custom: Mapping[str, Any], fresh: bool) -> None:
         self.custom = custom
+        self.fresh = fresh
         self.refused: list[str] = []
         self.shared: dict[Any, Part] = {}
 
@@ -117,12 +122,18 @@ class _Translation:
         except ValueError:
             raise NotImplementedError(f"there is no such layer in mp_core (module {module})") from None
         if is_keras:
-            config = _cleaned(config, arguments_of(found, Layer)[0])
+            config = _cleaned(config, arguments_of(found, Layer)[0], self.fresh)
+        inner = self.part(config.get("layer")) if found is TimeDistributed else None
+        if inner is not None:
+            config = config | {"layer": inner.layer}
+        elif found is TimeDistributed:
+            return Part(Sequential(), entry)  # there is an error to come, which lists what is refused
         starts = {key: value for key, value in config.items() if is_keras and key.endswith("_initializer")}
+        starts = {} if self.fresh else starts
         layer = found.from_config(config | dict.fromkeys(starts, "zeros"))
         for call in entry.get("inbound_nodes") or ():
             _check_call(layer, call)
-        return Part(layer, entry, initializers=starts)
+        return Part(layer, entry, initializers=starts, inner=inner)
 
     def _model(self, entry: dict[str, Any]) -> Part:
         """Return a Sequential or functional model."""
@@ -153,13 +164,16 @@ def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def _cleaned(config: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """Return a configuration of Keras without the arguments that have no use here: `known` are those of the layer."""
+def _cleaned(config: dict[str, Any], known: set[str], fresh: bool) -> dict[str, Any]:
+    """Return a configuration of Keras without the arguments that have no use here: `known` are those of the layer.
+
+    Unless layers are to be `fresh`, these include initializers that do not exist here: weights come from elsewhere.
+    """
     kept = {}
     for key, value in config.items():
         kind = key.rpartition("_")[2]
         unused = key in _OF_LORA or (key in _OF_DRAWS and key not in known)
-        if unused or (kind == "initializer" and not _is_known(kind, value)):  # weights come from elsewhere
+        if unused or (kind == "initializer" and not fresh and not _is_known(kind, value)):
             continue
         if kind in ("regularizer", "constraint") and not _is_known(kind, value):
             warnings.warn(
@@ -233,12 +247,14 @@ def build(part: Part) -> None:
     layer = part.layer
     if layer.built:
         return
+    below = "" if isinstance(layer, Functional) else f"{enclosing_path.get()}/{layer.name}".strip("/")
     if part.parts:
-        below = "" if isinstance(layer, Functional) else f"{enclosing_path.get()}/{layer.name}".strip("/")
         # As Keras' paths are: it builds what a functional model holds before that.
         called_in(enclosing_path, below, _build_parts, (part,))
         layer.build(None)
         return
+    if part.inner is not None:
+        called_in(enclosing_path, below, build, (part.inner,))
     shapes = part.entry.get("build_config") or {}
     if not isinstance(shapes, dict):
         raise ValueError(f"`build_config` of layer '{layer.name}' must be a dictionary; received {shapes!r:.200}")

@@ -72,6 +72,9 @@ def assign(part: Part, stored: Stored) -> None:
         if id(part.layer) in done:
             return
         done.add(id(part.layer))
+        if part.inner is not None:
+            walk(part.inner, stored.attribute("layer"))
+            return
         if not part.parts:
             _assign_layer(part.layer, stored)
             return

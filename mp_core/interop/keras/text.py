@@ -1,0 +1,70 @@
+"""Models as JSON: what ``model.to_json`` of Keras 3 and of mp_core returns, which has no weights."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mp_core.dtype_policies.lookup import custom_object_scope
+from mp_core.interop.keras.files import blaming
+from mp_core.interop.keras.translation import build, translated
+
+__all__ = ["model_from_json"]
+
+
+def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """Return the model of what ``model.to_json`` returned, that of Keras 3 included, with new weights.
+
+    It is built if the text says for which shapes, and compiled if it says with what, as in Keras. Nothing in it is
+    executed.
+
+    Parameters
+    ----------
+    json_string : str
+    custom_objects : mapping of str to type, optional
+        Layers, optimizers, losses and metrics that are neither built in nor registered, by their names.
+
+    Returns
+    -------
+    Sequential or Functional
+
+    Raises
+    ------
+    NotImplementedError
+        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
+    TypeError
+        `json_string` is no text.
+    ValueError
+        It is no JSON, or that of something else than a model; or the weights would not fit into memory.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((4,)), mp.layers.Dense(2, activation="relu")])
+    >>> again = mp.models.model_from_json(model.to_json())
+    >>> again.layers[0].get_config() == model.layers[0].get_config()
+    True
+    """
+    if not isinstance(json_string, str):
+        raise TypeError(f"`json_string` must be a str; received {type(json_string).__name__}")
+    entry = _parsed(json_string)
+    try:
+        part = translated(entry, custom_objects, fresh=True)
+    except ValueError as error:
+        raise ValueError(f"`json_string` must be that of a model: {error}") from error
+    with blaming("`json_string`"):
+        if any(each.entry.get("build_config") for each in part.flatten()):
+            build(part)
+    config = entry.get("compile_config")
+    if isinstance(config, dict) and config:  # Keras writes an empty one of a model that is not compiled
+        with blaming("`compile_config` of `json_string`"), custom_object_scope(custom_objects):
+            part.layer.compile_from_config(config)  # type: ignore[attr-defined]
+    return part.layer
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("`json_string` is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"`json_string` must be JSON: {error}; received {text!r:.100}") from error

@@ -1,0 +1,139 @@
+"""Separable convolution: every channel by kernels of its own, then all channels of a place by one matrix."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mp_core import ops
+from mp_core.arrays import Array
+from mp_core.forms.products import packed
+from mp_core.layers import activations, initializers
+from mp_core.layers.depthwise import ByChannel
+from mp_core.layers.shapes import Shape
+from mp_core.utilities.arguments import positive_integer
+
+__all__ = ["SeparableConv1D", "SeparableConv2D"]
+
+
+class _SeparableConv(ByChannel):
+    """A depthwise convolution, rounded to the compute dtype, and a product with the channels of each place."""
+
+    _told = ("filters", "kernel_size")
+    _options = (
+        "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier",
+        "activation", "use_bias", "depthwise_initializer", "pointwise_initializer", "bias_initializer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        strides: int | Sequence[int] = 1,
+        padding: str = "valid",
+        data_format: str | None = None,
+        dilation_rate: int | Sequence[int] = 1,
+        depth_multiplier: int = 1,
+        activation: Any = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = "glorot_uniform",
+        pointwise_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            kernel_size, strides, padding, depth_multiplier, data_format, dilation_rate, activation, use_bias,
+            depthwise_initializer, bias_initializer, **kwargs,
+        )  # fmt: skip
+        self.filters = positive_integer(filters, "filters")
+        self.pointwise_initializer = initializers.checked(pointwise_initializer)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create kernels (lengths ..., channels, depth_multiplier) and (1 ..., product of both, filters), and bias."""
+        self.depthwise_kernel = self._add_kernel(input_shape, "depthwise_kernel")
+        shape = (*(1 for _ in self.kernel_size), self._channels * self.depth_multiplier, self.filters)
+        self.pointwise_kernel = self.add_weight(shape, initializer=self.pointwise_initializer, name="pointwise_kernel")
+        self.bias = self._add_bias(self.filters)
+
+    def call(self, inputs: Array) -> Array:
+        """Return the outputs, shape (batch, places ..., filters), or with the channels at axis 1."""
+        hidden = self._of_each_channel(inputs, self.depthwise_kernel.read_value(), None)
+        bias = None if self.bias is None else self.bias.read_value()
+        fused = activations.FUSED.get(self.activation)
+        outputs = ops.matmul(hidden, self._matrix(), bias=bias, activation=fused)
+        return self._arranged(self.activation(outputs) if fused is None else outputs)
+
+    def _matrix(self) -> Any:
+        """Return the pointwise kernel as a packed matrix."""
+        kernel = self.pointwise_kernel
+        dtype = kernel.dtype
+        return kernel.derived(("matrix", dtype), lambda stored: packed(stored.reshape(-1, self.filters), dtype))
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        return self._shape_with(shape, self.filters)
+
+
+class SeparableConv1D(_SeparableConv):
+    """A depthwise convolution of sequences, then a product of the channels of each place with one matrix.
+
+    The outputs are those of :class:`DepthwiseConv1D` without a bias, and then of a :class:`Conv1D` of one place.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the outputs.
+    kernel_size, strides, dilation_rate : int or sequence of one int
+        Of the depthwise convolution.
+    padding : {"valid", "same"}
+    data_format : {"channels_last", "channels_first"}, optional
+        Where inputs and outputs have their channels; default: last.
+    depth_multiplier : int
+        How many kernels a channel has.
+    activation : str or callable, optional
+    use_bias : bool
+    depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> layer = SeparableConv1D(5, 3)
+    >>> layer(np.ones((1, 8, 4), np.float32)).shape
+    (1, 6, 5)
+    >>> layer.depthwise_kernel.shape, layer.pointwise_kernel.shape
+    ((3, 4, 1), (1, 4, 5))
+    """
+
+    _rank = 1
+
+
+class SeparableConv2D(_SeparableConv):
+    """A depthwise convolution of images, then a product of the channels of each place with one matrix.
+
+    The outputs are those of :class:`DepthwiseConv2D` without a bias, and then of a :class:`Conv2D` of one place.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the outputs.
+    kernel_size, strides, dilation_rate : int or pair of int
+        Of the depthwise convolution.
+    padding : {"valid", "same"}
+    data_format : {"channels_last", "channels_first"}, optional
+        Where inputs and outputs have their channels; default: last.
+    depth_multiplier : int
+        How many kernels a channel has.
+    activation : str or callable, optional
+    use_bias : bool
+    depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> layer = SeparableConv2D(5, 3, depth_multiplier=2)
+    >>> layer(np.ones((1, 8, 8, 4), np.float32)).shape
+    (1, 6, 6, 5)
+    >>> layer.depthwise_kernel.shape, layer.pointwise_kernel.shape
+    ((3, 3, 4, 2), (1, 1, 8, 5))
+    """
+
+    _rank = 2
