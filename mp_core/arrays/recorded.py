@@ -348,6 +348,8 @@ class Recording:
             return Recorded(self, x)
         if self.tape.holds(address_of(x)):
             return x
+        if x.dtype.kind in "iu":
+            self.refuse(f"{name} of integers (cast them to floats first)")
         self.refuse(f"{name} by NumPy, as for these arguments,")
 
 
