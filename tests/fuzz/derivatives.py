@@ -22,6 +22,7 @@ UNGRADED = {
     **dict.fromkeys(COMPARISONS, "gives truth values"),
     **dict.fromkeys(("stop_gradient", "ones_like", "zeros_like"), "its result does not depend on its operand"),
     **dict.fromkeys(("quantize", "dequantize", "qlinear_matmul"), "has codes, which have no gradient"),
+    **dict.fromkeys(("argmax", "argmin"), "gives places"),
     "token_places": "has integers",
     "pack": 'gives no array: "matmul" draws packed operands',
 }
