@@ -121,7 +121,7 @@ def test_powers_of_integers_are_those_of_keras(dtype):
     for exponent in (0, 2, 2.0, 0.5):
         wanted = common(dtype, type(exponent))
         check(ops.power(x, exponent), np.power(x.astype(np.float64), exponent), wanted)
-    with pytest.raises(ValueError, match="`exponent` must be 0 or more, or a float, for"):
+    with pytest.raises(ValueError, match="`exponent` must be a float, or from 0 to the largest"):
         ops.power(x, -1)
 
 
@@ -193,7 +193,7 @@ def test_gradients_pass_by_integers():
 def test_plans_refuse_integers_by_name():
     x = np.array([[1, 2, 3]], np.int32)
     for call, name in (
-        (lambda x: ops.add(x, 1), r"add of integers \(cast them to floats first\)"),
+        (lambda x: ops.add(x, 1), r"add with integers for results \(cast integers to floats first\)"),
         (lambda x: ops.where(ops.greater(ops.cast(x, "float32"), 1.0), 1, 0), "where"),
         (lambda x: ops.argmax(x), "argmax"),
     ):
@@ -213,3 +213,32 @@ def test_integers_between_layers_have_the_types_of_keras():
     for got, expected in zip(mine(given), theirs(given), strict=True):
         assert got.dtype.name == keras.backend.standardize_dtype(expected.dtype)
         np.testing.assert_array_equal(got, keras.ops.convert_to_numpy(expected))
+
+
+def test_an_integer_that_is_not_clipped_stays():
+    big = np.array([2**53 + 1])
+    assert ops.clip(big, 0, float("inf")).tolist() == big.tolist()
+    most = np.array([2**63 + 1], np.uint64)
+    assert ops.clip(most, np.array([0]), most + np.uint64(4)).tolist() == most.tolist()
+    with pytest.raises(ValueError, match="`low` and `high` must be numbers that uint8 can hold; received 300, 400"):
+        ops.clip(np.array([1], np.uint8), 300, 400)
+    with pytest.raises(ValueError, match="must not be NaN beside int64"):
+        ops.clip(big, float("nan"), 3)
+
+
+def test_an_exponent_is_any_integer_that_fits():
+    assert ops.power(np.array([3], np.uint8), np.int64(2)).dtype == np.uint8
+    with pytest.raises(ValueError, match="`exponent` must be a float, or from 0 to the largest uint8; received 300"):
+        ops.power(np.array([1], np.uint8), 300)
+
+
+@pytest.mark.parametrize("function", [ops.max, ops.min])
+@pytest.mark.parametrize("x", [np.array(["a"]), np.array([1j]), np.array([None])], ids=["text", "complex", "object"])
+def test_extremes_are_of_numbers(function, x):
+    with pytest.raises(TypeError, match="`x`"):
+        function(x)
+
+
+def test_zero_is_above_every_negative_number():
+    x = np.array([-1e-40, -0.0, 0.0], np.float32)
+    assert ops.argmax(x[:2]) == 1 and ops.argmax(x) == 2 and ops.argmin(x[1:]) == 0

@@ -10,7 +10,7 @@ import pytest
 from oracles import assert_same_bits
 
 import mp_core as mp
-from mp_core import layers
+from mp_core import layers, ops
 from mp_core.interop.keras import from_keras
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of torch
@@ -191,3 +191,24 @@ def test_what_a_wrapped_layer_lacks_is_told_with_the_rest():
     theirs = keras.Sequential([keras.Input((3, 4, 2)), keras.layers.TimeDistributed(keras.layers.LSTM(2, name="l"))])
     with pytest.raises(NotImplementedError, match=r"cannot run 1 of the layers:\n- 'l' \('LSTM'\)"):
         from_keras(theirs)
+
+
+def across(x):
+    return mp.Model(x, ops.subtract(x, ops.mean(x, axis=0, keepdims=True)))
+
+
+MIXING = {
+    "softmax": lambda: layers.Softmax(axis=0),
+    "softmax from the end": lambda: layers.Softmax(axis=-2),
+    "unit length": lambda: layers.UnitNormalization(axis=0),
+    "a function": lambda: layers.Dense(4, activation=lambda x: x - mp.mean(x, axis=0, keepdims=True)),
+    "an operation": lambda: across(mp.Input((5,))),
+}
+
+
+@pytest.mark.parametrize("make", MIXING.values(), ids=MIXING)
+def test_a_layer_that_mixes_samples_gets_each_step_alone(make):
+    inner = make()
+    layer = layers.TimeDistributed(inner)
+    found = layer(ROWS)
+    assert_same_bits(found, np.stack([inner(ROWS[:, i]) for i in range(ROWS.shape[1])], axis=1))

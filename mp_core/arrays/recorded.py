@@ -349,7 +349,7 @@ class Recording:
         if self.tape.holds(address_of(x)):
             return x
         if x.dtype.kind in "iu":
-            self.refuse(f"{name} of integers (cast them to floats first)")
+            self.refuse(f"{name} with integers for results (cast integers to floats first)")
         self.refuse(f"{name} by NumPy, as for these arguments,")
 
 

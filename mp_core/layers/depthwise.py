@@ -117,6 +117,9 @@ class ByChannel(Layer):
         """Return the shape of outputs with so many channels for inputs of a shape; None: a call says it."""
         if filters is None or len(shape) != self._rank + 2 or not activations.keeps_shape(self.activation):
             return None
+        channels = shape[-1 if self.data_format == "channels_last" else 1]
+        if channels is None or (self.built and channels != self._channels):
+            return None
         return after_windows(shape, self._spans(), self.strides, self.padding, self.data_format, filters)
 
 

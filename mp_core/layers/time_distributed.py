@@ -7,7 +7,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, known_classes
-from mp_core.layers.batch_normalization import BatchNormalization
+from mp_core.layers import activations
 from mp_core.layers.building import takes
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
@@ -17,12 +17,26 @@ from mp_core.layers.shapes import Shape
 
 __all__ = ["TimeDistributed"]
 
+_IN_INFERENCE = frozenset({
+    "AlphaDropout", "BatchNormalization", "Dropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D",
+    "SpatialDropout2D",
+})  # fmt: skip
+_ALWAYS = frozenset({
+    "Activation", "AveragePooling1D", "AveragePooling2D", "Conv1D", "Conv2D", "Cropping1D", "Cropping2D", "Dense",
+    "DepthwiseConv1D", "DepthwiseConv2D", "ELU", "Embedding", "Flatten", "Functional", "GlobalAveragePooling1D",
+    "GlobalAveragePooling2D", "GlobalMaxPooling1D", "GlobalMaxPooling2D", "GroupNormalization", "InputLayer",
+    "LayerNormalization", "LeakyReLU", "MaxPooling1D", "MaxPooling2D", "RMSNormalization", "ReLU", "Reshape",
+    "SeparableConv1D", "SeparableConv2D", "Sequential", "Softmax", "TimeDistributed", "UpSampling1D", "UpSampling2D",
+    "ZeroPadding1D", "ZeroPadding2D",
+})  # fmt: skip
+"""Layers that compute each sample of a batch by itself, if none of their axes is that of the samples."""
+
 
 class TimeDistributed(Layer):
     """A layer, applied to every time step: to each index of axis 1, with the same weights.
 
-    The steps of all samples are one batch of the layer. Where a layer mixes the samples of its batch, as
-    BatchNormalization does in training, and where classes of users may do so, each step is a batch of its own.
+    Of the usual layers the steps of all samples are one batch. Where a layer mixes the samples of its batch, as
+    BatchNormalization does in training, or may do so, as those of users, each step is a batch of its own.
 
     Parameters
     ----------
@@ -73,7 +87,7 @@ class TimeDistributed(Layer):
         self._check_steps(inputs.shape)
         keep = None if mask is None else self._checked(mask, inputs)
         batch, steps = inputs.shape[:2]
-        if self._mixes_samples(training):
+        if steps and not all(_keeps_apart(part, bool(training)) for part in self.layer.flatten()):
             each = [self._returned(inputs[:, i], None if keep is None else keep[:, i], training) for i in range(steps)]
             return ops.stack(each, axis=1)
         if keep is not None:
@@ -98,12 +112,6 @@ class TimeDistributed(Layer):
         if keep.shape[:2] != inputs.shape[:2]:
             raise ValueError(f"`mask` must have shape {(*inputs.shape[:2], '...')}; received {keep.shape}")
         return keep
-
-    def _mixes_samples(self, training: bool | None) -> bool:
-        """Whether what the layer returns for a sample may depend on others of its batch."""
-        parts = list(self.layer.flatten())
-        is_known = all(type(part).__module__.startswith("mp_core.") for part in parts)
-        return not is_known or (bool(training) and any(isinstance(part, BatchNormalization) for part in parts))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         if len(shape) < 3:
@@ -134,6 +142,16 @@ class TimeDistributed(Layer):
             found, own = class_and_config(inner, known_classes(Layer, layer_classes(inner)), "layer")
             inner = found.from_config(own)
         return super().from_config(config | {"layer": inner})
+
+
+def _keeps_apart(part: Any, training: bool) -> bool:
+    """Whether what a layer returns for a sample depends on no other one of its batch, as far as is known."""
+    name, function = type(part).__name__, getattr(part, "activation", None)
+    is_ours = type(part).__module__.startswith("mp_core.")
+    is_named = function is None or isinstance(activations.serialize(function), str)
+    axes = np.atleast_1d(getattr(part, "axis", -1))
+    is_known = is_ours and (name in _ALWAYS or (name in _IN_INFERENCE and not training))
+    return is_known and is_named and bool(np.all((axes == -1) | (axes > 0)))
 
 
 add_face(Sequential._face, (*layer_classes(None).values(), TimeDistributed))

@@ -1,4 +1,4 @@
-"""Models that load from the folders in which they are published."""
+"""Models that load from the folders in which they are published; and `model_from_json`, as Keras has it here."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, Array, as_float, as_mask, asarray, cast
 from mp_core.arrays.recorded import constant, recordable, takes_symbols, with_numbers
-from mp_core.dtypes import ALLOWED, is_float
+from mp_core.dtypes import ALLOWED, is_float, parse
 from mp_core.ops import elementwise
 from mp_core.ops.activations import activate
 from mp_core.ops.arrangement import array_of
@@ -282,8 +282,8 @@ def power(x: ArrayLike, exponent: float) -> Array:
     array([64., -8.], dtype=float32)
     """
     array = asarray(x)
-    if type(exponent) is int and not is_float(array.dtype):
-        return _power_of_integers(array, exponent)
+    if isinstance(exponent, int | np.integer) and not isinstance(exponent, bool) and not is_float(array.dtype):
+        return _power_of_integers(_counted(array), int(exponent))
     exponent = number(exponent, "exponent")
     if not isfinite(exponent):
         raise ValueError(f"`exponent` must be finite; received {exponent}")
@@ -293,9 +293,9 @@ def power(x: ArrayLike, exponent: float) -> Array:
 
 
 def _power_of_integers(x: Array, exponent: int) -> Array:
-    if exponent < 0:
-        raise ValueError(f"`exponent` must be 0 or more, or a float, for {x.dtype}; received {exponent}")
-    return np.asarray(np.power(*operands(_counted(x), exponent)[:2]))
+    if not 0 <= exponent <= np.iinfo(x.dtype).max:
+        raise ValueError(f"`exponent` must be a float, or from 0 to the largest {x.dtype}; received {exponent}")
+    return np.asarray(np.power(x, x.dtype.type(exponent)))
 
 
 @recordable
@@ -359,15 +359,23 @@ def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     """
     array = array_of(x)
     if not is_float(array.dtype):
-        return _clipped_integers(array, low, high)
+        return clip_of_integers(array, low, high)
     clipped = minimum(maximum(array, low), high)
     return clipped if clipped.dtype == array.dtype else cast(clipped, array.dtype)
 
 
 @recordable
-def _clipped_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+def clip_of_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    """Return :func:`clip` of integers: where nothing is clipped, the element itself, which a float might not hold."""
     array = _counted(asarray(x))
-    return np.asarray(np.clip(array, low, high), array.dtype)
+    try:
+        clipped = np.clip(array, low, high)
+    except OverflowError:
+        allowed = f"numbers that {array.dtype} can hold"
+        raise ValueError(f"`low` and `high` must be {allowed}; received {low!r}, {high!r}") from None
+    if clipped.dtype.kind == "f" and np.isnan(clipped).any():
+        raise ValueError(f"`low` and `high` must not be NaN beside {array.dtype}; received {low!r}, {high!r}")
+    return np.where(clipped == array, array, clipped.astype(array.dtype))
 
 
 @takes_symbols
@@ -471,6 +479,7 @@ def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool
 def _extreme(choose: Callable[[Any, Any], Array], x: Any, axis: Any, keepdims: bool) -> Array:
     """Halve each axis by choosing between its halves, until one element is left."""
     x = array_of(x)
+    parse(x.dtype, "x", any_order=True)
     axes = range(x.ndim) if axis is None else [axis_of(each, x.ndim) for each in axes_of(axis)]
     shape = tuple(1 if place in axes else length for place, length in enumerate(x.shape))
     for place in axes:
@@ -553,5 +562,5 @@ def _place_of(name: str, x: ArrayLike, axis: int | None, keepdims: bool) -> Arra
         raise ValueError(f"`x` must have elements along axis {axis}; received shape {array.shape}")
     if is_float(array.dtype):
         array = array if array.dtype is F64 else cast(array, F32)
-        array = np.where((array == 0) & np.signbit(array), -np.finfo(array.dtype).tiny, array)
+        array = np.where((array == 0) & np.signbit(array), -np.finfo(array.dtype).smallest_subnormal, array)
     return np.asarray(getattr(np, name)(array, axis, keepdims=boolean(keepdims, "keepdims")), np.int32)

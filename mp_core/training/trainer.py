@@ -459,6 +459,9 @@ class Trainer:
     def to_json(self, **kwargs: Any) -> str:
         """Return the model without its weights as JSON, which Keras and :func:`mp_core.models.model_from_json` read.
 
+        They read that of a Sequential or functional model whose functions and layers have names, not that of a class of
+        your own below :class:`Model` or Sequential.
+
         Parameters
         ----------
         **kwargs

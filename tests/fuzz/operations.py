@@ -113,7 +113,7 @@ def place(function, formula):
     def draw(rng):
         x = values(rng, shape(rng, int(rng.integers(1, 4)), empty=0), rng.choice(WIDE), special=0.2)
         axis = int(rng.integers(-x.ndim, x.ndim))
-        below = np.where((x == 0) & np.signbit(x), -(2.0**-126), wide(x))
+        below = np.where((x == 0) & np.signbit(x), -(2.0**-1074), wide(x))
         return Case(function, (x,), {"axis": axis}, formula(below, axis))
 
     return draw

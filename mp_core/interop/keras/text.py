@@ -34,7 +34,8 @@ def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None =
     TypeError
         `json_string` is no text.
     ValueError
-        It is no JSON, or that of something else than a model; or the weights would not fit into memory.
+        It is no JSON, or that of something else than a model; or the system refuses the memory for its weights, whose
+        lengths the text says.
 
     Examples
     --------
