@@ -95,6 +95,7 @@ class SeparableConv1D(_SeparableConv):
 
     Examples
     --------
+    >>> import numpy as np
     >>> layer = SeparableConv1D(5, 3)
     >>> layer(np.ones((1, 8, 4), np.float32)).shape
     (1, 6, 5)
@@ -129,6 +130,7 @@ class SeparableConv2D(_SeparableConv):
 
     Examples
     --------
+    >>> import numpy as np
     >>> layer = SeparableConv2D(5, 3, depth_multiplier=2)
     >>> layer(np.ones((1, 8, 8, 4), np.float32)).shape
     (1, 6, 6, 5)
