@@ -25,7 +25,7 @@ from fuzz.limits import counting
 COMMAND = [sys.executable, "-m", "fuzz"]  # what starts the process of a subject
 LONGEST = 5  # seconds of CPU time of a case
 MEMORY = 4 << 30  # bytes of addresses that a process may take beyond those at its first case
-STUCK = 120  # seconds without CPU time after which a process is ended
+STUCK = 600  # seconds beyond its time after which a process is ended, on a busy machine too
 
 
 def parsed():
@@ -84,6 +84,16 @@ def run_cases(name, options):
 # ---- all subjects
 
 
+def ended(command, seconds, environment):
+    """Run a process for so long at most; return what it printed, and its exit status, or that time was up."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            return process.communicate(timeout=seconds)[0], process.returncode
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.communicate()[0], f"its time, after {seconds:.0f} seconds"
+
+
 def fuzz(name, options, log, environment):
     """Run a subject in processes; print what is found; return the numbers of cases and findings."""
     first, cases, found, end = options.first, 0, 0, time.monotonic() + options.seconds
@@ -92,16 +102,15 @@ def fuzz(name, options, log, environment):
         seconds = max(1.0, end - time.monotonic())
         given = ["--seconds", seconds, "--seed", options.seed, "--first", first, "--cases", last - first, "--log", log]
         command = [*COMMAND, name, *map(str, given)]
-        run = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, timeout=seconds + STUCK, env=environment, check=False
-        )
-        *told, summary = run.stdout.splitlines() or [""]
+        log.write_text(f"{first}\n")
+        printed, status = ended(command, seconds + STUCK, environment)
+        *told, summary = printed.splitlines() or [""]
         print(*told, sep="\n", end="\n" if told else "", flush=True)
         words = summary.split()
-        if run.returncode == 0 and words[::2] == ["cases", "failed"]:
+        if status == 0 and words[::2] == ["cases", "failed"]:
             return cases + int(words[1]), found + int(words[3])
         number = int(log.read_text().split()[0])  # the case that ended the process
-        print(f"{name}, seed {options.seed}, case {number}: the process ended with {run.returncode}", flush=True)
+        print(f"{name}, seed {options.seed}, case {number}: the process ended with {status}", flush=True)
         cases, found, first = cases + number + 1 - first, found + 1, number + 1
     return cases, found
 
