@@ -22,6 +22,7 @@ OTHERS = {
     "Operation": "Keras has no such layer",
     "gelu_tanh": "Keras has no such activation; test_gradients_torch.py has it",
     "RandomPosterization": "torch has no gradient of it",
+    "TimeDistributed": "takes a layer of the library; test_time_distributed.py trains it beside Keras",
 }
 """Layers, and activations, without a case here, and why."""
 PEAKED = {"MultiHeadAttention", "Attention"}
