@@ -21,6 +21,7 @@ _IN_INFERENCE = frozenset({
     "AlphaDropout", "BatchNormalization", "Dropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D",
     "SpatialDropout2D",
 })  # fmt: skip
+"""Layers that mix the samples of a batch in training only, or draw for all of them at once."""
 _ALWAYS = frozenset({
     "Activation", "AveragePooling1D", "AveragePooling2D", "Conv1D", "Conv2D", "Cropping1D", "Cropping2D", "Dense",
     "DepthwiseConv1D", "DepthwiseConv2D", "ELU", "Embedding", "Flatten", "Functional", "GlobalAveragePooling1D",
