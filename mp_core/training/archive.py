@@ -53,29 +53,31 @@ def written(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
 # ---- configurations
 
 
-def archived(layer: Layer) -> dict[str, Any]:
-    """Return the configuration of a layer as Keras' files have it, with the shapes for which layers were built."""
+def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Return the configuration of a layer as Keras' files have it, with the shapes for which layers were built.
+
+    Entries of one layer that is in several places have one ``shared_object_id``: its place in `shared`, which has the
+    first entry of each layer by ``id(layer)``.
+    """
     entry: dict[str, Any] = serialize_keras_object(layer)
+    first = shared.setdefault(id(layer), entry)
+    if first is not entry:
+        first["shared_object_id"] = entry["shared_object_id"] = list(shared).index(id(layer)) + 1
     if isinstance(layer, Functional):
         entry["module"], entry["registered_name"] = "keras.src.models.functional", "Functional"
         values, nodes = traced(layer), {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
-        entry["config"]["layers"] = [
-            {
-                **archived(part),
-                "name": part.name,
-                "inbound_nodes": [_node(part, call, values) for call in nodes[part.name]],
-            }
-            for part in layer.layers
-        ]
+        entry["config"]["layers"] = parts = [archived(part, shared) for part in layer.layers]
+        for part, own in zip(layer.layers, parts, strict=True):
+            own |= {"name": part.name, "inbound_nodes": [_node(part, call, values) for call in nodes[part.name]]}
     elif isinstance(layer, Sequential):
-        first = [] if layer.input_layer is None else [layer.input_layer]
-        entry["config"]["layers"] = [archived(part) for part in (*first, *layer.layers)]
+        start = [] if layer.input_layer is None else [layer.input_layer]
+        entry["config"]["layers"] = [archived(part, shared) for part in (*start, *layer.layers)]
     elif isinstance(layer, Operation):
         home = FUNCTIONS[layer.operation].home if layer.operation in FUNCTIONS else "numpy"
         entry |= {"module": f"keras.src.ops.{home}", "class_name": layer.operation, "registered_name": layer.operation}
         entry["config"] = {"name": layer.name} | layer.options
     elif isinstance(layer, TimeDistributed):
-        entry["config"]["layer"] = archived(layer.layer)
+        entry["config"]["layer"] = archived(layer.layer, shared)
     shapes = layer._build_shapes
     if shapes is not None and not isinstance(layer, InputLayer | Operation):
         key = "shapes_dict" if isinstance(shapes, dict) else "input_shape"
@@ -85,7 +87,7 @@ def archived(layer: Layer) -> dict[str, Any]:
 
 def entry_of(model: Any) -> dict[str, Any]:
     """Return the configuration of a model, and of its training if it is compiled."""
-    entry = archived(model)
+    entry = archived(model, {})
     if model.compiled:
         entry["compile_config"] = serialize_keras_object(model.get_compile_config())
     return entry
@@ -122,15 +124,24 @@ def _without_batch(shapes: Any) -> Any:
 # ---- weights
 
 
-def tree_of(layer: Layer) -> dict[str, Any]:
-    """Return the variables of a layer and of those in it, arranged as in Keras' files."""
+def tree_of(layer: Layer, done: set[int]) -> dict[str, Any]:
+    """Return the variables of a layer and of those in it, arranged as in Keras' files: each in the first of its places.
+
+    `done` has the ``id(layer)`` of those that have been. Layers in other ones than models and TimeDistributed are
+    always there: when the file is read, these make them anew.
+    """
+    if id(layer) in done:
+        return {}
+    done.add(id(layer))
     tree: dict[str, Any] = {}
     own: dict[str, Any] = {}
     layer.save_own_variables(own)
     if own:
         tree["vars"] = {name: storable(x) for name, x in own.items()}
+    done = done if isinstance(layer, Functional | Sequential | TimeDistributed) else set()
     for name, parts in _children(layer).items():
-        tree[name] = tree_of(parts) if isinstance(parts, Layer) else {key: tree_of(x) for key, x in parts.items()}
+        one = isinstance(parts, Layer)
+        tree[name] = tree_of(parts, done) if one else {key: tree_of(x, done) for key, x in parts.items()}
     return tree
 
 
@@ -181,7 +192,7 @@ def write_tree(file: Any, tree: Mapping[str, Any]) -> None:
 def save_model(model: Any, path: Any, overwrite: bool, include_optimizer: bool) -> None:
     """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
     _check_built(model)
-    entry, tree = entry_of(model), tree_of(model)
+    entry, tree = entry_of(model), tree_of(model, set())
     if model.compiled and include_optimizer and getattr(model.optimizer, "built", False):
         own: dict[str, Any] = {}
         model.optimizer.save_own_variables(own)
@@ -213,7 +224,7 @@ def zipped(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
 def save_weights(model: Any, path: Any, overwrite: bool) -> None:
     """Write the variables of a model: see :meth:`Trainer.save_weights`."""
     _check_built(model)
-    tree = tree_of(model)
+    tree = tree_of(model, set())
     with written(path, ".weights.h5", overwrite) as file:
         write_tree(file, tree)
 
@@ -233,7 +244,7 @@ def load_weights(model: Any, path: Any, skip_mismatch: bool) -> None:
     except ValueError as error:
         raise ValueError(f"`path` must be a .weights.h5 file; {path}: {error}") from error
     pairs: list[tuple[Any, Array]] = []
-    for layer, stored in _matched(model, tree):
+    for layer, stored in _matched(model, tree, set()):
         variables, values = layer._saved_variables(), list(_in_order(stored.get("vars", {})))
         wanted, found = [v.shape for v in variables], [np.shape(value) for value in values]
         if wanted != found and skip_mismatch:
@@ -249,18 +260,21 @@ def load_weights(model: Any, path: Any, skip_mismatch: bool) -> None:
     assign_each([variable for variable, _ in pairs], stored_values)
 
 
-def _matched(layer: Layer, tree: Any) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
-    """Yield each layer with variables beside its group in a file."""
+def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
+    """Yield each layer with variables beside its group in a file, which is in the first of its places."""
+    if id(layer) in done:
+        return
+    done.add(id(layer))
     tree = tree if isinstance(tree, Mapping) else {}
     if layer.own_variables():
         yield layer, tree
     for name, parts in _children(layer).items():
         below = tree.get(name)
         if isinstance(parts, Layer):
-            yield from _matched(parts, below)
+            yield from _matched(parts, below, done)
         else:
             for key, part in parts.items():
-                yield from _matched(part, below.get(key) if isinstance(below, Mapping) else None)
+                yield from _matched(part, below.get(key) if isinstance(below, Mapping) else None, done)
 
 
 def _in_order(variables: Any) -> Iterator[Array]:

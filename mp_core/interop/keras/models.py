@@ -52,15 +52,21 @@ def from_keras(model: Any, custom_objects: Mapping[str, type[Layer]] | None = No
         entry = keras.saving.serialize_keras_object(model)
     except NotImplementedError as error:  # a subclass without a configuration
         raise NotImplementedError(f"`model` must be a Sequential or functional model: {error}") from error
-    _state_forms(entry, model)
+    _complete(entry, model, {})
     part = translated(entry, custom_objects)
     build(part)
     assign(part, Live(model))
     return part.layer
 
 
-def _state_forms(entry: dict[str, Any], layer: Any) -> None:
-    """Say in the entries of attentions what their projections are quantized to, which Keras does not say there."""
+def _complete(entry: dict[str, Any], layer: Any, first: dict[int, dict[str, Any]]) -> None:
+    """Say in the entry of a layer what Keras does not say there, or in files only.
+
+    That is which layer is in several places: `first` has the first entry of each by ``id(layer)``. And of attentions,
+    what their projections are quantized to.
+    """
+    if first.setdefault(id(layer), entry) is not entry:
+        first[id(layer)]["shared_object_id"] = entry["shared_object_id"] = id(layer)
     if entry["class_name"] == "MultiHeadAttention":
         below = layer._flatten_layers(include_self=False)
         forms = {
@@ -70,7 +76,9 @@ def _state_forms(entry: dict[str, Any], layer: Any) -> None:
         }
         entry["config"] |= {"forms": forms} if forms else {}
     if entry["class_name"] == "TimeDistributed":
-        _state_forms(entry["config"]["layer"], layer.layer)
-    for part in entry["config"].get("layers", ()):
-        if part["class_name"] in ("MultiHeadAttention", "Sequential", "Functional", "TimeDistributed"):
-            _state_forms(part, layer.get_layer(part["config"]["name"]))
+        _complete(entry["config"]["layer"], layer.layer, first)
+    if entry["class_name"] in ("Sequential", "Functional"):
+        known = {part.name: part for part in layer.layers}  # without operations, and the input of a Sequential
+        for part in entry["config"]["layers"]:
+            if part["config"]["name"] in known:
+                _complete(part, known[part["config"]["name"]], first)

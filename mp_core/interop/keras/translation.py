@@ -14,6 +14,7 @@ from mp_core.layers.graph import Node, Source, graph_of
 from mp_core.layers.operation import OPERATIONS, Operation
 from mp_core.layers.penalties import module_of
 from mp_core.layers.sequential import layer_classes
+from mp_core.layers.symbolic import called_with, inputs_of
 from mp_core.training import Functional, Sequential
 from mp_core.utilities.tree import leaves
 
@@ -239,6 +240,8 @@ def _without_constants(node: Node, layer: Layer) -> Node:
 def build(part: Part) -> None:
     """Build the layers for the shapes that their entries say, without running them.
 
+    Only a layer that builds those in it when it is called, as users' layers may, is called with zeros.
+
     Raises
     ------
     ValueError
@@ -258,15 +261,28 @@ def build(part: Part) -> None:
     shapes = part.entry.get("build_config") or {}
     if not isinstance(shapes, dict):
         raise ValueError(f"`build_config` of layer '{layer.name}' must be a dictionary; received {shapes!r:.200}")
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
     try:
         if isinstance(shapes.get("shapes_dict"), dict):
-            layer.build(**{name: _shape(shape) for name, shape in shapes["shapes_dict"].items()})
+            named = {name: _shape(shape) for name, shape in shapes["shapes_dict"].items()}
         else:
-            layer.build(_shape(shapes.get("input_shape")))
+            args = (_shape(shapes.get("input_shape")),)
+        layer.build(*args, **named)
+        called_in(enclosing_path, below, _build_inner, (layer, args, named))
     except (*_ERRORS, MemoryError, IndexError) as error:
         raise ValueError(f"layer '{layer.name}' cannot be built for {shapes}: {error}") from error
     for argument, initializer in part.initializers.items():
         setattr(layer, argument, initializer)
+
+
+def _build_inner(layer: Layer, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Call a layer with zeros of the shapes it is built for, if there are layers in it that ``build`` has not built."""
+    inner = [part for part in layer._flatten_layers(include_self=False) if isinstance(part, Layer)]
+    if None in args or all(part.built for part in inner):
+        return
+    inputs = {name.removesuffix("_shape"): inputs_of(shape, layer.name) for name, shape in named.items()}
+    called_with(layer, tuple(inputs_of(shape, layer.name) for shape in args), inputs)
 
 
 def _build_parts(part: Part) -> None:
