@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
@@ -146,11 +147,176 @@ def test_layers_of_users_make_theirs_anew(tmp_path):
     assert_same_bits(other(X), model(X))
 
 
-def test_what_a_layer_builds_in_its_call_is_loaded(tmp_path):
-    x = mp.Input((None, 5))
-    model = mp.Model(x, Twice(mp.layers.Dense(5, activation="tanh"))(x))
+class Holder(mp.layers.Layer):
+    """A layer whose inner layers are made by the subclass."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.make()
+
+
+class InAStack(Holder):
+    def make(self):
+        self.inner = mp.Sequential([mp.layers.Dense(4), mp.layers.Dense(5)])
+
+    def call(self, x):
+        return self.inner(x)
+
+
+class InContainers(Holder):
+    def make(self):
+        self.each = [mp.layers.Dense(5), mp.layers.Dropout(0.5), (mp.layers.Dense(5), mp.layers.Dense(5))]
+        self.named = {"a": mp.layers.Dense(5), "b": InAStack()}
+
+    def call(self, x):
+        first, drop, (second, third) = self.each
+        return self.named["b"](self.named["a"](third(second(drop(first(x))))))
+
+
+class OfTwo(Holder):
+    """It is called with two arrays and a keyword of integers, and builds in `build` what has weights."""
+
+    def make(self):
+        self.dense, self.drop = mp.layers.Dense(5), mp.layers.Dropout(0.5)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x, skip, rows=None):
+        assert rows.dtype == np.int32
+        return self.drop(self.dense(x)) + skip
+
+
+class Lazy(OfTwo):
+    def build(self, shape):
+        pass
+
+
+class Either(Holder):
+    def make(self):
+        self.first, self.other = mp.layers.Dense(5), mp.layers.Dense(5)
+
+    def call(self, x):
+        return self.first(x) if np.asarray(x).max() > 0 else self.other(x)
+
+
+class Pair(mp.layers.Layer):
+    def __init__(self, a, b, **options):
+        super().__init__(**options)
+        self.a, self.b = a, b
+
+    def call(self, x):
+        return self.a(x) + self.b(x)
+
+    def get_config(self):
+        return super().get_config() | {key: mp.saving.serialize_keras_object(getattr(self, key)) for key in "ab"}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config | {key: mp.saving.deserialize_keras_object(config[key]) for key in "ab"})
+
+
+CUSTOM = {kind.__name__: kind for kind in (Twice, InAStack, InContainers, OfTwo, Lazy, Pair, Either)}
+
+
+def of_users(name):
+    x, dense = mp.Input((3, 5)), mp.layers.Dense(5)
+    if name in ("OfTwo", "Lazy"):
+        other, rows = mp.Input((3, 5)), mp.Input((3,), dtype="int32")
+        return mp.Model([x, other, rows], CUSTOM[name]()(x, other, rows=rows))
+    made = {
+        "Twice": lambda: Twice(dense)(x),
+        "Pair": lambda: Pair(dense, dense)(x),
+        "a pair with a wrapper": lambda: Pair(mp.layers.TimeDistributed(dense), dense)(x),
+        "in steps": lambda: mp.layers.TimeDistributed(InAStack())(x),
+    }
+    return mp.Model(x, made[name]() if name in made else CUSTOM[name]()(x))
+
+
+def path(variable):
+    return re.sub(r"_\d+", "", variable.path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Twice", "InAStack", "InContainers", "OfTwo", "Lazy", "Pair", "a pair with a wrapper", "in steps"],
+)
+def test_weights_in_layers_of_users_are_loaded(name, tmp_path):
+    """Also those of layers that are built when their layer is called, with what it is called with in the model."""
+    model = of_users(name)
+    inputs = [X, Y, np.ones((4, 3), np.int32)] if len(model.inputs) == 3 else X
     model.save(tmp_path / "m.keras")
     for opened in (mp.load_model, load_keras):
-        read = opened(tmp_path / "m.keras", custom_objects={"Twice": Twice})
-        assert [v.path for v in read.weights] == [v.path for v in model.weights]
-        assert_same_bits(read(X), model(X))
+        read = opened(tmp_path / "m.keras", custom_objects=CUSTOM)
+        if name in ("Twice", "InAStack", "InContainers", "OfTwo", "Lazy"):
+            assert sorted(map(path, read.weights)) == sorted(map(path, model.weights))
+        assert_same_bits(read(inputs), model(inputs))
+    text = model_from_json(model.to_json(), custom_objects=CUSTOM)
+    assert text(inputs).shape == model(inputs).shape
+
+
+def of_keras():
+    class InContainers(keras.layers.Layer):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.each = [keras.layers.Dense(5), keras.layers.Dropout(0.5), (keras.layers.Dense(5),)]
+            self.named = {"a": keras.layers.Dense(5), "b": keras.Sequential([keras.layers.Dense(5)])}
+
+        def get_config(self):
+            return {"name": self.name}
+
+        def call(self, x):
+            first, drop, (second,) = self.each
+            return self.named["b"](self.named["a"](second(drop(first(x)))))
+
+    x = keras.Input((3, 5))
+    return keras.Model(x, InContainers()(x))
+
+
+def test_layers_of_users_of_keras_are_loaded(tmp_path):
+    class Mine(InContainers):
+        def make(self):
+            self.each = [mp.layers.Dense(5), mp.layers.Dropout(0.5), (mp.layers.Dense(5),)]
+            self.named = {"a": mp.layers.Dense(5), "b": mp.Sequential([mp.layers.Dense(5)])}
+
+        def call(self, x):
+            first, drop, (second,) = self.each
+            return self.named["b"](self.named["a"](second(drop(first(x)))))
+
+    theirs = of_keras()
+    theirs.save(tmp_path / "m.keras")
+    expected = keras.ops.convert_to_numpy(theirs(X))
+    custom = {"InContainers": Mine}
+    for found in (from_keras(theirs, custom), mp.load_model(tmp_path / "m.keras", custom)):
+        assert len(found.weights) == len(theirs.weights) == 8
+        np.testing.assert_allclose(found(X), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_that_no_layer_takes_are_an_error(tmp_path):
+    model = of_users("Either")
+    model(np.abs(X))  # zeros have built the other one
+    assert len(model.weights) == 4
+    model.save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match=r"layer 'dense_?\d*' needs weights \(\) of shapes \[\]; there are \[\(5, 5\)"):
+        mp.load_model(tmp_path / "m.keras", custom_objects=CUSTOM)
+
+
+def test_only_layers_that_must_be_built_are_called(tmp_path, monkeypatch):
+    def refuse(self, x, skip, rows=None):
+        raise AssertionError("not with zeros")
+
+    for name in ("OfTwo", "Lazy"):
+        of_users(name).save(tmp_path / f"{name}.keras")
+    monkeypatch.setattr(OfTwo, "call", refuse)
+    mp.load_model(tmp_path / "OfTwo.keras", custom_objects=CUSTOM)
+    with pytest.raises(ValueError, match="are built when they are called, which failed: not with zeros"):
+        mp.load_model(tmp_path / "Lazy.keras", custom_objects=CUSTOM)
+
+
+@pytest.mark.parametrize("number", [[1], {"a": 1}, 2.5, "that of another"])
+def test_damaged_numbers_are_named(number):
+    entry = json.loads(in_steps(mp).to_json())
+    layers = entry["config"]["layers"]
+    layers[2]["shared_object_id"] = layers[1]["shared_object_id"] if number == "that of another" else number
+    with pytest.raises(NotImplementedError, match=r"- 'time_distributed.*shared_object_id"):
+        model_from_json(json.dumps(entry))

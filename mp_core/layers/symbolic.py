@@ -23,7 +23,7 @@ from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
     "Graph", "Input", "KerasTensor", "called_with", "ends_of_graph", "ends_of_stack", "graph_between",
-    "inputs_of", "output_shapes", "tensor_of", "traced",
+    "output_shapes", "tensor_of", "traced",
 ]  # fmt: skip
 
 _numbers = count()
@@ -212,22 +212,21 @@ def _tried(layer: Layer, args: Any, kwargs: Any, batch: int, length: int) -> Any
 
 def output_shapes(layer: Layer, shapes: Sequence[Any]) -> Any:
     """Return the shapes of what a layer returns: see :meth:`Layer.compute_output_shape`."""
-    symbols = tuple(inputs_of(shape, layer.name) for shape in shapes)
+
+    def arrays(shape: Any) -> Any:
+        if isinstance(shape, dict):
+            return {key: arrays(part) for key, part in shape.items()}
+        if isinstance(shape, list | tuple) and any(isinstance(part, list | tuple | dict) for part in shape):
+            return [arrays(part) for part in shape]
+        return Input(batch_shape=shape, name=layer.name)
+
+    symbols = tuple(map(arrays, shapes))
     found = _by_formula(layer, symbols)
     if found is not None:
         return found
     called = layer if layer.built else copy.deepcopy(layer)
     _, outputs = called_with(called, symbols)
     return map_leaves(lambda x: x.shape, outputs)
-
-
-def inputs_of(shape: Any, name: str) -> Any:
-    """Return an input of a shape, or those of a list or dict of shapes."""
-    if isinstance(shape, dict):
-        return {key: inputs_of(part, name) for key, part in shape.items()}
-    if isinstance(shape, list | tuple) and any(isinstance(part, list | tuple | dict) for part in shape):
-        return [inputs_of(part, name) for part in shape]
-    return Input(batch_shape=shape, name=name)
 
 
 def _by_formula(layer: Layer, symbols: tuple[Any, ...]) -> Shape | None:

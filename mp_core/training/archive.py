@@ -4,8 +4,7 @@ import json
 import time
 import warnings
 import zipfile
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -16,8 +15,8 @@ from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.checkpoint.output import naming, new_file
 from mp_core.core.cpu import __version__
 from mp_core.layers import Functional, InputLayer, Layer, Sequential, TimeDistributed
-from mp_core.layers.building import snake_case
 from mp_core.layers.graph import Source
+from mp_core.layers.names_in_files import layers_in
 from mp_core.layers.operation import FUNCTIONS, Operation
 from mp_core.layers.serialization import serialize_keras_object
 from mp_core.layers.symbolic import KerasTensor, traced
@@ -124,52 +123,30 @@ def _without_batch(shapes: Any) -> Any:
 # ---- weights
 
 
-def tree_of(layer: Layer, done: set[int]) -> dict[str, Any]:
+def tree_of(layer: Layer, done: set[int] | None) -> dict[str, Any]:
     """Return the variables of a layer and of those in it, arranged as in Keras' files: each in the first of its places.
 
-    `done` has the ``id(layer)`` of those that have been. Layers in other ones than models and TimeDistributed are
-    always there: when the file is read, these make them anew.
+    `done` has the ``id(layer)`` of those that have been. It is None below a user's layer, which makes the layers in it
+    anew when the file is read: each needs its own weights then.
     """
-    if id(layer) in done:
-        return {}
-    done.add(id(layer))
+    if done is not None:
+        if id(layer) in done:
+            return {}
+        done.add(id(layer))
     tree: dict[str, Any] = {}
     own: dict[str, Any] = {}
     layer.save_own_variables(own)
     if own:
         tree["vars"] = {name: storable(x) for name, x in own.items()}
-    done = done if isinstance(layer, Functional | Sequential | TimeDistributed) else set()
-    for name, parts in _children(layer).items():
-        one = isinstance(parts, Layer)
-        tree[name] = tree_of(parts, done) if one else {key: tree_of(x, done) for key, x in parts.items()}
-    return tree
+    below = done if isinstance(layer, Functional | Sequential | TimeDistributed) else None
+    return tree | map_places(lambda part: tree_of(part, below), layers_in(layer))
 
 
-def _children(layer: Layer) -> dict[str, Any]:
-    """Return the layers in a layer by their names in files: one, or several by their classes and counts."""
-    if isinstance(layer, Functional | Sequential):
-        return {"layers": numbered(layer)}
-    found: dict[str, Any] = {}
-    for name, part in vars(layer).items():
-        if isinstance(part, Layer):
-            found[name] = part
-        elif isinstance(part, list) and part and all(isinstance(each, Layer) for each in part):
-            found[name] = _counted(part)
-    return found
-
-
-def numbered(model: Any) -> dict[str, Layer]:
-    """Return the layers of a model by their names in its file: classes, counted from the second one on."""
-    return _counted([part for part in model.layers if not isinstance(part, Operation)])
-
-
-def _counted(layers: list[Layer]) -> dict[str, Layer]:
-    counts, found = Counter[str](), {}
-    for layer in layers:
-        name = snake_case(type(layer).__name__)
-        found[name if not counts[name] else f"{name}_{counts[name]}"] = layer
-        counts[name] += 1
-    return found
+def map_places(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict[str, Any]:
+    """Return what `layers_in` returns, with `function` applied to each layer."""
+    return {
+        name: map_places(function, part) if isinstance(part, dict) else function(part) for name, part in places.items()
+    }
 
 
 def storable(x: Any) -> Array:
@@ -268,13 +245,13 @@ def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, M
     tree = tree if isinstance(tree, Mapping) else {}
     if layer.own_variables():
         yield layer, tree
-    for name, parts in _children(layer).items():
-        below = tree.get(name)
-        if isinstance(parts, Layer):
-            yield from _matched(parts, below, done)
-        else:
-            for key, part in parts.items():
-                yield from _matched(part, below.get(key) if isinstance(below, Mapping) else None, done)
+    yield from _matched_in(layers_in(layer), tree, done)
+
+
+def _matched_in(places: dict[str, Any], tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
+    for name, part in places.items():
+        below = tree.get(name) if isinstance(tree, Mapping) else None
+        yield from (_matched_in if isinstance(part, dict) else _matched)(part, below, done)
 
 
 def _in_order(variables: Any) -> Iterator[Array]:

@@ -300,8 +300,8 @@ class _Group:
         for dataset in self._datasets():
             yield _array(dataset)
 
-    def attribute(self, name: str) -> "_Group":
-        """Return the weights of a layer in this one."""
+    def member(self, name: str) -> "_Group":
+        """Return the weights of a layer in this one, or in this container."""
         return _Group(_member(self._group, name))
 
     def parts(self, parts: Sequence[Part]) -> "list[_Group]":

@@ -80,5 +80,6 @@ def _complete(entry: dict[str, Any], layer: Any, first: dict[int, dict[str, Any]
     if entry["class_name"] in ("Sequential", "Functional"):
         known = {part.name: part for part in layer.layers}  # without operations, and the input of a Sequential
         for part in entry["config"]["layers"]:
-            if part["config"]["name"] in known:
-                _complete(part, known[part["config"]["name"]], first)
+            name = part.get("name") or part["config"].get("name")
+            if name in known:
+                _complete(part, known[name], first)

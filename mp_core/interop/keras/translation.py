@@ -14,7 +14,6 @@ from mp_core.layers.graph import Node, Source, graph_of
 from mp_core.layers.operation import OPERATIONS, Operation
 from mp_core.layers.penalties import module_of
 from mp_core.layers.sequential import layer_classes
-from mp_core.layers.symbolic import called_with, inputs_of
 from mp_core.training import Functional, Sequential
 from mp_core.utilities.tree import leaves
 
@@ -98,16 +97,26 @@ class _Translation:
             raise ValueError(f"a layer must be a dictionary with `class_name` and `config`; received {entry!r:.200}")
         name = entry.get("name") or entry["config"].get("name")
         try:
-            shared = entry.get("shared_object_id")
-            if shared in self.shared:
-                return self.shared[shared]
-            part = self._made(entry)
+            part = self._first(entry) or self._made(entry)
         except _ERRORS as error:
             self.refused.append(f"- {name!r} ({entry.get('class_name')!r}): {error}")
             return None
-        if shared is not None:
-            self.shared[shared] = part
+        self.shared.setdefault(entry.get("shared_object_id"), part)
         return part
+
+    def _first(self, entry: dict[str, Any]) -> Part | None:
+        """Return what has been made of another entry of the same layer."""
+        shared = entry.get("shared_object_id")
+        if shared is None:
+            return None
+        if not isinstance(shared, int | str):
+            raise ValueError(f"`shared_object_id` must be an integer or a string; received {shared!r:.200}")
+        first = self.shared.get(shared)
+        if first is not None:
+            if _told(first.entry) != _told(entry):
+                raise ValueError(f"`shared_object_id` {shared!r:.200} is that of {_told(first.entry)}, too")
+            _check_calls(first.layer, entry)
+        return first
 
     def _made(self, entry: dict[str, Any]) -> Part:
         kind, module = entry.get("class_name"), str(entry.get("module"))
@@ -132,8 +141,7 @@ class _Translation:
         starts = {key: value for key, value in config.items() if is_keras and key.endswith("_initializer")}
         starts = {} if self.fresh else starts
         layer = found.from_config(config | dict.fromkeys(starts, "zeros"))
-        for call in entry.get("inbound_nodes") or ():
-            _check_call(layer, call)
+        _check_calls(layer, entry)
         return Part(layer, entry, initializers=starts, inner=inner)
 
     def _model(self, entry: dict[str, Any]) -> Part:
@@ -196,12 +204,18 @@ def _is_known(kind: str, value: Any) -> bool:
     return True
 
 
-def _check_call(layer: Layer, call: Any) -> None:
-    """Raise unless the ``call`` of `layer` takes the keywords of a node."""
-    given = call.get("kwargs") if isinstance(call, dict) else None
-    for name, value in (given or {}).items():
-        if value is not None and name != "training" and not takes(type(layer).call, name):
-            raise ValueError(f"it is called with `{name}`, which it does not take here")
+def _told(entry: Mapping[str, Any]) -> str:
+    """Return what a layer is called in errors: its class and its name."""
+    return f"{entry.get('class_name')} {entry['config'].get('name')!r}"
+
+
+def _check_calls(layer: Layer, entry: Mapping[str, Any]) -> None:
+    """Raise unless the ``call`` of `layer` takes the keywords of all nodes."""
+    for call in entry.get("inbound_nodes") or ():
+        given = call.get("kwargs") if isinstance(call, dict) else None
+        for name, value in (given or {}).items():
+            if value is not None and name != "training" and not takes(type(layer).call, name):
+                raise ValueError(f"it is called with `{name}`, which it does not take here")
 
 
 def _operation(entry: dict[str, Any]) -> Layer:
@@ -240,8 +254,6 @@ def _without_constants(node: Node, layer: Layer) -> Node:
 def build(part: Part) -> None:
     """Build the layers for the shapes that their entries say, without running them.
 
-    Only a layer that builds those in it when it is called, as users' layers may, is called with zeros.
-
     Raises
     ------
     ValueError
@@ -261,28 +273,15 @@ def build(part: Part) -> None:
     shapes = part.entry.get("build_config") or {}
     if not isinstance(shapes, dict):
         raise ValueError(f"`build_config` of layer '{layer.name}' must be a dictionary; received {shapes!r:.200}")
-    args: tuple[Any, ...] = ()
-    named: dict[str, Any] = {}
     try:
         if isinstance(shapes.get("shapes_dict"), dict):
-            named = {name: _shape(shape) for name, shape in shapes["shapes_dict"].items()}
+            layer.build(**{name: _shape(shape) for name, shape in shapes["shapes_dict"].items()})
         else:
-            args = (_shape(shapes.get("input_shape")),)
-        layer.build(*args, **named)
-        called_in(enclosing_path, below, _build_inner, (layer, args, named))
+            layer.build(_shape(shapes.get("input_shape")))
     except (*_ERRORS, MemoryError, IndexError) as error:
         raise ValueError(f"layer '{layer.name}' cannot be built for {shapes}: {error}") from error
     for argument, initializer in part.initializers.items():
         setattr(layer, argument, initializer)
-
-
-def _build_inner(layer: Layer, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Call a layer with zeros of the shapes it is built for, if there are layers in it that ``build`` has not built."""
-    inner = [part for part in layer._flatten_layers(include_self=False) if isinstance(part, Layer)]
-    if None in args or all(part.built for part in inner):
-        return
-    inputs = {name.removesuffix("_shape"): inputs_of(shape, layer.name) for name, shape in named.items()}
-    called_with(layer, tuple(inputs_of(shape, layer.name) for shape in args), inputs)
 
 
 def _build_parts(part: Part) -> None:
