@@ -78,6 +78,7 @@ UNSEEN = {
 }
 """Operations that a recording refuses in some cases, and which."""
 FIRST_ONLY = ("rotary", "ragged_rotary")  # their angles are constants
+LARGEST = np.finfo(np.float32).max
 STRETCHED = ("multiply", "divide")
 """Operations whose gradients are sums of terms of any sign, where an operand is stretched: such sums may cancel."""
 
@@ -138,6 +139,8 @@ def run(_memory, rng):
             return
         with on_isa("scalar"), mp.config.num_threads(1):
             plain = by_rules(lambda *given: called(case.function, given), *arrays)
+        if any((np.abs(exact) > LARGEST).any() for exact in expected):
+            return  # a term that float32 has not: one quotient is infinite, and another may be zero times it
         errors = _errors(name, case.function, expected, arrays)
     for gradient, same, exact, error in zip(found, plain, expected, errors, strict=True):
         assert_same_bits(gradient, same)
