@@ -159,6 +159,9 @@ class InAStack(Holder):
     def make(self):
         self.inner = mp.Sequential([mp.layers.Dense(4), mp.layers.Dense(5)])
 
+    def __len__(self):
+        return 0
+
     def call(self, x):
         return self.inner(x)
 

@@ -17,8 +17,7 @@ def layers_in(layer: Layer) -> dict[str, Any]:
     """Return what is in a layer by the names of its attributes: a layer, or a dictionary of several as in `named`."""
     if isinstance(layer, Functional | Sequential):
         return {"layers": named([part for part in layer.layers if not isinstance(part, Operation)], Layer)}
-    found = {name: named(value, Layer) for name, value in vars(layer).items()}
-    return {name: part for name, part in found.items() if part}
+    return _without_empty({name: named(value, Layer) for name, value in vars(layer).items()})
 
 
 def named(value: Any, kind: type) -> Any:
@@ -45,4 +44,9 @@ def named(value: Any, kind: type) -> Any:
             name = snake_case(type(part).__name__) if isinstance(part, kind) else "container"
             found[name if not counts[name] else f"{name}_{counts[name]}"] = below
             counts[name] += 1
-    return {name: part for name, part in found.items() if not isinstance(part, dict) or part}
+    return _without_empty(found)
+
+
+def _without_empty(places: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what no layer is in; a layer itself may be false, if a user's class has a length."""
+    return {name: part for name, part in places.items() if not isinstance(part, dict) or part}
