@@ -126,8 +126,8 @@ def _without_batch(shapes: Any) -> Any:
 def tree_of(layer: Layer, done: set[int] | None) -> dict[str, Any]:
     """Return the variables of a layer and of those in it, arranged as in Keras' files: each in the first of its places.
 
-    `done` has the ``id(layer)`` of those that have been. It is None below a user's layer, which makes the layers in it
-    anew when the file is read: each needs its own weights then.
+    `done` has the ``id(layer)`` of layers already written. It is None below a user's layer, which makes the layers in
+    it anew when the file is read: each needs its own weights then.
     """
     if done is not None:
         if id(layer) in done:

@@ -60,10 +60,9 @@ def from_keras(model: Any, custom_objects: Mapping[str, type[Layer]] | None = No
 
 
 def _complete(entry: dict[str, Any], layer: Any, first: dict[int, dict[str, Any]]) -> None:
-    """Say in the entry of a layer what Keras does not say there, or in files only.
+    """Add what Keras leaves out: ``shared_object_id``, and what the projections of attentions are quantized to.
 
-    That is which layer is in several places: `first` has the first entry of each by ``id(layer)``. And of attentions,
-    what their projections are quantized to.
+    `first` has the first entry of each layer by ``id(layer)``; a layer with several entries is in several places.
     """
     if first.setdefault(id(layer), entry) is not entry:
         first[id(layer)]["shared_object_id"] = entry["shared_object_id"] = id(layer)

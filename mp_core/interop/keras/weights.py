@@ -34,7 +34,7 @@ class Stored(Protocol):
 
 
 class Live:
-    """The weights of a layer of Keras in this process: of a container, a dictionary as `named` returns; or of none."""
+    """The weights of a layer of Keras, or of a container as `named` returns it; anything else has none."""
 
     def __init__(self, layer: Any) -> None:
         self._layer = layer
@@ -57,7 +57,7 @@ class Live:
         return (np.array(value) for value in self._values())
 
     def member(self, name: str) -> "Live":
-        """Return the weights of a layer in this one."""
+        """Return the weights of a layer in this layer or container."""
         import keras
 
         if isinstance(self._layer, dict):
@@ -72,7 +72,8 @@ class Live:
 def assign(part: Part, stored: Stored) -> None:
     """Give the layers of a model their weights, each once.
 
-    A user's layer may build those in it when it is called. Only where such a one has weights, the model is run.
+    The model is called with zeros only if there are weights for a layer that has no variables yet: users' layers may
+    build those in them when they are called.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def _run(model: Any) -> None:
 
 
 def _below(layer: Layer) -> Callable[..., Any]:
-    """Return the ``call`` of a layer, as its first one is: only then calls of layers say where they are."""
+    """Return a ``call`` that runs under the path of its layer, as a first one does: what it builds is below."""
     call, path = layer.call, layer._path or ""
     return lambda *args, **kwargs: called_in(enclosing_path, path, call, args, kwargs)
 
