@@ -17,7 +17,7 @@ _UNSET = object()
 
 
 def called_in(variable, value, function, tuple args=(), dict kwargs=None):
-    """Return ``function(*args, **kwargs)``, during which a context variable has a value; then it has that of before."""
+    """Call the function with a context variable set; restore its old value afterwards. Return the result."""
     token = PyContextVar_Set(variable, value)
     try:
         return function(*args) if kwargs is None else PyObject_Call(function, args, kwargs)

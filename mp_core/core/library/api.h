@@ -16,7 +16,7 @@ _Static_assert((int)MP_CORE_RELU == MP_RELU && (int)MP_CORE_GELU == MP_GELU && (
                && (int)MP_CORE_SIGMOID == MP_SIGMOID && (int)MP_CORE_TANH == MP_TANH,
                "activations have the same numbers as mp_core_activation and as mp_activation");
 
-/* Whether it is a float type that kernels read and write, of those that C programs can name. (Then comes float64.) */
+/* Whether a type is a float of at most 32 bits. These have the first values; float64 has the next one. */
 static inline int mp_is_float(int type) { return type >= 0 && type <= MP_CORE_FLOAT8_E5M2; }
 
 /* ---- counts and strides: every one that a caller gives passes one of these checks */

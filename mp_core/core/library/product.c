@@ -41,7 +41,7 @@ static int prefetches(const mp_product *p) {
     return p->b.cs == mp_element_bytes[p->b.format] ? MP_HAS(PREFETCH_ROWS) : MP_HAS(PREFETCH_COLUMNS);
 }
 
-/* Let g prefetch what follows the panel of `column`.
+/* Set what g prefetches while it multiplies the panel of `column`: the data that are read next.
  *
  * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the next
  * KC rows of the NC columns, of which each panel prefetches an equal part. */

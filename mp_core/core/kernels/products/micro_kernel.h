@@ -74,8 +74,7 @@ MP_INLINE void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, at_once, vectors, part);
 }
 
-/* Multiply the last group along K, which has only `valid` elements, with zeros in the place of those that a does not
- * have. */
+/* Multiply the last group along K. It has only `valid` elements; zeros stand for the others. */
 MP_INLINE void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind,
                                    const int rows, const int vectors, const ptrdiff_t valid) {
     enum { GROUP_BYTES = 32 }; /* at most: 8 elements of f32 */

@@ -40,12 +40,12 @@ static void log_softmax_gradient(const float *y, const float *d, ptrdiff_t n, fl
 }
 
 /* The normalized elements to `shares`, and the gradients of what they were multiplied with, d gamma, to `out`. */
-MP_INLINE void normalize(const mp_norm_row *r, float mean, float factor) {
+MP_INLINE void normalize(const mp_norm_row *r, const float *row, float mean, float factor) {
     const vf32 from = set_f32(mean), by = set_f32(factor);
     ptrdiff_t i = 0;
 #define NORMALIZE(I, N)                                                               \
     do {                                                                              \
-        const vf32 x = mul_f32(sub_f32(read_row(MP_F32, r->x, I, N), from), by);      \
+        const vf32 x = mul_f32(sub_f32(read_row(MP_F32, row, I, N), from), by);       \
         vf32 g = read_row(MP_F32, r->d, I, N);                                        \
         if (r->gamma) g = mul_f32(g, read_row(MP_F32, r->gamma, I, N));               \
         write_row(MP_F32, r->shares, I, x, N);                                        \
@@ -57,10 +57,17 @@ MP_INLINE void normalize(const mp_norm_row *r, float mean, float factor) {
 /* The gradient of a norm, n = (x - mean) factor, g = d gamma: factor (g - mean g - n mean (g n)), without mean g if the
  * norm is not centred. The statistics are computed as in the norm, so they have its bits. */
 static void norm_gradient(const mp_norm_row *r) {
-    const float n = (float)r->n, mean = r->is_centred ? sum_of_elements(r->x, r->n) / n : 0.0f;
-    const float factor = 1.0f / sqrtf(sum_of_squares(r->x, mean, r->n) / n + r->epsilon);
-    normalize(r, mean, factor);
-    const vf32 by = set_f32(factor), slope = set_f32(-(sum_of_products(r->out, r->shares, r->n) / n));
+    const float *row = r->x;
+    const float n = (float)r->n;
+    float mean = r->is_centred ? sum_of_elements(row, r->n) / n : 0.0f;
+    const float squares = sum_of_squares(row, mean, r->n), before = before_squares(squares, mean, r->epsilon);
+    float factor = 1.0f / sqrtf(squares / n + r->epsilon);
+    if (before != 1.0f) {
+        factor = factor_of_multiplied(row, before, r->n, r->epsilon, r->shares, r->is_centred ? &mean : NULL);
+        row = r->shares;
+    }
+    normalize(r, row, mean, factor);
+    const vf32 by = set_f32(factor * before), slope = set_f32(-(sum_of_products(r->out, r->shares, r->n) / n));
     const vf32 middle = set_f32(r->is_centred ? sum_of_elements(r->out, r->n) / n : 0.0f);
     ptrdiff_t i = 0;
 #define OF_NORM(I, N)                                                                                                 \

@@ -40,6 +40,24 @@ MP_INLINE float sum_of_squares(const float *x, float from, ptrdiff_t n) {
     return sum_of_blocks(&sum);
 }
 
+/* By what a row is multiplied before its squares are added: 1 if `squares`, their sum without that, has lost nothing to
+ * overflow or underflow that counts. Both powers of two are exact, so they change no other bit. If |mean| >= 1, a sum
+ * below 2^-100 is that of equal numbers, which might overflow. */
+MP_INLINE float before_squares(float squares, float mean, float epsilon) {
+    if (!(squares <= 0x1p126f)) return 0x1p-96f;
+    return squares < 0x1p-100f && epsilon < 0x1p-100f && fabsf(mean) < 1.0f ? 0x1p100f : 1.0f;
+}
+
+/* 1 / sqrt(mean (y - mean)^2 + epsilon) of a row y = x * by, and that row; `mean` is NULL for a norm around 0. Epsilon
+ * beside such squares is (sqrt(epsilon) by)^2. Few rows need this, so it is outlined. */
+__attribute__((cold)) MP_OUTLINED float
+factor_of_multiplied(const float *x, float by, ptrdiff_t n, float epsilon, float *y, float *mean) {
+    const float root = sqrtf(epsilon) * by;
+    for (ptrdiff_t i = 0; i < n; i++) y[i] = x[i] * by;
+    if (mean) *mean = widen_and_sum(MP_F32, y, NULL, 0, n, y) / (float)n;
+    return 1.0f / sqrtf(sum_of_squares(y, mean ? *mean : 0.0f, n) / (float)n + root * root);
+}
+
 /* (x - mean) * factor * gamma + beta */
 MP_INLINE void scale(mp_format format, const float *x, float mean, float factor, const float *gamma, const float *beta,
                      ptrdiff_t n, void *out) {
@@ -91,7 +109,8 @@ static void scale_row(const mp_row_block *b, ptrdiff_t row, const float *y, floa
     }
 }
 
-/* (y - mean y) / sqrt(var y + epsilon) * gamma + beta, y = x + residual, var = mean (y - mean y)^2 in a second pass. */
+/* (y - mean y) / sqrt(var y + epsilon) * gamma + beta, y = x + residual, var = mean (y - mean y)^2 in a second pass. If
+ * before_squares says so, y is first multiplied by a power of two. */
 static void layer_norm(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
                        float epsilon) {
     const ptrdiff_t together = mp_rows_together(b->n);
@@ -100,23 +119,34 @@ static void layer_norm(const mp_row_block *b, const void *residual, const float 
         float mean[MP_ROWS_TOGETHER], factor[MP_ROWS_TOGETHER];
         for (ptrdiff_t i = 0; i < rows; i++) mean[i] = sum_of_row(b, first + i, residual) / (float)b->n;
         for (ptrdiff_t i = 0; i < rows; i++) {
-            const float variance = sum_of_squares(row_of_work(b, first + i), mean[i], b->n) / (float)b->n;
-            factor[i] = 1.0f / sqrtf(variance + epsilon);
+            float *const y = row_of_work(b, first + i);
+            const float squares = sum_of_squares(y, mean[i], b->n), by = before_squares(squares, mean[i], epsilon);
+            factor[i] = by == 1.0f ? 1.0f / sqrtf(squares / (float)b->n + epsilon)
+                                   : factor_of_multiplied(y, by, b->n, epsilon, y, &mean[i]);
         }
         for (ptrdiff_t i = 0; i < rows; i++)
             scale_row(b, first + i, row_of_work(b, first + i), mean[i], factor[i], gamma, beta);
     }
 }
 
-/* x / sqrt(mean x^2 + epsilon) * gamma */
+/* x / sqrt(mean x^2 + epsilon) * gamma; if before_squares says so, x is first multiplied by a power of two. */
 static void rms_norm(const mp_row_block *b, const float *gamma, float epsilon) {
     const ptrdiff_t together = mp_rows_together(b->n);
     for (ptrdiff_t first = 0; first < b->rows; first += together) {
         const ptrdiff_t rows = at_most(b->rows - first, together);
         float factor[MP_ROWS_TOGETHER];
-        for (ptrdiff_t i = 0; i < rows; i++)
-            factor[i] = 1.0f / sqrtf(squares_of_row(b, first + i) / (float)b->n + epsilon);
-        for (ptrdiff_t i = 0; i < rows; i++)
-            scale_row(b, first + i, widened_row(b, first + i), 0.0f, factor[i], gamma, NULL);
+        const float *y[MP_ROWS_TOGETHER];
+        for (ptrdiff_t i = 0; i < rows; i++) {
+            const float squares = squares_of_row(b, first + i), by = before_squares(squares, 0.0f, epsilon);
+            y[i] = widened_row(b, first + i);
+            if (by == 1.0f) {
+                factor[i] = 1.0f / sqrtf(squares / (float)b->n + epsilon);
+            } else {
+                float *const work = row_of_work(b, first + i);
+                factor[i] = factor_of_multiplied(y[i], by, b->n, epsilon, work, NULL);
+                y[i] = work;
+            }
+        }
+        for (ptrdiff_t i = 0; i < rows; i++) scale_row(b, first + i, y[i], 0.0f, factor[i], gamma, NULL);
     }
 }
