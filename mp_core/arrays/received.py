@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays.recorded import SymbolicError, UnseenError
+from mp_core.arrays.recorded_array import address_of
 from mp_core.core.dlpack import from_dlpack
 from mp_core.dtypes import ALLOWED, STORED, name_of
 
@@ -174,9 +175,4 @@ def may_overlap(x: Array, out: Array) -> bool:
     """Whether writing `out` could change elements of `x` not yet read; exact coincidence is safe."""
     if not np.may_share_memory(x, out):
         return False
-    return _address(x) != _address(out) or x.strides != out.strides or x.itemsize != out.itemsize
-
-
-def _address(x: Array) -> int:
-    address: int = x.__array_interface__["data"][0]  # ctypes, behind x.ctypes, writes to its types without a lock
-    return address
+    return address_of(x) != address_of(out) or x.strides != out.strides or x.itemsize != out.itemsize

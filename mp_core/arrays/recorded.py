@@ -7,19 +7,17 @@ or raises :class:`UnseenError`: a plan would otherwise return what NumPy compute
 
 import functools
 import inspect
-from collections.abc import Callable
-from contextvars import ContextVar, Token
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from mp_core.arrays.recorded_array import SEEN, Recorded, address_of, is_recorded
+from mp_core.arrays.holding import HOLDING, Held, holder, recorded_by, under_way
+from mp_core.arrays.recorded_array import SEEN, Recorded, Same, address_of, is_recorded
 from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
-from mp_core.core.scopes import called_in
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "HOLDING",
     "SEEN",
     "Noted",
     "Offsets",
@@ -28,11 +26,10 @@ __all__ = [
     "Symbolic",
     "SymbolicError",
     "UnseenError",
-    "begin",
     "call_recorded",
     "comes_from_input",
     "constant",
-    "finish",
+    "dispatches",
     "is_recorded",
     "names_of",
     "note_call",
@@ -52,25 +49,12 @@ _PARTS = ("data", "column_sums", "scale", "zero_point", "values")
 _COMPUTED = ("float32", "float16", "bfloat16")
 """The types in which steps compute."""
 
-HOLDING: dict[int, "Recording"] = {}
-"""The recordings under way, of any thread, in which variables may be buffers, by their `id`."""
+STAND_INS: dict[type, Callable[[Any, Callable[..., Any], Any, dict[str, Any]], Any]] = {}
+"""Type of what stands for an array -> what calls an operation with such an argument: with the argument, the operation
+(which has the function itself as ``__wrapped__``), and its arguments."""
 
-_under_way: ContextVar["Recording | None"] = ContextVar("mp_core.recording", default=None)
-
-
-def under_way() -> "Recording | None":
-    """Return the recording that this thread or task makes, if any."""
-    return _under_way.get()
-
-
-def begin(recording: "Recording") -> Token[Any]:
-    """Let a recording be under way in this thread or task until :func:`finish` is called with what this returns."""
-    return _under_way.set(recording)
-
-
-def finish(token: Token[Any]) -> None:
-    """Let the recording be under way that was before :func:`begin`."""
-    _under_way.reset(token)
+_SYMBOLS: set[type] = {list, tuple}
+"""The types of symbolic arrays, and of what may have them for elements."""
 
 
 class Offsets(NamedTuple):
@@ -128,14 +112,6 @@ class Noted(NamedTuple):
     rule: Callable[..., Any] | None = None
 
 
-class Held(NamedTuple):
-    """What a variable is in a recording of which it is a buffer."""
-
-    value: "Recorded"
-    derived: dict[Any, Any]
-    is_trained: bool
-
-
 Copies = dict[Any, tuple[Any, Any]]
 
 
@@ -162,7 +138,9 @@ class Recording:
     read : dict
         The variables that were read as constants while :data:`HOLDING` has this recording, by their `id`.
     assigned : dict
-        The variables that were assigned recorded arrays, and these, by their `id`.
+        The variables that were assigned, and their last values, by their `id`.
+    added : dict
+        Layer -> what it has added to the loss in the latest call, while calls are noted.
     transposed : dict
         What rules have made of constants that are packed, which the recordings of one step share.
     """
@@ -179,7 +157,8 @@ class Recording:
         self.noted: list[Noted] | None = None
         self.whole: dict[Callable[..., Any], Callable[..., Any]] = {}
         self.read: dict[int, Any] = {}
-        self.assigned: dict[int, tuple[Any, Recorded]] = {}
+        self.assigned: dict[int, tuple[Any, Any]] = {}
+        self.added: dict[Any, list[Any]] = {}
         self.transposed: dict[Any, tuple[Any, Any]] = {}
         self._held: dict[int, Held] = {}
         self._inputs = 0
@@ -190,7 +169,7 @@ class Recording:
     def of(self, function: Callable[[], R]) -> R:
         """Return what a function returns while this records; raise what was refused, though somebody has caught it."""
         try:
-            result = called_in(_under_way, self, function)
+            result = recorded_by(self, function)
         finally:
             self.end()
         if self._refused is not None:
@@ -219,15 +198,15 @@ class Recording:
             self.read[id(variable)] = variable
         return found
 
-    def replaced(self, variable: Any) -> None:
-        """Refuse that a variable gets a value that is no recorded array."""
-        self.refuse(f"an assignment to variable '{variable.name}'")
+    def assign(self, variable: Any, value: Any) -> Any:
+        """Note that a variable gets a value at the end of each run, and is that from now on; return None.
 
-    def assign(self, variable: Any, value: "Recorded") -> None:
-        """Note that a variable gets a value at the end of each run, and is that from now on."""
+        What depends on a variable that is a constant here is another constant: the recording is made anew then, with
+        the variable as an input.
+        """
         held = self._held.get(id(variable))
         if id(self) not in HOLDING or (held is not None and held.is_trained):
-            self.replaced(variable)
+            self.refuse(f"an assignment to variable '{variable.name}'")
         self.assigned[id(variable)] = variable, value
         self._held[id(variable)] = Held(value, {}, False)
 
@@ -247,11 +226,11 @@ class Recording:
             self.refuse("the computation of offsets, and a part of them,")
         self.offsets.append(Offsets(number, rows, shortest, longest))
 
-    def refuse(self, what: str) -> NoReturn:
+    def refuse(self, what: str, advice: str = "Use the functions of mp_core.ops, or compute it before") -> NoReturn:
         """Raise, and remember to raise again, that there is something which a plan cannot see."""
         self._refused = UnseenError(
             f"{what} is not an operation of mp_core: a plan cannot see it, and would return what it returned for the "
-            "example. Use the functions of mp_core, or compute it before the plan"
+            f"example. {advice}"
         )
         raise self._refused
 
@@ -288,7 +267,7 @@ class Recording:
 
     def place(self, x: "Recorded") -> tuple[int, int]:
         """Return the number of the buffer in which an array lies, and from which byte on."""
-        found = self.tape.find(address_of(x._array))
+        found = self.tape.find(address_of(x.array))
         assert found is not None
         return found
 
@@ -308,6 +287,32 @@ class Recording:
         inputs = tuple(x if type(x) is Recorded else np.asarray(x, _operand_type(x, dtype)) for x in inputs)
         return self.call(operation, (*first, *inputs), {"dtype": dtype})
 
+    def compute_same(self, same: Same, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what the operation returns that computes the same as a function of NumPy or a method of arrays.
+
+        It is refused where NumPy would give another type, and with arguments that the operation does not have.
+        """
+        has_variable = any(hasattr(x, "read_value") for x in leaves((args, kwargs)))
+        operation = same.operation if has_variable or same.of_arrays is None else same.of_arrays
+        args, kwargs = map_leaves(_as_read, args), map_leaves(_as_read, kwargs)
+        if same.is_ufunc:
+            args = tuple(x if type(x) is Recorded or _is_number(x) else np.asarray(x) for x in args)
+        for x in leaves((args, kwargs)):
+            given = x.dtype.name if type(x) is Recorded or isinstance(x, np.ndarray | np.generic) else "float32"
+            if not self._takes(same, given, type(x) is Recorded):
+                self.refuse(f"{same.name} of {given}", "Cast it to float32 before, by mp_core.ops.cast")
+        try:
+            inspect.signature(same.operation).bind(*args, **kwargs)
+        except TypeError:
+            self.refuse(f"{same.name} with these arguments", f"Use {_path(same.operation)}")
+        return operation(*args, **kwargs)
+
+    def _takes(self, same: Same, given: str, is_recorded: bool) -> bool:
+        """Whether NumPy's result for an array of this type has the type of the operation's."""
+        if given in _COMPUTED or same.takes_all or (given == "float64" and self.is_eager):
+            return True
+        return given == "bool" if same.takes_bools else not (is_recorded or same.is_ufunc or given == "float64")
+
     def _mask(self, x: Any) -> Any:
         """Return where the elements of what :func:`numpy.where` decides by are true."""
         if type(x) is Recorded and x.dtype != np.bool_:
@@ -319,7 +324,7 @@ class Recording:
         if type(x) is Recorded:
             if x.ndim == 0 and not numbers:
                 self.refuse("a number of an input as an argument")
-            return x._array
+            return x.array
         if isinstance(x, np.ndarray):
             x = np.asarray(x)
             is_other = x.size and not self.is_eager and self.tape.find(address_of(x)) is None
@@ -353,6 +358,13 @@ class Recording:
         self.refuse(f"{name} by NumPy, as for these arguments,")
 
 
+def _call_recorded(x: Recorded, operation: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    return x.recording.call(operation.__wrapped__, args, kwargs)  # type: ignore[attr-defined]
+
+
+STAND_INS[Recorded] = _call_recorded
+
+
 def _as_read(x: Any) -> Any:
     """Return an argument, a variable as it is read here."""
     return x.read_value() if hasattr(x, "read_value") else x
@@ -384,6 +396,11 @@ def names_of(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
+def _path(operation: Callable[..., Any]) -> str:
+    """Return the public name of an operation."""
+    return f"mp_core.ops.{operation.__name__.lstrip('_')}"
+
+
 def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Return the argument `out` of a call."""
     if "out" in kwargs:
@@ -402,38 +419,39 @@ def _is_writeable(x: Any) -> bool:
 
 
 def recordable(function: Callable[P, R]) -> Callable[P, R]:
-    """Let an operation be noted: with recorded arrays among its arguments, its recording calls it."""
+    """Let an operation be noted: with recorded arrays among its arguments, its recording calls it.
 
-    @functools.wraps(function)
-    def operation(*args: P.args, **kwargs: P.kwargs) -> R:
-        for x in args:
-            if type(x) is Recorded:
-                return x._recording.call(function, args, kwargs)  # type: ignore[no-any-return]
-        for x in kwargs.values():
-            if type(x) is Recorded:
-                return x._recording.call(function, args, kwargs)  # type: ignore[no-any-return]
-        if HOLDING and (recording := _reads_held(args, kwargs)) is not None:
-            return recording.call(function, args, kwargs)  # type: ignore[no-any-return]
-        try:
-            return function(*args, **kwargs)
-        except SymbolicError as error:
-            return error.symbol.computed(function, args, kwargs)  # type: ignore[no-any-return]
-
-    return operation
+    With symbolic arrays among them, these say what it returns.
+    """
+    return _dispatching(function, STAND_INS, is_noted=True)
 
 
 def takes_symbols(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that other operations make up be a layer of its own with symbolic arrays among its arguments."""
+    """Let symbolic arrays, in lists too, say what a function returns that is made up of operations."""
+    return _dispatching(function, _SYMBOLS, is_noted=False)
+
+
+def _dispatching(function: Callable[P, R], kinds: Container[type], is_noted: bool) -> Callable[P, R]:
+    """Return a function that the first argument among the `kinds` of stand-ins calls, if there is one."""
 
     @functools.wraps(function)
     def operation(*args: P.args, **kwargs: P.kwargs) -> R:
-        for x in (*args, *kwargs.values()):
-            for part in x if isinstance(x, list | tuple) else (x,):
-                if isinstance(part, Symbolic):
-                    return part.computed(function, args, kwargs)  # type: ignore[no-any-return]
+        for x in (*args, *kwargs.values()) if kwargs else args:
+            if type(x) in kinds:
+                found: Any = x if type(x) in STAND_INS else next((y for y in x if isinstance(y, Symbolic)), None)  # type: ignore[attr-defined]
+                if found is not None:
+                    return STAND_INS[type(found)](found, operation, args, kwargs)  # type: ignore[no-any-return]
+        if is_noted and HOLDING and (recording := _reads_held(args, kwargs)) is not None:
+            return recording.call(function, args, kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
+    operation.dispatches = operation  # type: ignore[attr-defined]
     return operation
+
+
+def dispatches(function: Callable[..., Any]) -> bool:
+    """Whether symbolic arrays among its arguments say what a function returns: it is no wrapper of one that does."""
+    return getattr(function, "dispatches", None) is function
 
 
 def with_numbers(function: Callable[P, R]) -> Callable[P, R]:
@@ -446,7 +464,7 @@ def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     """Let the recording call an operation if one of its arguments is recorded; otherwise return None."""
     for x in (*args, *kwargs.values()):
         if type(x) is Recorded:
-            return x._recording.call(function, args, kwargs)
+            return x.recording.call(function, args, kwargs)
     if HOLDING and (recording := _reads_held(args, kwargs)) is not None:
         return recording.call(function, args, kwargs)
     return None
@@ -454,11 +472,11 @@ def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
 
 def _reads_held(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording | None:
     """Return the recording under way if one of the arguments is a variable that it holds."""
-    recording = under_way()
-    if recording is None:
+    recording, here = under_way(), holder()
+    if recording is None or here is None:
         return None
     variables = (x for x in leaves((args, kwargs)) if hasattr(x, "read_value"))
-    return recording if any(recording.held(x) is not None for x in variables) else None
+    return recording if any(here.held(x) is not None for x in variables) else None
 
 
 def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, longest: int | None = None) -> None:
@@ -484,9 +502,9 @@ def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
 class Symbolic:
     """An array of which shape and type alone are known: it says what a layer returns that is called with it."""
 
-    def called(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what `layer` returns for arguments among which there are such arrays."""
-        raise NotImplementedError
+    def __init_subclass__(cls) -> None:
+        _SYMBOLS.add(cls)
+        STAND_INS[cls] = cls.computed
 
     def computed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a function of :mod:`mp_core.ops` returns for arguments among which there are such arrays."""
@@ -496,12 +514,8 @@ class Symbolic:
 class SymbolicError(TypeError):
     """The elements of a symbolic array were asked for."""
 
-    def __init__(self, symbol: Symbolic, message: str) -> None:
-        super().__init__(message)
-        self.symbol = symbol
 
-
-def note_call(layer: Any, arguments: Any) -> Symbolic | None:
+def note_call(layer: object, arguments: Any) -> Symbolic | None:
     """Tell the recording, if one of the arguments is an array of one, that a layer is called with it.
 
     Returns
@@ -511,7 +525,7 @@ def note_call(layer: Any, arguments: Any) -> Symbolic | None:
     """
     for x in leaves(arguments):
         if type(x) is Recorded:
-            x._recording.called(layer)
+            x.recording.called(layer)
             return None
         if isinstance(x, Symbolic):
             return x

@@ -1,8 +1,9 @@
 """The array of a recording, which layers are called with in the place of an ndarray."""
 
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -13,9 +14,13 @@ from mp_core.utilities.tree import map_leaves
 if TYPE_CHECKING:
     from mp_core.arrays.recorded import Recording
 
-__all__ = ["SEEN", "Recorded", "address_of", "is_recorded"]
+__all__ = ["METHODS", "NO_VALUES", "SAME", "SEEN", "Recorded", "Same", "address_of", "is_recorded", "known_elements"]
 
-_SHAPE_ONLY = {np.shape, np.ndim, np.size}
+NO_VALUES = "<recorded array"
+"""How the text of an array begins whose values cannot be read. A plan cannot return such a text."""
+
+_SHAPE_ONLY = {np.shape, np.ndim, np.size, np.zeros_like, np.ones_like}
+"""NumPy's functions whose results do not depend on elements."""
 _VIEWS = {
     np.array_split, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to, np.diagonal, np.dsplit,
     np.expand_dims, np.flip, np.fliplr, np.flipud, np.hsplit, np.moveaxis, np.ravel, np.reshape, np.rollaxis,
@@ -27,11 +32,45 @@ SEEN: dict[Any, tuple[Any, ...]] = {}
 """Function of NumPy -> the operation that has its bits, of ops/elementwise.py, and that operation's first arguments."""
 
 
+class Same(NamedTuple):
+    """An operation that computes the same as a function of NumPy or a method of arrays; last bits may differ.
+
+    Attributes
+    ----------
+    name : str
+        Of the function or method, for errors.
+    operation : callable
+        It takes the arguments of that one.
+    is_ufunc : bool
+        Whether all arguments are operands.
+    takes_bools, takes_all : bool
+        Whether it takes booleans, or arrays of every type, beside the floats in which steps compute.
+    of_arrays : callable or None
+        The operation where no operand is a variable, if NumPy gives another type then.
+    """
+
+    name: str
+    operation: Callable[..., Any]
+    is_ufunc: bool = False
+    takes_bools: bool = False
+    takes_all: bool = False
+    of_arrays: Callable[..., Any] | None = None
+
+
+SAME: dict[Any, Same] = {}
+"""Function of NumPy -> the operation that computes the same, of ops/of_numpy.py."""
+METHODS: dict[str, Same] = {}
+"""Method of an array -> the operation that computes the same."""
+
+
 def _by(function: Any, reflected: bool = False) -> Any:
     """Return an operator of recorded arrays: a function of NumPy."""
 
     def operator(self: "Recorded", *others: Any) -> Any:
-        return self._recording.compute(function, *((*others, self) if reflected else (self, *others)))
+        operands = (*others, self) if reflected else (self, *others)
+        if function in SEEN:
+            return self.recording.compute(function, *operands)
+        return self.__array_ufunc__(function, "__call__", *operands)
 
     return operator
 
@@ -40,9 +79,9 @@ def _by_value(name: str) -> Any:
     """Return a method that returns what the array's returns, where values can be read."""
 
     def method(self: "Recorded", *args: Any) -> Any:
-        if not self._recording.is_readable:
-            self._recording.refuse(f"a decision by its elements, in {_caller()}")
-        return getattr(self._array, f"__{name}__")(*args)
+        if not self.recording.is_readable:
+            self.recording.refuse(f"a decision by its elements, in {_caller()}")
+        return getattr(self.array, f"__{name}__")(*args)
 
     return method
 
@@ -58,119 +97,136 @@ class Recorded:
         What the example makes of it.
     """
 
-    __slots__ = ("_array", "_recording")
+    __slots__ = ("array", "recording")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, recording: "Recording", array: np.ndarray[Any, Any]) -> None:
-        self._recording = recording
-        self._array = array
+        self.recording = recording
+        self.array = array
 
     __class__ = property(lambda self: np.ndarray)
 
-    shape = property(lambda self: self._array.shape)
-    dtype = property(lambda self: self._array.dtype)
-    ndim = property(lambda self: self._array.ndim)
-    size = property(lambda self: self._array.size)
-    itemsize = property(lambda self: self._array.itemsize)
-    nbytes = property(lambda self: self._array.nbytes)
-    T = property(lambda self: self._view(self._array.T))
+    shape = property(lambda self: self.array.shape)
+    dtype = property(lambda self: self.array.dtype)
+    ndim = property(lambda self: self.array.ndim)
+    size = property(lambda self: self.array.size)
+    itemsize = property(lambda self: self.array.itemsize)
+    nbytes = property(lambda self: self.array.nbytes)
+    T = property(lambda self: self._view(self.array.T))
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self.array)
 
     def __repr__(self) -> str:
-        return f"<recorded array: shape={self.shape}, dtype={self.dtype}>"
+        return f"{NO_VALUES}: shape={self.shape}, dtype={self.dtype}>"
+
+    def __str__(self) -> str:
+        """Return the text of the array where values can be read; elsewhere ``print`` in a layer shows the shape."""
+        return str(self.array) if self.recording.is_readable else repr(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.array, spec) if self.recording.is_readable else repr(self)
 
     # ---- views
 
     def _view(self, array: Any) -> Any:
-        self._recording.check_open()
-        return self._recording.wrapped(array, "a copy")
+        self.recording.check_open()
+        return self.recording.wrapped(array, "a copy")
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
         if any(isinstance(part, bool) or not isinstance(part, _INDICES) for part in parts):
-            self._recording.refuse("indexing by arrays")
+            self.recording.refuse("indexing by arrays", "Use mp_core.ops.take for places, and where for a mask")
         whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)  # so that no number comes out
-        return self._view(self._array[whole])
+        return self._view(self.array[whole])
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         """Return the elements in another shape: a view where NumPy has one, otherwise a copy."""
-        result = self._array.reshape(*shape, **kwargs)
-        if result.size == 0 or np.may_share_memory(result, self._array):
+        result = self.array.reshape(*shape, **kwargs)
+        if result.size == 0 or np.may_share_memory(result, self.array):
             return self._view(result)
-        copy = self._recording.call(copied, (self,), {})
-        return self._view(copy._array.reshape(*shape, **kwargs))
+        copy = self.recording.call(copied, (self,), {})
+        return self._view(copy.array.reshape(*shape, **kwargs))
 
     def view(self, kind: type[Any] = np.ndarray) -> Any:
         """Return a view of NumPy's own type, which it is."""
         if not (isinstance(kind, type) and issubclass(kind, np.ndarray)):
-            self._recording.refuse(f"a view as {kind}")
-        return self._view(self._array)
+            self.recording.refuse(f"a view as {kind}")
+        return self._view(self.array)
 
     def transpose(self, *axes: Any) -> Any:
         """Return a view with permuted axes."""
-        return self._view(self._array.transpose(*axes))
+        return self._view(self.array.transpose(*axes))
 
     def swapaxes(self, first: int, second: int) -> Any:
         """Return a view with two axes exchanged."""
-        return self._view(self._array.swapaxes(first, second))
+        return self._view(self.array.swapaxes(first, second))
 
     def squeeze(self, axis: Any = None) -> Any:
         """Return a view without axes of length 1."""
-        return self._view(self._array.squeeze(axis))
+        return self._view(self.array.squeeze(axis))
 
     # ---- all else is unseen
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Return what a ufunc returns that is an operation, called as usual."""
-        if self._recording.is_readable:
+        if self.recording.is_readable:
             return getattr(ufunc, method)(*map_leaves(_array_of, inputs), **map_leaves(_array_of, kwargs))
         if method != "__call__" or kwargs:
-            self._recording.refuse(f"numpy.{ufunc.__name__}" + "".join(f" with `{name}`" for name in kwargs))
-        return self._recording.compute(ufunc, *inputs)
+            how = "" if method == "__call__" else f".{method}"
+            self.recording.refuse(f"numpy.{ufunc.__name__}{how}" + "".join(f" with `{name}`" for name in kwargs))
+        if ufunc in SAME:
+            return self.recording.compute_same(SAME[ufunc], inputs, {})
+        return self.recording.compute(ufunc, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function of NumPy returns if that is a view of an argument or does not depend on elements."""
-        if self._recording.is_readable:
+        if self.recording.is_readable:
             return function(*map_leaves(_array_of, args), **map_leaves(_array_of, kwargs))
         if function in SEEN and len(args) == 3 and not kwargs:
-            return self._recording.compute(function, *args)
+            return self.recording.compute(function, *args)
+        if function in SAME:
+            return self.recording.compute_same(SAME[function], args, kwargs)
         if function not in _SHAPE_ONLY | _VIEWS:
-            self._recording.refuse(f"numpy.{function.__name__}")
+            self.recording.refuse(f"numpy.{function.__name__}")
         plain = map_leaves(_array_of, (args, kwargs))
         result = function(*plain[0], **plain[1])
         return result if function in _SHAPE_ONLY else map_leaves(self._view, result)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if self._recording.is_readable:
-            return np.array(self._array, dtype=dtype, copy=copy)
-        self._recording.refuse(f"a conversion to a NumPy array in {_caller()}")
+        if self.recording.is_readable:
+            return np.array(self.array, dtype=dtype, copy=copy)
+        self.recording.refuse(f"a conversion to a NumPy array in {_caller()}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not hasattr(np.ndarray, name):
             raise AttributeError(name)
-        if self._recording.is_readable:
-            return getattr(self._array, name)
-        self._recording.refuse(f"ndarray.{name}")
+        if self.recording.is_readable:
+            return getattr(self.array, name)
+        if name in METHODS:
+            return partial(self._method, name)
+        self.recording.refuse(f"ndarray.{name}")
+
+    def _method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return self.recording.compute_same(METHODS[name], (self, *args), kwargs)
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
-        self._recording.refuse("an assignment to elements")
+        self.recording.refuse("an assignment to elements", "Use mp_core.ops.where or concatenate")
 
     __bool__, __float__, __int__, __index__, __complex__ = map(_by_value, ("bool", "float", "int", "index", "complex"))
-    __str__, __format__ = _by_value("str"), _by_value("format")
 
     def _operator(self, *others: Any) -> NoReturn:
-        self._recording.refuse(f"an operator in {_caller()}")
+        self.recording.refuse(f"an operator in {_caller()}")
 
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = _operator
-    __floordiv__ = __rfloordiv__ = __ifloordiv__ = __mod__ = __rmod__ = __imod__ = __divmod__ = _operator
-    __rpow__ = __ipow__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
-    __pos__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
-    __xor__ = __rxor__ = __ixor__ = _operator
+    def _in_place(self, other: Any) -> NoReturn:
+        self.recording.refuse(f"an operator that writes, in {_caller()},", "Write `x = x + y` for `x += y`")
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = _in_place
+    __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _in_place
+    __divmod__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __contains__ = _operator
     __copy__ = __deepcopy__ = __reduce_ex__ = _operator
 
     __add__, __radd__ = _by(np.add), _by(np.add, reflected=True)
@@ -181,13 +237,31 @@ class Recorded:
     __eq__, __ne__ = _by(np.equal), _by(np.not_equal)
     __lt__, __le__, __gt__, __ge__ = _by(np.less), _by(np.less_equal), _by(np.greater), _by(np.greater_equal)
 
+    __floordiv__, __rfloordiv__ = _by(np.floor_divide), _by(np.floor_divide, reflected=True)
+    __mod__, __rmod__ = _by(np.remainder), _by(np.remainder, reflected=True)
+    __and__, __rand__ = _by(np.bitwise_and), _by(np.bitwise_and, reflected=True)
+    __or__, __ror__ = _by(np.bitwise_or), _by(np.bitwise_or, reflected=True)
+    __xor__, __rxor__ = _by(np.bitwise_xor), _by(np.bitwise_xor, reflected=True)
+    __invert__, __rpow__ = _by(np.invert), _by(np.power, reflected=True)
+
+    def __pos__(self) -> Any:
+        """Return the array, which nobody writes to."""
+        return self._view(self.array)
+
     def __pow__(self, exponent: Any) -> Any:
-        """Return the squares, which NumPy computes for an exponent of 2."""
-        return self._recording.compute(np.square if type(exponent) is int and exponent == 2 else np.power, self)
+        """Return the squares, which NumPy computes for an exponent of 2, or another power."""
+        if type(exponent) is int and exponent == 2:
+            return self.recording.compute(np.square, self)
+        return self.__array_ufunc__(np.power, "__call__", self, exponent)
 
     def __matmul__(self, other: Any) -> Any:
-        """Leave products with a packed matrix or a QuantizedArray to their own operators."""
-        return self._operator(other) if isinstance(other, np.ndarray) else NotImplemented
+        """Return the product; leave those with a packed matrix or a QuantizedArray to their own operators."""
+        is_array = isinstance(other, np.ndarray | list | tuple) or hasattr(other, "read_value")
+        return self.__array_ufunc__(np.matmul, "__call__", self, other) if is_array else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        """Return the product with an array before it."""
+        return self.__array_ufunc__(np.matmul, "__call__", other, self)
 
 
 _INDICES = (int, np.integer, slice, type(None), type(Ellipsis))
@@ -206,15 +280,20 @@ def _caller() -> str:
 
 def address_of(x: np.ndarray[Any, Any]) -> int:
     """Return where the first element of an array lies."""
-    address: int = x.__array_interface__["data"][0]
+    address: int = x.__array_interface__["data"][0]  # ctypes, behind x.ctypes, writes to its types without a lock
     return address
 
 
 def _array_of(x: Any) -> Any:
     """Return the array of a recorded array; all else as it is."""
-    return x._array if type(x) is Recorded else x
+    return x.array if type(x) is Recorded else x
 
 
 def is_recorded(*arguments: Any) -> bool:
     """Whether one of the arguments is an array of a recording."""
     return any(type(x) is Recorded for x in arguments)
+
+
+def known_elements(x: Any) -> Any:
+    """Return the elements of a recorded array where operations run as they are called; None where a plan runs them."""
+    return x.array if x.recording.is_eager else None

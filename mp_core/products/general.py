@@ -22,6 +22,7 @@ from mp_core.arrays import (
     imported_out,
 )
 from mp_core.arrays.formats import PRODUCTS, RESULT_DTYPES
+from mp_core.arrays.recorded import takes_symbols
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse, result_type
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS, most_exact_k, multiply_normal
@@ -51,6 +52,7 @@ class _Epilogue(NamedTuple):
     residual: Any
 
 
+@takes_symbols
 def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation: Any, residual: Any) -> Array:
     """Do what ``matmul`` says for all operands that the fast path does not serve.
 

@@ -7,7 +7,6 @@ from mp_core.products.operands cimport NO_SCALES, Call, multiply
 
 from mp_core.arrays.recorded import call_recorded
 from mp_core.products.general import multiply_any
-from mp_core.products.panels import _restore  # no-cython-lint: pickles of earlier versions have it from here
 
 
 cdef inline Call call_of(a, b) noexcept:

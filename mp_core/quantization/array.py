@@ -232,7 +232,7 @@ class QuantizedArray(QuantizedFields):
 
 def _matmul(a: Any, b: Any, out: Any = None) -> Array:
     """Return `a @ b`. Products read quantized arrays, so they lie above: the operators alone call upward."""
-    from mp_core.products.matmul import matmul
+    from mp_core.products.matmul import matmul  # it imports this file
 
     return matmul(a, b, out=out)
 
