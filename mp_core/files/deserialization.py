@@ -1,0 +1,99 @@
+"""The dictionaries of Keras' files as objects."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes
+from mp_core.files.registry import (
+    check_depth,
+    check_registered,
+    class_and_config,
+    custom_object_scope,
+    known_classes,
+    named_function,
+)
+
+__all__ = ["VALUES", "check_safe_mode", "deserialized", "value_of"]
+
+
+Named = Callable[[dict[str, Any]], Mapping[str, Any]]
+"""Of a configuration: name -> class or function of the module that it names."""
+Makers = Mapping[str, Callable[[dict[str, Any]], Any]]
+"""Name of a class -> what makes an object of a configuration that names it, by rules of its own."""
+
+
+def deserialized(config: Any, custom_objects: Mapping[str, Any] | None, makers: Makers, named: Named) -> Any:
+    """Return the object of a configuration: what one of the makers makes, or users registered, or `named` knows."""
+    check_depth(config)
+    with custom_object_scope(custom_objects):
+        return _deserialized(config, makers, named)
+
+
+def check_safe_mode(safe_mode: bool) -> None:
+    """Raise ValueError unless Keras' ``safe_mode`` is on."""
+    if safe_mode is not True:
+        raise ValueError(f"`safe_mode` must be True: what a file holds is never executed; received {safe_mode!r}")
+
+
+def _deserialized(config: Any, makers: Makers, named: Named) -> Any:
+    if isinstance(config, list | tuple):
+        return type(config)(_deserialized(part, makers, named) for part in config)
+    if not isinstance(config, dict):
+        return config
+    if "class_name" not in config:
+        return {key: _deserialized(part, makers, named) for key, part in config.items()}
+    name = config["class_name"]
+    if not isinstance(name, str):
+        raise ValueError(f"`class_name` must be a string; received {name!r}")
+    if name == "function":
+        function = named_function(config)
+        if isinstance(function, str):
+            function = named(config).get(function, function)
+        if not callable(function):
+            raise ValueError(f"Unknown function {function!r}: register it, or name it in `custom_objects`")
+        check_registered(config, function, "function", str(config.get("config")))
+        return function
+    if name in VALUES:
+        return value_of(config | {"config": _deserialized(config.get("config") or {}, makers, named)})
+    if name in makers:
+        return makers[name](config)
+    found, own = class_and_config(config, known_classes(object, named(config)), "object")
+    if not hasattr(found, "from_config"):
+        raise ValueError(f"{name} has no `from_config`: no object can be made of {config!r}")
+    activation = own.get("activation")
+    if isinstance(activation, dict) and activation.get("class_name", "function") != "function":  # a layer
+        own = own | {"activation": _deserialized(activation, makers, named)}
+    return found.from_config(own)
+
+
+def _slice(start: Any, stop: Any, step: Any) -> slice:
+    if not all(end is None or type(end) is int for end in (start, stop, step)):
+        raise ValueError("an index must be of integers, slices, None and ellipses")
+    return slice(start, stop, step)
+
+
+VALUES: dict[str, Callable[..., Any]] = {
+    "__numpy__": lambda value, dtype: np.array(value, dtypes.parse(dtype)),
+    "__tensor__": lambda value, dtype: np.array(value, dtypes.parse(dtype)),
+    "__bytes__": lambda value: value.encode(errors="surrogateescape"),
+    "__slice__": _slice,
+    "__ellipsis__": lambda: ...,
+}
+"""What Keras calls values that JSON does not have -> what makes them of their ``config``."""
+
+
+def value_of(entry: dict[str, Any]) -> Any:
+    """Return the value of an entry whose class is one of :data:`VALUES`.
+
+    Raises
+    ------
+    ValueError
+        Its ``config`` is not that of such a value.
+    """
+    own = entry.get("config") or {}
+    try:
+        return VALUES[entry["class_name"]](**own)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"a {entry['class_name']} cannot be made of {own!r:.200}: {error}") from error

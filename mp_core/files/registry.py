@@ -1,0 +1,238 @@
+"""Classes in configurations: a ``class_name`` and the ``config`` from which the class makes an object."""
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from mp_core.core.scopes import Scope, nested
+from mp_core.utilities.absent import message_for
+
+__all__ = [
+    "check_depth",
+    "class_and_config",
+    "custom_object_scope",
+    "get_custom_objects",
+    "get_registered_name",
+    "get_registered_object",
+    "known_classes",
+    "named_function",
+    "own_config",
+    "register_keras_serializable",
+]
+
+T = TypeVar("T")
+
+_DEEPEST = 100
+"""How many dictionaries and lists a configuration may have inside each other: far more than there are."""
+
+_registered: dict[str, Any] = {}
+_scoped: ContextVar[Any] = ContextVar("mp_core.custom_objects")
+"""The objects of the enclosing scopes in this thread or task."""
+
+
+def check_depth(config: Any) -> None:
+    """Raise ValueError for a configuration that holds itself, or dictionaries and lists deeper than ``_DEEPEST``."""
+    level = {id(config): config}
+    for _ in range(_DEEPEST):
+        parts = [part.values() if isinstance(part, dict) else part for part in level.values() if _is_nest(part)]
+        level = {id(item): item for items in parts for item in items if _is_nest(item)}
+        if not level:
+            return
+    raise ValueError(f"A configuration must not hold itself, nor be nested deeper than {_DEEPEST} levels")
+
+
+def _is_nest(part: Any) -> bool:
+    return isinstance(part, dict | list | tuple)
+
+
+def own_config(config: Any, what: str) -> dict[str, Any]:
+    """Return the arguments of a constructor.
+
+    Raises
+    ------
+    TypeError
+        `config` is no dictionary.
+    ValueError
+        It is nested too deeply.
+    """
+    check_depth(config)
+    if not isinstance(config, dict):
+        raise TypeError(f"The `config` of a {what} must be a dictionary; received {config!r}")
+    return config
+
+
+def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[T, dict[str, Any]]:
+    """Return the class that a serialized object names, and its own configuration.
+
+    Raises
+    ------
+    ValueError
+        `config` is no dictionary with a ``registered_name`` or ``class_name`` of `classes` and, where there is one, a
+        ``config`` dictionary; or it is nested too deeply.
+    """
+    check_depth(config)
+    if not isinstance(config, dict):
+        raise ValueError(f"A serialized {what} must be a dictionary with a `class_name`; received {config!r}")
+    name: Any = config.get("registered_name")
+    if not isinstance(name, str) or name not in classes:
+        name = config.get("class_name")
+    own = config["config"] if config.get("config") is not None else {}
+    if not isinstance(name, str) or name not in classes:
+        why = message_for(name) if isinstance(name, str) else ""
+        raise ValueError(f"Unknown {what} class_name={name!r}{why}. Expected one of {', '.join(sorted(classes))}.")
+    if not isinstance(own, dict):
+        raise ValueError(f"The `config` of a {what} must be a dictionary; received {own!r}")
+    check_registered(config, classes[name], name, name.rpartition(">")[2])
+    return classes[name], own
+
+
+def check_registered(config: dict[str, Any], found: Any, *names: str) -> None:
+    """Raise ValueError if a configuration names something registered, which is not, and one of ours was found for it.
+
+    Parameters
+    ----------
+    config : dict
+    found : class or function
+    *names : str
+        What the ``registered_name`` of one of ours may be.
+    """
+    name = config.get("registered_name")
+    is_ours = str(getattr(found, "__module__", "")).partition(".")[0] == "mp_core"
+    if name and is_ours and name not in names and name not in _registered:
+        raise ValueError(
+            f"{name!r} is not registered, and {found.__name__} of mp_core is another one of that class name: register "
+            "it by mp_core.saving.register_keras_serializable, or name it in `custom_objects`"
+        )
+
+
+def known_classes(
+    base: type, classes: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return name -> class: `classes`, what users registered and put in scope of type `base`, then `custom_objects`."""
+    users = {**_registered, **_in_scope()}
+    own = {name: found for name, found in users.items() if isinstance(found, type) and issubclass(found, base)}
+    return {**classes, **own, **(custom_objects or {})}
+
+
+# ---- what users register
+
+
+def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[T], T]:
+    """Return a decorator that registers a class or function, so that configurations which name it load.
+
+    Parameters
+    ----------
+    package : str
+    name : str, optional
+        Default: its ``__name__``. Configurations hold ``"package>name"``.
+
+    Raises
+    ------
+    TypeError
+        `package` or `name` is no string, or what is decorated no class or function.
+    ValueError
+        A class has no ``get_config``.
+
+    Examples
+    --------
+    >>> from mp_core import layers
+    >>> @register_keras_serializable("MyPackage")
+    ... class Wide(layers.Dense):
+    ...     pass
+    >>> get_registered_name(Wide)
+    'MyPackage>Wide'
+    >>> stack = layers.Sequential([Wide(3, name="wide")])
+    >>> layers.Sequential.from_config(stack.get_config()).layers
+    [<Wide name=wide, units=3, policy=float32, built=False>]
+    """
+    if not isinstance(package, str) or not isinstance(name, str | None):
+        raise TypeError(f"`package` and `name` must be strings; received package={package!r}, name={name!r}")
+
+    def register(decorated: Any) -> Any:
+        own = getattr(decorated, "__name__", None)
+        if not callable(decorated) or own is None:
+            raise TypeError(f"only a class or function can be registered; received {decorated!r}")
+        if isinstance(decorated, type) and not hasattr(decorated, "get_config"):
+            raise ValueError(f"Cannot register a class that does not have a get_config() method: {own}")
+        _registered[f"{package}>{own if name is None else name}"] = decorated
+        return decorated
+
+    return register
+
+
+def get_custom_objects() -> dict[str, Any]:
+    """Return the dictionary of what is registered, name -> class or function; changes of it count.
+
+    Examples
+    --------
+    >>> isinstance(get_custom_objects(), dict)
+    True
+    """
+    return _registered
+
+
+def get_registered_name(obj: Any) -> str:
+    """Return the name under which a class or function was registered, else its own.
+
+    Examples
+    --------
+    >>> get_registered_name(int)
+    'int'
+    """
+    return next((name for name, found in _registered.items() if found is obj), obj.__name__)
+
+
+def get_registered_object(
+    name: str, custom_objects: Mapping[str, Any] | None = None, module_objects: Mapping[str, Any] | None = None
+) -> Any:
+    """Return the class or function of a name, or None if no place has the name.
+
+    Parameters
+    ----------
+    name : str
+    custom_objects, module_objects : dict, optional
+        Where to look after the enclosing :func:`custom_object_scope` and what is registered.
+
+    Examples
+    --------
+    >>> get_registered_object("MyPackage>Unknown") is None
+    True
+    """
+    for objects in (_in_scope(), _registered, custom_objects or {}, module_objects or {}):
+        if name in objects:
+            return objects[name]
+    return None
+
+
+def named_function(identifier: Any) -> Any:
+    """Return the function that a name, or Keras' dictionary of one, stands for; else the name, or `identifier`."""
+    if isinstance(identifier, dict) and identifier.get("class_name") == "function":
+        identifier = identifier.get("config")
+    if not isinstance(identifier, str):
+        return identifier
+    found = get_registered_object(identifier)
+    return identifier if found is None else found
+
+
+def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Scope[None]:
+    """Make configurations that name these classes and functions load inside a ``with`` block, in this thread or task.
+
+    Parameters
+    ----------
+    custom_objects : dict or None
+        Name -> class or function. Those of the enclosing scopes stay known.
+
+    Examples
+    --------
+    >>> from mp_core import layers
+    >>> class Wide(layers.Dense):
+    ...     pass
+    >>> with custom_object_scope({"Wide": Wide}):
+    ...     layers.Sequential.from_config({"layers": [{"class_name": "Wide", "config": {"units": 3}}]}).layers[0].units
+    3
+    """
+    return Scope(_scoped, dict(custom_objects or {}))
+
+
+def _in_scope() -> Mapping[str, Any]:
+    return {name: found for objects in nested(_scoped.get(())) for name, found in objects.items()}
