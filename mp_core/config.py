@@ -1,7 +1,7 @@
 """Settings of the process: default types, default policy, instruction set, order of sums, threads; and a report."""
 
 import platform
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import ml_dtypes
 import numpy as np
@@ -26,12 +26,14 @@ from mp_core.core.cpu import (
 from mp_core.core.instructions import kernel_names, what_is_gained, what_is_lost
 from mp_core.dtype_policies import DTypePolicy, dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
+from mp_core.utilities.absent import refusing
 from mp_core.utilities.tables import outline
 
 __all__ = [
     "DTypePolicy",
     "available_isas",
     "dtype_policy",
+    "epsilon",
     "floatx",
     "get_num_threads",
     "is_reproducible",
@@ -47,8 +49,19 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+    __getattr__, __dir__ = refusing("config", __all__)
+
+
+def epsilon() -> float:
+    """Return the small number that losses of one's own add in Keras' examples, where a logarithm or a quotient is.
+
+    Examples
+    --------
+    >>> epsilon()
+    1e-07
+    """
+    return 1e-7
 
 
 @overload

@@ -1,6 +1,15 @@
-"""The memory of values: arrays that nobody can make writeable, and values that have no memory of their own."""
+"""The memory of values: arrays that nobody can make writeable, and values that have no memory of their own.
+
+A weight is in memory once, in the form in which products read it, although a variable, a packed matrix and a file all
+have it. Three things see to that; docs/architecture.md tells who calls them and when:
+
+- :func:`drop_pages`: the pages of a mapped file go once their numbers have been read.
+- :class:`Elsewhere`: the variable of a packed matrix keeps the way back to its value, and not the value.
+- :func:`trim_heap`: what was free between the arrays of opening and packing goes back to the system.
+"""
 
 import math
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
@@ -9,9 +18,10 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import F32, Array
+from mp_core.arrays.recorded_array import address_of
 from mp_core.core.convert import Memory, file_map, read_only
 
-__all__ = ["Elsewhere", "Value", "drop_pages", "frozen", "is_shared"]
+__all__ = ["Elsewhere", "Value", "drop_pages", "frozen", "is_shared", "trim_heap"]
 
 
 class Value(np.ndarray[Any, Any]):
@@ -101,8 +111,22 @@ def drop_pages(array: Any) -> bool:
     if hasattr(file, "madvise") and array.nbytes:
         from mmap import MADV_DONTNEED, PAGESIZE  # arrays of files are few
 
-        begin = array.__array_interface__["data"][0] - np.frombuffer(file, np.uint8).__array_interface__["data"][0]
+        begin = address_of(array) - address_of(np.frombuffer(file, np.uint8))
         start = begin // PAGESIZE * PAGESIZE
         with suppress(OSError):  # of pages that mlock or mlockall keeps in memory
             file.madvise(MADV_DONTNEED, start, begin + array.nbytes - start)
     return True
+
+
+def trim_heap() -> None:
+    """Give back the memory that is free between what is allocated, where the C library can (glibc's ``malloc_trim``).
+
+    Large arrays of many sizes that come and go, as weights do while they are packed, leave it behind.
+    """
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError):  # Python without libffi, or linked statically
+            import ctypes
+
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None:
+                trim(0)

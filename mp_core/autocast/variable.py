@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array, asarray, out_of_band
-from mp_core.arrays.recorded import HOLDING, is_recorded, under_way
+from mp_core.arrays.holding import HOLDING, holder
+from mp_core.arrays.recorded_array import is_recorded, known_elements
 from mp_core.autocast.memory import Elsewhere, Value, drop_pages, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
 from mp_core.core.changes import replace_if_same, set_counted
@@ -17,19 +18,20 @@ from mp_core.core.convert import file_map, next_states
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.utilities.arguments import state_of
+from mp_core.utilities.tree import map_leaves
 
-__all__ = ["AutoCastVariable", "as_stored", "assign_each"]
+__all__ = ["AutoCastVariable", "as_stored", "assign_each", "derived_from", "restored_if_it_fails", "signed"]
 
 T = TypeVar("T")
 _State = tuple[Array | Elsewhere, dict[Hashable, Any], int, object]  # value, what is derived from it, version, stamp
 _FLAG = bool | np.bool_
 _STATE = {
-    "value": np.ndarray, "version": int, "casts": _FLAG, "name": str, "trainable": _FLAG,
-    "overwrite_with_gradient": _FLAG,
+    "value": np.ndarray, "version": int, "casts": _FLAG, "name": str, "path": str, "trainable": _FLAG,
+    "overwrite_with_gradient": _FLAG, "penalties": tuple,
 }  # fmt: skip
 
 
-def _signed(indices: ArrayLike) -> Array:
+def signed(indices: ArrayLike) -> Array:
     """Return indices; those that are too large for NumPy's would count from the end."""
     index = np.asarray(indices)
     if index.dtype == np.uint64 and index.size and index.max() > np.iinfo(np.int64).max:
@@ -37,38 +39,11 @@ def _signed(indices: ArrayLike) -> Array:
     return index
 
 
-def _index_tuple(indices: ArrayLike) -> tuple[Array, ...]:
-    """Return index tuples of shape (..., depth) as NumPy's tuple of arrays."""
-    return tuple(np.moveaxis(_signed(indices), -1, 0))
-
-
-def _batch_index(indices: ArrayLike) -> tuple[Array, ...]:
-    """Return the index of the slices at the last axis of `indices`, one set for every leading position."""
-    last = _signed(indices)
-    return (*np.indices(last.shape, sparse=True)[:-1], last)
-
-
-def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = _signed) -> Any:
-    """Return a method that combines the slices at some indices with `updates`; without a ufunc it replaces them."""
-
-    def method(self: "AutoCastVariable", indices: ArrayLike, updates: ArrayLike) -> "AutoCastVariable":
-        result = self._state[0].view().copy()
-        stored = as_stored(updates, self.true_dtype, self.name)
-        if ufunc is None:
-            result[index_of(indices)] = stored
-        else:
-            ufunc.at(result, index_of(indices), stored)
-        self._set(result, self.version + 1)
-        return self
-
-    return method
-
-
 class AutoCastVariable(NDArrayOperatorsMixin):
     """An array that is stored in one dtype and read in the dtype of the enclosing :func:`autocast_scope`.
 
     Reads (operators, indexing, ``value``, ``gather``, NumPy functions) see the cast value; writes (``assign``,
-    ``scatter_add`` ...) and ``numpy()`` keep to the stored dtype. Integer variables are never cast. The cast copy, like
+    ``assign_add`` ...) and ``numpy()`` keep to the stored dtype. Integer variables are never cast. The cast copy, like
     everything made by :meth:`derived`, is made once and dropped when the value changes.
 
     Parameters
@@ -138,17 +113,24 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     # ---- the value
 
     def _set(self, array: Array | Elsewhere, version: int) -> None:
-        """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
-        set_counted("_state", [(self, self._state_of(array, version))])
+        """Replace value, derived values and version in one step, so that no thread sees a mix of them.
+
+        A recording or a trial takes the values of variables that are there already, version 0 being the first.
+        """
+        here = holder()
+        if here is not None and version:
+            array = here.assign(self, array if type(array) is Elsewhere or is_recorded(array) else frozen(array))
+        if array is not None:
+            set_counted("_state", [(self, self._state_of(array, version))])
 
     def _here(self) -> "_State":
-        """Return the state; where a recording holds the variable, with what it is there.
+        """Return the state; where a recording or a trial holds the variable, with what it is there.
 
         Every method that reads the value begins here, so that none hands out what is a constant to the recording.
         """
-        recording = under_way()
-        held = None if recording is None else recording.held(self)
-        return self._state if held is None else (held.value, held.derived, *self._state[2:])  # type: ignore[return-value]
+        here = holder()
+        held = None if here is None else here.held(self)
+        return self._state if held is None else (held.value, held.derived, *self._state[2:])
 
     @property
     def is_held(self) -> bool:
@@ -156,9 +138,6 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return bool(HOLDING) and is_recorded(self._here()[0])
 
     def _state_of(self, array: Array | Elsewhere, version: int) -> "_State":
-        recording = under_way()
-        if recording is not None and version:
-            recording.replaced(self)
         return array if type(array) is Elsewhere else frozen(array), {}, version, object()
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
@@ -246,10 +225,6 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         shape: tuple[int, ...] = self._state[0].shape
         return shape
 
-    def get_shape(self) -> tuple[int, ...]:
-        """Return the shape, as tf.keras' method does."""
-        return self.shape
-
     @property
     def ndim(self) -> int:
         """The number of axes."""
@@ -277,32 +252,17 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         """Return the slices at `indices` along `axis`; only they are cast."""
         if self.is_held and axis == 0:
             return ops.take_rows(self.numpy(), indices, self.dtype)  # type: ignore[arg-type]
-        return self._cast(np.take(self.numpy(), _signed(indices), axis))
-
-    sparse_read = gather
-
-    def gather_nd(self, indices: ArrayLike) -> Array:
-        """Return the slices at index tuples of shape (..., depth); only they are cast."""
-        return self._cast(self.numpy()[_index_tuple(indices)])
+        return self._cast(np.take(self.numpy(), signed(indices), axis))
 
     def _cast(self, array: Array) -> Array:
         return array if array.dtype is self.dtype else ops.cast(array, self.dtype)
 
     # ---- writes: in the stored dtype, into a new array
 
-    def assign(
-        self,
-        value: ArrayLike,
-        use_locking: bool = False,
-        name: str | None = None,
-        read_value: bool = True,
-        *,
-        copy: bool = True,
-    ) -> Self | None:
-        """Replace the value; return the variable itself, so that assignments chain, or None without `read_value`.
+    def assign(self, value: ArrayLike, *, copy: bool = True) -> Self:
+        """Replace the value; return the variable itself, so that assignments chain.
 
         With ``copy=False`` an array of the stored dtype is kept as it is: the caller must not write to it any more.
-        `use_locking` and `name` are tf.keras', without effect: a value is always replaced in one step.
 
         Raises
         ------
@@ -317,40 +277,19 @@ class AutoCastVariable(NDArrayOperatorsMixin):
                 "The shape of the target variable and the shape of the target value in `variable.assign(value)` must "
                 f"match. variable.shape={self.shape}, Received: value.shape={array.shape}. Target variable: {self.name}"
             )
-        if is_recorded(array):
-            under_way().assign(self, array)  # type: ignore[union-attr, arg-type]
-        else:
-            self._set(array, self.version + 1)
-        return self if read_value else None
+        self._set(array, self.version + 1)
+        return self
 
-    def assign_add(
-        self, value: ArrayLike, use_locking: bool = False, name: str | None = None, read_value: bool = True
-    ) -> Self | None:
+    def assign_add(self, value: ArrayLike) -> Self:
         """Add `value` at the stored precision."""
-        return self._combine(np.add, value, read_value)
+        return self._combine(np.add, value)
 
-    def assign_sub(
-        self, value: ArrayLike, use_locking: bool = False, name: str | None = None, read_value: bool = True
-    ) -> Self | None:
+    def assign_sub(self, value: ArrayLike) -> Self:
         """Subtract `value` at the stored precision."""
-        return self._combine(np.subtract, value, read_value)
+        return self._combine(np.subtract, value)
 
-    def _combine(self, ufunc: np.ufunc, value: ArrayLike, read_value: bool) -> Self | None:
-        result = ufunc(self.numpy(), as_stored(value, self.true_dtype, self.name))
-        return self.assign(result, read_value=read_value, copy=False)
-
-    # Each takes (indices, updates) and returns the variable. Repeated indices accumulate; of updates the last one wins.
-    scatter_update = _scatter(None)
-    scatter_add = _scatter(np.add)
-    scatter_sub = _scatter(np.subtract)
-    scatter_mul = _scatter(np.multiply)
-    scatter_div = _scatter(np.divide)
-    scatter_min = _scatter(np.minimum)
-    scatter_max = _scatter(np.maximum)
-    batch_scatter_update = _scatter(None, _batch_index)
-    scatter_nd_update = _scatter(None, _index_tuple)
-    scatter_nd_add = _scatter(np.add, _index_tuple)
-    scatter_nd_sub = _scatter(np.subtract, _index_tuple)
+    def _combine(self, ufunc: np.ufunc, value: ArrayLike) -> Self:
+        return self.assign(ufunc(self.numpy(), as_stored(value, self.true_dtype, self.name)), copy=False)
 
     # ---- memory
 
@@ -403,14 +342,20 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             raise TypeError("A variable cannot be changed in place: use `variable.assign_add(value)` and its siblings.")
         indices = ufunc is np.ldexp or method not in ("__call__", "outer")  # integers that are no operands
         convert = dtypes.is_float(self.true_dtype) and not indices
-        arrays = [x._read() if isinstance(x, AutoCastVariable) else self._operand(x) if convert else x for x in inputs]
-        kwargs = {key: x._read() if isinstance(x, AutoCastVariable) else x for key, x in kwargs.items()}  # where
+        arrays = [self._operand(x) if convert else _value_of(x) for x in inputs]
+        kwargs = {key: _value_of(x) for key, x in kwargs.items()}  # where
         if ufunc is np.matmul and method == "__call__" and not kwargs and self._casts:
             return ops.matmul(*arrays)
         return getattr(ufunc, method)(*arrays, **kwargs)
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function of NumPy with the values of variables: a recording sees which ones they are."""
+        return function(*map_leaves(_value_of, args), **map_leaves(_value_of, kwargs))
+
     def _operand(self, x: Any) -> Any:
-        """Give Python's numbers, and arrays and lists of integers, the variable's dtype, as Keras does."""
+        """Return a variable's value; give Python's numbers, and arrays and lists of integers, the dtype of this one."""
+        if isinstance(x, AutoCastVariable):
+            return x._read()
         if type(x) is int or isinstance(x, float):
             return np.asarray(x, self.dtype)
         if isinstance(x, list):
@@ -453,9 +398,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = state_of(state, _STATE, "a pickled variable")
         value = asarray(state["value"], "value of a pickled variable")
-        self.name, self.trainable = state["name"], state["trainable"]
-        self.path = state.get("path", self.name)
-        self.regularizer, self.constraint = state.get("penalties", (None, None))
+        self.name, self.path, self.trainable = state["name"], state["path"], state["trainable"]
+        self.regularizer, self.constraint = state["penalties"]
         self._casts = bool(state["casts"]) and dtypes.is_float(value.dtype)
         self.overwrite_with_gradient = state["overwrite_with_gradient"]
         self._set(value, state["version"])
@@ -468,13 +412,44 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             )
 
 
+def _value_of(x: Any) -> Any:
+    """Return the value of a variable in the dtype of the scope; all else as it is."""
+    return x.read_value() if isinstance(x, AutoCastVariable) else x
+
+
+def derived_from(variables: Sequence[AutoCastVariable], key: Hashable, make: Callable[[], T]) -> T:
+    """Return what is made of the values of several variables, computed once per `key` and values.
+
+    The first variable keeps it, and drops it with its value; of the others only their stamps are kept, since what leads
+    back to a variable would be a cycle, which only the garbage collector frees.
+    """
+    first, *others = variables
+    kept: dict[str, tuple[list[object], T]] = first.derived(key, lambda _: {})
+    stamps, last = [variable.stamp for variable in others], kept.get("last")
+    if last is None or last[0] != stamps:
+        kept["last"] = last = stamps, make()
+    return last[1]
+
+
 def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) -> None:
     """Replace the values of all variables by arrays of their dtypes and shapes, or, interrupted, of none."""
-    if under_way() is not None:
-        new = [x._state_of(array, x.version + 1) for x, array in zip(variables, arrays, strict=True)]
+    here = holder()
+    if here is None:
+        new = list(zip(variables, next_states(variables, arrays, dtypes.parse), strict=True))
     else:
-        new = next_states(variables, arrays, dtypes.parse)
-    set_counted("_state", list(zip(variables, new, strict=True)))
+        given = [(x, here.assign(x, array)) for x, array in zip(variables, arrays, strict=True)]
+        new = [(x, x._state_of(array, x.version + 1)) for x, array in given if array is not None]
+    set_counted("_state", new)
+
+
+def restored_if_it_fails(variables: Sequence[AutoCastVariable], function: Callable[..., T], *args: Any) -> T:
+    """Return ``function(*args)``; if it fails, the variables have the values of before."""
+    before = [(variable, variable._state) for variable in variables]
+    try:
+        return function(*args)
+    except BaseException:
+        set_counted("_state", before)
+        raise
 
 
 def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -495,7 +470,10 @@ def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool =
     if isinstance(value, AutoCastVariable):
         value = value.numpy()
     if is_recorded(value):
-        return value if value.dtype == dtype else ops.cast(value, dtype)  # type: ignore[union-attr, return-value]
+        known = known_elements(value) if dtype.kind in "iu" else None
+        if known is None:
+            return value if value.dtype == dtype else ops.cast(value, dtype)  # type: ignore[union-attr, return-value]
+        value = known
     array = asarray(value, "value")
     if array.dtype == dtype:
         return array.copy() if copy else array

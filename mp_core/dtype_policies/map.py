@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Self
 
-from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.policy import DTypePolicy
 from mp_core.dtype_policies.quantized import QuantizedDTypePolicy, SchemeDTypePolicy
 from mp_core.dtype_policies.registry import deserialize, get, serialize
 from mp_core.dtype_policies.schemes import Scheme
+from mp_core.files.registry import own_config
 from mp_core.utilities.patterns import matcher
 
 __all__ = ["DTypePolicyMap", "mapped", "policy_at", "unquantized", "weight_only"]

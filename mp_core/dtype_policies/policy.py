@@ -9,8 +9,8 @@ import numpy as np
 from mp_core import dtypes
 from mp_core.arrays import cast, imported
 from mp_core.core.scopes import innermost, replace_innermost
-from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.schemes import Scheme
+from mp_core.files.registry import own_config
 from mp_core.products.panels import PackedMatrix
 from mp_core.quantization import QuantizedArray
 from mp_core.utilities.suggest import suggestion
@@ -207,8 +207,8 @@ class DTypePolicy:
         target = dtypes.parse(dtype)
         return x if x.dtype is target else cast(x, target)
 
-    def _of_keras(self) -> "DTypePolicy":
-        """Return this policy, or what stands for it among Keras' if it is one of tf.keras."""
+    def of_keras(self) -> "DTypePolicy":
+        """Return the policy of Keras 3 that this one stands for: itself, unless it is of another face."""
         return self
 
     def get_config(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def dtype_policy() -> DTypePolicy:
     >>> dtype_policy()
     <DTypePolicy "float32">
     """
-    return default_as_set()._of_keras()
+    return default_as_set().of_keras()
 
 
 def default_as_set() -> DTypePolicy:

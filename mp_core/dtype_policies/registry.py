@@ -5,20 +5,14 @@ from re import findall
 from typing import Any
 
 from mp_core.core.scopes import Scope
-from mp_core.dtype_policies.lookup import check_depth, class_and_config, get_registered_name, known_classes
-from mp_core.dtype_policies.policy import (
-    DTypePolicy,
-    FloatDTypePolicy,
-    dtype_policy,
-    replace_default,
-    scoped_default,
-    standardize_dtype,
-)
-from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, SchemeDTypePolicy, parse_quantized
+from mp_core.dtype_policies.policy import DTypePolicy, dtype_policy, replace_default, scoped_default, standardize_dtype
+from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, parse_quantized
 from mp_core.dtype_policies.schemes import SPELLINGS, Scheme
+from mp_core.files.registry import check_depth, class_and_config, known_classes
+from mp_core.files.serialization import serialize_keras_object
 from mp_core.utilities.suggest import meant
 
-__all__ = ["deserialize", "get", "policy_of", "policy_scope", "serialize", "set_dtype_policy"]
+__all__ = ["deserialize", "get", "policy_names", "policy_of", "policy_scope", "serialize", "set_dtype_policy"]
 
 
 def _from_name(name: str) -> DTypePolicy:
@@ -31,7 +25,7 @@ def get(identifier: Any) -> DTypePolicy:
     Parameters
     ----------
     identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is; for one of tf.keras, the DTypePolicy of the same name), its name, its
+        A policy (returned as it is; for one of another face, the DTypePolicy of the same name), its name, its
         :func:`serialize` dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be
         a pair such as ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or
         ``DTypePolicy("int8")``.
@@ -49,7 +43,7 @@ def get(identifier: Any) -> DTypePolicy:
     'params=float32,compute=bfloat16,output=float32'
     """
     if isinstance(identifier, DTypePolicy):
-        return identifier._of_keras()
+        return identifier.of_keras()
     if isinstance(identifier, str):
         return _from_name(identifier)
     if identifier is None:
@@ -108,7 +102,7 @@ def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
         hint = "" if other is None else f"; did you mean {other}?"
         raise ValueError(
             f"`{argument}` must be one of {', '.join((*PLAIN, *SPELLINGS))}, or SCHEME_from_POLICY such as "
-            f"int8_from_mixed_float16; received {word!r}{hint}{reason}"
+            f"int8_from_mixed_bfloat16; received {word!r}{hint}{reason}"
         ) from None
 
 
@@ -132,14 +126,6 @@ def _meant(word: str) -> str | None:
     return other
 
 
-_HOMES: dict[type, str] = {
-    DTypePolicy: "keras",
-    FloatDTypePolicy: "keras",
-    SchemeDTypePolicy: "mp_core.dtype_policies",
-}
-"""The modules of policies that are not from ``keras.dtype_policies``."""
-
-
 def serialize(policy: DTypePolicy) -> dict[str, Any]:
     """Return `policy` as the dictionary that Keras writes into its files.
 
@@ -155,18 +141,7 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
     """
     if not isinstance(policy, DTypePolicy):
         raise TypeError(f"`policy` must be a policy, such as DTypePolicy('float32'); received {policy!r}")
-    kind = type(policy)
-    name = None
-    if kind in _HOMES:
-        module = _HOMES[kind]
-    elif kind.__module__.startswith(__package__):
-        module = "keras.dtype_policies"
-    else:
-        module, name = kind.__module__, get_registered_name(kind)
-    config = {
-        key: serialize(value) if isinstance(value, DTypePolicy) else value for key, value in policy.get_config().items()
-    }
-    return {"module": module, "class_name": kind.__name__, "config": config, "registered_name": name}
+    return serialize_keras_object(policy)  # type: ignore[no-any-return]
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePolicy]] | None = None) -> DTypePolicy:
@@ -176,7 +151,7 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     ------
     ValueError
         `config` is no such dictionary, or ``class_name`` names neither a class of `custom_objects` nor a policy class
-        (own subclasses included). The names of tf.keras, Policy and PolicyV1, mean DTypePolicy.
+        (own subclasses included). Policy and PolicyV1, the names in files of tf.keras, mean DTypePolicy.
 
     Examples
     --------
@@ -189,16 +164,21 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     known = sorted(_subclasses(DTypePolicy), key=lambda cls: -len(cls.__mro__))  # a class wins over its subclasses
     classes = {cls.__name__: cls for cls in known}
     if not (isinstance(config, dict) and str(config.get("module")).startswith("mp_core.")):
-        classes |= dict.fromkeys(_OLD_NAMES, DTypePolicy)
+        classes |= dict.fromkeys(_OF_TF_KERAS, DTypePolicy)
     found, own = class_and_config(config, known_classes(DTypePolicy, classes, custom_objects), "policy")
-    if found is DTypePolicy and config["class_name"] in _OLD_NAMES:
+    if found is DTypePolicy and config["class_name"] in _OF_TF_KERAS:
         own = {key: value for key, value in own.items() if key != "loss_scale"}
     policy: DTypePolicy = found.from_config(own)
     return policy
 
 
-_OLD_NAMES = ("Policy", "PolicyV1")
-"""What tf.keras calls a policy in files; PolicyV1 has a loss scale, which no layer needs."""
+_OF_TF_KERAS = ("Policy", "PolicyV1")
+"""What files of tf.keras call a policy; PolicyV1 has a loss scale, which no layer needs."""
+
+
+def policy_names() -> set[str]:
+    """Return what configurations may call the class of a policy, beside what is registered."""
+    return {cls.__name__ for cls in _subclasses(DTypePolicy)}.union(_OF_TF_KERAS)
 
 
 def _subclasses(cls: type[DTypePolicy]) -> Iterator[type[DTypePolicy]]:
