@@ -24,11 +24,11 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
 import importlib
 import os
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mp_core import (
+        activations,
         autocast,
         callbacks,
         checkpoint,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         dtype_policies,
         dtypes,
         forms,
+        initializers,
         interop,
         layers,
         loss_scale,
@@ -64,8 +65,7 @@ if TYPE_CHECKING:
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
     from mp_core.fitting import calibrate, choose_policy, convert_qat, distill, prepare_qat, sensitivity
     from mp_core.gradients.custom import custom_gradient
-    from mp_core.interop.keras import load_model
-    from mp_core.layers import Layer, activations, initializers
+    from mp_core.layers import Layer
     from mp_core.layers.initializers import Initializer
     from mp_core.losses import Loss
     from mp_core.metrics import Metric
@@ -97,12 +97,14 @@ if TYPE_CHECKING:
     from mp_core.plans.backward import grad, value_and_grad
     from mp_core.quantization import QuantizedArray, dequantize, quantize
     from mp_core.regularizers import Regularizer
+    from mp_core.saving import load_model
     from mp_core.training import Functional, Input, KerasTensor, Model, Sequential
 
 if sys.platform == "win32":  # has no paths in modules that lead to the library they link (install_rpath in meson.build)
     os.add_dll_directory(os.path.join(os.path.dirname(__file__), "core"))
 
 _MODULES = (
+    "activations",
     "autocast",
     "benchmark",
     "callbacks",
@@ -114,6 +116,7 @@ _MODULES = (
     "dtypes",
     "forms",
     "fitting",
+    "initializers",
     "interop",
     "layers",
     "loss_scale",
@@ -133,12 +136,6 @@ _MODULES = (
     "training",
     "utils",
 )
-_MOVED = {
-    "mp_core.activations": "mp_core.layers.activations",
-    "mp_core.forward": "mp_core.plans",
-    "mp_core.initializers": "mp_core.layers.initializers",
-    "mp_core.selection": "mp_core.fitting",
-}
 _HOMES = {
     "__version__": "core.cpu",
     "add": "ops",
@@ -164,7 +161,7 @@ _HOMES = {
     "KerasTensor": "training",
     "Layer": "layers",
     "layer_norm": "ops",
-    "load_model": "interop.keras",
+    "load_model": "saving",
     "Loss": "losses",
     "matmul": "ops",
     "mean": "ops",
@@ -284,20 +281,6 @@ def get_include() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
-class _Moved(ModuleType):
-    """A module under the name that it has in Keras, or had before: what it defines comes from where it is."""
-
-    def __dir__(self) -> list[str]:
-        return dir(importlib.import_module(_MOVED[self.__name__]))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__all__":  # `inspect` asks all modules for these, which imports nothing
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_MOVED[self.__name__]), name)
-
-
-sys.modules.update((name, _Moved(name)) for name in _MOVED)
-
 if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
 
     def __getattr__(name: str) -> Any:
@@ -305,12 +288,14 @@ if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is
 
         So ``import mp_core`` alone imports nothing, and the command line can say what fails while the rest is imported.
         """
-        if name in _MODULES or f"mp_core.{name}" in _MOVED:
+        if name in _MODULES:
             return importlib.import_module(f"mp_core.{name}")
         if name in _HOMES:
             found = globals()[name] = getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
             return found
-        raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
+        from mp_core.utilities.absent import refuse  # only names that do not exist need its tables
+
+        refuse(name, "")
 
 
 def __dir__() -> list[str]:

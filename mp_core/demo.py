@@ -23,7 +23,7 @@ import numpy as np
 from mp_core import config
 from mp_core.dtype_policies import policy_of
 from mp_core.fitting import calibrate
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.utilities.extras import missing
 from mp_core.utilities.html import Report
 from mp_core.utilities.progress import counting
@@ -183,11 +183,11 @@ def _texts_folder() -> Path:
 
 
 def _model(folder: Path, policy: str, fitted: Path) -> tuple[Path, str | None]:
-    """Return what :meth:`BertEncoder.from_folder` opens for a policy: a calibrated model in the folder `fitted`."""
+    """Return what :meth:`TextEncoder.from_folder` opens for a policy: a calibrated model in the folder `fitted`."""
     scheme = policy_of(policy).scheme
     if scheme is None or scheme.inputs != "fixed":
         return folder, policy
-    calibrate(BertEncoder.from_folder(folder), background()[:_SAMPLE], policy).save(fitted)
+    calibrate(TextEncoder.from_folder(folder), background()[:_SAMPLE], policy).save(fitted)
     return fitted, None
 
 
@@ -245,7 +245,7 @@ def _serve(connection: Connection, folder: Path, policy: str | None, documents: 
     try:
         if threads is not None:
             config.set_num_threads(threads)
-        encoder = BertEncoder.from_folder(folder, policy)
+        encoder = TextEncoder.from_folder(folder, policy)
         answers = {
             "embeddings": lambda: encoder.encode(documents, normalize=True),
             "batched": lambda: _seconds(encoder, documents, batch_size=32),
@@ -261,7 +261,7 @@ def _serve(connection: Connection, folder: Path, policy: str | None, documents: 
         connection.send(error)
 
 
-def _seconds(encoder: BertEncoder, documents: list[str], batch_size: int) -> float:
+def _seconds(encoder: TextEncoder, documents: list[str], batch_size: int) -> float:
     start = time.perf_counter()
     encoder.encode(documents, batch_size=batch_size)
     return time.perf_counter() - start

@@ -5,11 +5,12 @@ next step. :class:`LossScaleOptimizer` is Keras 3's optimizer around an optimize
 :mod:`mp_core.tf_keras.mixed_precision`, and all optimizers in :mod:`mp_core.optimizers`.
 """
 
-from mp_core.loss_scaling import DynamicLossScale, LossScale, all_finite
-from mp_core.optimizers import SGD, LossScaleOptimizer
+from mp_core.arrays.finite import all_finite
+from mp_core.optimizers import SGD, LossScaleOptimizer, Optimizer
 from mp_core.optimizers import deserialize as deserialize_optimizer
 from mp_core.optimizers import serialize as serialize_optimizer
-from mp_core.optimizers.protocol import Optimizer
+from mp_core.optimizers.protocol import OptimizerLike
+from mp_core.optimizers.scales import DynamicLossScale, LossScale
 
 __all__ = [
     "SGD",
@@ -17,6 +18,7 @@ __all__ = [
     "LossScale",
     "LossScaleOptimizer",
     "Optimizer",
+    "OptimizerLike",
     "all_finite",
     "deserialize_optimizer",
     "serialize_optimizer",

@@ -1,12 +1,13 @@
 """Regularizers: what large or similar weights cost, added to the loss, as in Keras 3; in the dtype of the variable."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, asarray
-from mp_core.dtype_policies.lookup import Registry, own_config
+from mp_core.files.family import Family
+from mp_core.files.registry import own_config
 from mp_core.utilities.arguments import number
 
 __all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer", "deserialize", "get", "serialize"]
@@ -29,23 +30,23 @@ class Regularizer:
     8.0
     """
 
+    _arguments: ClassVar[tuple[str, ...] | None] = None
+    """The arguments of the constructor; attributes have their names. None: a subclass says them."""
+
     def __call__(self, x: Any) -> Any:
         """Return the cost of a variable or an array, a number."""
         return 0.0
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        raise NotImplementedError(f"{type(self).__name__} must define `get_config`")
+        arguments = type(self)._arguments
+        if arguments is None:
+            raise NotImplementedError(f"{type(self).__name__} must define `get_config`")
+        return {name: getattr(self, name) for name in arguments}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the regularizer with these arguments.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments.
-        """
+        """Return the regularizer with these arguments."""
         return cls(**own_config(config, cls.__name__))
 
 
@@ -64,16 +65,13 @@ class L1L2(Regularizer):
     l1, l2 : float
         At least 0.
 
-    Raises
-    ------
-    ValueError
-        One is no number of at least 0.
-
     Examples
     --------
     >>> L1L2(l1=0.5, l2=0.25)(np.float32([1.0, -2.0]))
     np.float32(2.75)
     """
+
+    _arguments: ClassVar[tuple[str, ...] | None] = ("l1", "l2")
 
     def __init__(self, l1: float = 0.0, l2: float = 0.0) -> None:
         self.l1, self.l2 = number(l1, "l1", 0), number(l2, "l2", 0)
@@ -88,10 +86,6 @@ class L1L2(Regularizer):
             parts.append(ops.sum(ops.square(x)) * self.l2)
         return sum(parts[1:], parts[0]) if parts else x.dtype.type(0)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"l1": self.l1, "l2": self.l2}
-
 
 class L1(L1L2):
     """``l1 * sum(abs(x))``.
@@ -101,23 +95,16 @@ class L1(L1L2):
     l1 : float
         At least 0.
 
-    Raises
-    ------
-    ValueError
-        It is no number of at least 0.
-
     Examples
     --------
     >>> L1(0.5)(np.float32([1.0, -2.0]))
     np.float32(1.5)
     """
 
+    _arguments = ("l1",)
+
     def __init__(self, l1: float = 0.01) -> None:
         super().__init__(l1=l1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"l1": self.l1}
 
 
 class L2(L1L2):
@@ -128,23 +115,16 @@ class L2(L1L2):
     l2 : float
         At least 0.
 
-    Raises
-    ------
-    ValueError
-        It is no number of at least 0.
-
     Examples
     --------
     >>> L2(0.5)(np.float32([1.0, -2.0]))
     np.float32(2.5)
     """
 
+    _arguments = ("l2",)
+
     def __init__(self, l2: float = 0.01) -> None:
         super().__init__(l2=l2)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"l2": self.l2}
 
 
 class OrthogonalRegularizer(Regularizer):
@@ -166,6 +146,8 @@ class OrthogonalRegularizer(Regularizer):
     np.float32(0.0)
     """
 
+    _arguments = ("factor", "mode")
+
     def __init__(self, factor: float = 0.01, mode: str = "rows") -> None:
         if mode not in ("rows", "columns"):
             raise ValueError(f'`mode` must be "rows" or "columns"; received mode={mode!r}')
@@ -181,63 +163,11 @@ class OrthogonalRegularizer(Regularizer):
         cosines = ops.absolute(ops.matmul(rows, rows.T) * (1 - np.eye(n, dtype=rows.dtype)))
         return ops.sum(cosines) * (self.factor * 0.5 / max(n * (n - 1) / 2, 1))
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"factor": self.factor, "mode": self.mode}
-
 
 l1, l2, l1_l2, orthogonal_regularizer = L1, L2, L1L2, OrthogonalRegularizer  # Keras' other names
 
-_REGISTRY = Registry(
-    Regularizer, "regularizer", "keras.regularizers",
+serialize, deserialize, get = Family(
+    Regularizer, "regularizer",
     {found.__name__: found for found in (L1, L2, L1L2, OrthogonalRegularizer)}
     | {"l1": l1, "l2": l2, "l1l2": L1L2, "l1_l2": l1_l2, "orthogonal_regularizer": orthogonal_regularizer},
-)  # fmt: skip
-
-
-def serialize(regularizer: Any) -> Any:
-    """Return the class name and the configuration of a regularizer, as Keras writes them; of a function its name.
-
-    Raises
-    ------
-    TypeError
-        It is no regularizer and no function.
-
-    Examples
-    --------
-    >>> serialize(L2(0.5))["config"]
-    {'l2': 0.5}
-    """
-    return _REGISTRY.serialize(regularizer)
-
-
-def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the regularizer of a :func:`serialize` dictionary, or the class or function of a name.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It names no regularizer; its arguments are not those of the class.
-
-    Examples
-    --------
-    >>> deserialize({"class_name": "L2", "config": {"l2": 0.5}}).l2
-    0.5
-    """
-    return _REGISTRY.deserialize(config, custom_objects)
-
-
-def get(identifier: Any) -> Any:
-    """Return the regularizer of a name such as ``"l2"``, of a dictionary, a callable itself, or None for None.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
-
-    Examples
-    --------
-    >>> get("l1").l1
-    0.01
-    """
-    return _REGISTRY.get(identifier)
+).functions(__name__)  # fmt: skip

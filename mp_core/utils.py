@@ -1,16 +1,18 @@
 """Keras' ``utils`` that training needs, and those of its names that are in :mod:`mp_core.saving`."""
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, asarray
 from mp_core.dtypes import is_float
-from mp_core.layers.building import forget_names
+from mp_core.layers.base.building import forget_names
 from mp_core.layers.randomness import set_seed
+from mp_core.layers.symbols import KerasTensor
 from mp_core.saving import (
     CustomObjectScope,
     custom_object_scope,
@@ -21,6 +23,7 @@ from mp_core.saving import (
     register_keras_serializable,
     serialize_keras_object,
 )
+from mp_core.utilities.absent import refusing
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = [
@@ -32,17 +35,20 @@ __all__ = [
     "get_custom_objects",
     "get_registered_name",
     "get_registered_object",
+    "is_keras_tensor",
     "normalize",
+    "pack_x_y_sample_weight",
     "pad_sequences",
     "register_keras_serializable",
     "serialize_keras_object",
     "set_random_seed",
     "to_categorical",
+    "unpack_x_y_sample_weight",
 ]
 
 
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+    __getattr__, __dir__ = refusing("utils", __all__)
 
 
 def set_random_seed(seed: int) -> None:
@@ -78,6 +84,51 @@ def clear_session(free_memory: bool = True) -> None:
     'dense'
     """
     forget_names()
+
+
+def is_keras_tensor(x: Any) -> bool:
+    """Whether something is a symbolic array, as :func:`mp_core.Input` returns it.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> is_keras_tensor(mp.Input((3,))), is_keras_tensor(np.ones(3))
+    (True, False)
+    """
+    return isinstance(x, KerasTensor)
+
+
+def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """Return what a batch consists of as ``fit`` takes it: without what is None at the end.
+
+    Examples
+    --------
+    >>> pack_x_y_sample_weight([1], [2])
+    ([1], [2])
+    """
+    if y is None and sample_weight is None:
+        return (x,) if isinstance(x, list | tuple) else x
+    return (x, y) if sample_weight is None else (x, y, sample_weight)
+
+
+def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
+    """Return inputs, targets and weights of a batch, as ``train_step`` gets it; what it lacks is None.
+
+    Raises
+    ------
+    ValueError
+        It has more than three parts, or none.
+
+    Examples
+    --------
+    >>> unpack_x_y_sample_weight(([1], [2]))
+    ([1], [2], None)
+    """
+    parts = tuple(data) if isinstance(data, list | tuple) else (data,)
+    if not 1 <= len(parts) <= 3:
+        raise ValueError(f"`data` must be x, (x, y) or (x, y, sample_weight); received {len(parts)} parts")
+    x, y, weights = (*parts, None, None)[:3]
+    return x, y, weights
 
 
 def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
@@ -145,7 +196,12 @@ def normalize(x: ArrayLike, axis: int = -1, order: int = 2) -> Array:
            [0. , 0. ]])
     """
     array = np.atleast_1d(asarray(x, "x"))
-    norms = np.linalg.norm(array.astype(np.float64), positive_integer(order, "order"), axis, keepdims=True)
+    wide, order = array.astype(np.float64), positive_integer(order, "order")
+    largest, most = np.abs(wide).max(axis, initial=0, keepdims=True), 2.0 ** (1000 / order)
+    if not ((largest >= 1 / most) & (largest <= most) | (largest == 0)).all():  # powers leave float64
+        wide = wide / np.where((largest > 0) & (largest < np.inf), largest, 1)
+        array = wide.astype(array.dtype) if is_float(array.dtype) else wide
+    norms = np.linalg.norm(wide, order, axis, keepdims=True)
     found: Array = array / np.where(norms == 0, 1, norms)
     return found.astype(array.dtype) if is_float(array.dtype) else found
 
@@ -210,6 +266,9 @@ def pad_sequences(
 class PyDataset:
     """Batches by their number: a subclass defines ``__len__`` and ``__getitem__``, which returns ``(x, y)``.
 
+    In the place of ``__len__`` it may define the property `num_batches`: None says that batches have no end. Then
+    ``fit`` needs `steps_per_epoch`, and an epoch goes on where the last one has ended.
+
     Parameters
     ----------
     workers, use_multiprocessing, max_queue_size
@@ -235,10 +294,22 @@ class PyDataset:
         """Return a batch: subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} must define `__getitem__`")
 
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches; without a number of them they have no end."""
+        has_length = hasattr(self, "__len__") or type(self).num_batches is not PyDataset.num_batches
+        steps = self.num_batches if has_length else None
+        for index in count() if steps is None else range(steps):
+            yield self[index]
+
     @property
-    def num_batches(self) -> int:
-        """How many batches there are."""
-        return len(self)  # type: ignore[arg-type]
+    def num_batches(self) -> int | None:
+        """How many batches there are; None: they have no end."""
+        if hasattr(self, "__len__"):
+            return len(self)
+        raise NotImplementedError(f"{type(self).__name__} must define `__len__` or the property `num_batches`")
+
+    def on_epoch_begin(self) -> None:
+        """Do nothing: called before an epoch of training, an evaluation or a prediction."""
 
     def on_epoch_end(self) -> None:
-        """Do nothing: called after an epoch."""
+        """Do nothing: called after an epoch of training, an evaluation or a prediction."""

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import F32, Array
-from mp_core.arrays.recorded import is_recorded
+from mp_core.arrays import Array
+from mp_core.arrays.finite import all_finite
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import drop_pages, is_shared
+from mp_core.autocast.variable import derived_from
 from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.forms.products import Inputs, Product, as_recorded, packed, product_of
-from mp_core.loss_scaling import all_finite
+from mp_core.forms.products import Inputs, Product, packed, product_of, widened
 from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.utilities.arguments import state_of
@@ -218,7 +218,7 @@ class Form:
                     initializer=_constant(value) if isinstance(value, np.ndarray) else variable.initializer or value,
                     autocast=variable.dtype is None,
                 )  # fmt: skip
-                added.overwrite_with_gradient = variable.overwritten  # tf.keras' method has no such argument
+                added.overwrite_with_gradient = variable.overwritten  # the method of a face may have no such argument
 
     def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:
         """Create the variables in place of the float variable of a layer."""
@@ -255,9 +255,7 @@ class Form:
 
     def _with_added(self, delta: Array, dtype: str) -> dict[str, Array]:
         """Return the values of the variables for the sum."""
-        lines = self.matrix
-        floats = dequantize(lines) if isinstance(lines, QuantizedArray) else lines
-        total = self.geometry.restored(self.geometry.transposed(floats)) + delta
+        total = self.floats() + delta
         self.check(total)
         return self.encoded(total, dtype)
 
@@ -277,19 +275,21 @@ class Form:
         """What products multiply by, lines-major: shape (outputs, inputs), of a table (rows, columns)."""
         raise NotImplementedError
 
+    def floats(self) -> Array:
+        """Return the numbers that the variables stand for, of the shape of the layer's own variable."""
+        lines = self.matrix
+        numbers = dequantize(lines) if isinstance(lines, QuantizedArray) else lines
+        return self.geometry.restored(self.geometry.transposed(numbers))
+
     @property
     def inputs(self) -> Inputs | None:
         """The fixed scales and zero points by which inputs are quantized; None where there are none."""
         return None
 
     def multiply(
-        self,
-        rows: Array,
-        bias: AutoCastVariable | None,
-        activation: Activation | None,
-        compute: Any,
+        self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return ``activation(rows @ kernel + bias)``.
 
         Parameters
@@ -358,34 +358,11 @@ class Form:
         """Return the bias flat, as products add it: widened for the float32 sums (float64 as it is)."""
         if bias is None:
             return None
-
-        def widen(_: Array) -> Array:
-            vector = self.read_bias(bias).reshape(-1)
-            if is_recorded(vector):
-                return as_recorded(vector, F32)
-            return vector if vector.dtype.name == "float64" else ops.cast(vector, "float32")
-
-        return bias.derived((self.rounds_bias, bias.dtype), widen)
+        return bias.derived((self.rounds_bias, bias.dtype), lambda _: widened(self.read_bias(bias).reshape(-1)))
 
     def _made(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what `make` returns; it is called again only when a variable has another value than the last time.
-
-        The first variable keeps the result, by `key`.
-        """
-        variables = self.variables.values()
-        kept: dict[str, Any] = next(iter(variables)).derived(key, _nothing)
-        last = kept.get("last")
-        if last is not None:
-            for variable, stamp in last[0]:
-                if variable.stamp is not stamp:
-                    break
-            else:
-                return last[1]
-        # Without the first variable: it keeps this list, so that there would be a cycle, and the memory of a model
-        # would be freed by the garbage collector only.
-        stamps = [(variable, variable.stamp) for variable in list(variables)[1:]]
-        kept["last"] = last = stamps, make()  # the one before, made of other values, is dropped
-        return last[1]
+        """Return what `make` returns; it is called again only when a variable has another value than the last time."""
+        return derived_from(list(self.variables.values()), key, make)
 
     def __setstate__(self, state: Any) -> None:
         owner = f"a pickled {type(self).__name__}"
@@ -441,13 +418,9 @@ class Float(Form):
         return rows
 
     def multiply(
-        self,
-        rows: Array,
-        bias: AutoCastVariable | None,
-        activation: Activation | None,
-        compute: Any,
+        self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return the product with the kernel as it reads here, packed once."""
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
@@ -474,10 +447,6 @@ def check_finite(values: Array, geometry: Geometry) -> None:
 def floating(rows: Array, compute: Any) -> Array:
     """Return the inputs of a product as floats."""
     return ops.cast(rows, compute) if rows.dtype.kind in "iub" else rows
-
-
-def _nothing(_: Array) -> dict[str, Any]:
-    return {}
 
 
 def _constant(value: Array) -> Callable[..., Array]:

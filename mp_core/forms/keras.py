@@ -14,7 +14,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
-from mp_core.arrays.recorded import under_way
+from mp_core.arrays.holding import under_way
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
@@ -230,13 +230,9 @@ class KerasFloat8(Float):
         return Inputs(self.variables["inputs_scale"].numpy())
 
     def multiply(
-        self,
-        rows: Array,
-        bias: AutoCastVariable | None,
-        activation: Activation | None,
-        compute: Any,
+        self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return the product of float8 codes; while gradients are found, by Keras' operations one by one."""
         recording = under_way()
         if recording is None or recording.noted is None:

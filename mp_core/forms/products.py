@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core import dtypes, ops
-from mp_core.arrays import Array
+from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import is_recorded
 from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, dequantize, for_each_element, quantize, unpacked_codes
@@ -85,6 +85,13 @@ def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
     if is_recorded(matrix):
         return as_recorded(matrix, dtype)
     return ops.pack(matrix, dtype=dtype) if dtypes.name_of(dtype) in dtypes.WIDE else ops.cast(matrix, dtype)
+
+
+def widened(bias: Array) -> Array:
+    """Return a bias as products add it: widened for the float32 sums, float64 as it is."""
+    if is_recorded(bias):
+        return as_recorded(bias, F32)
+    return bias if bias.dtype.name == "float64" else ops.cast(bias, F32)
 
 
 def as_recorded(x: Array, dtype: np.dtype[Any]) -> Array:

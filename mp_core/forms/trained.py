@@ -86,13 +86,9 @@ class TrainedCodes(Codes):
         return self
 
     def multiply(
-        self,
-        rows: Array,
-        bias: AutoCastVariable | None,
-        activation: Activation | None,
-        compute: Any,
+        self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return the product with the codes as they are now, and the rows as their fixed scales make them."""
         x = ops.cast(rows, F32)
         if self.fixes_inputs:

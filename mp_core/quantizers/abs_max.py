@@ -15,8 +15,20 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core import dtypes
 from mp_core.arrays import Array, asarray, cast
 from mp_core.utilities.arguments import axes_of, float_of, number, positive_integer
+from mp_core.utilities.docstrings import documented
+
+_COMMON = documented(
+    last="""
+    value_range : tuple of int
+    dtype : dtype
+    epsilon : float
+    to_numpy : bool
+        Keras'; arrays are NumPy's either way.
+"""
+)
 
 
+@_COMMON
 def abs_max_quantize(
     inputs: ArrayLike,
     axis: int | Sequence[int] | None,
@@ -35,11 +47,6 @@ def abs_max_quantize(
         Any float dtype; 16-bit types are computed in float32, so that a row of zeros has a finite scale.
     axis : int, sequence of int or None
         The axes that share one scale; None: all.
-    value_range : tuple of int
-    dtype : dtype
-    epsilon : float
-    to_numpy : bool
-        Keras'; arrays are NumPy's either way.
 
     Returns
     -------
@@ -76,6 +83,7 @@ def abs_max_quantize(
     return codes.astype(target), scale
 
 
+@_COMMON
 def abs_max_quantize_grouped_with_zero_point(
     inputs: ArrayLike,
     block_size: int,
@@ -95,11 +103,6 @@ def abs_max_quantize_grouped_with_zero_point(
         A matrix of any float dtype; 16-bit types are computed in float32.
     block_size : int
         How many neighbouring rows share a scale; the last block may have fewer.
-    value_range : tuple of int
-    dtype : dtype
-    epsilon : float
-    to_numpy : bool
-        Keras'; arrays are NumPy's either way.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from mp_core.dtype_policies.lookup import own_config
+from mp_core.files.registry import own_config
 from mp_core.quantizers.quantizer import AbsMaxQuantizer, get, serialize
 from mp_core.utilities.arguments import positive_integer
 
@@ -51,13 +51,7 @@ class QuantizationConfig:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the object with these arguments.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments.
-        """
+        """Return the object with these arguments."""
         return cls(**own_config(config, cls.__name__))
 
 

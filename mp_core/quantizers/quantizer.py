@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
 from mp_core.arrays import Array
-from mp_core.dtype_policies.lookup import class_and_config
+from mp_core.files.registry import class_and_config
+from mp_core.files.serialization import serialize_keras_object
 from mp_core.quantizers.abs_max import abs_max_quantize, increasing
 from mp_core.utilities.arguments import axes_of, number
 
@@ -95,14 +96,7 @@ def serialize(quantizer: AbsMaxQuantizer) -> dict[str, Any]:
     >>> serialize(AbsMaxQuantizer())["class_name"]
     'AbsMaxQuantizer'
     """
-    kind = type(quantizer)
-    module = "keras.quantizers" if kind is AbsMaxQuantizer else kind.__module__
-    return {
-        "module": module,
-        "class_name": kind.__name__,
-        "config": quantizer.get_config(),
-        "registered_name": None,
-    }
+    return serialize_keras_object(quantizer)  # type: ignore[no-any-return]
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from operator import index
 from os import fspath
@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 __all__ = [
+    "Rule",
     "axes_of",
     "axis_of",
     "axis_or_axes",
@@ -31,6 +32,8 @@ __all__ = [
     "whole",
 ]
 
+Rule = tuple[Callable[[Any], bool], str]
+"""A function that says whether a value is allowed, and what is, as a part of a sentence."""
 
 _SCALARS = (Real, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 

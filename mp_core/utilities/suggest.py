@@ -32,6 +32,9 @@ _OTHER_NAMES = {
 """What other programs call a type or a policy -> what mp_core calls it."""
 
 
+_SHOWN = 200  # characters of what came, in a message
+
+
 def meant(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that another one most likely stands for, or None.
 
@@ -72,7 +75,8 @@ def refusal(word: str, allowed: str, other: str | None = None) -> str:
     >>> refusal("bf16", "must be float32 or bfloat16", "bfloat16")
     "received 'bf16'; did you mean bfloat16? It must be float32 or bfloat16"
     """
-    return f"received {word!r}; {'it' if other is None else f'did you mean {other}? It'} {allowed}"
+    shown = repr(word) if len(word) <= _SHOWN else f"{word[: _SHOWN // 2]!r}... of {len(word)} characters"
+    return f"received {shown}; {'it' if other is None else f'did you mean {other}? It'} {allowed}"
 
 
 def not_one_of(word: str, known: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,14 +15,14 @@ __all__ = [
     "ENDING",
     "after_fork",
     "files_below",
-    "is_there",
+    "is_present",
+    "is_taken",
     "lock_folder",
     "lock_for_forks",
     "peak_rss_bytes",
     "read_at",
     "reading_failure",
     "sync_folder",
-    "trim_heap",
     "write_at",
 ]
 
@@ -71,7 +70,7 @@ def reading_failure(error: Exception) -> OSError | None:
     return cause if is_failure else None  # type: ignore[return-value]
 
 
-def is_there(path: str | os.PathLike[str]) -> bool:
+def is_taken(path: str | os.PathLike[str]) -> bool:
     """Return whether something has this name, be it a link to nothing.
 
     Raises
@@ -82,6 +81,29 @@ def is_there(path: str | os.PathLike[str]) -> bool:
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def is_present(path: str | os.PathLike[str]) -> bool:
+    """Return whether an optional file or folder exists.
+
+    ``Path.exists`` takes a link to nothing, such as the Hub's cache has for a file that it lost, for an absent file.
+
+    Raises
+    ------
+    FileNotFoundError
+        The path, or a folder on it, is a link to nothing.
+    OSError
+        The system does not say.
+    """
+    path = Path(path)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        found = next(filter(is_taken, (path, *path.parents)), path)
+        if found.is_symlink() and not found.exists():
+            raise FileNotFoundError(f"{found} is a link to {os.readlink(found)}, which does not exist") from None
         return False
     return True
 
@@ -177,20 +199,6 @@ def peak_rss_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes there
     lines = Path("/proc/self/status").read_text().splitlines()  # getrusage counts the parent's, up to the exec
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
-
-
-def trim_heap() -> None:
-    """Give back the memory that is free between what is allocated, where the C library can (glibc's ``malloc_trim``).
-
-    Large arrays of many sizes that come and go, as weights do while they are packed, leave it behind.
-    """
-    if sys.platform == "linux":
-        with suppress(ImportError, OSError):  # Python without libffi, or linked statically
-            import ctypes
-
-            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-            if trim is not None:
-                trim(0)
 
 
 def _peak_working_set() -> int:

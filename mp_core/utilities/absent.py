@@ -1,0 +1,192 @@
+"""Names of Keras that mp_core leaves out, and why: what errors and docs/absent.md say."""
+
+from collections.abc import Callable
+from inspect import currentframe
+from opcode import opmap
+from typing import NoReturn
+
+__all__ = ["ABSENT", "message_for", "reason_for", "refuse", "refusing"]
+
+_NUMPY = "computed by NumPy outside of models; within them by the operations of `mp.ops`, which plans and gradients see"
+_PYTHON = "`if`, `for` and functions of Python do it: a plan records what they call"
+_IMAGES = "resamples or equalizes images, with other numbers on each backend of Keras: prepare images before the model"
+_STRINGS = "reads strings or sound: models here take arrays of numbers"
+_OTHERS = "runs code or models of another library"
+
+_DOWNLOADS = "downloads, which mp_core never does: models come from files (`mp.load_model`) and folders (`mp.models`)"
+_ONE_BACKEND = "steers the backends of Keras: there is one here, and it computes on CPUs"
+
+ABSENT: dict[str, dict[str, str]] = {
+    "": {
+        "applications datasets": _DOWNLOADS,
+        "Variable": "is `mp.AutoCastVariable`; a layer makes its own by `add_weight`",
+        "Operation Function InputSpec": "functions of `mp.ops` between symbolic arrays are operations, and "
+        "`mp.Model(inputs, outputs)` is a model of them; layers check their own inputs",
+        "Quantizer": "is the base of what `mp.quantizers` has",
+        "backend device distribution name_scope remat RematScope StatelessScope SymbolicScope": _ONE_BACKEND,
+        "distillation": "is `mp.distill` for encoders; elsewhere write a `compute_loss`",
+        "export": "writes formats of other libraries: `model.save` writes files of Keras",
+        "preprocessing": "`pad_sequences` is in `mp.utils`; prepare images and texts before the model",
+        "visualization": "draws with other libraries: `model.summary()` prints a model",
+        "wrappers": "wraps models for scikit-learn: `mp.interop.sklearn` has estimators of encoders",
+        "legacy src tree version": "is internal to Keras, or old; `mp.__version__` is the version",
+    },
+    "layers": {
+        "Lambda": "runs code that a file or a closure holds: write a Layer with this `call`, use `Activation` for a "
+        "function of elements, or functions of `mp.ops` between symbolic arrays, which are layers",
+        "StringLookup IntegerLookup Hashing HashedCrossing TextVectorization MelSpectrogram STFTSpectrogram": _STRINGS,
+        "AutoContrast CenterCrop ContrastLimitedAdaptiveHistogramEqualization Equalization RandomCrop Resizing "
+        "Solarization": _IMAGES,
+        "MaxNumBoundingBoxes Pipeline": "takes dictionaries of data sets: prepare them before the model",
+        "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": _OTHERS,
+        "ConvLSTM1D ConvLSTM2D ConvLSTM3D": "is `RNN` over a cell with convolutions, which a user's Layer can be",
+        "ReversibleEmbedding": "is an `Embedding` whose table a Layer of your own multiplies by, too",
+        "InputSpec Wrapper": "layers check their own inputs, and a Layer holds another one as an attribute",
+        "deserialize serialize": "is `mp.saving.deserialize_keras_object` or `serialize_keras_object` for all objects",
+    },
+    "losses": {},
+    "metrics": {
+        "binary_crossentropy binary_focal_crossentropy categorical_crossentropy categorical_focal_crossentropy "
+        "categorical_hinge hinge huber kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error "
+        "mean_squared_error mean_squared_logarithmic_error poisson sparse_categorical_crossentropy squared_hinge":
+            "is a function of `mp.losses`",
+    },
+    "utils": {
+        "get_file": _DOWNLOADS,
+        "FeatureSpace": _STRINGS,
+        "array_to_img bounding_boxes img_to_array load_img save_img": _IMAGES,
+        "audio_dataset_from_directory image_dataset_from_directory text_dataset_from_directory "
+        "timeseries_dataset_from_array split_dataset": "makes data sets of TensorFlow or torch: give `fit` arrays, "
+        "generators of batches, or an `mp.utils.PyDataset`",
+        "model_to_dot plot_model": "draws with other libraries: `model.summary()` prints a model",
+        "Progbar disable_interactive_logging enable_interactive_logging is_interactive_logging_enabled":
+            "`verbose` of `fit`, `evaluate` and `predict` says what is shown",
+        "Config get_source_inputs legacy standardize_dtype": "is internal to Keras: `mp.dtypes` parses types",
+    },
+    "initializers": {
+        "IdentityInitializer OrthogonalInitializer": "is `Identity` or `Orthogonal`",
+        "STFT STFTInitializer stft": "needs complex numbers or signals: `numpy.fft` has it",
+    },
+    "saving": {
+        "KerasFileEditor": "edits files: `mp.load_model`, change the model, `model.save`",
+        "load_weights save_weights": "is a method of models",
+    },
+    "random": {
+        "beta binomial categorical gamma randint shuffle truncated_normal":
+            "`normal`, `uniform` and `dropout` draw within models, and `numpy.random` outside of them",
+    },
+    "config": {
+        "backend disable_flash_attention enable_flash_attention is_flash_attention_enabled is_nnx_enabled set_backend":
+            _ONE_BACKEND,
+        "image_data_format set_image_data_format": "is `data_format` of each layer; it is channels_last by default",
+        "disable_interactive_logging enable_interactive_logging is_interactive_logging_enabled":
+            "`verbose` of `fit`, `evaluate` and `predict` says what is shown",
+        "disable_traceback_filtering enable_traceback_filtering is_traceback_filtering_enabled":
+            "tracebacks are those of Python",
+        "enable_unsafe_deserialization": "would run code that files hold, which mp_core never does",
+        "max_epochs max_steps_per_epoch set_max_epochs set_max_steps_per_epoch": "is `epochs` and `steps_per_epoch` of "
+        "`fit`",
+        "set_epsilon": "layers have an `epsilon` each",
+    },
+    "quantizers": {
+        "AWQConfig GPTQConfig": "is a dtype policy, whose scheme may be GPTQ's or AWQ's: `mp.dtype_policies`",
+        "Quantizer": "is the base of the classes here",
+    },
+    "optimizers": {
+        "MultiOptimizer OptimizerMap": "one optimizer trains all variables; freeze layers, or write a `train_step`",
+        "ScheduleFreeAdamW": "keeps two sets of weights, of which files and `predict` would need the other one",
+        "legacy": "holds what Keras itself no longer supports",
+    },
+    "callbacks": {
+        "OrbaxCheckpoint": "writes a format of JAX: `ModelCheckpoint` and `BackupAndRestore` write files of Keras",
+        "RemoteMonitor TensorBoard": "sends logs to other programs: `LambdaCallback` can, and `CSVLogger` writes them",
+    },
+    "ops": {
+        "associative_scan cond custom_gradient fori_loop jvp map scan select switch vectorize vectorized_map "
+        "while_loop": _PYTHON,
+        "cholesky cholesky_inverse det eig eigh inv linalg logdet lstsq lu_factor matrix_rank pinv qr slogdet "
+        "solve solve_triangular svd": "is linear algebra, in which float32 and 64 bits count: `numpy.linalg` has it",
+        "fft fft2 ifft2 irfft istft rfft stft extract_sequences polar psnr angle conj conjugate imag real isreal "
+        "view_as_complex view_as_real": "needs complex numbers or signals: `numpy.fft` has it",
+        "image depth_to_space space_to_depth fold unfold": _IMAGES,
+        "adaptive_average_pool adaptive_max_pool average_pool batch_normalization conv conv_transpose ctc_decode "
+        "ctc_loss depthwise_conv layer_normalization max_pool moments multi_hot rms_normalization "
+        "separable_conv binary_crossentropy categorical_crossentropy sparse_categorical_crossentropy":
+            "is a layer of `mp.layers`, a function of `mp.losses` or of `mp.utils`",
+        "celu elu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu log_sigmoid selu soft_shrink "
+        "softsign sparse_plus sparse_sigmoid sparsemax squareplus swish tanh_shrink threshold":
+            "is a function of `mp.activations`",
+        "copy dtype is_tensor saturate_cast size ndim view":
+            "arrays are those of NumPy: `np.asarray`, `mp.cast(..., saturate=True)` and their attributes",
+        "nn numpy": "is another name of the same functions of `keras.ops`",
+        "allclose amax amin append arccos arccosh arcsin arcsinh arctan arctan2 arctanh argpartition "
+        "array array_split average bartlett bincount bitwise_and bitwise_invert bitwise_left_shift "
+        "bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman cbrt cdist corrcoef correlate cos cosh "
+        "count_nonzero cross cumprod deg2rad diag diagflat diagonal diff digitize divide_no_nan dsplit "
+        "dstack empty empty_like erf erfc erfinv exp2 expm1 fabs fliplr flipud fmax fmin fmod "
+        "gcd geomspace get_item hamming hanning heaviside histogram hsplit hstack hypot i0 identity "
+        "in_top_k inner isclose isin isneginf isposinf kaiser kron lcm ldexp left_shift "
+        "log10 log2 logaddexp logaddexp2 logspace median meshgrid nan_to_num nanargmax nanargmin nancumprod nancumsum "
+        "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter nonzero "
+        "outer percentile prod ptp quantile rad2deg rearrange right_shift rot90 scatter "
+        "scatter_update searchsorted segment_max segment_min segment_prod segment_sum signbit sin sinc sinh "
+        "slice slice_update take_along_axis tan tensordot trace trapezoid tri trunc "
+        "unique unravel_index unstack vander vdot vsplit vstack":
+            _NUMPY,
+    },
+}  # fmt: skip
+"""Module of Keras -> names that mp_core does not have, separated by spaces -> why."""
+
+
+def reason_for(name: str, module: str | None = None) -> str | None:
+    """Return why mp_core leaves out a name of one of Keras' modules, or of any; None: Keras has no such name.
+
+    Examples
+    --------
+    >>> reason_for("JaxLayer", "layers")
+    'runs code or models of another library'
+    """
+    tables = ABSENT.values() if module is None else [ABSENT.get(module, {})]
+    found = (why for table in tables for names, why in table.items() if name in names.split())
+    return next(found, None)
+
+
+def message_for(name: str, module: str | None = None) -> str:
+    """Return the end of an error about a name that does not exist: why, if it is one of Keras."""
+    reason = reason_for(name, module)
+    return "" if reason is None else f": {reason}"
+
+
+def refuse(name: str, module: str) -> NoReturn:
+    """Raise the error of a ``__getattr__`` of a module of mp_core that has the names of one of Keras.
+
+    It is an AttributeError, but within ``from MODULE import NAME`` an ImportError: that statement would replace an
+    AttributeError by an ImportError without the reason.
+
+    Raises
+    ------
+    AttributeError, ImportError
+        Always.
+    """
+    path = f"mp_core.{module}" if module else "mp_core"
+    reason = message_for(name, module)
+    if reason and _is_imported_from():
+        raise ImportError(f"cannot import name {name!r} from {path!r}{reason}", name=path)
+    raise AttributeError(f"module {path!r} has no attribute {name!r}{reason}")
+
+
+def _is_imported_from() -> bool:
+    """Whether ``from MODULE import NAME`` asks: whether that is what runs below every ``__getattr__``."""
+    frame = currentframe()
+    while frame is not None and (frame.f_globals.get("__name__") == __name__ or frame.f_code.co_name == "__getattr__"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
+
+
+def refusing(module: str, names: list[str]) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a module that has names of Keras: errors say why it lacks one."""
+
+    def getattr_of_module(name: str) -> NoReturn:
+        refuse(name, module)
+
+    return getattr_of_module, lambda: names
