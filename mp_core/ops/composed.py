@@ -4,21 +4,29 @@ float16 and bfloat16 are computed in float32 and rounded at the end.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, F64, Array, as_float, cast
-from mp_core.arrays.recorded import takes_symbols
-from mp_core.dtypes import is_float
-from mp_core.ops.arrangement import array_of, squeeze
-from mp_core.ops.comparisons import equal
-from mp_core.ops.functions import absolute, exp, log, max, sqrt, square, where
-from mp_core.ops.pairs import divide, subtract
+from mp_core.dtypes import ALLOWED, is_float
+from mp_core.ops import choosing_specs, elementwise, specs
+from mp_core.ops.arrangement import array_of, ravel, squeeze, stop_gradient
+from mp_core.ops.comparisons import equal, greater, less
+from mp_core.ops.contraction import einsum
+from mp_core.ops.functions import absolute, exp, log, max, min, negative, sqrt, square, where
+from mp_core.ops.norms import length
+from mp_core.ops.padding import pad
+from mp_core.ops.pairs import add, divide, multiply, subtract
+from mp_core.ops.registry import operation
 from mp_core.ops.sums import mean
 from mp_core.ops.sums import sum as sum_of
+from mp_core.products.matmul import matmul
+from mp_core.utilities.arguments import axes_of, axis_of, integer
 
-__all__ = ["abs", "logsumexp", "reciprocal", "rsqrt", "std", "var"]
+__all__ = ["abs", "ceil", "cumsum", "dot", "floor", "logsumexp", "norm", "reciprocal", "round", "rsqrt", "sign", "std",
+           "tril", "triu", "var"]  # fmt: skip
 
 Axes = int | Sequence[int] | None
 
@@ -36,7 +44,7 @@ def _wide(x: ArrayLike) -> tuple[Array, np.dtype[np.generic]]:
     return (array if array.dtype == F64 else cast(array, F32)), array.dtype
 
 
-@takes_symbols
+@operation(specs.reduced_float, options="axis keepdims")
 def var(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """Return the variance along axes: the mean of the squares of what differs from the mean.
 
@@ -49,7 +57,7 @@ def var(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     return cast(mean(square(subtract(wide, mean(wide, axis, keepdims=True))), axis, keepdims=keepdims), kind)
 
 
-@takes_symbols
+@operation(specs.reduced_float, options="axis keepdims")
 def std(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """Return the standard deviation along axes: the root of the variance.
 
@@ -62,7 +70,7 @@ def std(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     return cast(sqrt(var(wide, axis, keepdims)), kind)
 
 
-@takes_symbols
+@operation(specs.reduced_float, options="axis keepdims", home="math")
 def logsumexp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """Return the logarithm of the sum of the exponentials along axes, without overflow.
 
@@ -78,7 +86,7 @@ def logsumexp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     return cast(total if keepdims else squeeze(total, axis), kind)
 
 
-@takes_symbols
+@operation(specs.floating, home="math")
 def rsqrt(x: ArrayLike) -> Array:
     """Return ``1 / sqrt(x)``.
 
@@ -91,7 +99,7 @@ def rsqrt(x: ArrayLike) -> Array:
     return cast(divide(1.0, sqrt(wide)), kind)
 
 
-@takes_symbols
+@operation(specs.floating)
 def reciprocal(x: ArrayLike) -> Array:
     """Return ``1 / x``.
 
@@ -101,3 +109,196 @@ def reciprocal(x: ArrayLike) -> Array:
     array([0.25], dtype=float32)
     """
     return divide(1.0, _floating(x))
+
+
+@operation(choosing_specs.accumulated, options="axis dtype")
+def cumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
+    """Return the sums of the elements up to each one, along an axis or of all in order.
+
+    Floats are added in float32 by doubling: element i of a step is ``s[i] + s[i - 2**step]``, and the last sums are
+    rounded to the type of `x`. Integers are added exactly, in their own type.
+
+    Parameters
+    ----------
+    x : array-like
+        Booleans count as int32.
+    axis : int, optional
+    dtype : dtype, optional
+        That of the result; default: that of `x`.
+
+    Examples
+    --------
+    >>> cumsum(np.float32([1, 2, 3]))
+    array([1., 3., 6.], dtype=float32)
+    """
+    array = array_of(x)
+    array = array if dtype is None else cast(array, dtype)
+    if axis is None:
+        array, axis = ravel(array), 0
+    axis = axis_of(axis, array.ndim)
+    if not is_float(array.dtype):
+        kind = ALLOWED["int32"] if array.dtype == np.bool_ else array.dtype
+        return np.cumsum(array, axis, dtype=kind)
+    wide, kind = _wide(array)
+    count, shift = array.shape[axis], 1
+    before = (slice(None),) * axis
+    while shift < count:
+        widths = [(shift, 0) if place == axis else (0, 0) for place in range(array.ndim)]
+        wide = add(wide, pad(wide[(*before, slice(count - shift))], widths))
+        shift *= 2
+    return cast(wide, kind)
+
+
+@operation(choosing_specs.dotted, "x1 x2")
+def dot(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the products of rows of `x1` and columns of `x2`, summed: NumPy's ``dot``, by :func:`mp_core.matmul`.
+
+    Parameters
+    ----------
+    x1, x2 : array-like
+        Summed are the last axis of `x1` and that before the last one of `x2`; an array without axes is a factor.
+
+    Examples
+    --------
+    >>> dot(np.float32([1, 2]), np.float32([3, 4]))
+    array(11., dtype=float32)
+    """
+    one, two = array_of(x1), array_of(x2)
+    if one.ndim == 0 or two.ndim == 0:
+        return multiply(_floating(one), _floating(two))
+    if two.ndim <= 2:
+        return matmul(one, two)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    left, right = letters[: one.ndim - 1], letters[one.ndim - 1 : one.ndim + two.ndim - 2]
+    return einsum(f"{left}z,{right[:-1]}z{right[-1]}->{left}{right}", one, two)
+
+
+@operation(choosing_specs.normed, options="ord axis keepdims", home="linalg")
+def norm(x: ArrayLike, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Array:
+    """Return the norm of vectors along an axis, or of all elements: by default the Euclidean length.
+
+    Squares neither overflow nor underflow: see :func:`mp_core.ops.norms.squared`. The gradient of zeros is 0.
+
+    Parameters
+    ----------
+    x : array-like
+        Integers become float32.
+    ord : {None, "fro", 1, 2, inf, -inf}
+        "fro", over two axes or all of a matrix, is the length too; 1, 2 and infinities are of vectors.
+    axis : int or pair of int, optional
+    keepdims : bool
+
+    Raises
+    ------
+    ValueError
+        `ord` is another one, such as those that need singular values.
+
+    Examples
+    --------
+    >>> norm(np.float32([[3, 4], [6, 8]]), axis=1)
+    array([ 5., 10.], dtype=float32)
+    """
+    wide, kind = _wide(x)
+    axes = range(wide.ndim) if axis is None else axes_of(axis)
+    if ord == "fro" and len(axes) != 2:
+        raise ValueError(f"`ord` must be of vectors along one axis; received 'fro' for {len(axes)} axes")
+    if ord not in (None, "fro") and not (isinstance(ord, int | float) and len(axes) == 1 and ord in {2, *_NORMS}):
+        raise ValueError(f"`ord` must be None, 'fro' of matrices, or 1, 2, inf or -inf of vectors; received {ord!r} "
+                         f"for {len(axes)} axes: numpy.linalg.norm has the others")  # fmt: skip
+    found = length(wide, axis) if ord in (None, "fro", 2) else _NORMS[ord](absolute(wide), axis, keepdims=True)
+    return cast(found if keepdims else squeeze(found, axis), kind)
+
+
+_NORMS: dict[float, Any] = {1: sum_of, np.inf: max, -np.inf: min}
+"""Norms of vectors beside the Euclidean one -> what they make of the magnitudes."""
+
+
+@operation(choosing_specs.cornered, options="k")
+def tril(x: ArrayLike, k: int = 0) -> Array:
+    """Return matrices with zeros above a diagonal; `k` is how many diagonals it lies above the main one.
+
+    Examples
+    --------
+    >>> tril([[1.0, 2.0], [3.0, 4.0]])
+    array([[1., 0.],
+           [3., 4.]])
+    """
+    array = array_of(x)
+    return where(_below(array, integer(k, "k")), array, np.zeros((), array.dtype))
+
+
+def _below(array: Array, k: int) -> Array:
+    """Return where an element of a matrix lies on a diagonal or below it."""
+    rows, columns = array.shape[-2:]
+    return np.tri(rows, columns, k, dtype=np.bool_)
+
+
+@operation(choosing_specs.cornered, options="k")
+def triu(x: ArrayLike, k: int = 0) -> Array:
+    """Return matrices with zeros below a diagonal: see :func:`tril`.
+
+    Examples
+    --------
+    >>> triu([[1.0, 2.0], [3.0, 4.0]])
+    array([[1., 2.],
+           [0., 4.]])
+    """
+    array = array_of(x)
+    return where(_below(array, integer(k, "k") - 1), np.zeros((), array.dtype), array)
+
+
+@operation(specs.kept)
+def sign(x: ArrayLike) -> Array:
+    """Return 1 for elements above 0, -1 for those below, and 0 and NaN as they are; no gradient passes.
+
+    Examples
+    --------
+    >>> sign(np.float32([-2, 0, 3]))
+    array([-1.,  0.,  1.], dtype=float32)
+    """
+    array = array_of(x)
+    if not is_float(array.dtype):
+        return np.sign(array)
+    still = stop_gradient(array)
+    return where(greater(still, 0.0), 1.0, where(less(still, 0.0), -1.0, still))
+
+
+@operation(specs.floating)
+def floor(x: ArrayLike) -> Array:
+    """Return the largest whole number that is not above each element; no gradient passes.
+
+    Examples
+    --------
+    >>> floor(np.float32([-1.5, 1.5]))
+    array([-2.,  1.], dtype=float32)
+    """
+    return _whole("floor", x)
+
+
+@operation(specs.floating)
+def ceil(x: ArrayLike) -> Array:
+    """Return the smallest whole number that is not below each element; no gradient passes.
+
+    Examples
+    --------
+    >>> ceil(np.float32([-1.5, 1.5]))
+    array([-1.,  2.], dtype=float32)
+    """
+    return negative(_whole("floor", negative(_floating(x))))
+
+
+@operation(specs.kept, fixed={"decimals": (0,)})
+def round(x: ArrayLike) -> Array:
+    """Return the nearest whole number of each element, of two the even one; no gradient passes.
+
+    Examples
+    --------
+    >>> round(np.float32([0.5, 1.5, -1.2]))
+    array([ 0.,  2., -1.], dtype=float32)
+    """
+    return _whole("rint", x) if is_float(array_of(x).dtype) else array_of(x)
+
+
+def _whole(name: str, x: ArrayLike) -> Array:
+    array = _floating(x)
+    return stop_gradient(elementwise.computed(name, array, dtype=array.dtype))
