@@ -5,7 +5,10 @@ and byte order, and returns an ndarray. Storage may be narrow; arithmetic is flo
 result is rounded once. float64 stays float64 throughout, mostly on NumPy's own routines.
 """
 
+from typing import TYPE_CHECKING
+
 from mp_core.arrays import cast
+from mp_core.ops import of_numpy as _of_numpy  # noqa: F401 - plans see what it names
 from mp_core.ops.activations import gelu, relu, relu6, sigmoid, silu, tanh
 from mp_core.ops.arrangement import (
     broadcast_to,
@@ -26,8 +29,28 @@ from mp_core.ops.arrangement import (
     zeros_like,
 )
 from mp_core.ops.attention import dot_product_attention, ragged_attention
+from mp_core.ops.choosing import argsort, repeat, roll, sort, take, tile, top_k
 from mp_core.ops.comparisons import equal, greater, greater_equal, less, less_equal, not_equal
-from mp_core.ops.composed import abs, logsumexp, reciprocal, rsqrt, std, var
+from mp_core.ops.composed import (
+    abs,
+    ceil,
+    cumsum,
+    dot,
+    floor,
+    logsumexp,
+    norm,
+    reciprocal,
+    round,
+    rsqrt,
+    sign,
+    std,
+    tril,
+    triu,
+    var,
+)
+from mp_core.ops.contraction import einsum
+from mp_core.ops.conversion import convert_to_numpy, convert_to_tensor
+from mp_core.ops.creation import arange, eye, full, full_like, linspace, one_hot, ones, zeros
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.functions import (
     absolute,
@@ -40,109 +63,64 @@ from mp_core.ops.functions import (
     max,
     min,
     negative,
-    normalize,
     power,
     softplus,
     sqrt,
     square,
     where,
 )
+from mp_core.ops.logic import (
+    all,
+    any,
+    isfinite,
+    isinf,
+    isnan,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+)
 from mp_core.ops.lookup import take_rows, token_places
+from mp_core.ops.norms import normalize
 from mp_core.ops.padding import pad, pad_zeros
-from mp_core.ops.pairs import add, divide, gate, maximum, minimum, multiply, ragged_rotary, rotary, subtract
+from mp_core.ops.pairs import (
+    add,
+    divide,
+    gate,
+    maximum,
+    minimum,
+    multiply,
+    ragged_rotary,
+    rotary,
+    subtract,
+    true_divide,
+)
 from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
+from mp_core.ops.quotients import floor_divide, mod
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
 from mp_core.ops.windows import window_maxima, window_sums
 from mp_core.products.matmul import matmul
 from mp_core.products.packing import pack
 from mp_core.products.panels import PackedMatrix
+from mp_core.utilities.absent import refusing
 
 __all__ = [
-    "PackedMatrix",
-    "abs",
-    "absolute",
-    "add",
-    "argmax",
-    "argmin",
-    "broadcast_to",
-    "cast",
-    "clip",
-    "concatenate",
-    "divide",
-    "dot_product_attention",
-    "dynamic_matmul",
-    "equal",
-    "exp",
-    "expand_dims",
-    "fixed_matmul",
-    "flip",
-    "gate",
-    "gelu",
-    "greater",
-    "greater_equal",
-    "layer_norm",
-    "less",
-    "less_equal",
-    "log",
-    "log1p",
-    "log_softmax",
-    "logsumexp",
-    "matmul",
-    "max",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "moveaxis",
-    "multiply",
-    "negative",
-    "normalize",
-    "not_equal",
-    "ones_like",
-    "pack",
-    "pad",
-    "pad_zeros",
-    "power",
-    "qlinear_matmul",
-    "ragged_attention",
-    "ragged_pool",
-    "ragged_rotary",
-    "ravel",
-    "reciprocal",
-    "relu",
-    "relu6",
-    "reshape",
-    "rms_norm",
-    "rotary",
-    "rsqrt",
-    "shape",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "split",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "stop_gradient",
-    "subtract",
-    "sum",
-    "swapaxes",
-    "take_rows",
-    "tanh",
-    "token_places",
-    "transpose",
-    "var",
-    "where",
-    "window_maxima",
-    "window_sums",
-    "zeros_like",
-]
+    "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "broadcast_to",
+    "cast", "ceil", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cumsum", "divide", "dot",
+    "dot_product_attention", "dynamic_matmul", "einsum", "equal", "exp", "expand_dims", "eye", "fixed_matmul", "flip",
+    "floor", "floor_divide", "full", "full_like", "gate", "gelu", "greater", "greater_equal", "isfinite", "isinf",
+    "isnan", "layer_norm", "less", "less_equal", "linspace", "log", "log1p", "log_softmax", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum",
+    "mod", "moveaxis", "multiply", "negative", "norm", "normalize", "not_equal", "one_hot", "ones", "ones_like", "pack",
+    "pad", "pad_zeros", "power", "qlinear_matmul", "ragged_attention", "ragged_pool", "ragged_rotary", "ravel",
+    "reciprocal", "relu", "relu6", "repeat", "reshape", "rms_norm", "roll", "rotary", "round", "rsqrt", "shape",
+    "sigmoid", "sign", "silu", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_rows", "tanh", "tile", "token_places", "top_k",
+    "transpose", "tril", "triu", "true_divide", "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
+]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+    __getattr__, __dir__ = refusing("ops", __all__)

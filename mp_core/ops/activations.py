@@ -7,25 +7,21 @@ from mp_core.arrays import F64, FORMATS, Array, as_float, check_out, imported_ou
 from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.convert import copy_into
+from mp_core.ops import specs
+from mp_core.ops.registry import operation
 from mp_core.ops.rows import contiguous_rows
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS
 from mp_core.utilities.arguments import boolean
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["activate", "gelu", "relu", "relu6", "sigmoid", "silu", "tanh"]
+__all__ = ["FLOATS", "OF_ELEMENTS", "activate", "gelu", "relu", "relu6", "sigmoid", "silu", "tanh"]
 
-
-def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
-    """Return ``x * Phi(x)``, Phi the normal distribution, in the type of `x`.
-
+OF_ELEMENTS = """
     Parameters
     ----------
     x : array-like
-        Float, any shape.
-    approximate : bool
-        Take ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` for ``Phi(x)``, as models trained with that do.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
+        {kinds}
 
     Returns
     -------
@@ -35,9 +31,26 @@ def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -
     Raises
     ------
     TypeError
-        `x` is not numeric, `approximate` no bool, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
+        `x` is not numeric.
+"""
+FLOATS = OF_ELEMENTS.format(kinds="Float, any shape; integers become float32.")
+"""The sections of functions of elements, by the `kinds` of arrays that they take."""
+
+_ACTIVATION = documented(FLOATS, last="""
+    out : ndarray or tensor, optional
+        Where to put the result: writeable, of the shape and type of `x`. It may be `x` itself.
+""")  # fmt: skip
+
+
+@operation(specs.floating, options="approximate", home="nn", defaults={"approximate": True})
+@_ACTIVATION
+def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
+    """Return ``x * Phi(x)``, Phi the normal distribution, in the type of `x`.
+
+    Parameters
+    ----------
+    approximate : bool
+        Take ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` for ``Phi(x)``, as models trained with that do.
 
     Examples
     --------
@@ -49,27 +62,10 @@ def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -
     return activate("gelu_tanh" if boolean(approximate, "approximate") else "gelu", x, out)
 
 
+@operation(specs.floating, home="nn")
+@_ACTIVATION
 def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``max(x, 0)``, in the type of `x`; NaN stays NaN.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
 
     Examples
     --------
@@ -79,27 +75,10 @@ def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
     return activate("relu", x, out)
 
 
+@operation(specs.floating, home="nn")
+@_ACTIVATION
 def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``min(max(x, 0), 6)``, in the type of `x`; NaN stays NaN.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
 
     Examples
     --------
@@ -109,27 +88,10 @@ def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
     return activate("relu6", x, out)
 
 
+@operation(specs.floating, home="nn")
+@_ACTIVATION
 def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``1 / (1 + exp(-x))``, in the type of `x`.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
 
     Examples
     --------
@@ -139,27 +101,10 @@ def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
     return activate("sigmoid", x, out)
 
 
+@operation(specs.floating, home="nn")
+@_ACTIVATION
 def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``x / (1 + exp(-x))``, in the type of `x`.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
 
     Examples
     --------
@@ -169,27 +114,10 @@ def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
     return activate("silu", x, out)
 
 
+@operation(specs.floating)
+@_ACTIVATION
 def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return the hyperbolic tangent, in the type of `x`.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
 
     Examples
     --------

@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, asarray, cast
-from mp_core.arrays.recorded import recordable, takes_symbols
+from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import copy_into, empty
 from mp_core.dtypes import parse, result_type
-from mp_core.ops import elementwise
+from mp_core.ops import elementwise, specs
+from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axis_of
 
-__all__ = ["broadcast_to", "concatenate", "expand_dims", "flip", "moveaxis", "ones_like", "ravel", "reshape", "shape",
-           "split", "squeeze", "stack", "stop_gradient", "swapaxes", "transpose", "zeros_like"]  # fmt: skip
+__all__ = ["broadcast_to", "concatenate", "expand_dims", "flip", "get_item", "moveaxis", "ones_like", "ravel",
+           "reshape", "shape", "split", "squeeze", "stack", "stop_gradient", "swapaxes", "transpose",
+           "zeros_like"]  # fmt: skip
 
 
 def array_of(x: Any) -> Array:
@@ -28,7 +30,7 @@ def array_of(x: Any) -> Array:
     return x if isinstance(x, np.ndarray) else asarray(x, "x")
 
 
-@takes_symbols
+@operation(specs.reshaped, options="newshape")
 def reshape(x: ArrayLike, newshape: int | Sequence[int]) -> Array:
     """Return the elements in another shape, of which one length may be -1.
 
@@ -40,7 +42,7 @@ def reshape(x: ArrayLike, newshape: int | Sequence[int]) -> Array:
     return array_of(x).reshape(newshape)
 
 
-@takes_symbols
+@operation(specs.raveled)
 def ravel(x: ArrayLike) -> Array:
     """Return the elements along one axis.
 
@@ -52,7 +54,7 @@ def ravel(x: ArrayLike) -> Array:
     return array_of(x).reshape(-1)
 
 
-@takes_symbols
+@operation(specs.transposed, options="axes")
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Return the array with its axes in another order, by default in the reverse one.
 
@@ -65,7 +67,7 @@ def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     return np.transpose(array_of(x), axes)
 
 
-@takes_symbols
+@operation(specs.swapped, options="axis1 axis2")
 def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Array:
     """Return the array with two axes exchanged.
 
@@ -78,7 +80,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Array:
     return np.swapaxes(array_of(x), axis1, axis2)
 
 
-@takes_symbols
+@operation(specs.moved, options="source destination")
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Return the array with axes moved to other places, the rest in order.
 
@@ -90,7 +92,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
     return np.moveaxis(array_of(x), source, destination)
 
 
-@takes_symbols
+@operation(specs.expanded, options="axis")
 def expand_dims(x: ArrayLike, axis: int | Sequence[int]) -> Array:
     """Return the array with axes of length 1 more.
 
@@ -102,7 +104,7 @@ def expand_dims(x: ArrayLike, axis: int | Sequence[int]) -> Array:
     return np.expand_dims(array_of(x), axis if isinstance(axis, int) else tuple(axis))
 
 
-@takes_symbols
+@operation(specs.squeezed, options="axis")
 def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Return the array without axes of length 1, by default without all of them.
 
@@ -114,7 +116,7 @@ def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     return np.squeeze(array_of(x), axis if axis is None or isinstance(axis, int) else tuple(axis))
 
 
-@takes_symbols
+@operation(specs.flipped, options="axis")
 def flip(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Return the array with the elements along axes in reverse order, by default along all of them.
 
@@ -126,7 +128,7 @@ def flip(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(array_of(x), axis if axis is None or isinstance(axis, int) else tuple(axis))
 
 
-@takes_symbols
+@operation(specs.broadcast_to, options="shape")
 def broadcast_to(x: ArrayLike, shape: Sequence[int]) -> Array:
     """Return the array stretched to a shape.
 
@@ -139,7 +141,7 @@ def broadcast_to(x: ArrayLike, shape: Sequence[int]) -> Array:
     return np.broadcast_to(array_of(x), tuple(shape))
 
 
-@takes_symbols
+@operation(specs.split, options="indices_or_sections axis")
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Return the parts of an array along an axis: so many equal ones, or those between indices.
 
@@ -151,7 +153,7 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
     return list(np.split(array_of(x), indices_or_sections, axis))
 
 
-@takes_symbols
+@operation(specs.concatenated, "xs", "axis")
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Return arrays behind each other along an axis, in the type that they have in common.
 
@@ -177,7 +179,7 @@ def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
     return elementwise.concatenated(*(x if x.dtype == kind else cast(x, kind) for x in arrays), axis=along)
 
 
-@takes_symbols
+@operation(specs.stacked, options="axis")
 def stack(x: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Return arrays of one shape along an axis more.
 
@@ -210,6 +212,7 @@ def shape(x: ArrayLike) -> tuple[int, ...]:
     return lengths
 
 
+@operation(specs.converted, options="dtype")
 def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """Return zeros in the shape of `x`, by default in its type.
 
@@ -221,6 +224,7 @@ def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     return _filled(x, dtype, 0)
 
 
+@operation(specs.converted, options="dtype")
 def ones_like(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """Return ones in the shape of `x`, by default in its type.
 
@@ -237,6 +241,7 @@ def _filled(x: ArrayLike, dtype: DTypeLike | None, value: int) -> Array:
     return np.full(array.shape, value, array.dtype if dtype is None else parse(dtype))
 
 
+@operation(specs.kept, home="core")
 @recordable
 def stop_gradient(x: ArrayLike) -> Array:
     """Return a copy of `x` that no gradient passes.
@@ -250,3 +255,22 @@ def stop_gradient(x: ArrayLike) -> Array:
     out: Array = empty(array.shape, array.dtype)
     copy_into(out, array)
     return out
+
+
+@operation(specs.indexed, "x key")
+def get_item(x: ArrayLike, key: Any) -> Array:
+    """Return the part that an index names, which is Keras' operation for ``x[key]``.
+
+    Parameters
+    ----------
+    x : array-like
+    key : int, slice, None, ``...`` or tuple of them
+        A list is a tuple, as in Keras' files.
+
+    Examples
+    --------
+    >>> get_item([[1, 2], [3, 4]], (slice(None), 0))
+    array([1, 3])
+    """
+    part: Array = array_of(x)[tuple(key) if isinstance(key, list) else key]
+    return part

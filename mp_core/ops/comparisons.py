@@ -1,36 +1,34 @@
 """Comparisons of the elements of two arrays, by NumPy's and Keras' names."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arrays import Array
-from mp_core.arrays.recorded import recordable, takes_symbols, with_numbers
+from mp_core.arrays import F32, Array, cast
+from mp_core.arrays.recorded import comes_from_input, recordable, with_numbers
 from mp_core.dtypes import is_float
-from mp_core.ops import elementwise
+from mp_core.ops import elementwise, specs
 from mp_core.ops.arrangement import array_of
-from mp_core.ops.pairs import operands
+from mp_core.ops.pairs import ERRORS, OPERANDS, operands
+from mp_core.ops.registry import operation
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"]
 
-
-@takes_symbols
-def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 == x2``; NaN is unequal to all.
-
-    Parameters
-    ----------
-    x1, x2 : array-like
-        As in :func:`mp_core.add`.
-
+_TRUTHS = """
     Returns
     -------
     ndarray of bool
         Of the shape against which they broadcast.
+"""
+_COMPARISONS = documented(OPERANDS.format(x="x1", y="x2"), _TRUTHS, ERRORS)
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mp_core.add`.
+
+@operation(specs.compared, "x1 x2")
+@_COMPARISONS
+def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return where ``x1 == x2``; NaN is unequal to all.
 
     Examples
     --------
@@ -40,9 +38,10 @@ def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     return _compared("equal", x1, x2)
 
 
-@takes_symbols
+@operation(specs.compared, "x1 x2")
+@_COMPARISONS
 def not_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 != x2``: see :func:`equal`.
+    """Return where ``x1 != x2``; NaN is unequal to all.
 
     Examples
     --------
@@ -52,9 +51,10 @@ def not_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     return _compared("not_equal", x1, x2)
 
 
-@takes_symbols
+@operation(specs.compared, "x1 x2")
+@_COMPARISONS
 def less(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 < x2``: see :func:`equal`.
+    """Return where ``x1 < x2``.
 
     Examples
     --------
@@ -64,9 +64,10 @@ def less(x1: ArrayLike, x2: ArrayLike) -> Array:
     return _compared("less", x1, x2)
 
 
-@takes_symbols
+@operation(specs.compared, "x1 x2")
+@_COMPARISONS
 def less_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 <= x2``: see :func:`equal`.
+    """Return where ``x1 <= x2``.
 
     Examples
     --------
@@ -76,9 +77,10 @@ def less_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
     return _compared("less_equal", x1, x2)
 
 
-@takes_symbols
+@operation(specs.compared, "x1 x2")
+@_COMPARISONS
 def greater(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 > x2``: see :func:`equal`.
+    """Return where ``x1 > x2``.
 
     Examples
     --------
@@ -89,9 +91,10 @@ def greater(x1: ArrayLike, x2: ArrayLike) -> Array:
     return _compared("greater", x1, x2)
 
 
-@takes_symbols
+@operation(specs.compared, "x1 x2")
+@_COMPARISONS
 def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 >= x2``: see :func:`equal`.
+    """Return where ``x1 >= x2``.
 
     Examples
     --------
@@ -103,8 +106,11 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @recordable
 @with_numbers
-def _compared(name: str, x1: ArrayLike, x2: ArrayLike) -> Array:
-    if not any(is_float(array_of(x).dtype) for x in (x1, x2)):  # which float32 would round
-        return np.asarray(getattr(np, name)(array_of(x1), array_of(x2)))
+def _compared(name: str, x1: Any, x2: Any) -> Array:
+    arrays = [array_of(x) for x in (x1, x2)]
+    if not any(is_float(x.dtype) for x in arrays):  # which float32 would round, though no other integer to 0
+        if not (type(x2) is int and x2 == 0 and comes_from_input(arrays[0])):
+            return np.asarray(getattr(np, name)(*arrays))
+        x1 = cast(arrays[0], F32)
     x, y, dtype = operands(x1, x2)
     return elementwise.compared(name, x, y, dtype=dtype)

@@ -13,7 +13,11 @@ from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_a
 from mp_core.arrays.recorded import constant, recordable, under_way
 from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
-from mp_core.ops import PackedMatrix, matmul
+from mp_core.ops import specs
+from mp_core.ops.registry import Row, operation, register
+from mp_core.products.general import multiply_any
+from mp_core.products.matmul import matmul
+from mp_core.products.panels import PackedMatrix
 from mp_core.quantization import QuantizedArray
 
 __all__ = ["Equation", "Labels", "einsum", "parse"]
@@ -78,6 +82,21 @@ def _elided(labels: Labels) -> Labels:
     return tuple(label for label in labels if len(label) > 1)
 
 
+def _spec(equation: str, a: Any, b: Any) -> specs.Spec:
+    """Return the lengths of the labels of the output, in the type of the product."""
+    one, two = specs.kept(a), specs.kept(b)
+    of_a, of_b, of_out = parse(equation, one.ndim, two.ndim)
+    sizes: dict[str, int | None] = {}
+    for label, n in zip(of_a + of_b, one.shape + two.shape, strict=True):
+        try:
+            sizes[label] = specs.broadcast((sizes.get(label, 1),), (n,))[0]
+        except ValueError:
+            raise ValueError(f"label {label!r} of {equation!r} must be as long in both operands, or 1; "
+                             f"received shapes {one.shape} and {two.shape}") from None  # fmt: skip
+    return specs.Spec(tuple(sizes[label] for label in of_out), specs.product_type(one.dtype, two.dtype))
+
+
+@operation(_spec, "a b", {"subscripts": "equation"})
 @recordable
 def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the sum of products that an equation describes, accumulated in float32 and rounded once.
@@ -279,3 +298,6 @@ def _summed(x: Array, view: _View | None, wide: np.dtype[Any]) -> Array:
         return constant(np.zeros(view.shape[:-1], wide))
     terms = _arranged(x if is_float(x.dtype) and wide is F32 else cast(x, wide), view)
     return matmul(terms, constant(np.ones(view.shape[-1], terms.dtype)), out_dtype=wide)
+
+
+register(Row("Matmul", matmul, specs.matrix_product, ("a", "b")), multiply_any)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import FORMATS, Array, cast, contiguous
-from mp_core.arrays.recorded import recordable
+from mp_core.arrays.recorded import comes_from_input, is_recorded, recordable
 from mp_core.core.lookup import count_places, gather, gather_numbers
 from mp_core.dtypes import ALLOWED, is_float, name_of
 from mp_core.quantization import QuantizedArray, check_unchanged, dequantize
@@ -13,7 +13,7 @@ from mp_core.quantization.codes import CODES
 from mp_core.quantization.recipe import KINDS
 from mp_core.utilities.arguments import integer, kind_of
 
-__all__ = ["take_rows", "token_places"]
+__all__ = ["check_indices", "take_rows", "token_places"]
 
 
 @recordable
@@ -62,6 +62,8 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     places = indices if indices.dtype.char in _INDICES and indices.flags.c_contiguous else _as_indices(indices)
     is_wide = dtype.itemsize == 8
     if not isinstance(table, QuantizedArray):
+        if table.strides[1] != table.itemsize and comes_from_input(table):
+            table = contiguous(table)
         if is_wide or table.dtype.itemsize == 8 or table.strides[1] != table.itemsize or not table.dtype.isnative:
             _check_rows(indices, table.shape[0])
             return cast(table[indices], dtype)
@@ -83,6 +85,22 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     rows = (index.size, table.shape[1])
     part = QuantizedArray(table.values[index], scale, zero, table.axis, table.group_size, table.dtype, rows)
     return dequantize(part, dtype).reshape(shape)
+
+
+def check_indices(indices: Array, rows: int, what: str, error: type[Exception] = IndexError) -> None:
+    """Raise unless all elements are indices of so many rows; plans check them where they look the rows up.
+
+    Parameters
+    ----------
+    indices : ndarray of int
+    rows : int
+    what : str
+        What the error calls them.
+    error : type
+        That of the error.
+    """
+    if not is_recorded(indices) and indices.size and not 0 <= indices.min() <= indices.max() < rows:
+        raise error(f"{what} must be from 0 to {rows - 1}; received {indices.min()} to {indices.max()}")
 
 
 def _check_rows(indices: Array, rows: int) -> None:

@@ -7,20 +7,22 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import copy_into, filled
-from mp_core.utilities.arguments import integer, kind_of
+from mp_core.ops import specs
+from mp_core.ops.registry import operation
+from mp_core.utilities.arguments import kind_of
 
 __all__ = ["pad", "pad_zeros"]
 
 
-def pad_zeros(x: Array, widths: Sequence[tuple[int, int]]) -> Array:
+def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
     """Return `x` with zeros before and behind its elements along each axis.
 
     Parameters
     ----------
     x : ndarray
         In native byte order.
-    widths : sequence of (int, int)
-        How many zeros before and behind, for each axis.
+    widths : int or sequence of (int, int)
+        How many zeros before and behind, for each axis. An integer, or one pair, is for all of them.
 
     Returns
     -------
@@ -43,8 +45,11 @@ def pad_zeros(x: Array, widths: Sequence[tuple[int, int]]) -> Array:
     return pad(x, widths, 0.0)
 
 
+@operation(
+    specs.padded, "x value", {"pad_width": "widths"}, names={"value": "constant_values"}, fixed={"mode": ("constant",)}
+)
 @recordable
-def pad(x: Array, widths: Sequence[tuple[int, int]], value: float) -> Array:
+def pad(x: Array, widths: int | Sequence[tuple[int, int]], value: float = 0.0) -> Array:
     """Return `x` with elements of a constant `value` before and behind its own, as :func:`pad_zeros`.
 
     Examples
@@ -55,9 +60,7 @@ def pad(x: Array, widths: Sequence[tuple[int, int]], value: float) -> Array:
     """
     if not isinstance(x, np.ndarray):
         raise TypeError(f"`x` must be an ndarray; received {kind_of(x)}")
-    pairs = [tuple(integer(width, "widths") for width in pair) for pair in widths]
-    if len(pairs) != x.ndim or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
-        raise ValueError(f"`widths` must be two numbers from 0 on for each of {x.ndim} axes; received {widths}")
+    pairs = specs.pad_widths(widths, x.ndim)
     shape = tuple(before + length + behind for length, (before, behind) in zip(x.shape, pairs, strict=True))
     out: Array = filled(shape, x.dtype, value)
     inner = tuple(slice(before, before + length) for length, (before, _) in zip(x.shape, pairs, strict=True))

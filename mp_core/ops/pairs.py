@@ -13,38 +13,53 @@ from mp_core.arrays.recorded import comes_from_input, constant, recordable, with
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copied
 from mp_core.dtypes import ALLOWED, is_float, result_type
+from mp_core.ops import specs
 from mp_core.ops.attention import checked_offsets
 from mp_core.ops.elementwise import combined
+from mp_core.ops.registry import operation
 from mp_core.products.operands import ACTIVATIONS
 from mp_core.utilities.arguments import integer
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["add", "divide", "gate", "maximum", "minimum", "multiply", "operands", "ragged_rotary", "rotary", "subtract"]
+__all__ = ["COMMON_TYPE", "ERRORS", "OPERANDS", "add", "divide", "gate", "maximum", "minimum", "multiply", "operands",
+           "ragged_rotary", "rotary", "subtract", "true_divide"]  # fmt: skip
 
-
-@recordable
-@with_numbers
-def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x + y``: of floats added in float32 and rounded once, of integers exact.
-
+OPERANDS = """
     Parameters
     ----------
-    x, y : array-like
+    {x}, {y} : array-like
         Of shapes that broadcast against each other. A number of Python takes the type of the other operand, if that is
         a float, or both are integers; beside integers a float is float32, beside booleans an integer is int32.
-
+"""
+COMMON_TYPE = """
     Returns
     -------
     ndarray
         In the type that the operands have in common: bfloat16 and float32 give float32, bfloat16 and float16 too, a
-        float and integers the float. Integers and booleans among themselves keep their type, or the smallest one that
-        holds both, in which results wrap around.
-
+        float and integers the float.
+        {integers}
+"""
+ERRORS = """
     Raises
     ------
     TypeError
         An operand is not numeric, or one is of a float8 type and the other of another.
     ValueError
         The shapes do not broadcast, or the type of an array cannot hold the number beside it.
+"""
+"""The sections of functions of two arrays, with what becomes of `integers` among themselves."""
+
+_KEPT = "Integers and booleans keep their type, or the smallest one that holds both, in which results wrap around."
+_EXACT = documented(OPERANDS.format(x="x", y="y"), COMMON_TYPE.format(integers=_KEPT), ERRORS)
+_FLOATS = documented(OPERANDS.format(x="x", y="y"), COMMON_TYPE.format(integers="Integers give float32."), ERRORS)
+
+
+@operation(specs.combined, "x y")
+@recordable
+@with_numbers
+@_EXACT
+def add(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return ``x + y``: of floats added in float32 and rounded once, of integers exact.
 
     Examples
     --------
@@ -55,25 +70,12 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
     return _combined("add", x, y)
 
 
+@operation(specs.combined, "x y")
 @recordable
 @with_numbers
+@_EXACT
 def multiply(x: ArrayLike, y: ArrayLike) -> Array:
     """Return ``x * y``, element by element: of floats multiplied in float32 and rounded once, of integers exact.
-
-    Parameters
-    ----------
-    x, y : array-like
-        As in :func:`add`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`add`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`add`.
 
     Examples
     --------
@@ -83,25 +85,12 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
     return _combined("multiply", x, y)
 
 
+@operation(specs.combined, "x y")
 @recordable
 @with_numbers
+@_EXACT
 def subtract(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x - y``: of floats subtracted in float32 and rounded once, of integers exact.
-
-    Parameters
-    ----------
-    x, y : array-like
-        As in :func:`add`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`add`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`add`; or both are booleans.
+    """Return ``x - y``: of floats subtracted in float32 and rounded once, of integers exact; not both are booleans.
 
     Examples
     --------
@@ -111,25 +100,12 @@ def subtract(x: ArrayLike, y: ArrayLike) -> Array:
     return _combined("subtract", x, y)
 
 
+@operation(specs.divided, "x y")
 @recordable
 @with_numbers
+@_FLOATS
 def divide(x: ArrayLike, y: ArrayLike) -> Array:
     """Return ``x / y``, divided in float32 and rounded once; infinities and NaN are those of IEEE 754.
-
-    Parameters
-    ----------
-    x, y : array-like
-        As in :func:`add`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`add`; of integers float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`add`.
 
     Examples
     --------
@@ -139,25 +115,25 @@ def divide(x: ArrayLike, y: ArrayLike) -> Array:
     return _combined("divide", x, y, exact=False)
 
 
+@operation(specs.divided, "x y")
+@_FLOATS
+def true_divide(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return what :func:`divide` returns, by the name that Keras has for the operator.
+
+    Examples
+    --------
+    >>> true_divide(np.array([1, 3], np.float32), 2)
+    array([0.5, 1.5], dtype=float32)
+    """
+    return divide(x, y)
+
+
+@operation(specs.combined, "x y")
 @recordable
 @with_numbers
+@_EXACT
 def maximum(x: ArrayLike, y: ArrayLike) -> Array:
     """Return the larger of two elements: NaN where one is NaN, +0 of two zeros.
-
-    Parameters
-    ----------
-    x, y : array-like
-        As in :func:`add`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`add`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`add`.
 
     Examples
     --------
@@ -167,25 +143,12 @@ def maximum(x: ArrayLike, y: ArrayLike) -> Array:
     return _combined("maximum", x, y)
 
 
+@operation(specs.combined, "x y")
 @recordable
 @with_numbers
+@_EXACT
 def minimum(x: ArrayLike, y: ArrayLike) -> Array:
     """Return the smaller of two elements: NaN where one is NaN, -0 of two zeros.
-
-    Parameters
-    ----------
-    x, y : array-like
-        As in :func:`add`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`add`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`add`.
 
     Examples
     --------
@@ -197,25 +160,14 @@ def minimum(x: ArrayLike, y: ArrayLike) -> Array:
 
 @recordable
 @with_numbers
+@_FLOATS
 def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     """Return ``activation(x) * y``, in float32 and rounded once: what a perceptron with a gate computes.
 
     Parameters
     ----------
-    x, y : array-like
-        As in :func:`add`.
     activation : str
         The name of one that products apply, or ``"linear"``.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`divide`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`add`; or there is no such `activation`.
 
     Examples
     --------
@@ -306,11 +258,6 @@ def rotary(x: Array, angles: Array) -> Array:
     -------
     ndarray
         The shape and type of `x`.
-
-    Raises
-    ------
-    ValueError
-        Shapes do not fit.
 
     Examples
     --------

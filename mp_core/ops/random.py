@@ -2,7 +2,7 @@
 
 A key is an array of uint32, (seed, draw). Number i of a key is word i of ``numpy.random.Philox(key=[seed, draw])``, so
 the same key gives the same numbers on any number of threads, on any CPU, and wherever a plan runs. In a plan a key is
-read when it runs: a variable that holds one and is assigned :func:`next_key` gives other numbers in each run.
+read when it runs: a variable that holds one and is assigned :func:`key_after` gives other numbers in each run.
 """
 
 import math
@@ -16,8 +16,29 @@ from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import filled
 from mp_core.core.pairs import randomize
 from mp_core.utilities.arguments import kind_of, share
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["checked_key", "dropout", "next_key", "normal", "uniform"]
+__all__ = ["checked_key", "dropout", "key_after", "normal", "uniform"]
+
+_DRAWN = documented("""
+    Parameters
+    ----------
+    key : ndarray of uint32, shape (2,)
+    shape : sequence of int
+    rows_before : ndarray of int32, shape (1,), optional
+        As in :func:`dropout`.
+
+    Returns
+    -------
+    ndarray of float32
+
+    Raises
+    ------
+    TypeError
+        `key` is no ndarray of uint32.
+    ValueError
+        `key` has another shape.
+""")
 
 
 @recordable
@@ -77,26 +98,9 @@ def dropout(
 
 
 @recordable
+@_DRAWN
 def uniform(key: Array, shape: Sequence[int], rows_before: Array | None = None) -> Array:
     """Return random numbers from 0 to below 1: number i is ``(word >> 40) * 2**-24`` of word i of the key, in float32.
-
-    Parameters
-    ----------
-    key : ndarray of uint32, shape (2,)
-    shape : sequence of int
-    rows_before : ndarray of int32, shape (1,), optional
-        As in :func:`dropout`.
-
-    Returns
-    -------
-    ndarray of float32
-
-    Raises
-    ------
-    TypeError
-        `key` is no ndarray of uint32.
-    ValueError
-        `key` has another shape.
 
     Examples
     --------
@@ -107,30 +111,13 @@ def uniform(key: Array, shape: Sequence[int], rows_before: Array | None = None) 
 
 
 @recordable
+@_DRAWN
 def normal(key: Array, shape: Sequence[int], rows_before: Array | None = None) -> Array:
     """Return random numbers of the normal distribution with mean 0 and deviation 1, in float32.
 
     Number i is ``x sqrt(-2 log(s) / s)`` with ``s = x^2 + y^2``, by the polar method of Marsaglia: x and y are the
     first two numbers between -1 and 1 whose s is below 1, of words 0 and 1, then 2 and 3, of the Philox blocks of the
     counters (i + 1, t, 0, 1), t = 0, 1, and so on.
-
-    Parameters
-    ----------
-    key : ndarray of uint32, shape (2,)
-    shape : sequence of int
-    rows_before : ndarray of int32, shape (1,), optional
-        As in :func:`dropout`.
-
-    Returns
-    -------
-    ndarray of float32
-
-    Raises
-    ------
-    TypeError
-        `key` is no ndarray of uint32.
-    ValueError
-        `key` has another shape.
 
     Examples
     --------
@@ -142,7 +129,7 @@ def normal(key: Array, shape: Sequence[int], rows_before: Array | None = None) -
 
 
 @recordable
-def next_key(key: Array) -> Array:
+def key_after(key: Array) -> Array:
     """Return the key of the next draw: (seed, draw + 1).
 
     Parameters
@@ -154,16 +141,9 @@ def next_key(key: Array) -> Array:
     ndarray, shape (2,)
         Of the type of `key`.
 
-    Raises
-    ------
-    TypeError
-        `key` is no ndarray of uint32.
-    ValueError
-        `key` has another shape.
-
     Examples
     --------
-    >>> next_key(np.array([7, 0], np.uint32))
+    >>> key_after(np.array([7, 0], np.uint32))
     array([7, 1], dtype=uint32)
     """
     key = checked_key(key)

@@ -26,6 +26,9 @@ from mp_core.arrays import (
 from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.convert import copied, copy_into
+from mp_core.ops import specs
+from mp_core.ops.axes import several_axes
+from mp_core.ops.registry import operation
 from mp_core.products import float64
 from mp_core.utilities.arguments import axes_of, axis_of, integer, number
 
@@ -41,9 +44,16 @@ __all__ = [
 _LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
 
 
+@operation(specs.rows, options="axis", home="nn")
+@several_axes
 @recordable
 def softmax(
-    x: ArrayLike, *, axis: int = -1, scale: float = 1.0, mask: ArrayLike | None = None, out: Array | None = None
+    x: ArrayLike,
+    *,
+    axis: int | Sequence[int] = -1,
+    scale: float = 1.0,
+    mask: ArrayLike | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Return ``exp(scale * x)`` divided by its sum along `axis`, computed in float32.
 
@@ -51,8 +61,8 @@ def softmax(
     ----------
     x : array-like
         Float, any shape with at least one axis.
-    axis : int
-        The axis along which the result sums to 1.
+    axis : int or sequence of int
+        The axis along which the result sums to 1; several: along all of them together.
     scale : float
         Multiplies `x` first (in attention ``1 / sqrt(key_dim)``).
     mask : array-like of bool or integers 0 and 1, optional
@@ -69,10 +79,10 @@ def softmax(
     Raises
     ------
     TypeError
-        `x` is not numeric, `mask` neither bool nor integer, `axis` no integer, or `out` of another type.
+        `x` is not numeric, `mask` neither bool nor integer, `axis` no integers, or `out` of another type.
     ValueError
-        `axis` is out of range, `scale` is no finite number (of float32; of float64 for float64 `x`), `mask` has other
-        numbers than 0 and 1, or shapes do not fit.
+        `axis` is out of range, or names none or one twice, `scale` is no finite number (of float32; of float64 for
+        float64 `x`), `mask` has other numbers than 0 and 1, or shapes do not fit.
 
     Examples
     --------
@@ -106,16 +116,18 @@ def softmax(
     return result if out is None else out
 
 
+@operation(specs.rows, options="axis", home="nn")
+@several_axes
 @recordable
-def log_softmax(x: ArrayLike, *, axis: int = -1) -> Array:
+def log_softmax(x: ArrayLike, *, axis: int | Sequence[int] = -1) -> Array:
     """Return the logarithm of the softmax: `x` less the largest, less the logarithm of the sum of their exponentials.
 
     Parameters
     ----------
     x : array-like
         Float, any shape with at least one axis.
-    axis : int
-        The axis along which the exponentials of the result sum to 1.
+    axis : int or sequence of int
+        The axis along which the exponentials of the result sum to 1; several: along all of them together.
 
     Returns
     -------
@@ -125,9 +137,9 @@ def log_softmax(x: ArrayLike, *, axis: int = -1) -> Array:
     Raises
     ------
     TypeError
-        `x` is not numeric, or `axis` no integer.
+        `x` is not numeric, or `axis` no integers.
     ValueError
-        `axis` is out of range.
+        `axis` is out of range, or names none or one twice.
 
     Examples
     --------
@@ -251,24 +263,15 @@ def rms_norm(
         Float, any shape with at least one axis.
     gamma : array-like, optional
         The scale, float: of the lengths of the axes, in the order of `x`.
-    axis : int or sequence of int
-        The axes along which the mean is taken, of all of them together.
     epsilon : float
         Added to the mean of the squares.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
+    axis, out
+        As of :func:`layer_norm`.
 
     Returns
     -------
     ndarray
         The shape and type of `x`; the mean is that of a float32 sum whatever the type.
-
-    Raises
-    ------
-    TypeError
-        An argument is not numeric, `axis` no integer or sequence of them, or `out` of another type than `x`.
-    ValueError
-        `axis` is out of range, names none or one twice, shapes do not fit, or `epsilon` is no number of at least 0.
 
     Examples
     --------

@@ -11,20 +11,19 @@ from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, ch
 from mp_core.arrays.recorded import constant, recordable
 from mp_core.core.sums import sum_middle
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse
+from mp_core.ops import specs
+from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axes_of, axis_of, boolean
 
 __all__ = ["mean", "sum"]
 
 
+@operation(specs.totalled, options="axis keepdims")
 @recordable
 def sum(
-    x: ArrayLike,
-    axis: int | Sequence[int] | None = None,
-    *,
-    keepdims: bool = False,
-    out_dtype: DTypeLike | None = None,
-    out: Array | None = None,
-) -> Array:
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    out_dtype: DTypeLike | None = None, out: Array | None = None,
+) -> Array:  # fmt: skip
     """Return the sum of the elements along axes, accumulated in float32 in a fixed order and rounded once.
 
     Parameters
@@ -69,15 +68,12 @@ def sum(
     return _reduce(x, axis, keepdims, out_dtype, out, False)
 
 
+@operation(specs.averaged, options="axis keepdims")
 @recordable
 def mean(
-    x: ArrayLike,
-    axis: int | Sequence[int] | None = None,
-    *,
-    keepdims: bool = False,
-    out_dtype: DTypeLike | None = None,
-    out: Array | None = None,
-) -> Array:
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    out_dtype: DTypeLike | None = None, out: Array | None = None,
+) -> Array:  # fmt: skip
     """Return the mean of the elements along axes: the sum in float32, divided by their number, and rounded once.
 
     Parameters
@@ -93,11 +89,6 @@ def mean(
     -------
     ndarray
         As for :func:`sum`. Of nothing: NaN.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`sum`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Pooling of windows: the largest element or the sum of each."""
+"""Windows: views of them, the largest element or the sum of each, and the sum of windows that overlap."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,13 +6,16 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, contiguous
 from mp_core.arrays.recorded import recordable
+from mp_core.core.convert import filled
+from mp_core.core.pairs import add_windows
 from mp_core.core.pooling import pool_windows
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["parts_of_windows", "window_maxima", "window_sums"]
+__all__ = ["overlap_add", "parts_of_windows", "spans_of", "window_maxima", "window_sums", "windows_of"]
 
 
 @recordable
@@ -54,22 +57,7 @@ def window_maxima(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
 def window_sums(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
     """Return the sum of every window, for each channel, whose places are added in C order, in float32.
 
-    Parameters
-    ----------
-    x : array-like, shape (batch, places ..., channels)
-        As for :func:`window_maxima`.
-    size, strides : sequence of int
-        As for :func:`window_maxima`.
-
-    Returns
-    -------
-    ndarray, shape (batch, windows ..., channels)
-        In float32, or float64 of that.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`window_maxima`.
+    Arguments and the shape of the result are those of :func:`window_maxima`; it is float32, of float64 that.
 
     Examples
     --------
@@ -115,3 +103,83 @@ def parts_of_windows(x: Array, size: Sequence[int], strides: Sequence[int]) -> l
         for length, span, step in zip(x.shape[1:-1], size, strides, strict=True)
     ]
     return [x[:, *place] for place in itertools.product(*spans)]
+
+
+# ---- windows with dilation, as convolutions have them
+
+
+def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """Return how many places a window reaches over along each axis.
+
+    Examples
+    --------
+    >>> spans_of((3, 2), (1, 4))
+    [3, 5]
+    """
+    return [rate * (length - 1) + 1 for rate, length in zip(dilation, size, strict=True)]
+
+
+def windows_of(x: Array, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> Array:
+    """Return a view of all windows that lie within the places of `x`.
+
+    Parameters
+    ----------
+    x : ndarray, shape (batch, places ..., channels)
+    size, strides, dilation : sequence of int
+        The lengths of a window, how far the next one is, and how far the next element of a window is.
+
+    Returns
+    -------
+    ndarray, shape (batch, windows ..., size ..., channels)
+
+    Examples
+    --------
+    >>> windows_of(np.arange(6.0).reshape(1, 6, 1), [2], [1], [3])[0, :, :, 0]
+    array([[0., 3.],
+           [1., 4.],
+           [2., 5.]])
+    """
+    axes = tuple(range(1, len(size) + 1))
+    windows = sliding_window_view(x, spans_of(size, dilation), axis=axes)
+    steps = (slice(None, None, step) for step in (*strides, 1, *dilation))
+    return np.moveaxis(windows[:, *steps], len(size) + 1, -1)
+
+
+@recordable
+def overlap_add(x: Array, strides: Sequence[int], dilation: Sequence[int]) -> Array:
+    """Return the sum of windows, each at its place: what :func:`windows_of` reads, read backwards.
+
+    Each element begins at +0. The elements of the windows are added to it in C order (batch, windows, places of a
+    window), in float32; of float64, place of a window by place of a window.
+
+    Parameters
+    ----------
+    x : ndarray of float, shape (batch, windows ..., size ..., channels)
+    strides, dilation : sequence of int
+        As in :func:`windows_of`, one for each axis of windows.
+
+    Returns
+    -------
+    ndarray, shape (batch, places ..., channels)
+        In float32, or float64 of that. There are as many places as the windows reach over.
+
+    Examples
+    --------
+    >>> overlap_add(np.ones((1, 3, 2, 1), np.float32), [1], [1])[0, :, 0]
+    array([1., 2., 2., 1.], dtype=float32)
+    """
+    rank = len(strides)
+    counts, size = x.shape[1 : rank + 1], x.shape[rank + 1 : -1]
+    spans = spans_of(size, dilation)
+    places = [(count - 1) * step + span for count, step, span in zip(counts, strides, spans, strict=True)]
+    out = filled((len(x), *places, x.shape[-1]), F64 if x.dtype == F64 else F32, 0.0)
+    if not x.size:
+        return out
+    to = as_strided(out, x.shape, windows_of(out, size, strides, dilation).strides)
+    if x.dtype != F64:
+        add_windows(FORMATS[x.dtype], contiguous(x), to)
+        return out
+    for place in itertools.product(*map(range, size)):  # of one place, no element of `to` comes twice
+        part = (slice(None),) * (rank + 1) + place
+        to[part] += x[part]
+    return out
