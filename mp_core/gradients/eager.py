@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays.recorded import HOLDING, Held, Recorded, Recording
+from mp_core.arrays.holding import HOLDING, Held, unheld
+from mp_core.arrays.recorded import Recorded, Recording
+from mp_core.arrays.recorded_array import address_of
 from mp_core.dtypes import is_float
 from mp_core.gradients.products import WHOLE
 
@@ -25,12 +27,12 @@ class EagerRecording(Recording):
         return function(*args, **kwargs)
 
     def wrapped(self, x: Any, name: str) -> Any:
-        """Return a result as a recorded array; what is new is a buffer."""
+        """Return a result as a recorded array, which may be a new buffer; integers have no gradient, and stay plain."""
         if isinstance(x, np.generic):
             x = np.asarray(x)
-        if not isinstance(x, np.ndarray) or x.size == 0:
+        if not isinstance(x, np.ndarray) or x.size == 0 or x.dtype.kind in "iu":
             return x
-        if self.tape.find(x.__array_interface__["data"][0]) is None:
+        if self.tape.find(address_of(x)) is None:
             x = np.asarray(x, order="C")
             self.tape.add_buffer(x)
         return Recorded(self, x)
@@ -64,20 +66,17 @@ class TapeRecording(EagerRecording):
         """Let a variable be a recorded array until it is assigned."""
         if is_float(variable.true_dtype):
             self.variables[id(variable)] = variable
-            self.hold(variable, self.input(np.array(variable._state[0].view(), order="C")), False)
+            self.hold(variable, self.input(np.array(unheld(variable.numpy), order="C")), False)
 
     def value_of(self, variable: Any) -> Recorded | None:
         """Return what a variable was when it was read last; None: it was not read."""
         found = self._held.get(id(variable))
         return None if found is None else found.value
 
-    def replaced(self, variable: Any) -> None:
-        """Let a variable be read anew."""
+    def assign(self, variable: Any, value: Any) -> Any:
+        """Let a variable be read anew, and return the values that it gets at once."""
         self._held.pop(id(variable), None)
-
-    def assign(self, variable: Any, value: Recorded) -> None:
-        """Assign the values of an array at once."""
-        variable.assign(value._array)
+        return value.array.copy() if type(value) is Recorded else value
 
     def close(self) -> None:
         """Note no more; arrays can be read from now on."""

@@ -11,9 +11,10 @@ from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core.pointwise import gelu_float64
 from mp_core.dtypes import is_float, result_type
 from mp_core.gradients.registry import gradient_of, wide_type
-from mp_core.ops import arrangement, elementwise, functions, pairs
+from mp_core.ops import arrangement, elementwise, functions, pairs, quotients
 from mp_core.ops.activations import activate
 from mp_core.ops.elementwise import compared, computed
+from mp_core.utilities.arguments import is_number
 
 __all__ = ["FROM_RESULT", "activation_gradient"]
 
@@ -243,8 +244,10 @@ def _(d: Array, out: Array, name: str, *operands: Array, dtype: Any) -> dict[str
 
 
 @gradient_of(functions.power)
-def _(d: Array, out: Array, x: Any, exponent: float) -> dict[str, Any]:
+def _(d: Array, out: Array, x: Any, exponent: Any) -> dict[str, Any]:
     """``(d p) x^(p - 1)``, 0 for p = 0."""
+    if not is_number(exponent):
+        return _of_powers(d, out, _operand(x, out), _operand(exponent, out))
     x, exponent = _operand(x, out), float(exponent)
 
     def make(dtype: Any) -> Array:
@@ -254,6 +257,23 @@ def _(d: Array, out: Array, x: Any, exponent: float) -> dict[str, Any]:
         return computed("multiply", scaled, functions.power(cast(x, _wide(d)), exponent - 1.0), dtype=dtype)
 
     return {"x": make}
+
+
+def _of_powers(d: Array, out: Array, x: Array, p: Array) -> dict[str, Any]:
+    """Return ``(d p) x^(p - 1)``, 0 where p = 0, and ``(d out) log(x)``, 0 where x = 0."""
+    wide, zero, one = _wide(d), _number(0.0, d), _number(1.0, d)
+
+    def of_base(dtype: Any) -> Array:
+        lower = computed("power", x, computed("subtract", p, one, dtype=wide), dtype=wide)
+        found = computed("multiply", computed("multiply", d, p, dtype=wide), lower, dtype=wide)
+        return elementwise.where(compared("equal", p, zero, dtype=wide), zero, found, dtype=dtype)
+
+    def of_exponent(dtype: Any) -> Array:
+        base = elementwise.where(compared("equal", x, zero, dtype=wide), one, x, dtype=wide)
+        found = computed("multiply", d, out, dtype=wide)
+        return computed("multiply", found, computed("log", base, dtype=wide), dtype=dtype)
+
+    return {"x": of_base, "exponent": of_exponent}
 
 
 def _chosen_by(mask: Array, d: Array) -> tuple[Callable[[Any], Array], Callable[[Any], Array]]:
@@ -278,6 +298,21 @@ def _(d: Array, out: Array, condition: Any, x: Any, y: Any) -> dict[str, Any]:
 @gradient_of(activate)
 def _(d: Array, y: Array, name: str, x: Any, out: None = None) -> dict[str, Any]:
     return {"x": lambda dtype: activation_gradient(name, d, y if name in FROM_RESULT else _operand(x, y), dtype)}
+
+
+@gradient_of(quotients.floor_divide)
+def _(d: Array, out: Array, x1: Any, x2: Any) -> dict[str, Any]:
+    return {}
+
+
+@gradient_of(quotients.mod)
+def _(d: Array, out: Array, x1: Any, x2: Any) -> dict[str, Any]:
+    """``d``, and ``-d`` times the whole quotient."""
+    whole = quotients.floor_divide(cast(_operand(x1, out), _wide(d)), cast(_operand(x2, out), _wide(d)))
+    return {
+        "x1": d,
+        "x2": lambda dtype: computed("multiply", computed("negative", d, dtype=_wide(d)), whole, dtype=dtype),
+    }
 
 
 @gradient_of(arrangement.stop_gradient)

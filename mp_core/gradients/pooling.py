@@ -15,6 +15,7 @@ from mp_core.ops.elementwise import concatenated
 from mp_core.ops.padding import pad
 from mp_core.ops.pairs import ragged_rotary, rotary
 from mp_core.ops.pooling import ragged_pool
+from mp_core.ops.specs import pad_widths
 
 __all__ = ["pooling_gradient"]
 
@@ -105,6 +106,7 @@ def _(d: Array, out: Array, *arrays: Array, axis: int) -> dict[str, Any]:
 
 
 @gradient_of(pad)
-def _(d: Array, out: Array, x: Array, widths: Any, value: Any) -> dict[str, Any]:
-    inner = tuple(slice(before, before + length) for length, (before, _) in zip(x.shape, widths, strict=True))
+def _(d: Array, out: Array, x: Array, widths: Any, value: Any = 0.0) -> dict[str, Any]:
+    pairs = pad_widths(widths, x.ndim)
+    inner = tuple(slice(before, before + length) for length, (before, _) in zip(x.shape, pairs, strict=True))
     return {"x": d[inner]}

@@ -16,7 +16,7 @@ A gradient is one of four things:
 - an :class:`Added`: a function of a dtype and of an array or None, which it adds to its result, in one step and with
   one rounding. It is for results that have the shape of the argument.
 - a :class:`Summed`: a sum over rows in K blocks, which can go on from the sum of earlier rows, so that a batch can be
-  computed in several passes (:mod:`mp_core.gradients.passes`). An :class:`Added` that is such a sum has one.
+  computed part by part (:mod:`mp_core.gradients.parts`). An :class:`Added` that is such a sum has one.
 
 `d` has the shape and dtype of `out`. Arrays are those of the recording, or plain ndarrays: constants, and all of them
 where float64 runs call by call. What an argument was given as (a list, a number) is what the rule gets.

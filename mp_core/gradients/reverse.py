@@ -140,7 +140,7 @@ class Walk:
             return
         number, begin = place
         dtype, total = self.reached[number], self.sums.get(number)
-        order = _order_of_whole(x._array, self.recording.tape.buffers[number])
+        order = _order_of_whole(x.array, self.recording.tape.buffers[number])
         if order is None:
             self._add_window(x, begin, _summed_to(_made(gradient, dtype, None), x.shape, dtype))
             return
@@ -157,8 +157,8 @@ class Walk:
             x, gradient = x.reshape(1), gradient.reshape(1)
         number = self.recording.place(x)[0]
         buffer, total = self.recording.tape.buffers[number], self.sums.get(number)
-        if repeats(x._array):
-            strides = tuple(stride // x.itemsize for stride in x._array.strides)
+        if repeats(x.array):
+            strides = tuple(stride // x.itemsize for stride in x.array.strides)
             whole = added_windows(gradient, buffer.size, begin // x.itemsize, strides, self.reached[number])
             self.sums[number] = _Sum(whole if total is None else ops.add(total.array, whole), None)
             return
@@ -168,15 +168,15 @@ class Walk:
         elif total.windows is None:
             total = self.sums[number] = _Sum(self.recording.call(copied, (total.array,), {}), [buffer])
         window = self._window(total.array, x, begin)
-        if any(np.shares_memory(x._array, other) for other in total.windows or ()):
+        if any(np.shares_memory(x.array, other) for other in total.windows or ()):
             gradient = ops.add(window, gradient)
-        self.recording.run(copy_into, window._array, gradient._array)
-        total.windows = [*(total.windows or ()), x._array]
+        self.recording.run(copy_into, window.array, gradient.array)
+        total.windows = [*(total.windows or ()), x.array]
 
     def _window(self, total: Recorded, x: Recorded, begin: int) -> Recorded:
         """Return the part of the gradient of a buffer that is the part `x` of the buffer."""
-        strides = [stride // x.itemsize * total.itemsize for stride in x._array.strides]
-        return Recorded(self.recording, as_strided(total._array[begin // x.itemsize :], x.shape, strides))
+        strides = [stride // x.itemsize * total.itemsize for stride in x.array.strides]
+        return Recorded(self.recording, as_strided(total.array[begin // x.itemsize :], x.shape, strides))
 
     def gradient_of(self, x: Recorded) -> Any:
         """Return the gradient of an array as it is now; None: nothing has been added to it."""
@@ -184,7 +184,7 @@ class Walk:
         total = None if place is None else self.sums.get(place[0])
         if place is None or total is None:
             return None
-        order = _order_of_whole(x._array, self.recording.tape.buffers[place[0]])
+        order = _order_of_whole(x.array, self.recording.tape.buffers[place[0]])
         return self._window(total.array, x, place[1]) if order is None else _like_argument(total.array, order, x.shape)
 
 

@@ -13,7 +13,7 @@ from mp_core.core.convert import filled
 from mp_core.core.pairs import add_windows
 from mp_core.core.pooling import pool_windows
 from mp_core.gradients.registry import gradient_of, wide_type
-from mp_core.ops.windows import parts_of_windows, window_maxima, window_sums
+from mp_core.ops.windows import overlap_add, parts_of_windows, window_maxima, window_sums, windows_of
 
 __all__ = ["added_windows", "maxima_gradient", "repeats", "sums_gradient"]
 
@@ -70,6 +70,11 @@ def added_windows(x: Array, elements: int, first: int, strides: tuple[int, ...],
     elif x.size:
         add_windows(FORMATS[x.dtype], contiguous(x), to)
     return out if out.dtype is dtype else cast(out, dtype)
+
+
+@gradient_of(overlap_add)
+def _(d: Array, out: Array, x: Array, strides: Sequence[int], dilation: Sequence[int]) -> dict[str, Any]:
+    return {"x": windows_of(d, x.shape[len(strides) + 1 : -1], strides, dilation)}
 
 
 # ---- pooling

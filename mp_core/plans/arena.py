@@ -7,12 +7,13 @@ from weakref import WeakSet
 
 import numpy as np
 
+from mp_core.arrays.recorded_array import address_of
 from mp_core.core.scopes import called_under
 from mp_core.utilities.system import after_fork
 
-__all__ = ["ARENAS", "Arenas", "Lease", "place"]
+__all__ = ["ARENAS", "LINE", "Arenas", "Lease", "place"]
 
-_LINE = 64  # bytes: buffers begin with cache lines
+LINE = 64  # bytes: buffers begin with cache lines
 _PATIENCE = 0.05  # seconds after which those who wait look for leases that have ended without a word
 
 
@@ -37,20 +38,21 @@ def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[
     >>> place([100, 64, 100], [(0, 1), (1, 2), (2, 3)])
     ([0, 128, 0], 192)
     """
-    placed: list[tuple[int, int, int, int]] = []
-    offsets, end = [0] * len(sizes), 0
-    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        size, (first, last) = -(-sizes[index] // _LINE) * _LINE, lives[index]
-        at = 0
-        for begin, stop, other_first, other_last in sorted(placed):
-            if other_first > last or first > other_last or stop <= at:
-                continue
-            if begin >= at + size:
-                break
-            at = stop
-        offsets[index] = at
-        placed.append((at, at + size, first, last))
-        end = max(end, at + size)
+    count, end = len(sizes), 0
+    offsets = [0] * count
+    rounded = [-(-size // LINE) * LINE for size in sizes]
+    begins, stops, first, last = np.zeros((4, count), np.int64)  # of those that are placed, by their beginnings
+    for number, index in enumerate(sorted(range(count), key=lambda index: -sizes[index])):
+        size, life = rounded[index], lives[index]
+        beside = (first[:number] <= life[1]) & (last[:number] >= life[0])
+        reached = np.maximum.accumulate(np.append(0, stops[:number][beside]))
+        fits = begins[:number][beside] >= reached[:-1] + size
+        at = int(reached[fits.argmax() if fits.any() else -1])
+        offsets[index], end = at, max(end, at + size)
+        where = int(np.searchsorted(begins[:number], at))
+        for line, value in ((begins, at), (stops, at + size), (first, life[0]), (last, life[1])):
+            line[where + 1 : number + 1] = line[where:number]
+            line[where] = value
     return offsets, end
 
 
@@ -66,8 +68,7 @@ class Lease:
     def address(self) -> int:
         """Where the block begins: with a cache line."""
         assert self.block is not None
-        found: int = self.block.__array_interface__["data"][0]
-        return found
+        return address_of(self.block)
 
 
 class Arenas:
@@ -98,8 +99,8 @@ class Arenas:
         lease = Lease()
         lease.block = called_under(self._lock, self._lend, lease, size)
         if lease.block is None:
-            raw = np.empty(size + _LINE, np.uint8)
-            lease.block = raw[-raw.__array_interface__["data"][0] % _LINE :][:size]
+            raw = np.empty(size + LINE, np.uint8)
+            lease.block = raw[-address_of(raw) % LINE :][:size]
         return lease
 
     def _lend(self, lease: Lease, size: int) -> np.ndarray[Any, Any] | None:
@@ -124,6 +125,7 @@ class Arenas:
         self._lent.discard(lease)
         if lease.block is not None:
             self._free.append(lease.block)
+            lease.block = None  # somebody may hold the lease for longer than the pool keeps the block
 
 
 ARENAS = Arenas(64)

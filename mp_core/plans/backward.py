@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mp_core.arrays import F64, Array
-from mp_core.arrays.recorded import Noted, Recorded, Recording, under_way
+from mp_core.arrays import F32, F64, Array
+from mp_core.arrays.recorded import Noted, Recorded, Recording, UnseenError, under_way
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.core.changes import count
@@ -15,6 +15,7 @@ from mp_core.dtypes import is_float
 from mp_core.gradients.eager import EagerRecording
 from mp_core.gradients.products import WHOLE
 from mp_core.gradients.reverse import gradients
+from mp_core.plans.cache import Cache
 from mp_core.plans.examples import like
 from mp_core.plans.plan import ForwardPlan, plan_key
 from mp_core.plans.recorded_call import record
@@ -22,12 +23,13 @@ from mp_core.plans.state import State
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "Assigned", "Differentiable", "GradientPlan", "ValueAndGrad", "apart", "assign_arrays", "found_apart", "grad",
-    "kept", "noting", "value_and_grad",
+    "ArrayGradients", "Assigned", "Differentiable", "GradientPlan", "ValueAndGrad", "apart", "assign_arrays",
+    "assigned_if", "found_apart", "grad", "has_wide", "noting", "value_and_grad",
 ]  # fmt: skip
 
-P = TypeVar("P")
+T = TypeVar("T")
 _MOST_PLANS = 32
+_MOST_SHAPES = 8  # of arrays, for which ArrayGradients keeps steps
 
 Assigned = list[tuple[AutoCastVariable, Array]]
 """Variables, and what they are to be assigned."""
@@ -40,7 +42,11 @@ def value_and_grad(
 
     Its first call with arrays of certain shapes records the operations forwards and backwards; each later one runs them
     by compiled code, with the values that the variables have then. With float64 arrays or variables it computes call by
-    call.
+    call, and so it does where a plan cannot see what the function computes: a count of integers that a layer keeps, or
+    a decision by the value of a variable. The bits are the same.
+
+    Variables that the function assigns, such as moving statistics, get their values once all is computed: if the call
+    fails, none of them has changed.
 
     Parameters
     ----------
@@ -102,7 +108,7 @@ class Differentiable:
     Attributes
     ----------
     assigned : list of AutoCastVariable
-        Those that the plans so far assign: the states of random numbers.
+        Those that the plans so far assign: moving statistics, counts, the states of random numbers.
     transposed : dict
         What the rules of gradients have made of constants.
 
@@ -116,7 +122,7 @@ class Differentiable:
         self.function, self.variables = function, checked_variables(variables)
         self.assigned: list[AutoCastVariable] = []
         self.transposed: dict[Any, Any] = {}
-        self._plans: dict[Any, Any] = {}
+        self._plans: Cache[Any] = Cache(_MOST_PLANS)
 
 
 class ValueAndGrad(Differentiable):
@@ -154,15 +160,60 @@ class ValueAndGrad(Differentiable):
             The value is no float array. Or an operation has no gradient
             (:class:`~mp_core.gradients.registry.UngradedError`).
         """
+        value, aux, found, assigned = self.outputs_of(inputs, options)
+        assign_arrays(assigned)
+        return ((value, aux) if self.has_aux else value), found
+
+    def outputs_of(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array], Assigned]:
+        """Return the value, the rest, the gradients, and what variables are to be assigned; errors as of a call."""
         if under_way() is not None:
             raise TypeError("gradients of gradients are not there: a function that finds gradients cannot be recorded")
         key = plan_key(inputs, options)
-        if key not in self._plans and (self._is_wide or _has_wide((inputs, options))):
-            value, aux, found = _computed(self, inputs, options)
-        else:
-            plan = kept(self._plans, key, lambda: GradientPlan(self, inputs, options))
-            value, aux, found = plan.run(inputs, options)
-        return ((value, aux) if self.has_aux else value), found
+        plan = self._plans.get(key)
+        if plan is None and (self._is_wide or has_wide((inputs, options))):
+            return _computed(self, inputs, options)
+        try:
+            if plan is None:
+                plan = self._plans.put(key, GradientPlan(self, inputs, options))
+            plan.refresh()
+        except UnseenError:
+            plan = self._plans.put(key, _NoPlan(self))
+        return plan.outputs_of(inputs, options)  # type: ignore[no-any-return]
+
+
+class ArrayGradients:
+    """Finds the gradients of a function with respect to arrays: of the loss of a batch, to the outputs of its parts.
+
+    Parameters
+    ----------
+    function : callable
+        From a list of float32 arrays and other arguments to a value, and another result.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> find = ArrayGradients(lambda arrays, factor: (mp.mean(arrays[0] * factor), None))
+    >>> find([np.float32([1.0, 3.0])], np.float32([2.0]))
+    ((array(4., dtype=float32), None), [array([1., 1.], dtype=float32)])
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._steps: Cache[ValueAndGrad] = Cache(_MOST_SHAPES)
+
+    def __call__(self, arrays: Sequence[Array], *others: Any) -> tuple[Any, list[Array]]:
+        """Return the value and the other result, and the gradient of each array."""
+        step = self._steps.made(tuple(x.shape for x in arrays), lambda: self._step(arrays))
+        for variable, x in zip(step.variables, arrays, strict=True):
+            variable.assign(x)
+        return step(*others)
+
+    def _step(self, arrays: Sequence[Array]) -> ValueAndGrad:
+        """Return a step in which variables stand for arrays of these shapes."""
+        variables = [AutoCastVariable(np.zeros(x.shape, F32), autocast=False, name="output") for x in arrays]
+        return ValueAndGrad(
+            lambda *others: self._function([variable.read_value() for variable in variables], *others), variables, True
+        )
 
 
 class GradientPlan(ForwardPlan[Any]):
@@ -216,13 +267,8 @@ class GradientPlan(ForwardPlan[Any]):
         self._read = list(recording.read.values())
         places = {recording.place(x)[0] for x in leaves(results) if type(x) is Recorded}
         values = [value for _, value in recording.assigned.values()]
-        return [recording.call(copied, (x,), {}) if recording.place(x)[0] in places else x for x in values]
-
-    def run(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array]]:
-        """Return the value, the rest and the gradients, and assign what is assigned."""
-        value, aux, found, assigned = self.outputs_of(inputs, options)
-        assign_arrays(assigned)
-        return value, aux, found
+        shared = [type(x) is Recorded and recording.place(x)[0] in places for x in values]
+        return [recording.call(copied, (x,), {}) if both else x for x, both in zip(values, shared, strict=True)]
 
     def outputs_of(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array], Assigned]:
         """Return the value, the rest, the gradients, and what variables are to be assigned."""
@@ -240,13 +286,27 @@ class GradientPlan(ForwardPlan[Any]):
         return [like(x, example, index) for index, (x, example) in enumerate(zip(given, examples, strict=True))]
 
 
-def _has_wide(tree: Any) -> bool:
+class _NoPlan:
+    """What is kept in the place of a plan for what no plan can repeat: it computes call by call."""
+
+    def __init__(self, shared: ValueAndGrad) -> None:
+        self._shared = shared
+
+    def refresh(self) -> None:
+        """Do nothing: each call computes anew."""
+
+    def outputs_of(self, inputs: Any, options: Any) -> tuple[Any, Any, list[Array], Assigned]:
+        """Return what :meth:`GradientPlan.outputs_of` returns."""
+        return _computed(self._shared, inputs, options)
+
+
+def has_wide(tree: Any) -> bool:
     """Whether there is an array of float64, which plans do not have."""
     return any(isinstance(x, np.ndarray) and x.dtype == F64 for x in leaves(tree))
 
 
-def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array]]:
-    """Return the value, the rest and the gradients, computed call by call."""
+def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array], Assigned]:
+    """Return the value, the rest, the gradients, and what variables are to be assigned, computed call by call."""
     recording = EagerRecording()
 
     def run() -> Any:
@@ -255,9 +315,9 @@ def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any
         held = [(variable, recording.input(np.array(variable.numpy()))) for variable in shared.variables]
         return differentiated(recording, shared, held, *given)
 
-    results = map_leaves(lambda x: x._array if type(x) is Recorded else x, recording.of(run))
-    assign_arrays((variable, value._array.copy()) for variable, value in recording.assigned.values())
-    return results  # type: ignore[no-any-return]
+    value, aux, found = map_leaves(lambda x: x.array if type(x) is Recorded else x, recording.of(run))
+    assigned = [(v, x.array.copy() if type(x) is Recorded else x) for v, x in recording.assigned.values()]
+    return value, aux, found, assigned
 
 
 def differentiated(
@@ -301,7 +361,7 @@ def apart(recording: Recording, arrays: list[Any]) -> list[Any]:
     """Return arrays of which no two share memory, nor two elements of one; None as it is."""
     places = [None if x is None else recording.place(x)[0] for x in arrays]
     return [
-        recording.call(copied, (x,), {}) if x is not None and (place in places[:index] or _is_repeated(x._array)) else x
+        recording.call(copied, (x,), {}) if x is not None and (place in places[:index] or _is_repeated(x.array)) else x
         for index, (x, place) in enumerate(zip(arrays, places, strict=True))
     ]
 
@@ -338,12 +398,13 @@ def assign_arrays(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
     assign_each([variable for variable, _ in given], [value for _, value in given])
 
 
-def kept(plans: dict[Any, P], key: Any, make: Callable[[], P]) -> P:
-    """Return the plan for a key, made if there is none; of too many, the one that was not used for longest goes."""
-    plan = plans.pop(key, None)
-    if plan is None:
-        plan = make()
-    plans[key] = plan  # the one that was used last is last
-    if len(plans) > _MOST_PLANS:
-        del plans[next(iter(plans))]
-    return plan
+def assigned_if(pairs: Assigned, function: Callable[..., T], *args: Any) -> T:
+    """Assign arrays that nobody else has, and return what a function returns; if that fails, undo the assignments."""
+    variables = [variable for variable, _ in pairs]
+    before = [variable.numpy() for variable in variables]
+    try:
+        assign_arrays(pairs)
+        return function(*args)
+    except BaseException:
+        assign_each(variables, before)
+        raise

@@ -9,7 +9,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.arrays.holding import tried
 from mp_core.arrays.recorded import UnseenError
+from mp_core.arrays.recorded_array import address_of
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, c_plan, run_passes, set_addresses
@@ -17,7 +19,7 @@ from mp_core.core.scopes import called_in, called_under, still_have
 from mp_core.plans.arena import ARENAS
 from mp_core.plans.costs import ARITHMETICS, Memory, Operation
 from mp_core.plans.examples import as_example, has_array, like, pairs
-from mp_core.plans.recorded_call import Found, RecordedCall, address_of, record
+from mp_core.plans.recorded_call import Found, RecordedCall, record
 from mp_core.plans.sizes import Sizes
 from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.arguments import positive_integer
@@ -115,7 +117,7 @@ class ForwardPlan(Generic[R]):
         others: tuple[tuple[Any, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
         self._layer, self._sizes = layer, Sizes(sizes, others[1])
-        self._tree: Any = map_leaves(as_example, (inputs, options))
+        self._tree: Any = self._whole(map_leaves(as_example, inputs)), map_leaves(as_example, options)
         self._other_tree: Any = map_leaves(as_example, (others[0], options))
         # The last change that the recording has seen, and the recording.
         self._last: tuple[object, RecordedCall | None] = None, None
@@ -148,8 +150,13 @@ class ForwardPlan(Generic[R]):
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
         """Return the arrays of a call in the order of the examples, as the steps read them."""
         wanted = {name: x for name, x in self._tree[1].items() if name in options or has_array(x)}
-        found = list(pairs((self._tree[0], wanted), (inputs, options)))
+        found = list(pairs((self._tree[0], wanted), (self._whole(inputs), options)))
         return [like(x, example, index) for index, (example, x) in enumerate(found)]
+
+    def _whole(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the inputs of a call; floats become integers where a model reads integers, as in its own calls."""
+        whole = getattr(self._layer, "whole", None)
+        return inputs if whole is None or len(inputs) != 1 else (whole(inputs[0]),)
 
     def run_rows(self, arrays: list[Array], rows: tuple[int, ...]) -> Any:
         """Return the outputs for arrays with so many rows for each of the sizes.
@@ -261,7 +268,7 @@ class ForwardPlan(Generic[R]):
         """Return a new recording, and the last change before it."""
         if not self._examples:
             raise ValueError("`inputs` must have an array: a plan computes from arrays")
-        self._layer(*self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
+        tried(self._layer, *self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
         return count(), record(self._layer, self._tree, self._other_tree, self._sizes, State(self._layer))
 
     # ---- for C

@@ -9,6 +9,7 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import Offsets, Recorded, Recording
+from mp_core.arrays.recorded_array import NO_VALUES, address_of
 from mp_core.core.recording import Notes
 from mp_core.core.replay import Replay
 from mp_core.core.scopes import values_of
@@ -17,7 +18,7 @@ from mp_core.plans.sizes import Sizes
 from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Buffer", "Found", "RecordedCall", "address_of", "record"]
+__all__ = ["Buffer", "Found", "RecordedCall", "record"]
 
 
 class Buffer(NamedTuple):
@@ -167,15 +168,17 @@ def _noted(
 def _found(x: Any, recording: Recording) -> Any:
     """Return where an output lies; what is no array is an output as it is."""
     if type(x) is not Recorded:
+        if isinstance(x, str) and NO_VALUES in x:
+            recording.refuse("a text of elements")
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex | str | None):
             return x
         recording.refuse(f"a result of type {type(x).__name__}")
     if x.size == 0:
-        return x._array.copy()
-    found = recording.tape.find(address_of(x._array))
-    if found is None or x._recording is not recording:
+        return x.array.copy()
+    found = recording.tape.find(address_of(x.array))
+    if found is None or x.recording is not recording:
         recording.refuse("an array of another recording")
-    return Found(*found, x._array.strides, Buffer(x.shape, x.dtype, -1))
+    return Found(*found, x.array.strides, Buffer(x.shape, x.dtype, -1))
 
 
 def _output_of(part: Any, twin: Any, sizes: Sizes) -> Any:
@@ -192,9 +195,3 @@ def _marked(part: Any, results: dict[int, Buffer]) -> Any:
         return part
     buffer = results[part.buffer]
     return replace(part, is_whole=part.view == buffer and part.is_all_of(buffer))
-
-
-def address_of(x: Array) -> int:
-    """Return where the first element of an array lies."""
-    address: int = x.__array_interface__["data"][0]
-    return address

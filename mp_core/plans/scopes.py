@@ -3,7 +3,7 @@
 from contextvars import ContextVar
 from typing import Any
 
-from mp_core.arrays.recorded import under_way
+from mp_core.arrays.holding import under_way
 from mp_core.core.scopes import Scope, innermost
 
 __all__ = ["eager", "is_eager"]

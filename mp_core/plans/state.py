@@ -1,6 +1,6 @@
 """What a recording depends on beside its inputs: when that has changed, a plan records anew."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from mp_core.autocast import AutoCastVariable, scope_dtype
 from mp_core.core.changes import Contents
 from mp_core.dtypes import floatx
 from mp_core.layers import Layer
-from mp_core.layers.building import handed_training
-from mp_core.layers.contents import Parts
+from mp_core.layers.base.building import handed_training
+from mp_core.layers.base.contents import Parts
 
 __all__ = ["SURROUNDINGS", "State"]
 
@@ -24,7 +24,7 @@ class State:
 
     Parameters
     ----------
-    layer : Any
+    layer : callable, optional
         What is recorded.
     held : container of int
         The `id` of each variable that is an input of the recording.
@@ -32,7 +32,7 @@ class State:
         Whether it depends on nothing but the layers that are called, whatever their classes are.
     """
 
-    def __init__(self, layer: Any, held: Container[int] = (), is_known: bool = False) -> None:
+    def __init__(self, layer: Callable[..., Any] | None, held: Container[int] = (), is_known: bool = False) -> None:
         self._known = isinstance(layer, Layer) or is_known
         self._is_known, self._held = is_known, held
         self._floatx = floatx()
@@ -43,7 +43,7 @@ class State:
         if isinstance(layer, Layer):
             self.add(layer)
 
-    def add(self, layer: Any) -> None:
+    def add(self, layer: Layer) -> None:
         """Watch a layer, and those below it, from now on: it computes afterwards."""
         layers = [part for part in layer.flatten() if id(part) not in self._layers]
         self._layers |= {id(part): part for part in layers}

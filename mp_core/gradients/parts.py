@@ -1,15 +1,16 @@
-"""Gradients of a batch that is computed in several passes, with the bits of the whole batch.
+"""Gradients of a batch that is computed part by part, with the bits of the whole batch.
 
 What the samples of a batch share (variables, what is computed of them alone) gets gradients that are sums over rows:
 the samples, or the places of all samples. Such a sum is added up in K blocks from the front (:class:`Summed`), so a
-pass can go on from where the one before it has stopped: as long as all passes but the last have whole blocks, the sums
+part can go on from where the one before it has stopped: as long as all parts but the last have whole blocks, the sums
 are those of the whole batch, bit for bit.
 
-A pass goes backwards through the operations that depend on its samples. Where that leads to something shared, it adds
-to the running sum of this place; only the last pass goes on from there, with sums that are whole by then.
+A part goes backwards through the operations that depend on its samples. Where that leads to something shared, it adds
+to the running sum of this place; only the last part goes on from there, with sums that are whole by then.
 """
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from mp_core import ops
@@ -19,7 +20,20 @@ from mp_core.gradients.reverse import Walk, recorded_in
 from mp_core.gradients.sums import blocks_of, summed_rows
 from mp_core.ops.elementwise import computed
 
-__all__ = ["Meeting", "PassWalk", "dependents"]
+__all__ = ["Meeting", "PartWalk", "Sums", "dependents"]
+
+
+class Sums(Enum):
+    """What becomes of the sums over the rows of a part."""
+
+    OWN = auto()
+    """They are whole: the gradients of the part alone."""
+    OPEN = auto()
+    """They go on from those of the part before, and the next part goes on from them."""
+    LAST = auto()
+    """They go on from those of the part before, and are whole then: the gradients of the batch."""
+    APART = auto()
+    """Their K blocks are returned one by one, to be added elsewhere."""
 
 
 class Meeting(NamedTuple):
@@ -28,7 +42,7 @@ class Meeting(NamedTuple):
     Attributes
     ----------
     rows : int
-        How many rows the sum has in a pass.
+        How many rows the sum has in a part.
     block : int
         The rows of a K block.
     """
@@ -38,7 +52,7 @@ class Meeting(NamedTuple):
 
 
 def dependents(recording: Recording, noted: Sequence[Noted], rows: Sequence[Recorded]) -> set[int]:
-    """Return the numbers of the buffers that depend on some arrays: those of the samples of a pass."""
+    """Return the numbers of the buffers that depend on some arrays: those of the samples of a part."""
     found = {recording.place(x)[0] for x in rows}
     for note in noted:
         if any(recording.place(x)[0] in found for x in recorded_in((note.args, note.kwargs))):
@@ -46,39 +60,36 @@ def dependents(recording: Recording, noted: Sequence[Noted], rows: Sequence[Reco
     return found
 
 
-class PassWalk(Walk):
-    """The walk backwards of one pass.
+class PartWalk(Walk):
+    """The walk backwards of one part, whose sums go on or are added elsewhere.
 
     Parameters
     ----------
     recording : Recording
     dependent : set of int
-        The buffers that depend on the samples of the pass.
+        The buffers that depend on the samples of the part.
     before : sequence of array or None
-        The running sums that the pass before has left, in the order of :attr:`sums_after`. None: there was none.
-    is_last : bool
-        Whether to go on through what the samples share.
-    is_apart : bool
-        Whether the K blocks of this pass are added elsewhere.
+        The running sums that the part before has left, in the order of :attr:`sums_after`. None: there was none.
+    sums : Sums
+        Not ``OWN``. Only with ``LAST``, the walk goes on through what the samples share.
 
     Attributes
     ----------
     meetings : list of Meeting
     sums_after : list of array
-        The running sums after this pass: float32. Of one that is apart, the K blocks of each sum, in order.
+        The running sums after this part: float32. With ``APART``, the K blocks of each sum, in order.
     """
 
-    def __init__(
-        self, recording: Recording, dependent: set[int], before: Sequence[Any] | None, is_last: bool, is_apart: bool
-    ) -> None:
+    def __init__(self, recording: Recording, dependent: set[int], before: Sequence[Any] | None, sums: Sums) -> None:
         super().__init__(recording)
         self.meetings: list[Meeting] = []
         self.sums_after: list[Any] = []
-        self._dependent, self._before, self._is_last, self._is_apart = dependent, before, is_last, is_apart
+        self._dependent, self._before = dependent, before
+        self._is_last, self._is_apart = sums is Sums.LAST, sums is Sums.APART
         self._passed: Noted | None = None  # the operation on samples through which a gradient passes
 
     def depends(self, x: Recorded) -> bool:
-        """Whether an array depends on the samples of the pass."""
+        """Whether an array depends on the samples of the part."""
         return self.recording.place(x)[0] in self._dependent
 
     def step(self, note: Noted) -> None:
@@ -103,7 +114,7 @@ class PassWalk(Walk):
         super().add(x, gradient)
 
     def _summed(self, total: Summed, adds: bool) -> Added:
-        """Return the sum over the rows of all passes so far as a gradient that rounds as one of the whole batch."""
+        """Return the sum over the rows of all parts so far as a gradient that rounds as one of the whole batch."""
         number = len(self.sums_after)
         rows = total.after(None if self._before is None else self._before[number])
         self.sums_after.append(rows)
