@@ -9,32 +9,15 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import is_recorded
 from mp_core.losses import classification, overlap, regression, sequences
+from mp_core.losses.arrays import spans_samples
 from mp_core.losses.loss import FunctionLoss
 
 __all__ = [
-    "CTC",
-    "BinaryCrossentropy",
-    "BinaryFocalCrossentropy",
-    "CategoricalCrossentropy",
-    "CategoricalFocalCrossentropy",
-    "CategoricalGeneralizedCrossEntropy",
-    "CategoricalHinge",
-    "Circle",
-    "CosineSimilarity",
-    "Dice",
-    "Hinge",
-    "Huber",
-    "KLDivergence",
-    "LogCosh",
-    "MeanAbsoluteError",
-    "MeanAbsolutePercentageError",
-    "MeanSquaredError",
-    "MeanSquaredLogarithmicError",
-    "Poisson",
-    "SparseCategoricalCrossentropy",
-    "SquaredHinge",
-    "Tversky",
-]
+    "CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy", "CategoricalFocalCrossentropy",
+    "CategoricalGeneralizedCrossEntropy", "CategoricalHinge", "Circle", "CosineSimilarity", "Dice", "Hinge", "Huber",
+    "KLDivergence", "LogCosh", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError",
+    "MeanSquaredLogarithmicError", "Poisson", "SparseCategoricalCrossentropy", "SquaredHinge", "Tversky",
+]  # fmt: skip
 
 
 class MeanSquaredError(FunctionLoss):
@@ -268,7 +251,8 @@ class SparseCategoricalCrossentropy(FunctionLoss):
     """
 
     function = staticmethod(classification.sparse_categorical_crossentropy)
-    own: ClassVar[dict[str, Any]] = {"from_logits": False, "ignore_class": None}
+    own: ClassVar[dict[str, Any]] = {"from_logits": False, "ignore_class": None, "axis": -1}
+    order = ("from_logits", "ignore_class", "reduction", "axis", "name", "dtype")
 
     def targets(self, y_true: Any) -> Array:
         """Return targets as integers, as float32 where a class is ignored."""
@@ -276,11 +260,11 @@ class SparseCategoricalCrossentropy(FunctionLoss):
             return y_true  # type: ignore[no-any-return]
         return (classification.indices if self.arguments["ignore_class"] is None else classification.numbers)(y_true)
 
-    def valid(self, y_true: Any) -> Any:
-        """Return where targets are not the ignored class, without an axis of length 1 at the end."""
+    def valid(self, y_true: Any, values: Array) -> Any:
+        """Return where targets are not the ignored class."""
         if self.arguments["ignore_class"] is None:
             return None
-        return ops.not_equal(self.targets(y_true), float(self.arguments["ignore_class"]))
+        return ops.not_equal(self.targets(y_true), float(self.arguments["ignore_class"])).reshape(values.shape)
 
 
 class CategoricalGeneralizedCrossEntropy(FunctionLoss):
@@ -303,6 +287,8 @@ class CategoricalGeneralizedCrossEntropy(FunctionLoss):
 
 class CTC(FunctionLoss):
     """The loss of sequences that are not aligned with their labels: :func:`ctc`, reduced.
+
+    A mask of times leaves out the sequences without a time that counts; a sequence with some has all its times in it.
 
     Examples
     --------
@@ -329,11 +315,12 @@ class Dice(FunctionLoss):
 
     function = staticmethod(overlap.dice)
     own: ClassVar[dict[str, Any]] = {"axis": None}
+    order = ("reduction", "name", "axis", "dtype")
 
     @property
     def mixes_samples(self) -> bool:
         """Whether the sum is over samples too."""
-        return overlap.spans_samples(self.axis)
+        return spans_samples(self.axis)
 
 
 class Tversky(FunctionLoss):
@@ -349,11 +336,12 @@ class Tversky(FunctionLoss):
 
     function = staticmethod(overlap.tversky)
     own: ClassVar[dict[str, Any]] = {"alpha": 0.5, "beta": 0.5, "axis": None}
+    order = ("alpha", "beta", "reduction", "name", "axis", "dtype")
 
     @property
     def mixes_samples(self) -> bool:
         """Whether the sum is over samples too."""
-        return overlap.spans_samples(self.axis)
+        return spans_samples(self.axis)
 
 
 class Circle(FunctionLoss):
@@ -363,7 +351,7 @@ class Circle(FunctionLoss):
     --------
     >>> embeddings = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     >>> Circle()([0, 0, 1], embeddings).round(2), Circle()([0, 1, 0], embeddings).round(2)  # as labels say, or not
-    (np.float32(0.0), np.float32(62.93))
+    (np.float32(0.0), np.float32(94.4))
     """
 
     function = staticmethod(overlap.circle)
@@ -373,6 +361,10 @@ class Circle(FunctionLoss):
     def mixes_samples(self) -> bool:
         """Yes: embeddings are compared with each other."""
         return True
+
+    def valid(self, y_true: Any, values: Array) -> Any:
+        """Return which losses are positive: an embedding without a pair to compare, whose loss is 0, does not count."""
+        return ops.greater(values, 0.0)
 
     def targets(self, y_true: Any) -> Array:
         """Return labels as float32."""

@@ -1,6 +1,7 @@
 """Losses of classes: from probabilities, or from logits, which are computed without overflow."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,23 +9,21 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array, asarray, cast
 from mp_core.arrays.recorded import constant, is_recorded
-from mp_core.losses.arrays import EPSILON, fitted, floats, one_hot, smoothed
+from mp_core.losses.arrays import EPSILON, PAIRS, VALUES, fitted, floats, one_hot, smoothed
 from mp_core.utilities.arguments import axis_of
+from mp_core.utilities.docstrings import documented
 
 __all__ = [
-    "binary_crossentropy",
-    "binary_focal_crossentropy",
-    "categorical_crossentropy",
-    "categorical_focal_crossentropy",
-    "categorical_generalized_cross_entropy",
-    "categorical_hinge",
-    "hinge",
-    "indices",
-    "sparse_categorical_crossentropy",
+    "binary_crossentropy", "binary_focal_crossentropy", "categorical_crossentropy", "categorical_focal_crossentropy",
+    "categorical_generalized_cross_entropy", "categorical_hinge", "hinge", "indices", "sparse_categorical_crossentropy",
     "squared_hinge",
-]
+]  # fmt: skip
+
+_WITHOUT_AXIS = documented(VALUES.format(axes="that axis"))
+_HINGES = documented(PAIRS, VALUES.format(axes="the last axis"))
 
 
+@_WITHOUT_AXIS
 def binary_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
@@ -40,16 +39,6 @@ def binary_crossentropy(
     label_smoothing : float
         By this share the targets move towards 1/2.
     axis : int
-
-    Returns
-    -------
-    ndarray
-        Without that axis; float32, or float64 where the outputs are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, or their shapes differ.
 
     Examples
     --------
@@ -67,6 +56,7 @@ def _binary(y_true: Array, y_pred: Array, from_logits: bool) -> Array:
     return -(y_true * ops.log(p) + (1.0 - y_true) * ops.log(1.0 - p))
 
 
+@_WITHOUT_AXIS
 def binary_focal_crossentropy(
     y_true: Any,
     y_pred: Any,
@@ -88,16 +78,6 @@ def binary_focal_crossentropy(
     apply_class_balancing : bool
         Whether ones also weigh `alpha`, and zeros ``1 - alpha``.
     alpha, gamma : float
-
-    Returns
-    -------
-    ndarray
-        As of :func:`binary_crossentropy`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`binary_crossentropy`.
 
     Examples
     --------
@@ -125,6 +105,7 @@ def _probabilities(y_pred: Array, axis: int) -> Array:
     return ops.clip(y_pred / ops.sum(y_pred, axis=axis, keepdims=True), EPSILON, 1.0 - EPSILON)
 
 
+@_WITHOUT_AXIS
 def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
@@ -142,16 +123,6 @@ def categorical_crossentropy(
         By this share the targets move towards equal probabilities.
     axis : int
 
-    Returns
-    -------
-    ndarray
-        Without that axis; float32, or float64 where the outputs are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, or their shapes differ.
-
     Examples
     --------
     >>> categorical_crossentropy([[0.0, 1.0]], [[1000.0, 0.0]], from_logits=True)
@@ -159,8 +130,18 @@ def categorical_crossentropy(
     """
     y_true, y_pred = _same(*fitted(y_true, y_pred))
     axis = axis_of(axis, y_pred.ndim)
+    _warn_of_one_class(y_pred.shape[axis])
     targets = smoothed(y_true, label_smoothing, 1.0 / y_pred.shape[axis])
     return -ops.sum(targets * _log_of(y_pred, from_logits, axis), axis=axis)
+
+
+def _warn_of_one_class(classes: int) -> None:
+    """Warn if there is no second class, so that the cross-entropy does not depend on outputs."""
+    if classes == 1:
+        warnings.warn(
+            "a categorical cross-entropy of one class is the same for all outputs: use binary_crossentropy",
+            stacklevel=3,
+        )
 
 
 def _same(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
@@ -172,6 +153,7 @@ def _same(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
     return y_true, y_pred
 
 
+@_WITHOUT_AXIS
 def categorical_focal_crossentropy(
     y_true: Any,
     y_pred: Any,
@@ -189,16 +171,6 @@ def categorical_focal_crossentropy(
         As in :func:`categorical_crossentropy`.
     alpha, gamma : float
 
-    Returns
-    -------
-    ndarray
-        As of :func:`categorical_crossentropy`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`categorical_crossentropy`.
-
     Examples
     --------
     >>> categorical_focal_crossentropy([[0.0, 1.0]], [[0.5, 0.5]]).round(4)
@@ -206,6 +178,7 @@ def categorical_focal_crossentropy(
     """
     y_true, y_pred = _same(*fitted(y_true, y_pred))
     axis = axis_of(axis, y_pred.ndim)
+    _warn_of_one_class(y_pred.shape[axis])
     targets = smoothed(y_true, label_smoothing, 1.0 / y_pred.shape[axis])
     p = _probabilities(ops.softmax(y_pred, axis=axis) if from_logits else y_pred, axis)
     return -ops.sum(ops.power(1.0 - p, gamma) * alpha * (targets * ops.log(p)), axis=axis)
@@ -246,35 +219,43 @@ def sparse_categorical_crossentropy(
     """
     y_pred = floats(y_pred, "y_pred")
     axis = axis_of(axis, y_pred.ndim)
+    targets = _beside(y_true if is_recorded(y_true) else indices(y_true), y_pred, axis)
+    classes = y_pred.shape[axis]
+    is_looked_up = ignore_class is None and targets.dtype.kind in "iu"
+    chosen = one_hot(targets, classes) if is_looked_up else _chosen(targets, classes, ignore_class)
+    chosen = chosen if axis == y_pred.ndim - 1 else np.moveaxis(chosen, -1, axis)
+    logs = _log_of(y_pred, from_logits, axis)
+    return -ops.sum(logs * (chosen if y_pred.dtype == F32 else cast(chosen, y_pred.dtype)), axis=axis)
+
+
+def _beside(targets: Array, y_pred: Array, axis: int) -> Array:
+    """Return classes in the shape of the outputs without an axis, in whose place they may have one of length 1."""
     shape = (*y_pred.shape[:axis], *y_pred.shape[axis + 1 :])
-    targets = y_true if is_recorded(y_true) else indices(y_true)
-    if targets.shape != shape and targets.shape == (*shape[:axis], 1, *shape[axis:]):
+    if targets.shape == (*shape[:axis], 1, *shape[axis:]):
         targets = targets.reshape(shape)
     if targets.shape != shape:
         raise ValueError(
             f"`y_true` must have the shape {shape}, that of `y_pred` without the axis of classes; received "
             f"{targets.shape}"
         )
-    chosen = one_hot(targets, y_pred.shape[axis]) if ignore_class is None else _chosen(targets, y_pred, ignore_class)
-    chosen = chosen if axis == y_pred.ndim - 1 else np.moveaxis(chosen, -1, axis)
-    logs = _log_of(y_pred, from_logits, axis)
-    return -ops.sum(logs * (chosen if y_pred.dtype == F32 else cast(chosen, y_pred.dtype)), axis=axis)
+    return targets
 
 
-def _chosen(targets: Array, y_pred: Array, ignore_class: int) -> Array:
+def _chosen(targets: Array, classes: int, ignore_class: int | None) -> Array:
     """Return a 1 at each class and zeros where the ignored one is; of a recording, NaN where a target is no class.
 
     A recording compares floats alone: its targets are those of :func:`numbers`.
     """
-    classes = y_pred.shape[-1]
     if not is_recorded(targets):
         counts = targets != ignore_class
         chosen: Array = one_hot(np.where(counts, targets, targets.dtype.type(0)), classes)
         return np.where(counts[..., None], chosen, np.float32(0))
     every = constant(np.arange(classes, dtype=F32))
     known = ops.sum(ops.cast(ops.equal(targets[..., None], every), F32), axis=-1, keepdims=True)
-    ignored = ops.cast(ops.equal(targets[..., None], float(ignore_class)), F32)
-    valid = ops.where(ops.greater(ignored + known, 0.0), 1.0 - ignored, math.nan)
+    valid = ops.where(ops.greater(known, 0.0), known, math.nan)
+    if ignore_class is not None:
+        ignored = ops.cast(ops.equal(targets[..., None], float(ignore_class)), F32)
+        valid = ops.where(ops.greater(ignored, 0.0), 1.0 - ignored, valid)
     found: Array = ops.cast(ops.equal(targets[..., None], every), F32) * valid
     return found
 
@@ -326,9 +307,7 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
     array([0.5858], dtype=float32)
     """
     y_pred = floats(y_pred, "y_pred")
-    targets = indices(y_true)
-    if targets.shape == (*y_pred.shape[:-1], 1):
-        targets = targets.reshape(y_pred.shape[:-1])
+    targets = _beside(indices(y_true), y_pred, axis_of(-1, y_pred.ndim))
     p = ops.sum(y_pred * one_hot(targets, y_pred.shape[-1]), axis=-1)
     return (1.0 - ops.power(p, q)) / q
 
@@ -339,24 +318,11 @@ def _signs(y_true: Array) -> Array:
     return ops.where(others == 0.0, y_true * 2.0 - 1.0, y_true)
 
 
+@_HINGES
 def hinge(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(max(1 - y_true * y_pred, 0))`` along the last axis.
 
-    Parameters
-    ----------
-    y_true : array-like
-        Of -1 and 1, or of 0 and 1.
-    y_pred : array-like
-
-    Returns
-    -------
-    ndarray
-        Without the last axis; float32, or float64 where the outputs are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, or their shapes differ.
+    The targets are -1 and 1, or 0 and 1.
 
     Examples
     --------
@@ -367,23 +333,11 @@ def hinge(y_true: Any, y_pred: Any) -> Array:
     return ops.mean(ops.maximum(1.0 - _signs(y_true) * y_pred, 0.0), axis=-1)
 
 
+@_HINGES
 def squared_hinge(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(max(1 - y_true * y_pred, 0)**2)`` along the last axis.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        As in :func:`hinge`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`hinge`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`hinge`.
+    The targets are those of :func:`hinge`.
 
     Examples
     --------
@@ -394,24 +348,11 @@ def squared_hinge(y_true: Any, y_pred: Any) -> Array:
     return ops.mean(ops.square(ops.maximum(1.0 - _signs(y_true) * y_pred, 0.0)), axis=-1)
 
 
+@_HINGES
 def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
     """Return ``max(neg - pos + 1, 0)``: pos is the output of the right class, neg the largest of the others.
 
-    Parameters
-    ----------
-    y_true : array-like
-        One-hot targets.
-    y_pred : array-like
-
-    Returns
-    -------
-    ndarray
-        Without the last axis; float32, or float64 where the outputs are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, or their shapes differ.
+    The targets are one-hot.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """Losses as objects: a function, its arguments, and how the values of samples become one number."""
 
+import functools
 import inspect
-import re
+import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -10,19 +11,15 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.dtype_policies import get as policy_of
-from mp_core.dtype_policies.lookup import own_config
-from mp_core.losses.arrays import floats, same_rank
+from mp_core.files.registry import own_config
+from mp_core.losses.arrays import aligned, floats, same_rank
 from mp_core.utilities.docstrings import with_sections
+from mp_core.utilities.names import named, snake_case
 
-__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduced", "snake_case", "with_parameters"]
+__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduced", "with_parameters"]
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "none", None)
 """Names of reductions: the first two are the mean over all values, the third divides by the sum of the weights."""
-
-
-def snake_case(name: str) -> str:
-    """Return the default name of an object of a class: ``mean_squared_error``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def reduced(values: Array, reduction: str | None, sample_weight: Any = None, mask: Any = None) -> Array:
@@ -34,29 +31,17 @@ def reduced(values: Array, reduction: str | None, sample_weight: Any = None, mas
     reduction : str or None
         Of :data:`REDUCTIONS`.
     sample_weight : array-like, optional
-        Of a shape that broadcasts to that of the values; an axis of length 1 may be missing at its end, or more.
+        Of the shape of the values, or of their first axes: a weight of shape (n,) counts for all values of its sample.
     mask : array-like of bool, optional
-        What counts; a mean divides by the number of these.
+        What counts, of a shape as that of weights; a mean divides by the number of these.
 
     Raises
     ------
     ValueError
-        The weights do not broadcast to the values.
+        Weights or mask do not fit the values.
     """
-    weight = None if sample_weight is None else _as(floats(sample_weight, "sample_weight"), values)
-    if mask is not None:
-        kept = _as(floats(mask, "mask"), values)
-        if reduction in ("mean", "sum_over_batch_size"):
-            count = ops.sum(kept)
-            kept = kept * ops.where(count == 0.0, 0.0 * count, float(kept.size) / ops.maximum(count, 1.0))
-        if weight is None:
-            weight = kept
-        else:
-            kept, weight = same_rank(kept, weight)
-            weight = weight * kept
+    values, weight = _weighed(values, reduction, sample_weight, mask)
     if weight is not None:
-        values, weight = same_rank(values, weight)
-        _check_weights(weight, values)
         values = values * weight
     if reduction in (None, "none") or values.ndim == 0:
         return values
@@ -67,22 +52,28 @@ def reduced(values: Array, reduction: str | None, sample_weight: Any = None, mas
         mean: Array = total / float(values.size)
         return mean
     divisor = ops.sum(weight)
-    return ops.where(divisor == 0.0, 0.0 * divisor, total / divisor)
+    return ops.where(divisor == 0.0, 0.0 * divisor, total / ops.where(divisor == 0.0, 1.0 + divisor, divisor))
+
+
+def _weighed(values: Array, reduction: str | None, sample_weight: Any, mask: Any) -> tuple[Array, Array | None]:
+    """Return the values, and what each of them weighs: weights times mask, None without either."""
+    factors = []
+    if sample_weight is not None:
+        factors.append(("sample_weight", _as(floats(sample_weight, "sample_weight"), values)))
+    if mask is not None:
+        kept = _as(floats(mask, "mask"), values)
+        if reduction in ("mean", "sum_over_batch_size") and kept.ndim:
+            count = ops.sum(kept)
+            kept = kept * ops.where(count == 0.0, 0.0 * count, float(kept.size) / ops.maximum(count, 1.0))
+        factors.append(("mask", kept))
+    for _, factor in factors:
+        values, _ = same_rank(values, factor)
+    parts = [aligned(factor, values.shape, name) for name, factor in factors]
+    return values, functools.reduce(operator.mul, parts) if parts else None
 
 
 def _as(x: Array, like: Array) -> Array:
     return x if x.dtype == like.dtype else ops.cast(x, like.dtype)
-
-
-def _check_weights(weight: Array, values: Array) -> None:
-    try:
-        fits = np.broadcast_shapes(weight.shape, values.shape) == values.shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"`sample_weight` must broadcast to the values of the loss, {values.shape}; received {weight.shape}"
-        )
 
 
 class Loss:
@@ -97,11 +88,6 @@ class Loss:
     dtype : str or DTypePolicy, optional
         In which the loss is computed; default: float32, whatever the policy of the model.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
-
     Examples
     --------
     >>> class Quartic(Loss):
@@ -114,11 +100,9 @@ class Loss:
     def __init__(
         self, name: str | None = None, reduction: str | None = "sum_over_batch_size", dtype: Any = None
     ) -> None:
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"`name` must be a string; received name={name!r}")
         if reduction not in REDUCTIONS:
             raise ValueError(f"`reduction` must be one of {REDUCTIONS}; received reduction={reduction!r}")
-        self.name, self.reduction = name or snake_case(type(self).__name__), reduction
+        self.name, self.reduction = named(name, type(self)), reduction
         self._dtype = policy_of("float32" if dtype is None else dtype).compute_dtype
 
     @property
@@ -135,9 +119,25 @@ class Loss:
         sample_weight : array-like, optional
             What each sample, or each of its values, weighs.
         mask : array-like of bool, optional
-            What counts.
+            Which elements of the outputs count, of the shape of their first axes. A value counts if one of the elements
+            from which it is computed does.
         """
-        return self.reduce(self.values(y_true, y_pred), y_true, sample_weight, mask)
+        values = self.values(y_true, y_pred)
+        if mask is not None:
+            mask = self._mask_of_values(mask if hasattr(mask, "ndim") else np.asarray(mask), np.shape(y_pred), values)
+        return self.reduce(values, y_true, sample_weight, mask)
+
+    def _mask_of_values(self, mask: Array, shape: tuple[int, ...], values: Array) -> Array:
+        """Return which values count, from which elements of outputs of a shape do."""
+        axes = self._reduced_axes(len(shape), values)
+        if not any(axis < mask.ndim for axis in axes):
+            return mask
+        kept = aligned(floats(mask, "mask"), shape, "mask")  # as numbers: plans have no largest of booleans
+        return ops.max(kept, axes)
+
+    def _reduced_axes(self, rank: int, values: Array) -> tuple[int, ...]:
+        """Return the axes of outputs that the values have no more: the last ones."""
+        return tuple(range(values.ndim, rank))
 
     def values(self, y_true: Any, y_pred: Any) -> Array:
         """Return the value of each sample in the dtype of the loss."""
@@ -148,9 +148,11 @@ class Loss:
 
     def reduce(self, values: Array, y_true: Any, sample_weight: Any = None, mask: Any = None) -> Array:
         """Return the loss of a batch from the values of its samples; arguments as of a call."""
-        valid = self.valid(y_true)
+        valid = self.valid(y_true, values)
         if valid is not None:
-            mask = valid if mask is None else np.logical_and(mask, valid)
+            mask = (
+                valid if mask is None else aligned(floats(mask, "mask"), values.shape, "mask") * floats(valid, "mask")
+            )
         total = reduced(values, self.reduction, sample_weight, mask)
         return total if total.dtype == self.dtype else ops.cast(total, self.dtype)
 
@@ -164,8 +166,8 @@ class Loss:
         wide = floats(y_true, "y_true")
         return wide if wide.dtype == self.dtype else ops.cast(wide, self.dtype)
 
-    def valid(self, y_true: Any) -> Any:
-        """Return which values count, or None: all."""
+    def valid(self, y_true: Any, values: Array) -> Any:
+        """Return which values count, in their shape, or None: all."""
         return None
 
     def call(self, y_true: Any, y_pred: Any) -> Array:
@@ -178,13 +180,7 @@ class Loss:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the loss with these arguments.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments.
-        """
+        """Return the loss with these arguments."""
         return cls(**own_config(config, cls.__name__))
 
 
@@ -220,17 +216,19 @@ class FunctionLoss(Loss):
     function: ClassVar[Callable[..., Array]]
     own: ClassVar[dict[str, Any]] = {}
     """The arguments of the function, and their defaults; a default of ``inspect.Parameter.empty`` is none."""
+    order: ClassVar[tuple[str, ...]] = ()
+    """All arguments in Keras' order, where it is another one than the function's, then those of every loss."""
     default_name: ClassVar[str | None] = None
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls) -> None:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        arguments = {
+        defaults = {
             **cls.own, "reduction": "sum_over_batch_size", "name": cls.default_name or snake_case(cls.__name__),
             "dtype": None,
         }  # fmt: skip
         cls.__signature__ = inspect.Signature(
-            [inspect.Parameter(name, kind, default=value) for name, value in arguments.items()]
+            [inspect.Parameter(name, kind, default=defaults[name]) for name in cls.order or defaults]
         )
         cls.__doc__ = with_parameters(cls, "Loss", "reduction, name, dtype")
 
@@ -248,6 +246,13 @@ class FunctionLoss(Loss):
     def call(self, y_true: Any, y_pred: Any) -> Array:
         """Return the value of each sample."""
         return type(self).function(y_true, y_pred, **self.arguments)
+
+    def _reduced_axes(self, rank: int, values: Array) -> tuple[int, ...]:
+        if "axis" not in self.arguments:
+            return super()._reduced_axes(rank, values)
+        axes = self.arguments["axis"]
+        given = range(rank) if axes is None else (axes,) if isinstance(axes, int) else axes
+        return tuple(axis % rank for axis in given)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

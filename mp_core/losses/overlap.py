@@ -7,35 +7,24 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array, asarray
 from mp_core.arrays.recorded import is_recorded
-from mp_core.losses.arrays import EPSILON, fitted, floats
+from mp_core.losses.arrays import EPSILON, PAIRS, VALUES, fitted, floats
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["circle", "dice", "spans_samples", "tversky"]
+__all__ = ["circle", "dice", "tversky"]
 
-
-def spans_samples(axis: Any) -> bool:
-    """Whether the first axis, that of the samples, is among the axes of a sum; None: it is over all."""
-    return axis is None or 0 in np.atleast_1d(axis)
+_MASKS = documented(PAIRS, VALUES.format(axes="these axes"))
 
 
+@_MASKS
 def dice(y_true: Any, y_pred: Any, axis: Any = None) -> Array:
     """Return ``1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred) + 1e-7)``.
 
+    Targets are masks, outputs their probabilities.
+
     Parameters
     ----------
-    y_true, y_pred : array-like
-        Masks and their probabilities, of one shape.
     axis : int, sequence of int or None
         The axes along which is summed; None: all.
-
-    Returns
-    -------
-    ndarray
-        Without these axes; float32, or float64 where the outputs are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, their shapes differ, or there is no such axis.
 
     Examples
     --------
@@ -48,24 +37,15 @@ def dice(y_true: Any, y_pred: Any, axis: Any = None) -> Array:
     return loss
 
 
+@_MASKS
 def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axis: Any = None) -> Array:
     """Return 1 less the share of what overlaps, what only targets have weighing `alpha`, what only outputs have `beta`.
 
     Parameters
     ----------
-    y_true, y_pred, axis
-        As in :func:`dice`.
     alpha, beta : float
-
-    Returns
-    -------
-    ndarray
-        As of :func:`dice`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`dice`.
+    axis
+        As in :func:`dice`.
 
     Examples
     --------

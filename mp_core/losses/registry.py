@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mp_core.dtype_policies.lookup import Registry
+from mp_core.files.family import Family
 from mp_core.losses import classes, classification, overlap, regression, sequences
 from mp_core.losses.loss import Loss
 
@@ -35,52 +35,4 @@ FUNCTIONS |= {
 }
 
 
-_REGISTRY = Registry(Loss, "loss", "keras.losses", CLASSES, FUNCTIONS)
-
-
-def serialize(loss: Any) -> Any:
-    """Return the class name and the configuration of a loss, as Keras writes them; of a function its name.
-
-    Raises
-    ------
-    TypeError
-        `loss` is no loss and no function.
-
-    Examples
-    --------
-    >>> serialize(classes.Huber(0.5))["config"]["delta"]
-    0.5
-    """
-    return _REGISTRY.serialize(loss)
-
-
-def deserialize(name: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the loss of a :func:`serialize` dictionary, or the class or function of a name.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It names no loss; its arguments are not those of the class.
-
-    Examples
-    --------
-    >>> deserialize("mse").__name__
-    'mean_squared_error'
-    """
-    return _REGISTRY.deserialize(name, custom_objects)
-
-
-def get(identifier: Any) -> Any:
-    """Return the loss of a name such as ``"mse"``, of a dictionary, a loss or function itself, or None for None.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
-
-    Examples
-    --------
-    >>> get("BinaryCrossentropy").from_logits
-    False
-    """
-    return _REGISTRY.get(identifier)
+serialize, deserialize, get = Family(Loss, "loss", CLASSES, FUNCTIONS).functions(__name__, "name")

@@ -5,38 +5,20 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.losses.arrays import EPSILON, fitted
+from mp_core.losses.arrays import EPSILON, PAIRS, VALUES, fitted
+from mp_core.utilities.docstrings import documented
 
 __all__ = [
-    "cosine_similarity",
-    "huber",
-    "kl_divergence",
-    "log_cosh",
-    "mean_absolute_error",
-    "mean_absolute_percentage_error",
-    "mean_squared_error",
-    "mean_squared_logarithmic_error",
-    "poisson",
-]
+    "cosine_similarity", "huber", "kl_divergence", "log_cosh", "mean_absolute_error", "mean_absolute_percentage_error",
+    "mean_squared_error", "mean_squared_logarithmic_error", "poisson",
+]  # fmt: skip
+
+_MEANS = documented(PAIRS, VALUES.format(axes="the last axis"))
 
 
+@_MEANS
 def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean((y_true - y_pred)**2)`` along the last axis.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        Targets and outputs, of one shape; one may have an axis of length 1 more at its end.
-
-    Returns
-    -------
-    ndarray
-        Without the last axis; float32, or float64 where the outputs are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, or their shapes differ.
 
     Examples
     --------
@@ -47,23 +29,9 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
     return ops.mean(ops.square(y_true - y_pred), axis=-1)
 
 
+@_MEANS
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(abs(y_true - y_pred))`` along the last axis.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`mean_squared_error`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`.
 
     Examples
     --------
@@ -74,23 +42,9 @@ def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
     return ops.mean(ops.absolute(y_true - y_pred), axis=-1)
 
 
+@_MEANS
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``100 * mean(abs((y_true - y_pred) / max(abs(y_true), 1e-7)))`` along the last axis.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`mean_squared_error`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`.
 
     Examples
     --------
@@ -102,23 +56,9 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
     return ops.mean(share, axis=-1) * 100.0
 
 
+@_MEANS
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean((log(1 + y_true) - log(1 + y_pred))**2)`` along the last axis; below 1e-7 they count as 1e-7.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`mean_squared_error`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`.
 
     Examples
     --------
@@ -133,25 +73,16 @@ def _log_of(x: Array) -> Array:
     return ops.log1p(ops.maximum(x, EPSILON))
 
 
+@documented(PAIRS, VALUES.format(axes="that axis"))
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
     """Return minus the cosine of the angle between vectors, so that it is the smaller the more they agree.
 
+    It is 0 where a vector is zero.
+
     Parameters
     ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
     axis : int
         Along which the vectors lie.
-
-    Returns
-    -------
-    ndarray
-        From -1 to 1, without that axis; 0 where a vector is zero.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`, or there is no such axis.
 
     Examples
     --------
@@ -162,24 +93,13 @@ def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
     return -ops.sum(ops.normalize(y_true, axis) * ops.normalize(y_pred, axis), axis=axis)
 
 
+@_MEANS
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
     """Return the mean of half the squares of errors up to `delta`, which grow like the errors beyond it.
 
     Parameters
     ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
     delta : float
-
-    Returns
-    -------
-    ndarray
-        As of :func:`mean_squared_error`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`.
 
     Examples
     --------
@@ -192,23 +112,9 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
     return ops.mean(ops.where(error <= delta, inner, outer), axis=-1)
 
 
+@_MEANS
 def log_cosh(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(log(cosh(y_pred - y_true)))`` along the last axis, without overflow.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`mean_squared_error`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`.
 
     Examples
     --------
@@ -220,23 +126,9 @@ def log_cosh(y_true: Any, y_pred: Any) -> Array:
     return ops.mean(error + ops.softplus(error * -2.0) - math.log(2.0), axis=-1)
 
 
+@_MEANS
 def poisson(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(y_pred - y_true * log(y_pred + 1e-7))`` along the last axis.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`mean_squared_error`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`.
 
     Examples
     --------
@@ -247,23 +139,9 @@ def poisson(y_true: Any, y_pred: Any) -> Array:
     return ops.mean(y_pred - y_true * ops.log(y_pred + EPSILON), axis=-1)
 
 
+@_MEANS
 def kl_divergence(y_true: Any, y_pred: Any) -> Array:
     """Return ``sum(y_true * log(y_true / y_pred))`` along the last axis, both clipped to the range from 1e-7 to 1.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        As in :func:`mean_squared_error`.
-
-    Returns
-    -------
-    ndarray
-        As of :func:`mean_squared_error`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`mean_squared_error`.
 
     Examples
     --------
