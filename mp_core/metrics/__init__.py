@@ -1,5 +1,7 @@
 """Metrics: what is known of a model after a number of batches, as in Keras 3, in float32 whatever its policy."""
 
+from typing import TYPE_CHECKING
+
 from mp_core.metrics.accuracies import (
     Accuracy,
     BinaryAccuracy,
@@ -34,6 +36,7 @@ from mp_core.metrics.f_scores import (
     F1Score,
     FBetaScore,
 )
+from mp_core.metrics.functions import MeanMetricWrapper
 from mp_core.metrics.means import (
     BinaryCrossentropy,
     CategoricalCrossentropy,
@@ -65,67 +68,22 @@ from mp_core.metrics.operating_points import (
 )
 from mp_core.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
 from mp_core.metrics.registry import deserialize, get, serialize
+from mp_core.utilities.absent import refusing
 
 __all__ = [
-    "AUC",
-    "Accuracy",
-    "BinaryAccuracy",
-    "BinaryCrossentropy",
-    "BinaryIoU",
-    "CategoricalAccuracy",
-    "CategoricalCrossentropy",
-    "CategoricalHinge",
-    "ConcordanceCorrelation",
-    "CosineSimilarity",
-    "F1Score",
-    "FBetaScore",
-    "FalseNegatives",
-    "FalsePositives",
-    "Hinge",
-    "IoU",
-    "KLDivergence",
-    "LogCoshError",
-    "Mean",
-    "MeanAbsoluteError",
-    "MeanAbsolutePercentageError",
-    "MeanIoU",
-    "MeanSquaredError",
-    "MeanSquaredLogarithmicError",
-    "Metric",
-    "OneHotIoU",
-    "OneHotMeanIoU",
-    "PearsonCorrelation",
-    "Poisson",
-    "Precision",
-    "PrecisionAtRecall",
-    "R2Score",
-    "Recall",
-    "RecallAtPrecision",
-    "RootMeanSquaredError",
-    "SensitivityAtSpecificity",
-    "SparseCategoricalAccuracy",
-    "SparseCategoricalCrossentropy",
-    "SparseTopKCategoricalAccuracy",
-    "SpecificityAtSensitivity",
-    "SquaredHinge",
-    "Sum",
-    "TopKCategoricalAccuracy",
-    "TrueNegatives",
-    "TruePositives",
-    "accuracy",
-    "binary_accuracy",
-    "categorical_accuracy",
-    "concordance_correlation",
-    "cosine_similarity",
-    "deserialize",
-    "get",
-    "pearson_correlation",
-    "serialize",
-    "sparse_categorical_accuracy",
-    "sparse_top_k_categorical_accuracy",
-    "top_k_categorical_accuracy",
-]
+    "AUC", "Accuracy", "BinaryAccuracy", "BinaryCrossentropy", "BinaryIoU", "CategoricalAccuracy",
+    "CategoricalCrossentropy", "CategoricalHinge", "ConcordanceCorrelation", "CosineSimilarity", "F1Score",
+    "FBetaScore", "FalseNegatives", "FalsePositives", "Hinge", "IoU", "KLDivergence", "LogCoshError", "Mean",
+    "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanIoU", "MeanMetricWrapper", "MeanSquaredError",
+    "MeanSquaredLogarithmicError", "Metric", "OneHotIoU", "OneHotMeanIoU", "PearsonCorrelation", "Poisson", "Precision",
+    "PrecisionAtRecall", "R2Score", "Recall", "RecallAtPrecision", "RootMeanSquaredError", "SensitivityAtSpecificity",
+    "SparseCategoricalAccuracy", "SparseCategoricalCrossentropy", "SparseTopKCategoricalAccuracy",
+    "SpecificityAtSensitivity", "SquaredHinge", "Sum", "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives",
+    "accuracy", "binary_accuracy", "categorical_accuracy", "concordance_correlation", "cosine_similarity",
+    "deserialize", "get", "pearson_correlation", "serialize", "sparse_categorical_accuracy",
+    "sparse_top_k_categorical_accuracy", "top_k_categorical_accuracy",
+]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+    __getattr__, __dir__ = refusing("metrics", __all__)

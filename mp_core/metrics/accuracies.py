@@ -10,25 +10,23 @@ from mp_core.metrics.metric import FunctionMetric
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = [
-    "Accuracy",
-    "BinaryAccuracy",
-    "CategoricalAccuracy",
-    "SparseCategoricalAccuracy",
-    "SparseTopKCategoricalAccuracy",
-    "TopKCategoricalAccuracy",
-    "accuracy",
-    "binary_accuracy",
-    "categorical_accuracy",
-    "sparse_categorical_accuracy",
-    "sparse_top_k_categorical_accuracy",
-    "top_k_categorical_accuracy",
-]
+    "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy",
+    "TopKCategoricalAccuracy", "accuracy", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy",
+    "sparse_top_k_categorical_accuracy", "top_k_categorical_accuracy",
+]  # fmt: skip
 
 
 def _arrays(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
     """Return targets and outputs as arrays of numbers that NumPy compares."""
     y_true, y_pred = asarray(y_true, "y_true"), asarray(y_pred, "y_pred")
     return tuple(x if x.dtype.kind in "biuf" else cast(x, "float32") for x in (y_true, y_pred))  # type: ignore[return-value]
+
+
+def _of_one_shape(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
+    """Return targets and outputs, unless they only broadcast: then each target meets outputs of other samples."""
+    if y_true.shape != y_pred.shape:
+        raise ValueError(f"`y_true` and `y_pred` must have one shape; received {y_true.shape} and {y_pred.shape}")
+    return y_true, y_pred
 
 
 def accuracy(y_true: Any, y_pred: Any) -> Array:
@@ -44,7 +42,7 @@ def accuracy(y_true: Any, y_pred: Any) -> Array:
     >>> accuracy([1, 2, 3], [1, 0, 3])
     array([1., 0., 1.], dtype=float32)
     """
-    y_true, y_pred = same_rank(*_arrays(y_true, y_pred))
+    y_true, y_pred = _of_one_shape(*same_rank(*_arrays(y_true, y_pred)))
     return _ones(y_true == y_pred)
 
 
@@ -62,7 +60,7 @@ def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
     >>> binary_accuracy([1, 0], [0.75, 0.75])
     array([1., 0.], dtype=float32)
     """
-    y_true, y_pred = same_rank(*_arrays(y_true, y_pred))
+    y_true, y_pred = _of_one_shape(*same_rank(*_arrays(y_true, y_pred)))
     return _ones(y_true == (y_pred > threshold))
 
 
@@ -79,7 +77,7 @@ def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     >>> categorical_accuracy([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]])
     array([1., 0.], dtype=float32)
     """
-    y_true, y_pred = _arrays(y_true, y_pred)
+    y_true, y_pred = _of_one_shape(*_arrays(y_true, y_pred))
     return _ones(y_true.argmax(-1) == y_pred.argmax(-1))
 
 
@@ -116,7 +114,7 @@ def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
     >>> top_k_categorical_accuracy([[0, 0, 1]], [[0.5, 0.2, 0.3]], k=2)
     array([1.], dtype=float32)
     """
-    y_true, y_pred = _arrays(y_true, y_pred)
+    y_true, y_pred = _of_one_shape(*_arrays(y_true, y_pred))
     return _in_top_k(y_true.argmax(-1), y_pred, k)
 
 
@@ -177,6 +175,7 @@ class Accuracy(FunctionMetric):
     """
 
     function = staticmethod(accuracy)
+    _direction = "up"
 
 
 class BinaryAccuracy(FunctionMetric):
@@ -190,6 +189,7 @@ class BinaryAccuracy(FunctionMetric):
     """
 
     function = staticmethod(binary_accuracy)
+    _direction = "up"
     own: ClassVar[dict[str, Any]] = {"threshold": 0.5}
 
 
@@ -203,6 +203,7 @@ class CategoricalAccuracy(FunctionMetric):
     """
 
     function = staticmethod(categorical_accuracy)
+    _direction = "up"
 
 
 class SparseCategoricalAccuracy(FunctionMetric):
@@ -216,6 +217,7 @@ class SparseCategoricalAccuracy(FunctionMetric):
     """
 
     function = staticmethod(sparse_categorical_accuracy)
+    _direction = "up"
 
 
 class TopKCategoricalAccuracy(FunctionMetric):
@@ -228,6 +230,7 @@ class TopKCategoricalAccuracy(FunctionMetric):
     """
 
     function = staticmethod(top_k_categorical_accuracy)
+    _direction = "up"
     own: ClassVar[dict[str, Any]] = {"k": 5}
     order = ("k", "name", "dtype")
 
@@ -243,12 +246,14 @@ class SparseTopKCategoricalAccuracy(FunctionMetric):
     """
 
     function = staticmethod(sparse_top_k_categorical_accuracy)
+    _direction = "up"
     own: ClassVar[dict[str, Any]] = {"k": 5, "from_sorted_ids": False}
     order = ("k", "name", "dtype", "from_sorted_ids")
+    from_sorted_ids: bool
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         config = super().get_config()
-        if not self.arguments["from_sorted_ids"]:
+        if not self.from_sorted_ids:
             del config["from_sorted_ids"]
         return config

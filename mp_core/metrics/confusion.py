@@ -1,6 +1,6 @@
 """Metrics of two classes that count what is right and wrong above thresholds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -8,23 +8,19 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.losses.arrays import EPSILON, floats, same_rank
-from mp_core.metrics.metric import Metric, quotient
+from mp_core.metrics.metric import NAMED, TOTALS, Metric, quotient, wide
 from mp_core.utilities.arguments import boolean, integer, positive_integer, share
+from mp_core.utilities.docstrings import documented
 
 __all__ = [
-    "AUC",
-    "FalseNegatives",
-    "FalsePositives",
-    "Precision",
-    "Recall",
-    "TrueNegatives",
-    "TruePositives",
-    "single",
-]
+    "AUC", "FalseNegatives", "FalsePositives", "Precision", "Recall", "TrueNegatives", "TruePositives", "single",
+]  # fmt: skip
 
 _HEIGHTS: dict[str, Any] = {
-    "interpolation": lambda a, b: (a + b) / np.float32(2), "minoring": np.minimum, "majoring": np.maximum,
+    "interpolation": lambda a, b: (a + b) / 2, "minoring": np.minimum, "majoring": np.maximum,
 }  # fmt: skip
+_SLACK = 1e-6
+"""How far beyond 0 and 1 outputs may be: some roundings of float32."""
 COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negatives")
 
 
@@ -46,7 +42,7 @@ def counted(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | Non
         weights = None if weight is None else weight[chosen]
         bins = np.bincount(above[chosen], weights, thresholds.size + 1)
         exceeding = np.cumsum(bins[::-1])[::-1][1:].astype(np.float64)
-        right, wrong = exceeding, bins.sum() - exceeding
+        right, wrong = exceeding, np.cumsum(bins)[:-1].astype(np.float64)
         if name == "positives":
             found["true_positives"], found["false_negatives"] = right, wrong
         else:
@@ -57,7 +53,7 @@ def counted(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | Non
 def prepared(
     y_true: Any, y_pred: Any, weight: Any, top_k: int | None = None, class_id: int | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """Return targets of bool, outputs of float32 and their weights, all of the shape of the outputs.
+    """Return targets of bool, outputs of float32 and their weights of float64, all of the shape of the outputs.
 
     Raises
     ------
@@ -75,11 +71,13 @@ def prepared(
         np.put_along_axis(best, kept, np.take_along_axis(y_pred, kept, -1), -1)
         y_pred = best
     if class_id is not None:
-        if y_pred.ndim < 2 or not -y_pred.shape[-1] <= class_id < y_pred.shape[-1]:
+        if y_pred.ndim < 2:
+            raise ValueError(f"with `class_id`, `y_pred` must have shape (samples, classes); received {y_pred.shape}")
+        if not -y_pred.shape[-1] <= class_id < y_pred.shape[-1]:
             raise ValueError(f"`class_id` must be a class of `y_pred`, of shape {y_pred.shape}; received {class_id}")
         y_true, y_pred = y_true[..., class_id, None], y_pred[..., class_id, None]
     if weight is not None:
-        weight = single(weight, "sample_weight")
+        weight = wide(weight, "sample_weight")
         if weight.ndim < y_pred.ndim:
             weight = weight.reshape(weight.shape + (1,) * (y_pred.ndim - weight.ndim))
         try:
@@ -91,23 +89,52 @@ def prepared(
     return y_true.astype(bool), y_pred, weight
 
 
+def shares(outputs: Array, hint: str) -> Array:
+    """Return outputs from 0 to 1, without what rounding put beyond; others would lie outside of all thresholds.
+
+    Raises
+    ------
+    ValueError
+        There are outputs below 0 or above 1: `hint` says what to do.
+    """
+    if outputs.size and not -_SLACK <= outputs.min() <= outputs.max() <= 1 + _SLACK:
+        found = f"{outputs.min():.6g} to {outputs.max():.6g}"
+        raise ValueError(f"`y_pred` must be from 0 to 1; received values from {found}: {hint}")
+    return np.clip(outputs, 0, 1)
+
+
 def single(x: Any, argument: str) -> Array:
     """Return an array of float32."""
     return np.asarray(floats(x, argument), np.float32)
 
 
-def _thresholds(given: Any, default: float) -> Array:
-    values = [default] if given is None else list(given) if np.iterable(given) else [given]
-    for value in values:
-        if given is not None:
-            share(value, "thresholds")
-    return np.array(values, np.float32)
+def _thresholds(given: Any, default: float) -> list[float]:
+    if given is None:
+        return [default]
+    return [share(value, "thresholds") for value in (given if np.iterable(given) else [given])]
+
+
+_THRESHOLDS = """
+    Parameters
+    ----------
+    thresholds : float or sequence of float, optional
+        From 0 to 1; default: 0.5.
+"""
+_CHOSEN_AND_NAMED = (
+    """
+    top_k : int, optional
+        Only so many largest outputs of a sample count as positive; then there is no threshold by default.
+    class_id : int, optional
+        Only the outputs of this class count."""
+    + NAMED
+)
 
 
 class _Counting(Metric):
     """A metric with some of the counts for each of its thresholds."""
 
     counts: ClassVar[tuple[str, ...]]
+    _direction = "up"
 
     def __init__(
         self,
@@ -121,12 +148,12 @@ class _Counting(Metric):
         self._given = thresholds
         self.top_k = None if top_k is None else positive_integer(top_k, "top_k")
         self.class_id = None if class_id is None else integer(class_id, "class_id")
-        found = _thresholds(thresholds, 0.5 if top_k is None else -1e10)
+        self.thresholds = _thresholds(thresholds, 0.5 if top_k is None else -1e10)
+        found = np.array(self.thresholds, np.float32)
         self._order = np.argsort(found, kind="stable")
         self._ascending = found[self._order]
-        self.thresholds = found.tolist()
         for count in self.counts:
-            setattr(self, count, self.add_variable((len(found),), name=count))
+            setattr(self, count, self.add_variable((len(found),), dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch of targets and outputs."""
@@ -134,14 +161,14 @@ class _Counting(Metric):
         weights = None if weight is None else weight.ravel()
         found = counted(truth.ravel(), outputs.ravel(), self._ascending, weights)
         for count in self.counts:
-            values = np.empty(len(self.thresholds), np.float32)
+            values = np.empty(len(self.thresholds))
             values[self._order] = found[count]
             getattr(self, count).assign_add(values)
 
-    def _share(self) -> Any:
-        """Return the first count over the sum of both, of the only threshold a number."""
+    def result(self) -> Any:
+        """Return the first count over the sum of both, an array if there are several thresholds."""
         first, second = (getattr(self, count).numpy() for count in self.counts)
-        result = quotient(first, first + second)
+        result = self._rounded(quotient(first, first + second))
         return result[0] if result.size == 1 else result
 
     def get_config(self) -> dict[str, Any]:
@@ -149,24 +176,9 @@ class _Counting(Metric):
         return super().get_config() | {"thresholds": self._given, "top_k": self.top_k, "class_id": self.class_id}
 
 
+@documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
 class Precision(_Counting):
     """The share of right ones among the outputs above a threshold; 0 of none.
-
-    Parameters
-    ----------
-    thresholds : float or sequence of float, optional
-        From 0 to 1; default: 0.5, with `top_k` none.
-    top_k : int, optional
-        Only so many largest outputs of a sample count as positive.
-    class_id : int, optional
-        Only the outputs of this class count.
-    name, dtype
-        Those of :class:`Metric`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -176,23 +188,10 @@ class Precision(_Counting):
 
     counts = ("true_positives", "false_positives")
 
-    def result(self) -> Any:
-        """Return the precision, an array if there are several thresholds."""
-        return self._share()
 
-
+@documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
 class Recall(_Counting):
     """The share of targets of 1 whose output is above a threshold; 0 of none.
-
-    Parameters
-    ----------
-    thresholds, top_k, class_id, name, dtype
-        Those of :class:`Precision`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Precision`.
 
     Examples
     --------
@@ -202,17 +201,13 @@ class Recall(_Counting):
 
     counts = ("true_positives", "false_negatives")
 
-    def result(self) -> Any:
-        """Return the recall, an array if there are several thresholds."""
-        return self._share()
-
 
 class _Count(_Counting):
     def __init__(self, thresholds: Any = None, name: str | None = None, dtype: Any = None) -> None:
         super().__init__(thresholds, None, None, name, dtype)
 
     def result(self) -> Any:
-        """Return the count, an array if there are several thresholds."""
+        """Return the count in float64, an array if there are several thresholds."""
         result = getattr(self, self.counts[0]).numpy()
         return result[0] if result.size == 1 else result
 
@@ -221,89 +216,80 @@ class _Count(_Counting):
         return Metric.get_config(self) | {"thresholds": self._given}
 
 
+@documented(_THRESHOLDS, last=NAMED)
 class TruePositives(_Count):
     """How many targets of 1 have an output above a threshold.
-
-    Parameters
-    ----------
-    thresholds, name, dtype
-        Those of :class:`Precision`.
 
     Examples
     --------
     >>> TruePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the first
-    np.float32(1.0)
+    np.float64(1.0)
     """
 
     counts = ("true_positives",)
 
 
+@documented(_THRESHOLDS, last=NAMED)
 class FalsePositives(_Count):
     """How many targets of 0 have an output above a threshold.
-
-    Parameters
-    ----------
-    thresholds, name, dtype
-        Those of :class:`Precision`.
 
     Examples
     --------
     >>> FalsePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the last two
-    np.float32(2.0)
+    np.float64(2.0)
     """
 
     counts = ("false_positives",)
+    _direction = "down"
 
 
+@documented(_THRESHOLDS, last=NAMED)
 class TrueNegatives(_Count):
     """How many targets of 0 have an output that is not above a threshold.
-
-    Parameters
-    ----------
-    thresholds, name, dtype
-        Those of :class:`Precision`.
 
     Examples
     --------
     >>> TrueNegatives(thresholds=[0.5, 0.8])([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])
-    array([0., 2.], dtype=float32)
+    array([0., 2.])
     """
 
     counts = ("true_negatives",)
 
 
+@documented(_THRESHOLDS, last=NAMED)
 class FalseNegatives(_Count):
     """How many targets of 1 have an output that is not above a threshold.
-
-    Parameters
-    ----------
-    thresholds, name, dtype
-        Those of :class:`Precision`.
 
     Examples
     --------
     >>> FalseNegatives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the second
-    np.float32(1.0)
+    np.float64(1.0)
     """
 
     counts = ("false_negatives",)
+    _direction = "down"
 
 
 class AUC(Metric):
     """The area under the curve of true over false positives, or of precision over recall, from some thresholds.
 
+    The gains of precision and recall are 1 less the quotients of false positives and of false negatives to true
+    positives, each times the quotient of positive to negative targets. Without true positives they are 1 and 0, and a
+    recall gain is at least 0. See Flach and Kull (2015).
+
     Parameters
     ----------
     num_thresholds : int
         How many thresholds, evenly spaced.
-    curve : {"ROC", "PR"}
+    curve : {"ROC", "PR", "PRGAIN"}
+        ``"PRGAIN"``: precision gain over recall gain.
     summation_method : {"interpolation", "minoring", "majoring"}
         The height of a strip under the curve: the mean of those at its ends, the smaller or the larger one. Of
         ``"PR"`` interpolation follows Davis and Goadrich (2006).
     name, dtype
         Those of :class:`Metric`.
     thresholds : sequence of float, optional
-        The thresholds between 0 and 1, instead of `num_thresholds`.
+        The thresholds between 0 and 1; `num_thresholds` has no effect then.
     multi_label : bool
         Whether each output, of shape (samples, labels), has a curve of its own, whose areas are averaged.
     num_labels : int, optional
@@ -311,12 +297,7 @@ class AUC(Metric):
     label_weights : sequence of float, optional
         What each label weighs.
     from_logits : bool
-        Whether outputs are x of ``sigmoid(x)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
+        Whether outputs are x of ``sigmoid(x)``; if not, they must be from 0 to 1.
 
     Examples
     --------
@@ -324,10 +305,12 @@ class AUC(Metric):
     np.float32(0.75)
     """
 
+    _direction = "up"
+
     def __init__(
         self,
         num_thresholds: int = 200,
-        curve: Literal["ROC", "PR"] = "ROC",
+        curve: Literal["ROC", "PR", "PRGAIN"] = "ROC",
         summation_method: Literal["interpolation", "minoring", "majoring"] = "interpolation",
         name: str | None = None,
         dtype: Any = None,
@@ -338,8 +321,8 @@ class AUC(Metric):
         from_logits: bool = False,
     ) -> None:
         super().__init__(dtype, name)
-        if curve not in ("ROC", "PR"):
-            raise ValueError(f'`curve` must be "ROC" or "PR"; received curve={curve!r}')
+        if curve not in _CURVES:
+            raise ValueError(f'`curve` must be "ROC", "PR" or "PRGAIN"; received curve={curve!r}')
         if summation_method not in ("interpolation", "minoring", "majoring"):
             raise ValueError(
                 '`summation_method` must be "interpolation", "minoring" or "majoring"; received '
@@ -347,7 +330,7 @@ class AUC(Metric):
             )
         self.curve, self.summation_method = curve, summation_method
         self._inner = None if thresholds is None else sorted(share(value, "thresholds") for value in thresholds)
-        if positive_integer(num_thresholds, "num_thresholds") < 2:
+        if thresholds is None and positive_integer(num_thresholds, "num_thresholds") < 2:
             raise ValueError(f"`num_thresholds` must be an integer > 1; received num_thresholds={num_thresholds}")
         self.num_thresholds = num_thresholds if self._inner is None else len(self._inner) + 2
         even = [i / (self.num_thresholds - 1) for i in range(1, self.num_thresholds - 1)]
@@ -364,14 +347,15 @@ class AUC(Metric):
 
     def _build(self, shape: tuple[int, ...]) -> None:
         for count in COUNTS:
-            setattr(self, count, self.add_variable(shape, name=count))
+            setattr(self, count, self.add_variable(shape, dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch of targets and outputs."""
         outputs = ops.sigmoid(single(y_pred, "y_pred")) if self.from_logits else y_pred
         truth, outputs, weight = prepared(y_true, outputs, sample_weight)
+        outputs = shares(outputs, "logits need from_logits=True")
         if self.label_weights is not None and not self.multi_label:
-            labels = np.broadcast_to(self.label_weights, outputs.shape)
+            labels = np.broadcast_to(self.label_weights.astype(np.float64), outputs.shape)
             weight = labels if weight is None else weight * labels
         if self.multi_label and outputs.ndim != 2:
             raise ValueError(f"`y_pred` must have two axes with `multi_label`; received {outputs.shape}")
@@ -386,7 +370,7 @@ class AUC(Metric):
             for i in range(columns)
         ]
         for count in COUNTS:
-            values = np.stack([each[count] for each in found], -1).astype(np.float32)
+            values = np.stack([each[count] for each in found], -1)
             variable = getattr(self, count)
             if values.size != variable.size:
                 raise ValueError(f"`y_pred` must have {variable.shape[-1]} labels; received {columns}")
@@ -395,30 +379,45 @@ class AUC(Metric):
     def result(self) -> Any:
         """Return the area."""
         if not self._variables:
-            return np.float32(0)
+            return self._rounded(0.0)
         tp, fp, tn, fn = (getattr(self, count).numpy() for count in COUNTS)
         if self.curve == "PR" and self.summation_method == "interpolation":
             areas = _interpolated(tp, fp, fn)
         else:
-            recall = quotient(tp, tp + fn)
-            x, y = (quotient(fp, fp + tn), recall) if self.curve == "ROC" else (recall, quotient(tp, tp + fp))
+            x, y = _CURVES[self.curve](tp, fp, tn, fn)
             heights = _HEIGHTS[self.summation_method](y[:-1], y[1:])
             areas = (x[:-1] - x[1:]) * heights
         by_label = areas.sum(0)
-        if not self.multi_label:
-            return by_label
-        weights = np.ones_like(by_label) if self.label_weights is None else self.label_weights
-        return quotient((by_label * weights).sum(), weights.sum())
+        if self.multi_label:
+            weights = np.ones_like(by_label) if self.label_weights is None else self.label_weights.astype(np.float64)
+            by_label = quotient((by_label * weights).sum(), weights.sum())
+        return self._rounded(by_label)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
+        weights = self.label_weights
         config = super().get_config() | {
             "num_thresholds": self.num_thresholds, "curve": self.curve, "summation_method": self.summation_method,
             "multi_label": self.multi_label, "num_labels": self.num_labels,
-            "label_weights": None if self.label_weights is None else self.label_weights.tolist(),
+            "label_weights": None if weights is None else weights.astype(str).astype(float).tolist(),
             "from_logits": self.from_logits,
         }  # fmt: skip
         return config if self._inner is None else config | {"thresholds": self._inner}
+
+
+def _gains(tp: Array, fp: Array, tn: Array, fn: Array) -> tuple[Array, Array]:
+    """Return the gains of recall and of precision."""
+    factor = quotient(tp + fn, tn + fp)
+    recall, precision = (1 - factor * quotient(wrong, tp) for wrong in (fn, fp))
+    return np.where(tp == 0, 0.0, np.maximum(recall, 0.0)), np.where(tp == 0, 1.0, precision)
+
+
+_CURVES: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "ROC": lambda tp, fp, tn, fn: (quotient(fp, fp + tn), quotient(tp, tp + fn)),
+    "PR": lambda tp, fp, tn, fn: (quotient(tp, tp + fn), quotient(tp, tp + fp)),
+    "PRGAIN": _gains,
+}
+"""Name of a curve -> x and y of its points, from the four counts."""
 
 
 def _interpolated(tp: Array, fp: Array, fn: Array) -> Array:
@@ -427,6 +426,6 @@ def _interpolated(tp: Array, fp: Array, fn: Array) -> Array:
     slope = quotient(gained, np.maximum(positives[:-1] - positives[1:], 0))
     intercept = tp[1:] - slope * positives[1:]
     both = (positives[:-1] > 0) & (positives[1:] > 0)
-    ratio = np.where(both, quotient(positives[:-1], positives[1:]), np.float32(1))
+    ratio = np.where(both, quotient(positives[:-1], positives[1:]), 1.0)
     area = slope * (gained + intercept * np.log(ratio))
     return quotient(area, np.maximum(tp[1:] + fn[1:], 0))  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.losses.arrays import EPSILON, fitted
 from mp_core.metrics.metric import FunctionMetric
+from mp_core.ops.norms import squared
 
 __all__ = ["ConcordanceCorrelation", "PearsonCorrelation", "concordance_correlation", "pearson_correlation"]
 
@@ -34,7 +35,7 @@ def pearson_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     >>> pearson_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
     array([0.982], dtype=float32)
     """
-    x, y = (each - ops.mean(each, axis, keepdims=True) for each in fitted(y_true, y_pred))
+    x, y = (squared(_centered(each, axis)[0], axis).x for each in fitted(y_true, y_pred))
     x, y = (ops.divide(each, ops.sqrt(ops.mean(ops.square(each), axis, keepdims=True))) for each in (x, y))
     return ops.mean(x * y, axis)
 
@@ -65,11 +66,17 @@ def concordance_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     >>> concordance_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
     array([0.5], dtype=float32)
     """
-    x, y = fitted(y_true, y_pred)
-    means = [ops.mean(each, axis, keepdims=True) for each in (x, y)]
-    x, y = x - means[0], y - means[1]
-    spread = ops.mean(ops.square(x) + ops.square(y), axis, keepdims=True) + ops.square(means[0] - means[1])
+    (x, *mean_x), (y, *mean_y) = (_centered(each, axis) for each in fitted(y_true, y_pred))
+    apart = (mean_x[0] - mean_y[0]) + (mean_x[1] - mean_y[1])
+    spread = ops.mean(ops.square(x) + ops.square(y), axis, keepdims=True) + ops.square(apart)
     return ops.mean(2.0 * x * y / (spread + EPSILON), axis)
+
+
+def _centered(x: Array, axis: Any) -> tuple[Array, Array, Array]:
+    """Return values minus their mean, and the mean as two parts: as rounded, and what rounding left in the values."""
+    mean = ops.mean(x, axis, keepdims=True)
+    rest = ops.mean(x - mean, axis, keepdims=True)
+    return x - mean - rest, mean, rest
 
 
 class PearsonCorrelation(FunctionMetric):
@@ -82,6 +89,7 @@ class PearsonCorrelation(FunctionMetric):
     """
 
     function = staticmethod(pearson_correlation)
+    _direction = "up"
     own: ClassVar[dict[str, Any]] = {"axis": -1}
 
 
@@ -95,4 +103,5 @@ class ConcordanceCorrelation(FunctionMetric):
     """
 
     function = staticmethod(concordance_correlation)
+    _direction = "up"
     own: ClassVar[dict[str, Any]] = {"axis": -1}

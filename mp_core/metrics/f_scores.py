@@ -1,17 +1,19 @@
 """Harmonic means of precision and recall."""
 
-from typing import Any, Literal
+import math
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from mp_core.losses.arrays import EPSILON
+from mp_core.arrays import Array
 from mp_core.metrics.confusion import single
-from mp_core.metrics.metric import Metric
-from mp_core.utilities.arguments import positive, share
+from mp_core.metrics.metric import NAMED, TOTALS, Metric, quotient, wide
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["F1Score", "FBetaScore"]
 
 
+@documented(last=NAMED)
 class FBetaScore(Metric):
     """The weighted harmonic mean of precision and recall, of which recall counts `beta` times as much.
 
@@ -23,19 +25,15 @@ class FBetaScore(Metric):
     beta : float
     threshold : float, optional
         Above which outputs are positive; None: the largest of a sample is.
-    name, dtype
-        Those of :class:`Metric`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
     >>> FBetaScore(average="macro", beta=1.0)([[1, 0], [0, 1]], [[0.75, 0.25], [0.75, 0.25]]).round(4)
     np.float32(0.3333)
     """
+
+    _direction = "up"
+    _arguments: ClassVar[tuple[str, ...]] = ("average", "beta", "threshold")
 
     def __init__(
         self,
@@ -48,8 +46,13 @@ class FBetaScore(Metric):
         super().__init__(dtype, name)
         if average not in (None, "micro", "macro", "weighted"):
             raise ValueError(f'`average` must be None, "micro", "macro" or "weighted"; received average={average!r}')
-        self.average, self.beta = average, positive(beta, "beta")
-        self.threshold = None if threshold is None else share(threshold, "threshold")
+        if not isinstance(beta, float) or not 0 < beta < math.inf:
+            raise ValueError(f"`beta` must be a finite float above 0; received beta={beta!r}")
+        if threshold is not None and not (isinstance(threshold, float) and 0 < threshold <= 1):
+            raise ValueError(
+                f"`threshold` must be a float above 0, at most 1, or None; received threshold={threshold!r}"
+            )
+        self.average, self.beta, self.threshold = average, beta, threshold
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch of targets and outputs, each of shape (samples, classes)."""
@@ -63,13 +66,13 @@ class FBetaScore(Metric):
             shape = () if self.average == "micro" else truth.shape[1:]
             names = "true_positives", "false_positives", "false_negatives", "intermediate_weights"
             for name in names:
-                setattr(self, name, self.add_variable(shape, name=name))
+                setattr(self, name, self.add_variable(shape, dtype=TOTALS, name=name))
         if self.threshold is None:
             chosen = (outputs >= outputs.max(-1, keepdims=True)) & (np.abs(outputs) > 1e-9)
         else:
             chosen = outputs > self.threshold
-        positive_ = chosen.astype(np.float32)
-        weight = np.float32(1) if sample_weight is None else single(sample_weight, "sample_weight").reshape(-1, 1)
+        truth, positive_ = truth.astype(np.float64), chosen.astype(np.float64)
+        weight = 1.0 if sample_weight is None else _weights(sample_weight, len(truth))
         axis = None if self.average == "micro" else 0
         parts = positive_ * truth, positive_ * (1 - truth), (1 - positive_) * truth, truth
         for variable, part in zip(self._variables, parts, strict=True):
@@ -78,18 +81,22 @@ class FBetaScore(Metric):
     def result(self) -> Any:
         """Return the score, an array if there is no average."""
         if not self._variables:
-            return np.float32(0)
+            return self._rounded(0.0)
         tp, fp, fn, weights = (variable.numpy() for variable in self._variables)
-        epsilon, squared = np.float32(EPSILON), np.float32(self.beta**2)
-        precision, recall = tp / (tp + fp + epsilon), tp / (tp + fn + epsilon)
-        score = precision * recall / (squared * precision + recall + epsilon) * (1 + squared)
+        squared = self.beta**2
+        precision, recall = quotient(tp, tp + fp), quotient(tp, tp + fn)
+        score = quotient((1 + squared) * precision * recall, squared * precision + recall)
         if self.average == "weighted":
-            return (score * (weights / (weights.sum() + epsilon))).sum()
-        return score if self.average is None else score.mean()
+            score = (score * quotient(weights, weights.sum())).sum()
+        return self._rounded(score if self.average is None else score.mean())
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return super().get_config() | {"average": self.average, "beta": self.beta, "threshold": self.threshold}
+
+def _weights(sample_weight: Any, count: int) -> Array:
+    """Return weights of so many samples as a column."""
+    weights = wide(sample_weight, "sample_weight")
+    if weights.shape not in ((), (1,), (count,), (count, 1)):
+        raise ValueError(f"`sample_weight` must have the shape ({count},) or ({count}, 1); received {weights.shape}")
+    return weights.reshape(-1, 1)
 
 
 class F1Score(FBetaScore):
@@ -100,16 +107,13 @@ class F1Score(FBetaScore):
     average, threshold, name, dtype
         Those of :class:`FBetaScore`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`FBetaScore`.
-
     Examples
     --------
     >>> F1Score(average="micro")([[1, 0], [0, 1]], [[0.75, 0.25], [0.75, 0.25]]).round(4)
     np.float32(0.5)
     """
+
+    _arguments = ("average", "threshold")
 
     def __init__(
         self,
@@ -119,9 +123,3 @@ class F1Score(FBetaScore):
         dtype: Any = None,
     ) -> None:
         super().__init__(average, 1.0, threshold, name, dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        del config["beta"]
-        return config

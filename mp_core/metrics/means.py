@@ -5,28 +5,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mp_core import losses, ops
-from mp_core.arrays import Array
-from mp_core.losses.arrays import fitted
-from mp_core.metrics.metric import FunctionMetric
+from mp_core.arrays import Array, asarray
+from mp_core.losses.arrays import fitted, same_rank
+from mp_core.metrics.metric import FunctionMetric, wide
 
 __all__ = [
-    "BinaryCrossentropy",
-    "CategoricalCrossentropy",
-    "CategoricalHinge",
-    "CosineSimilarity",
-    "Hinge",
-    "KLDivergence",
-    "LogCoshError",
-    "MeanAbsoluteError",
-    "MeanAbsolutePercentageError",
-    "MeanSquaredError",
-    "MeanSquaredLogarithmicError",
-    "Poisson",
-    "RootMeanSquaredError",
-    "SparseCategoricalCrossentropy",
-    "SquaredHinge",
+    "BinaryCrossentropy", "CategoricalCrossentropy", "CategoricalHinge", "CosineSimilarity", "Hinge", "KLDivergence",
+    "LogCoshError", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError",
+    "MeanSquaredLogarithmicError", "Poisson", "RootMeanSquaredError", "SparseCategoricalCrossentropy", "SquaredHinge",
     "cosine_similarity",
-]
+]  # fmt: skip
 
 
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
@@ -56,6 +44,7 @@ class CosineSimilarity(FunctionMetric):
     """
 
     function = staticmethod(cosine_similarity)
+    _direction = "up"
     own: ClassVar[dict[str, Any]] = {"axis": -1}
 
 
@@ -74,10 +63,11 @@ class RootMeanSquaredError(FunctionMetric):
     """
 
     function = staticmethod(_squared)
+    _direction = "down"
 
     def result(self) -> Any:
         """Return the root."""
-        return np.sqrt(super().result())
+        return self._rounded(np.sqrt(self._mean()))
 
 
 class MeanSquaredError(FunctionMetric):
@@ -91,6 +81,7 @@ class MeanSquaredError(FunctionMetric):
     """
 
     function = staticmethod(losses.mean_squared_error)
+    _direction = "down"
 
 
 class MeanAbsoluteError(FunctionMetric):
@@ -103,6 +94,7 @@ class MeanAbsoluteError(FunctionMetric):
     """
 
     function = staticmethod(losses.mean_absolute_error)
+    _direction = "down"
 
 
 class MeanAbsolutePercentageError(FunctionMetric):
@@ -115,6 +107,7 @@ class MeanAbsolutePercentageError(FunctionMetric):
     """
 
     function = staticmethod(losses.mean_absolute_percentage_error)
+    _direction = "down"
 
 
 class MeanSquaredLogarithmicError(FunctionMetric):
@@ -127,6 +120,7 @@ class MeanSquaredLogarithmicError(FunctionMetric):
     """
 
     function = staticmethod(losses.mean_squared_logarithmic_error)
+    _direction = "down"
 
 
 class LogCoshError(FunctionMetric):
@@ -139,6 +133,7 @@ class LogCoshError(FunctionMetric):
     """
 
     function = staticmethod(losses.log_cosh)
+    _direction = "down"
     default_name = "logcosh"
 
 
@@ -152,6 +147,7 @@ class Hinge(FunctionMetric):
     """
 
     function = staticmethod(losses.hinge)
+    _direction = "down"
 
 
 class SquaredHinge(FunctionMetric):
@@ -164,6 +160,7 @@ class SquaredHinge(FunctionMetric):
     """
 
     function = staticmethod(losses.squared_hinge)
+    _direction = "down"
 
 
 class CategoricalHinge(FunctionMetric):
@@ -176,6 +173,7 @@ class CategoricalHinge(FunctionMetric):
     """
 
     function = staticmethod(losses.categorical_hinge)
+    _direction = "down"
 
 
 class KLDivergence(FunctionMetric):
@@ -188,6 +186,7 @@ class KLDivergence(FunctionMetric):
     """
 
     function = staticmethod(losses.kl_divergence)
+    _direction = "down"
 
 
 class Poisson(FunctionMetric):
@@ -200,6 +199,7 @@ class Poisson(FunctionMetric):
     """
 
     function = staticmethod(losses.poisson)
+    _direction = "down"
 
 
 class BinaryCrossentropy(FunctionMetric):
@@ -212,6 +212,7 @@ class BinaryCrossentropy(FunctionMetric):
     """
 
     function = staticmethod(losses.binary_crossentropy)
+    _direction = "down"
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0}
 
 
@@ -225,6 +226,7 @@ class CategoricalCrossentropy(FunctionMetric):
     """
 
     function = staticmethod(losses.categorical_crossentropy)
+    _direction = "down"
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0, "axis": -1}
 
 
@@ -238,5 +240,18 @@ class SparseCategoricalCrossentropy(FunctionMetric):
     """
 
     function = staticmethod(losses.sparse_categorical_crossentropy)
+    _direction = "down"
     own: ClassVar[dict[str, Any]] = {"from_logits": False, "axis": -1, "ignore_class": None}
     order = ("name", "dtype", "from_logits", "axis")
+    ignore_class: int | None
+
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
+        """Count a batch of targets and outputs; targets of the class to ignore weigh nothing, if there are weights."""
+        if sample_weight is not None and self.ignore_class is not None:
+            counts, weight = same_rank(
+                asarray(y_true, "y_true") != self.ignore_class, wide(sample_weight, "sample_weight")
+            )
+            sample_weight = weight.reshape(weight.shape + (1,) * (counts.ndim - weight.ndim)) * counts
+        super().update_state(y_true, y_pred, sample_weight)

@@ -7,9 +7,10 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.losses.loss import bound_arguments
-from mp_core.metrics.confusion import COUNTS, counted, prepared
-from mp_core.metrics.metric import Metric, quotient
+from mp_core.metrics.confusion import COUNTS, counted, prepared, shares
+from mp_core.metrics.metric import NAMED, TOTALS, Metric, quotient
 from mp_core.utilities.arguments import integer, positive_integer, share
+from mp_core.utilities.docstrings import with_sections
 
 __all__ = ["PrecisionAtRecall", "RecallAtPrecision", "SensitivityAtSpecificity", "SpecificityAtSensitivity"]
 
@@ -19,20 +20,36 @@ _SHARES = {
 }  # fmt: skip
 """Share -> two counts: the share is the first one divided by the sum of both."""
 
+_PARAMETERS = """
+    Parameters
+    ----------
+    {condition} : float
+        From 0 to 1.
+    num_thresholds : int
+        How many thresholds are tried, evenly spaced from 0 to 1; a single one is 0.5.
+    class_id : int, optional
+        Only the outputs of this class count.
+"""
+
 
 class _BestShare(Metric):
     """The largest value of a share, over the thresholds at which another share is at least the first argument."""
 
     best: ClassVar[str]
     condition: ClassVar[str]
+    _direction = "up"
     __signature__: ClassVar[inspect.Signature]
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         kind, none = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
         defaults = {cls.condition: none, "num_thresholds": 200, "class_id": None, "name": None, "dtype": None}
         cls.__signature__ = inspect.Signature(
             [inspect.Parameter(name, kind, default=default) for name, default in defaults.items()]
         )
+        cls._arguments = ("num_thresholds", "class_id", cls.condition)
+        if "condition" in vars(cls):
+            cls.__doc__ = with_sections(cls.__doc__, _PARAMETERS.format(condition=cls.condition), NAMED)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)
@@ -44,51 +61,30 @@ class _BestShare(Metric):
         last = self.num_thresholds - 1
         self.thresholds = [i / last for i in range(self.num_thresholds)] if last else [0.5]
         for count in COUNTS:
-            setattr(self, count, self.add_variable((self.num_thresholds,), name=count))
+            setattr(self, count, self.add_variable((self.num_thresholds,), dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch of targets and outputs."""
         truth, outputs, weight = prepared(y_true, y_pred, sample_weight, class_id=self.class_id)
         weights = None if weight is None else weight.ravel()
         thresholds = np.array(self.thresholds, np.float32)
-        found = counted(truth.ravel(), np.clip(outputs.ravel(), 0, 1), thresholds, weights)
+        found = counted(truth.ravel(), shares(outputs.ravel(), "of logits take the sigmoid"), thresholds, weights)
         for count in COUNTS:
-            getattr(self, count).assign_add(found[count].astype(np.float32))
+            getattr(self, count).assign_add(found[count])
 
     def result(self) -> Any:
         """Return the largest share; 0 if no threshold keeps to the condition."""
         best, other = (self._share(name) for name in (self.best, self.condition))
-        return np.where(other >= np.float32(self.least), best, np.float32(0)).max()
+        return self._rounded(np.where(other >= self.least, best, 0.0).max())
 
     def _share(self, name: str) -> Array:
         first, second = (getattr(self, count).numpy() for count in _SHARES[name])
         found: Array = quotient(first, first + second)
         return found
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        own = {"num_thresholds": self.num_thresholds, "class_id": self.class_id, self.condition: self.least}
-        return super().get_config() | own
-
 
 class SensitivityAtSpecificity(_BestShare):
     """The largest sensitivity, ``tp / (tp + fn)``, where the specificity, ``tn / (tn + fp)``, is at least some value.
-
-    Parameters
-    ----------
-    specificity : float
-        From 0 to 1.
-    num_thresholds : int
-        How many thresholds are tried, evenly spaced from 0 to 1; a single one is 0.5.
-    class_id : int, optional
-        Only the outputs of this class count.
-    name, dtype
-        Those of :class:`Metric`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -102,18 +98,6 @@ class SensitivityAtSpecificity(_BestShare):
 class SpecificityAtSensitivity(_BestShare):
     """The largest specificity, ``tn / (tn + fp)``, where the sensitivity, ``tp / (tp + fn)``, is at least some value.
 
-    Parameters
-    ----------
-    sensitivity : float
-        From 0 to 1.
-    num_thresholds, class_id, name, dtype
-        Those of :class:`SensitivityAtSpecificity`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`SensitivityAtSpecificity`.
-
     Examples
     --------
     >>> SpecificityAtSensitivity(0.5)([0, 0, 0, 1, 1], [0.0, 0.3, 0.8, 0.3, 0.8])
@@ -126,18 +110,6 @@ class SpecificityAtSensitivity(_BestShare):
 class PrecisionAtRecall(_BestShare):
     """The largest precision, ``tp / (tp + fp)``, where the recall, ``tp / (tp + fn)``, is at least some value.
 
-    Parameters
-    ----------
-    recall : float
-        From 0 to 1.
-    num_thresholds, class_id, name, dtype
-        Those of :class:`SensitivityAtSpecificity`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`SensitivityAtSpecificity`.
-
     Examples
     --------
     >>> PrecisionAtRecall(0.5)([0, 0, 0, 1, 1], [0.0, 0.3, 0.8, 0.3, 0.8])
@@ -149,18 +121,6 @@ class PrecisionAtRecall(_BestShare):
 
 class RecallAtPrecision(_BestShare):
     """The largest recall, ``tp / (tp + fn)``, where the precision, ``tp / (tp + fp)``, is at least some value.
-
-    Parameters
-    ----------
-    precision : float
-        From 0 to 1.
-    num_thresholds, class_id, name, dtype
-        Those of :class:`SensitivityAtSpecificity`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`SensitivityAtSpecificity`.
 
     Examples
     --------

@@ -1,13 +1,14 @@
 """Intersection over union: how far sets of classes overlap."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from mp_core import dtypes
 from mp_core.arrays import Array, asarray
 from mp_core.losses.arrays import EPSILON
-from mp_core.metrics.metric import Metric
+from mp_core.metrics.metric import TOTALS, Metric
 from mp_core.utilities.arguments import boolean, integer, number, positive_integer
 
 __all__ = ["BinaryIoU", "IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU"]
@@ -23,7 +24,8 @@ class IoU(Metric):
         The classes whose mean it is; those that do not occur are left out.
     name : str, optional
     dtype : str, optional
-        Of the counts; default: int32, as in Keras. Weights of samples that are no integers need a float type.
+        Default: int32, as in Keras; weights of samples that are no integers need a float type. Counts are int64, and
+        float64 with a float type.
     ignore_class : int, optional
         Elements whose target it is do not count; nor do those outside of the classes.
     sparse_y_true, sparse_y_pred : bool
@@ -32,16 +34,16 @@ class IoU(Metric):
     axis : int
         That axis.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
-
     Examples
     --------
     >>> IoU(2, [0])([0, 0, 1, 1], [0, 1, 0, 1]).round(4)
     np.float32(0.3333)
     """
+
+    _arguments: ClassVar[tuple[str, ...]] = (
+        "num_classes", "target_class_ids", "ignore_class", "sparse_y_true", "sparse_y_pred", "axis",
+    )  # fmt: skip
+    _direction = "up"
 
     def __init__(
         self,
@@ -63,7 +65,9 @@ class IoU(Metric):
         self.sparse_y_true = boolean(sparse_y_true, "sparse_y_true")
         self.sparse_y_pred = boolean(sparse_y_pred, "sparse_y_pred")
         self.axis = integer(axis, "axis")
-        self.total_cm = self.add_variable((self.num_classes, self.num_classes), name="total_confusion_matrix")
+        totals = "int64" if dtypes.is_integer(dtypes.parse(self.dtype)) else TOTALS
+        shape = self.num_classes, self.num_classes
+        self.total_cm = self.add_variable(shape, dtype=totals, name="total_confusion_matrix")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch of targets and outputs."""
@@ -90,7 +94,7 @@ class IoU(Metric):
         given = asarray(sample_weight, "sample_weight")
         weight: Array = np.broadcast_to(given.reshape(-1) if given.ndim > 1 else given, shape)
         if dtype.kind == "i" and np.any(weight % 1):
-            raise ValueError(f"`sample_weight` must be integers: the counts are {dtype}; use dtype='float32'")
+            raise ValueError(f"`sample_weight` must be integers: the dtype is {self.dtype}; use dtype='float32'")
         return weight.astype(dtype)
 
     def result(self) -> Any:
@@ -104,14 +108,6 @@ class IoU(Metric):
             return np.float32(0)
         return np.float32((right[chosen] / (all_of[chosen] + EPSILON)).sum() / occur.sum())
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        names = "num_classes", "target_class_ids", "ignore_class", "sparse_y_true", "sparse_y_pred", "axis"
-        return super().get_config() | {name: getattr(self, name) for name in names}
-
-    def _config_without(self, *names: str) -> dict[str, Any]:
-        return {name: value for name, value in IoU.get_config(self).items() if name not in names}
-
 
 class BinaryIoU(IoU):
     """The mean over two classes of intersection over union, of outputs at or above a threshold.
@@ -123,16 +119,13 @@ class BinaryIoU(IoU):
     name, dtype
         Those of :class:`IoU`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`IoU`.
-
     Examples
     --------
     >>> BinaryIoU(threshold=0.3)([0, 1, 0, 1], [0.1, 0.2, 0.4, 0.7]).round(4)
     np.float32(0.3333)
     """
+
+    _arguments = ("target_class_ids", "threshold")
 
     def __init__(
         self, target_class_ids: Sequence[int] = (0, 1), threshold: float = 0.5, name: str | None = None,
@@ -145,11 +138,6 @@ class BinaryIoU(IoU):
         """Count a batch of targets and outputs."""
         super().update_state(y_true, asarray(y_pred, "y_pred") >= self.threshold, sample_weight)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        kept = self._config_without("num_classes", "ignore_class", "sparse_y_true", "sparse_y_pred", "axis")
-        return kept | {"threshold": self.threshold}
-
 
 class MeanIoU(IoU):
     """The mean over all classes of intersection over union.
@@ -159,16 +147,13 @@ class MeanIoU(IoU):
     num_classes, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis
         Those of :class:`IoU`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`IoU`.
-
     Examples
     --------
     >>> MeanIoU(2)([0, 0, 1, 1], [0, 1, 0, 1]).round(4)
     np.float32(0.3333)
     """
+
+    _arguments: ClassVar[tuple[str, ...]] = ("num_classes", "ignore_class", "sparse_y_true", "sparse_y_pred", "axis")
 
     def __init__(
         self, num_classes: int, name: str | None = None, dtype: Any = None, ignore_class: int | None = None,
@@ -176,10 +161,6 @@ class MeanIoU(IoU):
     ) -> None:  # fmt: skip
         targets = range(positive_integer(num_classes, "num_classes"))
         super().__init__(num_classes, targets, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return self._config_without("target_class_ids")
 
 
 class OneHotIoU(IoU):
@@ -190,11 +171,6 @@ class OneHotIoU(IoU):
     num_classes, target_class_ids, name, dtype, ignore_class, sparse_y_pred, axis
         Those of :class:`IoU`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`IoU`.
-
     Examples
     --------
     >>> outputs = [[0.25, 0.75], [0.75, 0.25], [0.25, 0.75]]  # the largest are 1, 0, 1
@@ -202,15 +178,13 @@ class OneHotIoU(IoU):
     np.float32(0.5)
     """
 
+    _arguments = ("num_classes", "target_class_ids", "ignore_class", "sparse_y_pred", "axis")
+
     def __init__(
         self, num_classes: int, target_class_ids: Sequence[int], name: str | None = None, dtype: Any = None,
         ignore_class: int | None = None, sparse_y_pred: bool = False, axis: int = -1,
     ) -> None:  # fmt: skip
         super().__init__(num_classes, target_class_ids, name, dtype, ignore_class, False, sparse_y_pred, axis)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return self._config_without("sparse_y_true")
 
 
 class OneHotMeanIoU(MeanIoU):
@@ -221,11 +195,6 @@ class OneHotMeanIoU(MeanIoU):
     num_classes, name, dtype, ignore_class, sparse_y_pred, axis
         Those of :class:`IoU`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`IoU`.
-
     Examples
     --------
     >>> outputs = [[0.25, 0.75], [0.75, 0.25], [0.25, 0.75], [0.25, 0.75]]  # the largest are 1, 0, 1, 1
@@ -233,12 +202,10 @@ class OneHotMeanIoU(MeanIoU):
     np.float32(0.5833)
     """
 
+    _arguments = ("num_classes", "ignore_class", "sparse_y_pred", "axis")
+
     def __init__(
         self, num_classes: int, name: str | None = None, dtype: Any = None, ignore_class: int | None = None,
         sparse_y_pred: bool = False, axis: int = -1,
     ) -> None:  # fmt: skip
         super().__init__(num_classes, name, dtype, ignore_class, False, sparse_y_pred, axis)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return self._config_without("target_class_ids", "sparse_y_true")

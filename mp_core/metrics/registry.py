@@ -2,87 +2,38 @@
 
 from typing import Any
 
-from mp_core import losses
-from mp_core.dtype_policies.lookup import Registry
+from mp_core.files.family import Family
 from mp_core.metrics import (
     accuracies,
     confusion,
     correlations,
     explained,
     f_scores,
+    functions,
     means,
     metric,
     operating_points,
     overlap,
 )
+from mp_core.metrics.functions import FUNCTIONS, class_of
 from mp_core.metrics.metric import Metric
+from mp_core.utilities.names import snake_case
 
 __all__ = ["CLASSES", "FUNCTIONS", "deserialize", "get", "serialize"]
 
 _HOMES = (accuracies, confusion, correlations, explained, f_scores, means, operating_points, overlap)
 CLASSES: dict[str, Any] = {
     name: getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].isupper()
-} | {"Mean": metric.Mean, "Sum": metric.Sum}
+} | {"Mean": metric.Mean, "MeanMetricWrapper": functions.MeanMetricWrapper, "Sum": metric.Sum}
 """Name -> class."""
 
-FUNCTIONS: dict[str, Any] = {
-    **losses.registry.FUNCTIONS,
-    **{
-        name: getattr(home, name)
-        for home in (accuracies, correlations, means)
-        for name in home.__all__
-        if name[0].islower()
-    },
+_NAMES = {
+    **CLASSES,
+    **{snake_case(name): kind for name, kind in CLASSES.items()},
+    **{name: kind for name, function in FUNCTIONS.items() if (kind := class_of(function)) is not None},
 }
-"""Name -> function of targets and outputs, those of losses too."""
+"""Name -> class: as it is called, in snake case, and as the function of its mean is called."""
 
-
-_REGISTRY = Registry(Metric, "metric", "keras.metrics", CLASSES, FUNCTIONS)
-
-
-def serialize(metric: Any) -> Any:
-    """Return the class name and the configuration of a metric, as Keras writes them; of a function its name.
-
-    Raises
-    ------
-    TypeError
-        `metric` is no metric and no function.
-
-    Examples
-    --------
-    >>> serialize(accuracies.BinaryAccuracy())["config"]["threshold"]
-    0.5
-    """
-    return _REGISTRY.serialize(metric)
-
-
-def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the metric of a :func:`serialize` dictionary, or the class or function of a name.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It names no metric; its arguments are not those of the class.
-
-    Examples
-    --------
-    >>> deserialize("mae").__name__
-    'mean_absolute_error'
-    """
-    return _REGISTRY.deserialize(config, custom_objects)
-
-
-def get(identifier: Any) -> Any:
-    """Return the metric of a name such as ``"AUC"``, of a dictionary, a metric or function itself, or None for None.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
-
-    Examples
-    --------
-    >>> get("AUC").num_thresholds
-    200
-    """
-    return _REGISTRY.get(identifier)
+serialize, deserialize, get = Family(
+    Metric, "metric", _NAMES, {name: each for name, each in FUNCTIONS.items() if name not in _NAMES}
+).functions(__name__)
