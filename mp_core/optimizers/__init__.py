@@ -3,6 +3,8 @@
 A step computes all new values first and assigns them at the end, so one that fails changes no variable.
 """
 
+from typing import TYPE_CHECKING
+
 from mp_core.optimizers import schedules
 from mp_core.optimizers.adafactor import Adafactor
 from mp_core.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
@@ -12,30 +14,13 @@ from mp_core.optimizers.descent import SGD, Lion
 from mp_core.optimizers.loss_scale import LossScaleOptimizer, wrap_optimizer
 from mp_core.optimizers.muon import Muon
 from mp_core.optimizers.registry import deserialize, get, serialize
+from mp_core.utilities.absent import refusing
 
 __all__ = [
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Ftrl",
-    "Lamb",
-    "Lion",
-    "LossScaleOptimizer",
-    "Muon",
-    "Nadam",
-    "Optimizer",
-    "RMSprop",
-    "deserialize",
-    "get",
-    "schedules",
-    "serialize",
-    "wrap_optimizer",
-]
+    "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb", "Lion", "LossScaleOptimizer",
+    "Muon", "Nadam", "Optimizer", "RMSprop", "deserialize", "get", "schedules", "serialize", "wrap_optimizer",
+]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+    __getattr__, __dir__ = refusing("optimizers", __all__)

@@ -8,14 +8,17 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array, cast
 from mp_core.autocast import AutoCastVariable
+from mp_core.ops.norms import squared
 from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.formulas import Preparation, prepared, work_type
-from mp_core.optimizers.state import Common
+from mp_core.optimizers.state import COMMON, RATE, Common
 from mp_core.utilities.arguments import boolean, number
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["Adafactor"]
 
 
+@documented(RATE, last=COMMON)
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, 2018, https://arxiv.org/abs/1804.04235), as Keras computes it.
 
@@ -27,17 +30,9 @@ class Adafactor(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     beta_2_decay, epsilon_1, epsilon_2, clip_threshold : float
     relative_step : bool
         Accepted as in Keras, where it changes nothing: the learning rate is at most ``1 / sqrt(t)`` in both cases.
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -71,10 +66,10 @@ class Adafactor(Optimizer):
         if name not in ("r", "c"):
             return super()._kept_of(variable, name)
         if variable.ndim < 2:  # Keras has a number in its place
-            return self.add_variable((), name=variable.name)
+            return self._noted(variable, name, self.add_variable((), name=variable.name))
         shape = variable.shape
         kept = shape[:-1] if name == "r" else (*shape[:-2], shape[-1])
-        return self.add_variable(kept, dtype=variable.true_dtype, name=variable.name)
+        return self._noted(variable, name, self.add_variable(kept, dtype=variable.true_dtype, name=variable.name))
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return the learning rate, which is limited, and beta."""
@@ -105,4 +100,6 @@ class Adafactor(Optimizer):
 
 
 def _rms(x: Array) -> Any:
-    return np.sqrt(ops.mean(np.square(x)))
+    x, squares, by = squared(x, None)
+    root = np.sqrt(squares.reshape(()) / x.dtype.type(x.size))
+    return root if by is None else root / by.reshape(())

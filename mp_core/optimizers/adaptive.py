@@ -7,8 +7,9 @@ import numpy as np
 
 from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.formulas import power
-from mp_core.optimizers.state import Common
+from mp_core.optimizers.state import COMMON, RATE, Common
 from mp_core.utilities.arguments import boolean, finite, number, share
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["Adagrad", "Adam", "AdamW", "RMSprop", "moment_numbers"]
 
@@ -20,6 +21,7 @@ def moment_numbers(beta_1: float, beta_2: float, epsilon: float, rate: Any, step
     return kind(1 - beta_1), kind(1 - beta_2), rate * np.sqrt(second) / first, kind(epsilon)
 
 
+@documented(RATE, last=COMMON)
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980), as Keras computes it.
 
@@ -29,18 +31,10 @@ class Adam(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     beta_1, beta_2 : float
         From 0 to 1.
     epsilon : float
     amsgrad : bool
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -78,23 +72,16 @@ class Adam(Optimizer):
         return moment_numbers(self.beta_1, self.beta_2, self.epsilon, rate, step)
 
 
+@documented(RATE, last=COMMON)
 class AdamW(Adam):
     """Adam with weight decay (Loshchilov and Hutter, 2017, https://arxiv.org/abs/1711.05101).
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     weight_decay : float
         Before its update a variable loses ``weight_decay * learning_rate`` of itself.
     beta_1, beta_2, epsilon, amsgrad
         Those of :class:`Adam`.
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -119,6 +106,7 @@ class AdamW(Adam):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay=weight_decay, **common)
 
 
+@documented(RATE, last=COMMON)
 class RMSprop(Optimizer):
     """Division by the root of the average square (Tieleman and Hinton, 2012), as Keras computes it.
 
@@ -128,18 +116,10 @@ class RMSprop(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     rho, momentum : float
         From 0 to 1.
     epsilon : float
     centered : bool
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -179,6 +159,7 @@ class RMSprop(Optimizer):
         return rate, kind(self.rho), kind(1 - self.rho), kind(self.epsilon), kind(self.momentum)
 
 
+@documented(RATE, last=COMMON)
 class Adagrad(Optimizer):
     """Division by the root of the sum of all squares (Duchi et al., 2011), as Keras computes it.
 
@@ -186,17 +167,9 @@ class Adagrad(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     initial_accumulator_value : float
         The first v.
     epsilon : float
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------

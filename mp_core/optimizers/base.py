@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mp_core import ops
 from mp_core.arrays import F32, Array, asarray, cast
+from mp_core.arrays.finite import are_finite
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import assign_each
 from mp_core.core import updates
-from mp_core.loss_scaling import LossScale, are_finite, check_floating
+from mp_core.ops.norms import squared
 from mp_core.optimizers import formulas
 from mp_core.optimizers.protocol import GradientsAndVariables, checked_pairs, paired
+from mp_core.optimizers.scales import check_floating, multiplied
 from mp_core.optimizers.state import State, check_variable
 
 __all__ = ["Optimizer", "Proposal"]
@@ -92,11 +93,6 @@ class Optimizer(State):
         So many gradients are averaged before the variables are updated.
     name : str, optional
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
-
     Examples
     --------
     >>> class Sign(Optimizer):
@@ -111,10 +107,15 @@ class Optimizer(State):
 
     # ---- steps
 
+    @property
+    def loss_scale(self) -> float | None:
+        """The fixed loss scale that was given as `loss_scale_factor`; None: there is none."""
+        return self.loss_scale_factor
+
     def scale_loss(self, loss: Any) -> Any:
         """Return the loss from which to compute the gradients."""
         check_floating(loss, "loss")
-        return LossScale(self.loss_scale_factor or 1.0).scale(loss)
+        return multiplied(loss, self.loss_scale or 1.0)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
         """Call :meth:`apply_gradients` with the gradients of these variables, or of those of :meth:`build`."""
@@ -364,9 +365,39 @@ class Optimizer(State):
     def finalize_variable_values(self, var_list: Sequence[AutoCastVariable]) -> None:
         """Set the variables to their averages at the end of training, if these are kept."""
         if self.use_ema and self.built:
+            if self.averages_swapped:
+                self.swap_averages()
             self._check_known(var_list)
             kept = [variable for variable in var_list if id(variable) in self._averages]
             assign_each(kept, [self._averages[id(variable)].numpy() for variable in kept])
+
+    def swap_averages(self) -> None:
+        """Exchange the values of the variables and their averages, all at once; a second call exchanges them back.
+
+        Until then the attribute `averages_swapped` is True. Before :meth:`build` it does nothing.
+
+        Raises
+        ------
+        ValueError
+            No averages are kept: `use_ema` is False.
+
+        Examples
+        --------
+        >>> from mp_core.optimizers import SGD
+        >>> variable, optimizer = AutoCastVariable([1.0]), SGD(0.5, use_ema=True, ema_momentum=0.5)
+        >>> for _ in range(2):
+        ...     optimizer.apply([np.ones(1, np.float32)], [variable])
+        >>> optimizer.swap_averages()
+        >>> variable.numpy()  # 0.5 * 0.5 + 0.5 * 0.0
+        array([0.25], dtype=float32)
+        """
+        if not self.use_ema:
+            raise ValueError(f"`use_ema` of optimizer '{self.name}' must be True: it keeps no averages to swap")
+        if self.built:
+            kept = [variable for variable in self._built or () if id(variable) in self._averages]
+            averages = [self._averages[id(variable)] for variable in kept]
+            assign_each([*kept, *averages], [np.array(each.numpy()) for each in (*averages, *kept)])
+            self.averages_swapped = not self.averages_swapped
 
 
 @cache
@@ -396,7 +427,8 @@ def _squares(g: Array, scale: float) -> float:
     """Return the sum of the squares of a gradient without its loss scale."""
     work = formulas.work_type(g.dtype)
     with np.errstate(all="ignore"):
-        return float(ops.sum(np.square(cast(g, work) / work(scale))))
+        _, squares, by = squared(cast(g, work) / work(scale), None)
+        return float(squares.reshape(())) / (1.0 if by is None else float(by.reshape(())) ** 2)
 
 
 def _factor(largest: float, norm: float) -> float:

@@ -8,11 +8,13 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
+from mp_core.ops.norms import length
 from mp_core.optimizers import formulas
 from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.formulas import power
-from mp_core.optimizers.state import Common
+from mp_core.optimizers.state import COMMON, RATE, Common
 from mp_core.utilities.arguments import number, share
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["Adadelta", "Adamax", "Ftrl", "Lamb", "Nadam"]
 
@@ -31,6 +33,7 @@ class _Composed(Optimizer):
         return formulas.applied(self.formula, w, g, slots, numbers, how)
 
 
+@documented(RATE, last=COMMON)
 class Adadelta(_Composed):
     """Adadelta (Zeiler, 2012, https://arxiv.org/abs/1212.5701).
 
@@ -39,17 +42,9 @@ class Adadelta(_Composed):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     rho : float
         From 0 to 1.
     epsilon : float
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -81,6 +76,12 @@ class Adadelta(_Composed):
         return w + step * rate, [v, slots[1] * rho + step * step * rest]
 
 
+_MOMENTS = documented(RATE, last="""
+    beta_1, beta_2 : float
+        From 0 to 1.
+    epsilon : float""" + COMMON)  # fmt: skip
+
+
 class _WithMoments(_Composed):
     """An optimizer with the arguments of Adam."""
 
@@ -99,25 +100,12 @@ class _WithMoments(_Composed):
         self.epsilon = number(epsilon, "epsilon", 0)
 
 
+@_MOMENTS
 class Adamax(_WithMoments):
     """Adam by the largest gradient (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980, section 7.1).
 
     ``m += (gradient - m) * (1 - beta_1)``, ``u = max(beta_2 * u, |gradient|)`` and in step t
     ``variable -= learning_rate * m / ((1 - beta_1**t) * (u + epsilon))``.
-
-    Parameters
-    ----------
-    learning_rate : float, LearningRateSchedule or callable
-    beta_1, beta_2 : float
-        From 0 to 1.
-    epsilon : float
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -143,26 +131,13 @@ class Adamax(_WithMoments):
         return w - m * rate / ((u + epsilon) * left), [m, u]
 
 
+@_MOMENTS
 class Nadam(_WithMoments):
     """Adam with Nesterov's momentum (Dozat, 2016, https://cs229.stanford.edu/proj2015/054_report.pdf).
 
     With ``u_t = beta_1 * (1 - 0.96**t / 2)`` and ``p_t`` the product of all up to it, m and v as in :class:`Adam`,
     ``variable -= learning_rate * (u_{t+1} * m / (1 - p_{t+1}) + (1 - u_t) * gradient / (1 - p_t)) /
     (sqrt(v / (1 - beta_2**t)) + epsilon)``.
-
-    Parameters
-    ----------
-    learning_rate : float, LearningRateSchedule or callable
-    beta_1, beta_2 : float
-        From 0 to 1.
-    epsilon : float
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -207,26 +182,13 @@ class Nadam(_WithMoments):
         return w - (m * of_m + g * of_g) * rate / (np.sqrt(v / left) + epsilon), [m, v]
 
 
+@_MOMENTS
 class Lamb(_WithMoments):
     """Adam whose steps have the norm of the variable (You et al., 2019, https://arxiv.org/abs/1904.00962).
 
     m and v as in :class:`Adam`, ``step = m / (1 - beta_1**t) / (sqrt(v / (1 - beta_2**t)) + epsilon)`` and
     ``variable -= learning_rate * step * |variable| / |step|``, without the last factor if a norm is 0. Norms are those
     of :func:`mp_core.sum`.
-
-    Parameters
-    ----------
-    learning_rate : float, LearningRateSchedule or callable
-    beta_1, beta_2 : float
-        From 0 to 1.
-    epsilon : float
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -250,34 +212,27 @@ class Lamb(_WithMoments):
         m = slots[0] + (g - slots[0]) * first
         v = slots[1] + (g * g - slots[1]) * second
         step = m / first_left / (np.sqrt(v / second_left) + epsilon)
-        of_variable, of_step = (np.sqrt(ops.sum(x * x)) for x in (w, step))
+        of_variable, of_step = (length(x).reshape(()) for x in (w, step))
         ratio = of_variable / of_step if of_variable > 0 and of_step > 0 else w.dtype.type(1)
         return w - step * (ratio * rate), [m, v]
 
 
+@documented(RATE, last=COMMON)
 class Ftrl(_Composed):
     """Follow the regularized leader (McMahan et al., 2013, https://research.google.com/pubs/archive/41159.pdf).
 
     With ``p = -learning_rate_power`` and ``n' = n + gradient**2``: ``z += gradient + 2 * l2_shrinkage * variable -
     (n'**p - n**p) / learning_rate * variable``, then ``variable = (clip(z, -l1, l1) - z) / (n'**p / learning_rate +
-    2 * (l2 + beta / (2 * learning_rate)))``.
+    2 * (l2 + beta / (2 * learning_rate)))``. A step in which the learning rate is 0 is refused: it divides by it.
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     learning_rate_power : float
         At most 0.
     initial_accumulator_value : float
         That of n.
     l1_regularization_strength, l2_regularization_strength, l2_shrinkage_regularization_strength : float
     beta : float
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -319,6 +274,8 @@ class Ftrl(_Composed):
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return the learning rate, the power, twice the shrinkage, l1, and twice l2 with what beta adds to it."""
+        if not float(rate):
+            raise ValueError(f"`learning_rate` of Ftrl must not be 0, by which it divides; it is 0 in step {step}")
         twice = 2 * (self.l2_regularization_strength + self.beta / (2 * float(rate)))
         shrinkage = kind(2 * self.l2_shrinkage_regularization_strength)
         return rate, -self.learning_rate_power, shrinkage, kind(self.l1_regularization_strength), kind(twice)

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from mp_core.optimizers.base import Optimizer
-from mp_core.optimizers.state import Common
+from mp_core.optimizers.state import COMMON, RATE, Common
 from mp_core.utilities.arguments import boolean, share
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["SGD", "Lion"]
 
 
+@documented(RATE, last=COMMON)
 class SGD(Optimizer):
     """Gradient descent, with momentum or without.
 
@@ -18,17 +20,9 @@ class SGD(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     momentum : float
         From 0 to 1.
     nesterov : bool
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -61,6 +55,7 @@ class SGD(Optimizer):
         return rate, kind(self.momentum)
 
 
+@documented(RATE, last=COMMON)
 class Lion(Optimizer):
     """Steps of one length, by the sign of a momentum (Chen et al., 2023, https://arxiv.org/abs/2302.06675).
 
@@ -69,16 +64,8 @@ class Lion(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     beta_1, beta_2 : float
         From 0 to 1; `beta_1` is above 0.
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------

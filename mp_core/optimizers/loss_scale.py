@@ -1,36 +1,34 @@
-"""Keras 3's loss scale around an optimizer, and the rule when to use one."""
+"""The loss scale around an optimizer, that of Keras 3, and the rule when to use one."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any, Self, TypeGuard
 
 import numpy as np
 
+from mp_core.arrays.finite import are_finite
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.lookup import own_config
-from mp_core.loss_scaling import DynamicLossScale, are_finite, check_floating, scale_number
+from mp_core.files.registry import own_config
 from mp_core.optimizers.base import Optimizer
-from mp_core.optimizers.protocol import GradientsAndVariables, check_optimizer, checked_pairs, paired
-from mp_core.optimizers.protocol import Optimizer as AnyOptimizer
+from mp_core.optimizers.protocol import GradientsAndVariables, OptimizerLike, check_optimizer, checked_pairs, paired
 from mp_core.optimizers.registry import CLASSES, deserialize, serialize
+from mp_core.optimizers.scales import DynamicLossScale, LossScale, check_floating, scale_number
+from mp_core.optimizers.state import Common
 from mp_core.utilities.arguments import boolean, positive_integer
 
-__all__ = ["LossScaleOptimizer", "wrap_optimizer"]
+__all__ = ["LossScaleOptimizer", "ScaledOptimizer", "check_wrapping", "wrap_optimizer"]
 
-# Arguments of Keras' base optimizer with their defaults: what the wrapped optimizer does is set there.
 _INNER_ARGUMENTS = {
-    "weight_decay": None,
-    "clipnorm": None,
-    "clipvalue": None,
-    "global_clipnorm": None,
-    "use_ema": False,
-    "ema_momentum": 0.99,
-    "ema_overwrite_frequency": None,
-    "loss_scale_factor": None,
-    "gradient_accumulation_steps": None,
+    name: argument.default
+    for name, argument in signature(Optimizer).parameters.items()
+    if name in Common.__annotations__ and name != "name"
 }
+"""Arguments of all optimizers -> their defaults: what the wrapped optimizer does is set there."""
+_SAVED = ("iteration", "learning_rate", "step_counter", "dynamic_scale")
+"""What files have before the variables of the inner optimizer."""
 
 
 def _check_arguments(arguments: dict[str, Any]) -> None:
@@ -47,7 +45,198 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
             raise ValueError(f"Set `{name}` on the `inner_optimizer`. Received: {name}={value!r}")
 
 
-class LossScaleOptimizer:
+class ScaledOptimizer(ABC):
+    """An optimizer with a loss scale around it: what the loss scale optimizers of all faces have in common.
+
+    :meth:`scale_loss` scales a loss, :meth:`apply` takes the gradients of a loss that was scaled.
+
+    Parameters
+    ----------
+    inner_optimizer : Optimizer
+    state : LossScale
+        The loss scale at the first step.
+
+    Attributes
+    ----------
+    state : LossScale
+        The loss scale at this step.
+    initial_scale : float
+    dynamic_growth_steps : int or None
+        How many finite steps in a row make the scale grow; None for a fixed scale.
+    """
+
+    state: LossScale
+
+    def __init__(self, inner_optimizer: OptimizerLike, state: LossScale) -> None:
+        check_optimizer(inner_optimizer, "inner_optimizer")
+        if isinstance(inner_optimizer, ScaledOptimizer):
+            raise TypeError(f"LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got: {inner_optimizer}")
+        self.inner_optimizer, self.state, self.initial_scale = inner_optimizer, state, state.loss_scale
+        self.dynamic_growth_steps = state.period if isinstance(state, DynamicLossScale) else None
+        self._built: list[AutoCastVariable] | None = None
+
+    # ---- the loss scale
+
+    @property
+    def loss_scale(self) -> np.float32:
+        """The scale at this step."""
+        return np.float32(self.state.loss_scale)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Return the loss from which to compute the gradients.
+
+        Raises
+        ------
+        TypeError
+            It is not floating-point.
+        """
+        check_floating(loss, "loss")
+        return self.state.scale(loss)
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
+        """Take a step with the gradients of a scaled loss, of these variables or of those of :meth:`build`."""
+        self.apply_gradients(paired(grads, trainable_variables, self._built))
+
+    @abstractmethod
+    def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
+        """Take a step with pairs of gradient and variable; return :attr:`iterations`."""
+
+    def _step(self, pairs: list[tuple[Any, Any]], scale: np.float32 | None) -> bool:
+        """Return whether the inner optimizer took a step: a dynamic scale skips those that are not finite.
+
+        Parameters
+        ----------
+        pairs : list of tuple
+            Gradients and variables.
+        scale : float32 or None
+            What gradients are divided by, in float32; None: not by a loss scale of this optimizer.
+        """
+        if not self.built and pairs:
+            self.build([variable for _, variable in pairs])
+        inner, skips = self.inner_optimizer, self.state.skips
+        if proposes(inner):
+            factor = (inner.loss_scale_factor or 1.0) if scale is None else float(scale)
+            proposal = inner.proposed(pairs, factor) if pairs else None
+            finite = proposal is None or proposal.finite
+            if proposal is not None and (finite or not skips):
+                proposal.commit()
+        else:
+            finite = not skips or are_finite([gradient for gradient, _ in pairs], "grads_and_vars")
+            if finite:
+                inner.apply_gradients(pairs if scale is None else [(_divided(g, v, scale), v) for g, v in pairs])
+        self.state = self.state.adjust(finite)
+        return finite or not skips
+
+    # ---- the inner optimizer
+
+    @property
+    def in_files(self) -> Any:
+        """The optimizer that files of compiled models name: the inner one, unless Keras 3 has the class of this one."""
+        return self.inner_optimizer
+
+    @property
+    def iterations(self) -> Any:
+        """The steps that the inner optimizer took, its own attribute."""
+        return self.inner_optimizer.iterations
+
+    @property
+    def learning_rate(self) -> Any:
+        """The inner optimizer's."""
+        return self.inner_optimizer.learning_rate  # type: ignore[attr-defined]
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        self.inner_optimizer.learning_rate = value  # type: ignore[attr-defined]
+
+    @property
+    def variables(self) -> list[AutoCastVariable]:
+        """The inner optimizer's; the loss scale itself is :attr:`state`."""
+        return list(getattr(self.inner_optimizer, "variables", ()))
+
+    @property
+    def built(self) -> bool:
+        """Whether the optimizer knows the variables that it updates."""
+        return self._built is not None
+
+    def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
+        """Build the inner optimizer for the variables, if it has this, and remember them for :meth:`apply`."""
+        if hasattr(self.inner_optimizer, "build"):
+            self.inner_optimizer.build(trainable_variables)
+        self._built = list(trainable_variables)
+
+    def finalize_variable_values(self, var_list: Sequence[AutoCastVariable]) -> None:
+        """Set the variables to their averages at the end of training, if the inner optimizer keeps these."""
+        if hasattr(self.inner_optimizer, "finalize_variable_values"):
+            self.inner_optimizer.finalize_variable_values(var_list)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the loss scale and the inner optimizer's variables into a mapping, as Keras does.
+
+        Keras has an unused count of steps and learning rate before them, which are zeros here.
+        """
+        inner: dict[str, Any] = {}
+        self.inner_optimizer.save_own_variables(inner)  # type: ignore[attr-defined]
+        own = np.int32(0), np.float32(0), np.int32(self.state.counter), self.loss_scale
+        for i, value in enumerate([*map(np.asarray, own), *inner.values()]):
+            store[str(i)] = value
+
+    def saved_names(self, places: Mapping[int, str]) -> list[str]:
+        """Return what each variable that :meth:`save_own_variables` writes is: see :meth:`Optimizer.saved_names`."""
+        inner = getattr(self.inner_optimizer, "saved_names", None)
+        return [] if inner is None else [f"loss scale: {part}" for part in _SAVED] + inner(places)
+
+    def saved_owners(self) -> list[AutoCastVariable | None]:
+        """Return of which variable of a model each is that :meth:`save_own_variables` writes; None: of none alone."""
+        inner = getattr(self.inner_optimizer, "saved_owners", None)
+        return [] if inner is None else [None] * len(_SAVED) + inner()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Take the loss scale, unless it is fixed, and the inner optimizer's variables that a file has.
+
+        Raises
+        ------
+        ValueError
+            There is another number of them, one has another shape, or the loss scale is no number above 0.
+        """
+        values = [np.asarray(store[str(i)]) for i in range(len(store.keys()))]
+        if len(values) < 4 or any(value.shape for value in values[:4]):
+            raise ValueError(f"The file holds no variables of a LossScaleOptimizer: {len(values)} arrays")
+        if values[2].dtype.kind not in "iu":
+            raise TypeError(f"The steps since the last change of the loss scale must be an integer; found {values[2]}")
+        state = self.state.restored(float(values[3]), int(values[2]))
+        rest = {str(i): value for i, value in enumerate(values[4:])}
+        self.inner_optimizer.load_own_variables(rest)  # type: ignore[attr-defined]
+        self.state = state
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Give the inner optimizer's variables the values of a list; the loss scale stays.
+
+        Parameters
+        ----------
+        weights : sequence of array-like
+            In the order of :attr:`variables`.
+
+        Raises
+        ------
+        ValueError
+            There is another number of them, or one has another shape.
+        """
+        self.inner_optimizer.set_weights(weights)  # type: ignore[attr-defined]
+
+
+def _divided(gradient: Any, variable: Any, scale: np.float32) -> Any:
+    """Return the gradient without the scale; a variable that is overwritten with its gradient has none in it."""
+    if gradient is None or getattr(variable, "overwrite_with_gradient", False):
+        return gradient
+    return np.divide(gradient, scale)
+
+
+def proposes(optimizer: Any) -> TypeGuard[Optimizer]:
+    """Whether an optimizer computes a step before it assigns it, so that the step can be forgotten."""
+    return isinstance(optimizer, Optimizer) and type(optimizer).apply_gradients is Optimizer.apply_gradients
+
+
+class LossScaleOptimizer(ScaledOptimizer):
     """Keras 3's dynamic loss scale around an optimizer: doubled after finite steps, halved and skipped otherwise.
 
     Parameters
@@ -60,10 +249,6 @@ class LossScaleOptimizer:
     name : str, optional
     **kwargs
         Arguments of Keras' base optimizer, accepted with their defaults only.
-
-    Attributes
-    ----------
-    state : DynamicLossScale
 
     Raises
     ------
@@ -88,7 +273,7 @@ class LossScaleOptimizer:
 
     def __init__(
         self,
-        inner_optimizer: AnyOptimizer,
+        inner_optimizer: OptimizerLike,
         initial_scale: float = 2.0**15,
         dynamic_growth_steps: int = 2000,
         name: str | None = None,
@@ -97,18 +282,12 @@ class LossScaleOptimizer:
         _check_arguments(kwargs)
         if name is not None and not isinstance(name, str):
             raise TypeError(f"`name` must be a string; received name={name!r}")
-        check_optimizer(inner_optimizer, "inner_optimizer")
-        if isinstance(inner_optimizer, LossScaleOptimizer):
-            raise TypeError(f"LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got: {inner_optimizer}")
-        self.initial_scale = scale_number(initial_scale, "initial_scale")
-        self.dynamic_growth_steps = positive_integer(dynamic_growth_steps, "dynamic_growth_steps")
+        scale = scale_number(initial_scale, "initial_scale")
+        growth = positive_integer(dynamic_growth_steps, "dynamic_growth_steps")
+        state = DynamicLossScale(scale, period=growth, min_loss_scale=0.0, max_loss_scale=math.inf)
+        super().__init__(inner_optimizer, state)
         self.name = name or "loss_scale_optimizer"
-        self.state = DynamicLossScale(
-            self.initial_scale, period=self.dynamic_growth_steps, min_loss_scale=0.0, max_loss_scale=math.inf
-        )
         inner_optimizer.loss_scale_factor = None  # type: ignore[attr-defined]
-        self.inner_optimizer = inner_optimizer
-        self._built: list[AutoCastVariable] | None = None
 
     @property
     def dynamic_scale(self) -> float:
@@ -121,33 +300,9 @@ class LossScaleOptimizer:
         return self.state.counter
 
     @property
-    def iterations(self) -> Any:
-        """The steps that the inner optimizer took, its own attribute; skipped ones do not count."""
-        return self.inner_optimizer.iterations
-
-    @property
-    def learning_rate(self) -> Any:
-        """The inner optimizer's."""
-        return self.inner_optimizer.learning_rate  # type: ignore[attr-defined]
-
-    @learning_rate.setter
-    def learning_rate(self, value: Any) -> None:
-        self.inner_optimizer.learning_rate = value  # type: ignore[attr-defined]
-
-    def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
-        """Remember the variables for :meth:`apply`, and build the inner optimizer for them, if it has this."""
-        self._built = list(trainable_variables)
-        if hasattr(self.inner_optimizer, "build"):
-            self.inner_optimizer.build(trainable_variables)
-
-    def scale_loss(self, loss: Any) -> Any:
-        """Return the loss from which to compute the gradients."""
-        check_floating(loss, "loss")
-        return self.state.scale(loss)
-
-    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
-        """Call :meth:`apply_gradients` with the gradients of these variables, or of those of :meth:`build`."""
-        self.apply_gradients(paired(grads, trainable_variables, self._built))
+    def in_files(self) -> Any:
+        """The optimizer itself."""
+        return self
 
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
         """Divide the gradients by the scale in float32 and hand them on if they are finite; adjust the scale.
@@ -155,7 +310,7 @@ class LossScaleOptimizer:
         Returns
         -------
         iterations : AutoCastVariable or int
-            :attr:`iterations`.
+            :attr:`iterations`; a step that was skipped does not count.
 
         Raises
         ------
@@ -164,78 +319,8 @@ class LossScaleOptimizer:
         ValueError
             Every gradient is None.
         """
-        pairs = checked_pairs(grads_and_vars)
-        if not self.built and pairs:
-            self.build([variable for _, variable in pairs])
-        scale = np.float32(self.dynamic_scale)
-        if proposes(self.inner_optimizer):
-            proposal = self.inner_optimizer.proposed(pairs, float(scale)) if pairs else None
-            finite = proposal is None or proposal.finite
-            if proposal is not None and finite:
-                proposal.commit()
-        else:
-            finite = are_finite([gradient for gradient, _ in pairs], "grads_and_vars")
-            if finite:
-                self.inner_optimizer.apply_gradients([(_divided(g, v, scale), v) for g, v in pairs])
-        self.state = self.state.adjust(finite)
+        self._step(checked_pairs(grads_and_vars), self.loss_scale)
         return self.iterations
-
-    @property
-    def variables(self) -> list[AutoCastVariable]:
-        """The inner optimizer's; the loss scale itself is :attr:`state`."""
-        return list(getattr(self.inner_optimizer, "variables", ()))
-
-    @property
-    def built(self) -> bool:
-        """Whether the optimizer knows the variables that it updates."""
-        return self._built is not None
-
-    def finalize_variable_values(self, var_list: Sequence[AutoCastVariable]) -> None:
-        """Set the variables to their averages at the end of training, if the inner optimizer keeps these."""
-        if hasattr(self.inner_optimizer, "finalize_variable_values"):
-            self.inner_optimizer.finalize_variable_values(var_list)
-
-    def save_own_variables(self, store: Any) -> None:
-        """Write the loss scale and the inner optimizer's variables into a mapping, as Keras does.
-
-        Keras has an unused count of steps and learning rate before them, which are zeros here.
-        """
-        inner: dict[str, Any] = {}
-        self.inner_optimizer.save_own_variables(inner)  # type: ignore[attr-defined]
-        own = np.int32(0), np.float32(0), np.int32(self.step_counter), np.float32(self.dynamic_scale)
-        for i, value in enumerate([*map(np.asarray, own), *inner.values()]):
-            store[str(i)] = value
-
-    def load_own_variables(self, store: Any) -> None:
-        """Take the loss scale and the inner optimizer's variables that :meth:`save_own_variables` wrote.
-
-        Raises
-        ------
-        ValueError
-            There is another number of them, one has another shape, or the loss scale is no number above 0.
-        """
-        values = [np.asarray(store[str(i)]) for i in range(len(store.keys()))]
-        if len(values) < 4 or any(value.shape for value in values[:4]):
-            raise ValueError(f"The file holds no variables of a LossScaleOptimizer: {len(values)} arrays")
-        state = replace(self.state, loss_scale=float(values[3]), counter=int(values[2]))
-        rest = {str(i): value for i, value in enumerate(values[4:])}
-        self.inner_optimizer.load_own_variables(rest)  # type: ignore[attr-defined]
-        self.state = state
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Give the inner optimizer's variables the values of a list; the loss scale stays.
-
-        Parameters
-        ----------
-        weights : sequence of array-like
-            In the order of :attr:`variables`.
-
-        Raises
-        ------
-        ValueError
-            There is another number of them, or one has another shape.
-        """
-        self.inner_optimizer.set_weights(weights)  # type: ignore[attr-defined]
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -259,18 +344,6 @@ class LossScaleOptimizer:
         return cls(**config | {"inner_optimizer": deserialize(config.get("inner_optimizer"), custom_objects)})
 
 
-def _divided(gradient: Any, variable: Any, scale: np.float32) -> Any:
-    """Return the gradient without the scale; a variable that is overwritten with its gradient has none in it."""
-    if gradient is None or getattr(variable, "overwrite_with_gradient", False):
-        return gradient
-    return np.divide(gradient, scale)
-
-
-def proposes(optimizer: Any) -> TypeGuard[Optimizer]:
-    """Whether an optimizer computes a step before it assigns it, so that the step can be forgotten."""
-    return isinstance(optimizer, Optimizer) and type(optimizer).apply_gradients is Optimizer.apply_gradients
-
-
 CLASSES["LossScaleOptimizer"] = LossScaleOptimizer
 
 
@@ -279,7 +352,6 @@ def wrap_optimizer(optimizer: Any, policy: DTypePolicy, auto_scale_loss: bool = 
 
     It is a :class:`LossScaleOptimizer` if the policy's name is ``"mixed_float16"``, unless `auto_scale_loss` is False
     or the optimizer is one already. The policies of layers do not count.
-    :func:`mp_core.tf_keras.mixed_precision.experimental.wrap_optimizer` is the rule of tf.keras.
 
     Parameters
     ----------
@@ -301,8 +373,13 @@ def wrap_optimizer(optimizer: Any, policy: DTypePolicy, auto_scale_loss: bool = 
     >>> type(wrap_optimizer(SGD(), DTypePolicy("mixed_bfloat16"))).__name__
     'SGD'
     """
+    check_wrapping(optimizer, policy)
+    scales = boolean(auto_scale_loss, "auto_scale_loss") and policy.name == "mixed_float16"
+    return LossScaleOptimizer(optimizer) if scales and not isinstance(optimizer, ScaledOptimizer) else optimizer
+
+
+def check_wrapping(optimizer: Any, policy: Any) -> None:
+    """Raise TypeError unless these are an optimizer, and a policy that may say how its losses are scaled."""
     check_optimizer(optimizer, "optimizer")
     if not isinstance(policy, DTypePolicy):
         raise TypeError(f"`policy` must be a policy, such as DTypePolicy('mixed_float16'); received {policy!r}")
-    scales = boolean(auto_scale_loss, "auto_scale_loss") and policy.name == "mixed_float16"
-    return LossScaleOptimizer(optimizer) if scales and not isinstance(optimizer, LossScaleOptimizer) else optimizer

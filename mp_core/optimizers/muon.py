@@ -8,15 +8,19 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
+from mp_core.ops.norms import squared
 from mp_core.optimizers import formulas
 from mp_core.optimizers.adaptive import moment_numbers
 from mp_core.optimizers.base import Optimizer
+from mp_core.optimizers.state import COMMON, RATE
 from mp_core.utilities.arguments import boolean, finite, number, positive_integer, share
+from mp_core.utilities.docstrings import documented
 from mp_core.utilities.patterns import matcher
 
 __all__ = ["Muon"]
 
 
+@documented(RATE, last=COMMON)
 class Muon(Optimizer):
     """Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon), as Keras computes it.
 
@@ -31,7 +35,6 @@ class Muon(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, LearningRateSchedule or callable
     adam_beta_1, adam_beta_2 : float
         Those of :class:`Adam`, from 0 to 1.
     adam_weight_decay : float, optional
@@ -53,13 +56,6 @@ class Muon(Optimizer):
     nesterov : bool
     rms_rate : float, optional
         None leaves out the two last factors.
-    **common
-        Those of :class:`Optimizer`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above.
 
     Examples
     --------
@@ -152,7 +148,8 @@ class Muon(Optimizer):
         if x.shape[0] > x.shape[1]:
             return np.ascontiguousarray(self._orthogonal(x.T).T)
         a, b, c = (x.dtype.type(value) for value in (self.muon_a, self.muon_b, self.muon_c))
-        x = x / (np.sqrt(ops.sum(x * x)) + x.dtype.type(1e-7))
+        x, squares, by = squared(x, None)
+        x = x / (np.sqrt(squares) + x.dtype.type(1e-7) * (1 if by is None else by))
         for _ in range(self.ns_steps):
             squares = ops.matmul(x, x.T)
             x = x * a + ops.matmul(squares * b + ops.matmul(squares * c, squares), x)

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mp_core.autocast import AutoCastVariable
 
-__all__ = ["GradientsAndVariables", "Optimizer", "check_optimizer", "checked_pairs", "paired"]
+__all__ = ["GradientsAndVariables", "OptimizerLike", "check_optimizer", "checked_pairs", "paired"]
 
 GradientsAndVariables = Iterable[tuple[Any, AutoCastVariable]]
 
@@ -16,13 +16,13 @@ _UNBUILT = (
 
 
 @runtime_checkable
-class Optimizer(Protocol):
-    """What a loss scale optimizer needs of the optimizer that it wraps.
+class OptimizerLike(Protocol):
+    """What a loss scale optimizer needs of the optimizer that it wraps: one of these, or of your own.
 
     Examples
     --------
     >>> from mp_core import optimizers
-    >>> isinstance(optimizers.Adam(), Optimizer), isinstance("adam", Optimizer)
+    >>> isinstance(optimizers.Adam(), OptimizerLike), isinstance("adam", OptimizerLike)
     (True, False)
     """
 
@@ -36,9 +36,9 @@ class Optimizer(Protocol):
         """Return the constructor's arguments."""
 
 
-def check_optimizer(optimizer: Any, argument: str) -> Optimizer:
+def check_optimizer(optimizer: Any, argument: str) -> OptimizerLike:
     """Return an optimizer as it is; raise TypeError for everything else."""
-    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, type):
+    if not isinstance(optimizer, OptimizerLike) or isinstance(optimizer, type):
         raise TypeError(
             f'"{argument}" must have `iterations`, `apply_gradients` and `get_config`, but got: '
             f"{optimizer!r} (of type {type(optimizer).__name__})"
@@ -67,7 +67,7 @@ def checked_pairs(grads_and_vars: GradientsAndVariables) -> list[tuple[Any, Any]
     return pairs
 
 
-def paired(grads: Sequence[Any], variables: Sequence[Any] | None, built: Sequence[Any] | None) -> list[tuple[Any, Any]]:
+def paired(grads: Sequence[Any], variables: Sequence[Any] | None, built: Sequence[Any] | None) -> GradientsAndVariables:
     """Return pairs of gradient and variable, of those that an optimizer was built for where `variables` is None."""
     if variables is None:
         if built is None:
@@ -77,4 +77,4 @@ def paired(grads: Sequence[Any], variables: Sequence[Any] | None, built: Sequenc
         raise ValueError(
             f"`grads` and `trainable_variables` must be equally long; received {len(grads)} and {len(variables)}"
         )
-    return checked_pairs(zip(grads, variables, strict=True))
+    return zip(grads, variables, strict=True)

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from mp_core.dtype_policies.lookup import class_and_config, known_classes, serialized
+from mp_core.files.registry import class_and_config, known_classes
+from mp_core.files.serialization import serialize_keras_object
 from mp_core.optimizers.adafactor import Adafactor
 from mp_core.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
 from mp_core.optimizers.base import Optimizer
 from mp_core.optimizers.composed import Adadelta, Adamax, Ftrl, Lamb, Nadam
 from mp_core.optimizers.descent import SGD, Lion
 from mp_core.optimizers.muon import Muon
-from mp_core.optimizers.protocol import Optimizer as AnyOptimizer
-from mp_core.optimizers.protocol import check_optimizer
+from mp_core.optimizers.protocol import OptimizerLike, check_optimizer
 
 __all__ = ["CLASSES", "deserialize", "get", "serialize"]
 
@@ -22,7 +22,7 @@ _OF_TF_KERAS = ("jit_compile", "is_legacy_optimizer")
 """Arguments that configurations of tf.keras have, without a meaning here."""
 
 
-def serialize(optimizer: AnyOptimizer) -> dict[str, Any]:
+def serialize(optimizer: OptimizerLike) -> dict[str, Any]:
     """Return the class name and the configuration of an optimizer, as Keras writes them.
 
     Raises
@@ -36,7 +36,7 @@ def serialize(optimizer: AnyOptimizer) -> dict[str, Any]:
     'SGD'
     """
     check_optimizer(optimizer, "optimizer")
-    return serialized(optimizer, CLASSES, "keras.optimizers")
+    return serialize_keras_object(optimizer)  # type: ignore[no-any-return]
 
 
 def deserialize(config: dict[str, Any] | None, custom_objects: dict[str, Any] | None = None) -> Any:
@@ -81,6 +81,6 @@ def get(identifier: Any) -> Any:
         return deserialize({"class_name": identifier, "config": {}})
     if isinstance(identifier, dict):
         return deserialize(identifier)
-    if isinstance(identifier, AnyOptimizer) and not isinstance(identifier, type):
+    if isinstance(identifier, OptimizerLike) and not isinstance(identifier, type):
         return identifier
     raise ValueError(f"Could not interpret optimizer identifier: {identifier!r}")

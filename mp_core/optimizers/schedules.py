@@ -2,30 +2,28 @@
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
 
-from mp_core.dtype_policies.lookup import class_and_config, known_classes, own_config, serialized
-from mp_core.utilities.arguments import boolean, number, positive
+from mp_core.autocast import AutoCastVariable
+from mp_core.files.registry import class_and_config, known_classes, own_config
+from mp_core.files.serialization import serialize_keras_object
+from mp_core.utilities.arguments import boolean, finite, number, positive
+from mp_core.utilities.docstrings import documented
 
 __all__ = [
-    "CosineDecay",
-    "CosineDecayRestarts",
-    "ExponentialDecay",
-    "InverseTimeDecay",
-    "LearningRateSchedule",
-    "PiecewiseConstantDecay",
-    "PolynomialDecay",
-    "deserialize",
-    "serialize",
-]
+    "CosineDecay", "CosineDecayRestarts", "ExponentialDecay", "InverseTimeDecay", "LearningRateSchedule",
+    "PiecewiseConstantDecay", "PolynomialDecay", "deserialize", "serialize",
+]  # fmt: skip
 
 
 class LearningRateSchedule:
     """The base of the schedules: a subclass defines ``__call__(step)`` and ``get_config()``.
 
-    Built-in ones compute in float64 and round to float32 once.
+    Built-in ones compute in float64 and round to float32 once. In which interval a step lies is decided exactly, of the
+    arguments as the decimal numbers that they are written as.
 
     Examples
     --------
@@ -78,20 +76,35 @@ class _Kept(LearningRateSchedule):
         return {name: getattr(self, name) for name in self.names}
 
 
-class ExponentialDecay(_Kept):
-    """``initial_learning_rate * decay_rate ** (step / decay_steps)``.
+def _rate(value: Any, argument: str) -> float:
+    """Return a rate as a float; of an optimizer's ``learning_rate``, a variable, the value that it has now."""
+    return number(value.numpy()[()] if isinstance(value, AutoCastVariable) else value, argument)
 
+
+def _exact(value: float) -> Fraction:
+    """Return the decimal number that a float is written as: 11/10 for 1.1."""
+    return Fraction(repr(value))
+
+
+def _intervals(step: float, steps: float) -> Any:
+    """Return ``step / steps``, from which :func:`math.floor` and :func:`math.ceil` make the right integers."""
+    return step / steps if step.is_integer() and steps.is_integer() else Fraction(step) / _exact(steps)
+
+
+_DECAY = documented("""
     Parameters
     ----------
     initial_learning_rate, decay_steps, decay_rate : float
+        `decay_steps` must be above 0.
     staircase : bool
-        Whether the exponent is rounded down to an integer.
+        Whether ``step / decay_steps`` is rounded down to an integer.
     name : str
+""")
 
-    Raises
-    ------
-    ValueError
-        A number is none, or `decay_steps` is not above 0.
+
+@_DECAY
+class ExponentialDecay(_Kept):
+    """``initial_learning_rate * decay_rate ** (step / decay_steps)``.
 
     Examples
     --------
@@ -114,35 +127,23 @@ class ExponentialDecay(_Kept):
     ) -> None:
         self._keep(
             name,
-            initial_learning_rate=number(initial_learning_rate, "initial_learning_rate"),
+            initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             decay_steps=positive(decay_steps, "decay_steps"),
             decay_rate=number(decay_rate, "decay_rate"),
             staircase=boolean(staircase, "staircase"),
         )
 
     def _exponent(self, step: float) -> float:
-        share = step / self.decay_steps
-        return math.floor(share) if self.staircase else share
+        return math.floor(_intervals(step, self.decay_steps)) if self.staircase else step / self.decay_steps
 
     def _rate(self, step: float) -> float:
         rate: float = self.initial_learning_rate * self.decay_rate ** self._exponent(step)
         return rate
 
 
+@_DECAY
 class InverseTimeDecay(ExponentialDecay):
     """``initial_learning_rate / (1 + decay_rate * step / decay_steps)``.
-
-    Parameters
-    ----------
-    initial_learning_rate, decay_steps, decay_rate : float
-    staircase : bool
-        Whether ``step / decay_steps`` is rounded down to an integer.
-    name : str
-
-    Raises
-    ------
-    ValueError
-        A number is none, or `decay_steps` is not above 0.
 
     Examples
     --------
@@ -174,11 +175,6 @@ class PiecewiseConstantDecay(_Kept):
     values : sequence of float
         One more.
     name : str
-
-    Raises
-    ------
-    ValueError
-        There is another number of values, or one is no number.
 
     Examples
     --------
@@ -215,11 +211,6 @@ class PolynomialDecay(_Kept):
         Whether it starts again, from `decay_steps` times the number of cycles.
     name : str
 
-    Raises
-    ------
-    ValueError
-        A number is none, or `decay_steps` is not above 0.
-
     Examples
     --------
     >>> float(PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)(1))
@@ -243,18 +234,17 @@ class PolynomialDecay(_Kept):
     ) -> None:
         self._keep(
             name,
-            initial_learning_rate=number(initial_learning_rate, "initial_learning_rate"),
+            initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             decay_steps=positive(decay_steps, "decay_steps"),
-            end_learning_rate=number(end_learning_rate, "end_learning_rate"),
+            end_learning_rate=_rate(end_learning_rate, "end_learning_rate"),
             power=number(power, "power"),
             cycle=boolean(cycle, "cycle"),
         )
 
     def _rate(self, step: float) -> float:
         steps, end = self.decay_steps, self.end_learning_rate
-        if self.cycle:
-            steps *= max(1, math.ceil(step / steps))
-        share = 1 - min(step, steps) / steps
+        cycles = max(1, math.ceil(_intervals(step, steps))) if self.cycle else 1
+        share = max(0.0, 1 - step / (steps * cycles))
         rate: float = (self.initial_learning_rate - end) * share**self.power + end
         return rate
 
@@ -273,11 +263,6 @@ class CosineDecay(_Kept):
     warmup_target : float, optional
         To which the learning rate first rises, and from which it then decays.
     warmup_steps : float
-
-    Raises
-    ------
-    ValueError
-        A number is none, or `decay_steps` is not above 0.
 
     Examples
     --------
@@ -303,10 +288,10 @@ class CosineDecay(_Kept):
     ) -> None:
         self._keep(
             name,
-            initial_learning_rate=number(initial_learning_rate, "initial_learning_rate"),
+            initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             decay_steps=positive(decay_steps, "decay_steps"),
             alpha=number(alpha, "alpha"),
-            warmup_target=None if warmup_target is None else number(warmup_target, "warmup_target"),
+            warmup_target=None if warmup_target is None else _rate(warmup_target, "warmup_target"),
             warmup_steps=number(warmup_steps, "warmup_steps", 0),
         )
 
@@ -325,13 +310,8 @@ class CosineDecayRestarts(_Kept):
     Parameters
     ----------
     initial_learning_rate, first_decay_steps, t_mul, m_mul, alpha : float
-        `alpha` is the share of the learning rate that remains at the end of a cosine.
+        `alpha` is the share of the learning rate that remains at the end of a cosine; `t_mul` is at least 1.
     name : str
-
-    Raises
-    ------
-    ValueError
-        A number is none, `first_decay_steps` is not above 0, or `t_mul` is below 1.
 
     Examples
     --------
@@ -357,27 +337,53 @@ class CosineDecayRestarts(_Kept):
     ) -> None:
         self._keep(
             name,
-            initial_learning_rate=number(initial_learning_rate, "initial_learning_rate"),
+            initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             first_decay_steps=positive(first_decay_steps, "first_decay_steps"),
-            t_mul=number(t_mul, "t_mul", 1),
+            t_mul=number(finite(t_mul, "t_mul"), "t_mul", 1),
             m_mul=number(m_mul, "m_mul"),
             alpha=number(alpha, "alpha"),
         )
+        self._cycle = self._cycle_at(Fraction(0))
 
     def _rate(self, step: float) -> float:
-        share, t = step / self.first_decay_steps, self.t_mul
-        if t == 1:
-            restarts = math.floor(share)
-            share -= restarts
-        else:
-            restarts = math.floor(math.log(1 - share * (1 - t)) / math.log(t))
-            share = (share - (1 - t**restarts) / (1 - t)) / t**restarts
+        first, last, *cycle = self._cycle
+        if not (first <= step < last and step.is_integer()):
+            first, last, *cycle = self._cycle = self._cycle_at(Fraction(step))
+        restarts, start, length = cycle
+        share = (step - start) / length
         return self.initial_learning_rate * _cosine(share, self.alpha, self.m_mul**restarts)
+
+    def _cycle_at(self, step: Fraction) -> tuple[int, int, int, float, float]:
+        """Return the first step of a cycle, the one behind its last, the restarts until then, its start and length."""
+        restarts = self._restarts_by(float(step))
+        while self._start(restarts) > step:
+            restarts -= 1
+        while self._start(restarts + 1) <= step:
+            restarts += 1
+        start, end = self._start(restarts), self._start(restarts + 1)
+        return math.ceil(start), math.ceil(end), restarts, float(start), float(end - start)
+
+    def _restarts_by(self, step: float) -> int:
+        """Return about how many restarts there are until a step."""
+        share, t = step / self.first_decay_steps, self.t_mul
+        return math.floor(share if t == 1 else math.log(1 + share * (t - 1)) / math.log(t))
+
+    def _start(self, restarts: int) -> Fraction:
+        """Return the step of a restart: exact for the first hundreds of them, whose numbers are not too long."""
+        first, t = _exact(self.first_decay_steps), _exact(self.t_mul)
+        if t == 1:
+            return first * restarts
+        if restarts > _EXACT:
+            return Fraction(self.first_decay_steps * (self.t_mul**restarts - 1) / (self.t_mul - 1))
+        return first * (t**restarts - 1) / (t - 1)
 
 
 def _cosine(share: float, alpha: float, height: float = 1.0) -> float:
     return (1 - alpha) * 0.5 * height * (1 + math.cos(math.pi * share)) + alpha
 
+
+_EXACT = 256
+"""Up to which restart of :class:`CosineDecayRestarts` steps are exact rational numbers, and not float64."""
 
 _CLASSES = {
     found.__name__: found
@@ -403,7 +409,7 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
     """
     if not isinstance(learning_rate_schedule, LearningRateSchedule):
         raise TypeError(f"`learning_rate_schedule` must be a LearningRateSchedule; received {learning_rate_schedule!r}")
-    return serialized(learning_rate_schedule, _CLASSES, "keras.optimizers.schedules")
+    return serialize_keras_object(learning_rate_schedule)  # type: ignore[no-any-return]
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> LearningRateSchedule:

@@ -3,20 +3,24 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arrays import Array, asarray, cast
+from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.variable import assign_each
-from mp_core.dtype_policies.lookup import own_config
-from mp_core.loss_scaling import scale_number
+from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.files.registry import own_config
+from mp_core.optimizers.scales import scale_number
 from mp_core.optimizers.schedules import LearningRateSchedule, deserialize, serialize
 from mp_core.utilities.arguments import boolean, finite, float_of, number, positive, positive_integer, share
+from mp_core.utilities.names import named
+from mp_core.utilities.suggest import suggestion
+from mp_core.utilities.tree import numbered
 
-__all__ = ["Common", "State", "check_variable"]
+__all__ = ["COMMON", "RATE", "Common", "State", "check_variable"]
 
 
 class Common(TypedDict, total=False):
@@ -34,11 +38,40 @@ class Common(TypedDict, total=False):
     name: str | None
 
 
+RATE = """
+    Parameters
+    ----------
+    learning_rate : float, LearningRateSchedule or callable
+"""
+COMMON = """
+    **common
+        Those of :class:`Optimizer`.
+"""
+"""The parameters before and behind those that an optimizer has of its own."""
+
+_OLD_ARGUMENTS = {
+    "lr": "use `learning_rate`",
+    "decay": "give a schedule of mp_core.optimizers.schedules, such as InverseTimeDecay, as `learning_rate`",
+}
+"""Argument of the optimizers of Keras 2 -> what does the same."""
+
+
+def _instead_of(argument: str, kind: type) -> str:
+    """Return the end of an error about an argument that an optimizer does not have."""
+    if argument in _OLD_ARGUMENTS:
+        return f": {_OLD_ARGUMENTS[argument]}"
+    own = [name for cls in kind.__mro__ for name in signature(cls.__init__).parameters]  # type: ignore[misc]
+    return suggestion(argument, {*own, *Common.__annotations__} - {"self", "args", "kwargs", "common", "unknown"})
+
+
 class State:
     """The arguments and the variables of an optimizer: see :class:`mp_core.optimizers.Optimizer`."""
 
     slots: tuple[tuple[str, ...], ...] = ()
     """The names of the arrays that are kept for a variable, in groups: the order in which files of Keras have them."""
+
+    averages_swapped = False
+    """Whether the variables have the values of their averages, and these theirs."""
 
     _arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of the constructor that not all optimizers have; attributes have their names."""
@@ -57,10 +90,11 @@ class State:
         loss_scale_factor: float | None = None,
         gradient_accumulation_steps: int | None = None,
         name: str | None = None,
+        **unknown: Any,
     ) -> None:
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"`name` must be a string; received name={name!r}")
-        self.name = name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+        for argument in unknown:
+            raise TypeError(f"{type(self).__name__} has no argument `{argument}`{_instead_of(argument, type(self))}")
+        self.name = named(name, type(self))
         clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
         given = [argument for argument, value in clips.items() if value is not None]
         if len(given) > 1:
@@ -79,6 +113,7 @@ class State:
         )
         self._iterations = AutoCastVariable(np.int32(0), trainable=False, name="iteration")
         self._own: list[AutoCastVariable] = [self._iterations]
+        self._kept: list[tuple[AutoCastVariable, AutoCastVariable, str]] = []  # own variable, of which one, as what
         self._learning_rate = self._rate(learning_rate)
         self._built: list[AutoCastVariable] | None = None
         self._excluded: set[int] = set()
@@ -117,8 +152,9 @@ class State:
             current.assign(np.float32(number(float(value), "learning_rate")))
         else:
             raise TypeError(
-                "The learning rate of this optimizer comes from a schedule, so it cannot be set to a number. Make the "
-                "optimizer with a number as its `learning_rate` to set it later."
+                "This optimizer was created with a `LearningRateSchedule` or a callable. Its rate comes from a "
+                "schedule, so it cannot be set to a number. Make the optimizer with a number as its `learning_rate` to "
+                "set it later."
             )
 
     @property
@@ -182,8 +218,17 @@ class State:
         self, reference_variable: AutoCastVariable, name: str = "var", initializer: Any = "zeros"
     ) -> AutoCastVariable:
         """Add a variable with the shape and dtype of another one, filled with zeros, ``"ones"`` or a number."""
-        name = f"{reference_variable.name.replace('/', '_')}_{name}"
-        return self.add_variable(reference_variable.shape, initializer, reference_variable.true_dtype, name)
+        part, name = name, f"{reference_variable.name.replace('/', '_')}_{name}"
+        return self._noted(
+            reference_variable,
+            part,
+            self.add_variable(reference_variable.shape, initializer, reference_variable.true_dtype, name),
+        )
+
+    def _noted(self, reference: AutoCastVariable, part: str, own: AutoCastVariable) -> AutoCastVariable:
+        """Return a variable of the optimizer, of which files say what it is: a part of what is kept of another one."""
+        self._kept.append((own, reference, part))
+        return own
 
     def add_variable(
         self, shape: Sequence[int], initializer: Any = "zeros", dtype: Any = None, name: str = "variable"
@@ -214,13 +259,32 @@ class State:
         for i, variable in enumerate(self._own):
             store[str(i)] = variable.numpy()
 
+    def saved_names(self, places: Mapping[int, str]) -> list[str]:
+        """Return what each variable that :meth:`save_own_variables` writes is: ``"layers/dense/kernel: momentum"``.
+
+        Parameters
+        ----------
+        places : mapping of int to str
+            What the variables of the model are called, by ``id(variable)``; default: their paths.
+        """
+        parts = {id(own): f"{places.get(id(of), of.path)}: {part}" for own, of, part in self._kept}
+        return numbered(parts.get(id(variable), variable.name) for variable in self._own)
+
+    def saved_owners(self) -> list[AutoCastVariable | None]:
+        """Return of which variable of a model each is that :meth:`save_own_variables` writes; None: of none alone."""
+        owners = {id(own): of for own, of, _ in self._kept}
+        return [owners.get(id(variable)) for variable in self._own]
+
     def load_own_variables(self, store: Any) -> None:
         """Give the variables the values that :meth:`save_own_variables` wrote.
 
         Raises
         ------
+        TypeError
+            A count is no integer.
         ValueError
-            There is another number of them, or one has another shape.
+            There is another number of them, one has another shape, or the count or the learning rate is no possible
+            one. In every case no variable has changed.
         """
         if len(store.keys()) != len(self._own):
             raise ValueError(
@@ -239,8 +303,8 @@ class State:
 
         Raises
         ------
-        ValueError
-            There is another number of them, or one has another shape. Before :meth:`build` there are fewer variables.
+        TypeError, ValueError
+            As for :meth:`load_own_variables`. Before :meth:`build` there are fewer variables.
         """
         arrays = [asarray(x, f"weights[{i}]") for i, x in enumerate(weights)]
         if len(arrays) != len(self._own):
@@ -254,14 +318,19 @@ class State:
         self._assign(arrays, "`weights`")
 
     def _assign(self, arrays: Sequence[Array], source: str) -> None:
-        """Give all variables values; raise ValueError if one has another shape."""
+        """Give all variables values; raise TypeError or ValueError if one does not fit, before any is changed."""
+        values = []
         for variable, array in zip(self._own, arrays, strict=True):
+            which = f"Variable '{variable.name}' of optimizer '{self.name}'"
             if array.shape != variable.shape:
-                raise ValueError(
-                    f"Variable '{variable.name}' of optimizer '{self.name}' has shape {variable.shape}; {source} has "
-                    f"{array.shape}"
-                )
-        assign_each(self._own, [cast(x, v.true_dtype) for v, x in zip(self._own, arrays, strict=True)])
+                raise ValueError(f"{which} has shape {variable.shape}; {source} has {array.shape}")
+            value = as_stored(array, variable.true_dtype, variable.name)
+            if variable is self._iterations and value < 0:
+                raise ValueError(f"{which} must be at least 0; {source} has {value}")
+            if variable is self._learning_rate and not np.isfinite(value):
+                raise ValueError(f"{which} must be finite; {source} has {value}")
+            values.append(value)
+        assign_each(self._own, values)
 
     # ---- weight decay
 
