@@ -1,0 +1,171 @@
+"""Calls of layers: inputs are cast, the layer is built, and its variables read in the compute dtype."""
+
+from collections.abc import Callable
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import refuse_masked
+from mp_core.arrays.recorded import note_call
+from mp_core.autocast import scope_dtype
+from mp_core.core.scopes import Scopes, called_in, called_under, innermost
+from mp_core.layers.base.building import Built, build_for, enclosing_path, handed_training, takes
+from mp_core.layers.base.losses import entered, forget_added
+from mp_core.layers.base.quantization import UNSCOPED
+from mp_core.layers.base.symbolic import Described, called_symbolically
+from mp_core.layers.masks import from_masks
+from mp_core.utilities.system import lock_for_forks
+from mp_core.utilities.tree import map_leaves
+
+if TYPE_CHECKING:
+    from mp_core.layers.layer import Layer
+
+__all__ = ["Called", "array_arguments", "returns_list", "samples_apart"]
+
+Outputs = TypeVar("Outputs", covariant=True)
+
+
+class _Called(Protocol[Outputs]):
+    """To a type checker, what a layer returns is what its method :meth:`Layer.call` returns."""
+
+    _may_add: bool
+
+    @property
+    def call(self) -> Callable[..., Outputs]: ...
+
+    def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+
+_build_locks = lock_for_forks(RLock)
+
+
+class Called(Described):
+    """The part of a layer that is called."""
+
+    _arrays: tuple[str, ...] = ()
+    """The first arguments of :meth:`call`, which must be arrays; a subclass with its own says it anew."""
+    supports_masking: bool = False
+    """Whether outputs have the mask that :meth:`compute_mask` returns; without it a Sequential drops the mask."""
+    _samples_apart: str = "unknown"
+    """When the outputs of a sample depend on no other one of its batch: "always", "in inference" or "unknown".
+
+    A subclass with its own :meth:`call` says it anew.
+    """
+    _returns_list: bool = False  # whether only a call says how many arrays there are
+
+    @from_masks
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return the mask of the outputs, of which only layers that :attr:`supports_masking` have one.
+
+        Parameters
+        ----------
+        inputs : ndarray
+            Of the call.
+        previous_mask : ndarray of bool or None
+            The mask of the inputs.
+        """
+        return previous_mask
+
+    def __call__(self: _Called[Outputs], *args: Any, **kwargs: Any) -> Outputs:
+        """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.
+
+        ``training`` reaches :meth:`call`, if it has that argument, and the layers below.
+        """
+        if self._may_add and not entered.get():
+            return called_in(entered, True, self._enter, (args, kwargs))  # type: ignore[no-any-return]
+        training = handed_training.get()
+        if training is None and "training" not in kwargs:
+            return self._run(args, kwargs)  # type: ignore[no-any-return]
+        given = kwargs.pop("training", None)
+        training = training if given is None else given
+        if training is not None and takes(type(self).call, "training"):
+            kwargs["training"] = training
+        return called_in(handed_training, training, self._run, (args, kwargs))  # type: ignore[no-any-return]
+
+    def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what an outermost call returns."""
+        forget_added(self, (args, kwargs))
+        return Called.__call__(self, *args, **kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.built or self._path is None or kwargs or len(args) != 1 or type(args[0]) is not np.ndarray:
+            symbolic = note_call(self, (args, kwargs))
+            if symbolic is not None:
+                return called_symbolically(cast("Layer", self), args, kwargs)
+            if not self.is_placed:
+                return self._first_call(args, kwargs)
+            args, kwargs = self._cast_inputs(args, kwargs)
+        elif args[0].dtype is not self._compute:
+            args = (self._cast_input(args[0]),)
+        outer = scope_dtype.get(UNSCOPED)
+        if type(outer) is Scopes:
+            outer = innermost(outer, UNSCOPED)
+        scope = self._outer_scope if outer is UNSCOPED else self._nested_scope
+        if scope is outer:
+            outputs = self.call(*args, **kwargs)
+        else:
+            outputs = called_in(scope_dtype, scope, self.call, args, kwargs)
+        if self._output is not self._compute:
+            outputs = map_leaves(self._cast_output, outputs)
+        if self._penalties:
+            self._add_activity(outputs)
+        return outputs
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        called_under(_build_locks[0], self._build_for, args, kwargs)
+        return called_in(enclosing_path, self._path or "", self._run, (args, kwargs))
+
+    def _build_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Build the layer for the arguments of a call, unless another thread has done so."""
+        if self.is_placed:
+            return
+        if self.built and type(self).build is not Built.build:  # its constructor says so
+            Built.build(self, None)
+        else:
+            build_for(self, *self._cast_inputs(args, kwargs))
+
+    def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        found = map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
+        given = dict(zip(self._arrays, found[0], strict=False)) | found[1]
+        for name in self._arrays:
+            if name in given and not isinstance(given[name], np.ndarray):
+                raise TypeError(f"`{name}` of layer '{self.name}' must be an array; received {given[name]!r}")
+        return found
+
+    def _cast_positional(self, x: Any) -> Any:
+        x = self._cast_input(x)
+        if x is None or isinstance(x, np.ndarray):
+            return x
+        raise ValueError(
+            "Only input tensors may be passed as positional arguments. The following argument value should be "
+            f"passed as a keyword argument: {x} (of type {type(x)})"
+        )
+
+    def _cast_input(self, x: Any) -> Any:
+        if type(x) is np.ndarray and x.dtype is self._compute:
+            return x
+        refuse_masked(x, "inputs")
+        return self._convert_input(x, *self._casting)
+
+    def _cast_output(self, x: Any) -> Any:
+        floating = isinstance(x, np.ndarray) and dtypes.is_float(x.dtype)
+        return ops.cast(x, self._output) if floating and x.dtype is not self._output else x
+
+
+def array_arguments(layer: Called) -> tuple[str, ...]:
+    """Return the names of the first arguments of a layer's ``call``, which must be arrays."""
+    return layer._arrays
+
+
+def returns_list(layer: Called) -> bool:
+    """Whether only a call of a layer says how many arrays it returns."""
+    return layer._returns_list
+
+
+def samples_apart(layer: Called, training: bool) -> bool:
+    """Whether the class of a layer says that the outputs of a sample depend on no other one of its batch."""
+    return layer._samples_apart == "always" or (layer._samples_apart == "in inference" and not training)
