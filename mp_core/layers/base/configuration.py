@@ -1,0 +1,239 @@
+"""Configurations of layers, and the arguments of their constructors: also those of Keras that mp_core lacks."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+from mp_core import dtype_policies
+from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePolicy
+from mp_core.dtype_policies.map import policy_at
+from mp_core.files.registry import check_depth
+from mp_core.layers import activations, initializers
+from mp_core.layers.base.building import state_forms
+from mp_core.layers.base.call import Called
+from mp_core.layers.base.penalties import serialized
+from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.utilities.tree import leaves, map_leaves
+
+__all__ = [
+    "Configured",
+    "arguments_of",
+    "given_to",
+    "is_ours",
+    "with_policy_as_in_keras",
+]
+
+# Keras' arguments for the shape of the inputs: of the first layer of a Sequential they say it.
+_SHAPE_OF_INPUTS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size")
+
+_BY_ALL = ("name", "trainable", "dtype")
+"""Arguments that every configuration has."""
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class Given:
+    """The arguments with which a layer of a class of the user was made.
+
+    Attributes
+    ----------
+    config : dict or None
+        By name, as in Keras: None if one is no plain value, or has no name.
+    """
+
+    __slots__ = ("config",)
+
+    def __init__(self, init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.config = _named(init, args, kwargs)
+
+
+def _named(init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        bound = inspect.signature(init).bind(None, *args, **kwargs)
+    except TypeError:  # the constructor raises it
+        return None
+    bound.apply_defaults()
+    found: dict[str, Any] = {}
+    for place, (name, parameter) in enumerate(bound.signature.parameters.items()):
+        value = bound.arguments[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= value
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            if len(value) > (not place):  # without `self`
+                return None
+        elif place and parameter.kind is parameter.POSITIONAL_ONLY:
+            return None
+        elif place:
+            found[name] = value
+    found = {name: value for name, value in found.items() if name not in _BY_ALL}
+    is_plain = all(isinstance(value, _PLAIN) for value in leaves(found))
+    return map_leaves(lambda value: value, found) if is_plain else None  # in lists of its own
+
+
+class Configured(Called):
+    """The part of a layer that has configurations. It keeps the arguments of users' constructors for them."""
+
+    _lacking: Mapping[str, Any] = MappingProxyType({})
+    """Arguments of Keras' layer that this one lacks -> what turns them off, or `...` where they have no effect."""
+    _made_with: Given | None = None
+    """The arguments, of a class of the user."""
+    _says_config: bool = False
+    """Whether a class of the user has a ``get_config`` of its own."""
+    is_made_of_layers: bool = False
+    """Whether a configuration has the layers, in the place of a user's arguments."""
+    _shape_of_inputs: tuple[int | None, ...] | None = None
+    """The shape of a batch of inputs, if an argument such as `input_shape` says it."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: D102
+        layer = super().__new__(cls)
+        if not is_ours(cls.__init__):
+            vars(layer)["_made_with"] = Given(cls.__init__, args, kwargs)
+        return layer
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = getattr(cls, "get_config", None)
+        cls._says_config = own is not None and not is_ours(own)
+
+    def _take_unused(self, arguments: dict[str, Any]) -> None:
+        """Note the shape of the inputs; raise ValueError for what is no argument of Keras that has no effect here."""
+        lacking = {"dynamic": False, **self._lacking}  # `dynamic` is an argument of every layer of tf.keras
+        unknown = [name for name in arguments if name not in lacking and name not in _SHAPE_OF_INPUTS]
+        if unknown:
+            raise ValueError(f"Unrecognized keyword arguments passed to {type(self).__name__}: {', '.join(unknown)}")
+        for name, value in arguments.items():
+            off = lacking.get(name, ...)
+            if off is not ... and value is not off:
+                raise ValueError(f"mp_core has no `{name}`: it must be {off}; received {name}={value!r}")
+        length, shape = arguments.get("input_dim"), arguments.get("input_shape")
+        shape = shape if length is None else (length,)
+        if not isinstance(shape, list | tuple | None):
+            raise ValueError(f"`input_shape` must be the shape of a sample; received input_shape={shape!r}")
+        whole = None if shape is None else (arguments.get("batch_size"), *shape)
+        whole = arguments.get("batch_input_shape", arguments.get("batch_shape", whole))
+        if whole is not None:
+            self._shape_of_inputs = tuple(whole)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        config = {"name": self.name, "trainable": self.trainable, "dtype": dtype_policies.serialize(self._dtype_policy)}
+        for option in self._options:
+            value = getattr(self, option)
+            if callable(value):
+                value = (initializers if isinstance(value, initializers.Initializer) else activations).serialize(value)
+            config[option] = value
+        config |= serialized(self._penalties)
+        if not self.is_made_of_layers:
+            config = given_to(self) | config
+        forms = self._stated_forms()
+        return config | ({"forms": forms} if forms else {})
+
+    def _stated_forms(self) -> dict[str, dict[str, Any]]:
+        """Return what policies do not say of the forms of matrices, by their paths below this layer."""
+        forms = {}
+        for part in self.flatten():
+            given = self._policy() if part is self else policy_at(self._dtype_policy, part.path)
+            form = part._stated_form(given)
+            if form is not None:
+                forms[str(part.path)[len(self._around) :].lstrip("/")] = form
+        return forms
+
+    def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
+        """Return what a configuration must say of the form of the matrix, None if a layer under `given` makes it."""
+        return None
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the layer of a configuration, Keras' own included.
+
+        As in Keras, the constructor gets a plain policy by its name and any other as an object. Keras' arguments that
+        mp_core does not have must be off, its settings of quantizers the default ones. The shape of a first layer's
+        inputs is not needed.
+
+        Raises
+        ------
+        ValueError
+            An argument that mp_core does not have is on.
+        """
+        check_depth(config)
+        if not isinstance(config, dict):
+            raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
+        config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
+        config = cls._with_policy_of_config(config)
+        forms = config.pop("forms", {})
+        config = cls._under_quantizers(config, config.pop("quantization_config", None))
+        known, open_ended = arguments_of(cls)
+        late = {} if open_ended else {key: config.pop(key) for key in _BY_ALL if key in config and key not in known}
+        for key, value in config.items():
+            if key not in known and value and not open_ended:
+                raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
+        if not isinstance(forms, dict) or not all(isinstance(form, dict) for form in forms.values()):
+            raise ValueError(f"`forms` must be a dict of path and dict; received {forms!r}")
+        layer = cls(**{key: value for key, value in config.items() if key in known or open_ended})
+        if forms:
+            state_forms(layer, forms)
+        for key, value in late.items():  # that the constructor does not take
+            setattr(layer, "dtype_policy" if key == "dtype" else key, value)
+        return layer
+
+    @classmethod
+    def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
+        """Return a configuration under what Keras' ``quantization_config`` of it says."""
+        floating_inputs(quantizers, ({0}, 2))
+        return config
+
+    @classmethod
+    def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """Return a configuration with its policy as Keras hands it to constructors."""
+        return with_policy_as_in_keras(config)
+
+
+def is_ours(method: Any) -> bool:
+    """Whether a method is one of mp_core, and of no class of the user."""
+    return str(getattr(method, "__module__", "")).partition(".")[0] == "mp_core"
+
+
+def given_to(layer: Configured) -> dict[str, Any]:
+    """Return the arguments of a user's constructor, unless the class says its configuration itself.
+
+    Raises
+    ------
+    NotImplementedError
+        A configuration cannot have one of them.
+    """
+    given = layer._made_with
+    if given is None or layer._says_config:
+        return {}
+    if given.config is None:
+        raise NotImplementedError(
+            f"{type(layer).__name__} '{layer.name}' was made with arguments that have no names, or are no plain values "
+            "(str, int, float, bool, None, or lists and dicts of them): its class needs a `get_config` that returns "
+            "its arguments, and a `from_config` if objects are among them"
+        )
+    return dict(given.config)
+
+
+def with_policy_as_in_keras(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with its policy as Keras hands it to constructors: a plain one by its name."""
+    if not isinstance(config.get("dtype"), dict):
+        return config
+    policy = dtype_policies.deserialize(config["dtype"])
+    plain = type(policy) in (DTypePolicy, FloatDTypePolicy) and not policy.name.startswith(QUANTIZATION_MODES)
+    return config | {"dtype": policy.name if plain else policy}
+
+
+def arguments_of(cls: type) -> tuple[set[str], bool]:
+    """Return the names that a constructor takes, and whether it hands unknown ones on to Layer, which refuses them.
+
+    A constructor with ``**kwargs`` hands arguments on to its base, so that the base's names are among those returned.
+    """
+    names: set[str] = set()
+    for base in cls.__mro__:
+        if base is Configured:
+            break
+        if "__init__" in vars(base):
+            parameters = inspect.signature(vars(base)["__init__"]).parameters
+            names |= parameters.keys()
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+                return names, False
+    return names, True
