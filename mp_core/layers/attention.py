@@ -1,7 +1,9 @@
 """Multi-head attention."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,21 +12,89 @@ from numpy.typing import ArrayLike
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
 from mp_core.layers import initializers
+from mp_core.layers.attention_axes import AttentionAxes, checked_axes
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
-from mp_core.layers.masks import as_keep, both
+from mp_core.layers.masks import as_keep
 from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
-from mp_core.utilities.arguments import axes_of, boolean, positive_integer, share
+from mp_core.utilities.arguments import boolean, positive_integer, share
 
-__all__ = ["MultiHeadAttention"]
+__all__ = ["MultiHeadAttention", "ProjectedAttention", "kept_by"]
 
 Shape = tuple[int | None, ...]
 
 
-class MultiHeadAttention(Layer):
-    """Attention of queries to keys, several heads at once, over axis 1 of arrays (batch, time, features).
+class ProjectedAttention(Layer):
+    """What attention in several heads has beside its projections: the weights of sources, and dropout of them."""
+
+    supports_masking = True
+    _scale: float
+
+    def __init__(
+        self,
+        dropout: float,
+        use_bias: bool,
+        kernel_initializer: Any,
+        bias_initializer: Any,
+        seed: Seed,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.dropout, self.seed = share(dropout, "dropout"), given_seed(seed)
+        self.seed_generator = generator_of(seed) if self.dropout > 0 else None
+        self.use_bias = boolean(use_bias, "use_bias")
+        self.kernel_initializer = initializers.checked(kernel_initializer)
+        self.bias_initializer = initializers.checked(bias_initializer)
+
+    def _common(self) -> dict[str, Any]:
+        """Return the arguments that all projections have."""
+        return {
+            **self._penalties,
+            "kernel_initializer": initializers.drawn_anew(self.kernel_initializer),
+            "bias_initializer": initializers.drawn_anew(self.bias_initializer),
+            "dtype": self.dtype_policy,
+        }
+
+    def _attended(
+        self, q: Array, k: Array, v: Array, keep: Array | None, training: bool | None, returns_weights: bool
+    ) -> tuple[Array, Any]:
+        """Return what the heads return, shape (batch, targets, heads, size), and if asked for the weights.
+
+        Neighbouring heads of the queries share one of `k` and `v`, if these have fewer.
+        """
+        generator = self.seed_generator if training else None
+        weights: Any = self._weights(q, k, keep) if generator is not None or returns_weights else None
+        if generator is None:
+            return ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale), weights
+        kept = dropped(weights, generator.next(), self.dropout, rows_before=rows_before(weights, self.name))
+        each = _for_each_head(v, q.shape[2])
+        return ops.matmul(kept, each.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3), weights
+
+    def _weights(self, q: Array, k: Array, keep: Array | None) -> Array:
+        """Return the weights of all sources, shape (batch, heads, targets, sources)."""
+        wide = dtypes.result_type(q.dtype, F32)
+        each = _for_each_head(k, q.shape[2])
+        scores = ops.matmul(q.transpose(0, 2, 1, 3), each.transpose(0, 2, 3, 1), out_dtype=wide)
+        weights: Array = ops.cast(ops.softmax(scores, scale=self._scale, mask=keep), q.dtype)
+        return weights
+
+
+def _for_each_head(x: Array, heads: int) -> Array:
+    """Return keys or values with one head for each of the queries: neighbours share one."""
+    batch, length, shared, size = x.shape
+    if shared == heads:
+        return x
+    parts = np.broadcast_to(x[:, :, :, np.newaxis], (batch, length, shared, heads // shared, size))
+    return parts.reshape(batch, length, heads, size)
+
+
+class MultiHeadAttention(ProjectedAttention):
+    """Attention of queries to keys, several heads at once, over axes of arrays (batch, time, features).
+
+    Arrays may have more axes between the batch and the features: those of `attention_axes` are attended over together,
+    the others are batches of their own.
 
     Its four projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, under the same
     policy: a map is looked up with their paths.
@@ -40,8 +110,8 @@ class MultiHeadAttention(Layer):
     use_bias : bool
     output_shape : int or sequence of one int, optional
         Length of the last axis of the outputs; default: that of the queries.
-    attention_axes : None, 1 or a sequence of 1
-        Keras'; there are no others.
+    attention_axes : int or sequence of int, optional
+        The axes over which queries attend to keys. Default: all but the first and the last.
     kernel_initializer, bias_initializer : str, dict or callable
     seed : int or SeedGenerator, optional
         Where the random numbers of `dropout` come from.
@@ -57,11 +127,11 @@ class MultiHeadAttention(Layer):
     """
 
     _arrays = ("query", "value")
-    supports_masking = True
+    _lacking = MappingProxyType({"sliding_window": None, "use_gate": False})
     _told = ("num_heads", "key_dim")
     _options = (
-        "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "seed", "kernel_initializer",
-        "bias_initializer",
+        "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "attention_axes", "seed",
+        "kernel_initializer", "bias_initializer",
     )  # fmt: skip
 
     def __init__(
@@ -78,53 +148,49 @@ class MultiHeadAttention(Layer):
         seed: Seed = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(dropout, use_bias, kernel_initializer, bias_initializer, seed, **kwargs)
         self.num_heads = positive_integer(num_heads, "num_heads")
         self.key_dim = positive_integer(key_dim, "key_dim")
         self.value_dim = self.key_dim if value_dim is None else positive_integer(value_dim, "value_dim")
-        self.dropout, self.seed = share(dropout, "dropout"), given_seed(seed)
-        self.seed_generator = generator_of(seed) if self.dropout > 0 else None
-        self.use_bias = boolean(use_bias, "use_bias")
-        if attention_axes is not None and axes_of(attention_axes) != (1,):
-            raise ValueError(f"`attention_axes` must be 1 or None; received attention_axes={attention_axes!r}")
+        self.attention_axes = None if attention_axes is None else checked_axes(attention_axes)
         if isinstance(output_shape, Sequence) and len(output_shape) == 1:
             output_shape = output_shape[0]
         self.output_shape = None if output_shape is None else positive_integer(output_shape, "output_shape")
-        self.kernel_initializer = initializers.checked(kernel_initializer)
-        self.bias_initializer = initializers.checked(bias_initializer)
         self._scale = 1.0 / math.sqrt(self.key_dim)
 
     def build(self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the projections; values default to the queries' shape, keys to the values'."""
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
+        self._axes = AttentionAxes(len(query_shape), self.attention_axes)
         outputs = query_shape[-1] if self.output_shape is None else self.output_shape
         self.query_dense = self._projection("query", query_shape, self.key_dim)
         self.key_dense = self._projection("key", key_shape, self.key_dim)
         self.value_dense = self._projection("value", value_shape, self.value_dim)
+        free, a, b, c = self._labels
         self.output_dense = EinsumDense(
-            "abcd,cde->abe", (None, outputs), bias_axes="e" if self.use_bias else None, name="attention_output",
-            **self._common(),
+            f"{free}{a}{b},{a}{b}{c}->{free}{c}", (*[None] * len(free[1:]), outputs),
+            bias_axes=c if self.use_bias else None, name="attention_output", **self._common(),
         )  # fmt: skip
         self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
 
     def _projection(self, name: str, shape: Shape, size: int) -> EinsumDense:
-        if len(shape) != 3:
-            raise ValueError(f"`{name}` must have shape (batch, length, width); received {tuple(shape)}")
-        bias_axes = "de" if self.use_bias else None
+        if len(shape) != self._axes.rank:
+            allowed = ", ".join(["batch", *["length"] * (self._axes.rank - 2), "width"])
+            raise ValueError(f"`{name}` must have shape ({allowed}), as the queries; received {tuple(shape)}")
+        free, a, b, c = self._labels
         layer = EinsumDense(
-            "abc,cde->abde", (None, self.num_heads, size), bias_axes=bias_axes, name=name, **self._common()
-        )
+            f"{free}{a},{a}{b}{c}->{free}{b}{c}", (*[None] * len(free[1:]), self.num_heads, size),
+            bias_axes=b + c if self.use_bias else None, name=name, **self._common(),
+        )  # fmt: skip
         layer.build(shape)
         return layer
 
-    def _common(self) -> dict[str, Any]:
-        return {
-            **self._penalties,
-            "kernel_initializer": self.kernel_initializer,
-            "bias_initializer": self.bias_initializer,
-            "dtype": self.dtype_policy,
-        }
+    @property
+    def _labels(self) -> tuple[str, str, str, str]:
+        """The labels of the axes before the last one, and three others, in equations."""
+        free = self._axes.rank - 1
+        return ascii_lowercase[:free], ascii_lowercase[free], ascii_lowercase[free + 1], ascii_lowercase[free + 2]
 
     def call(
         self,
@@ -145,23 +211,26 @@ class MultiHeadAttention(Layer):
         ----------
         query : ndarray, shape (batch, targets, features)
         value, key : ndarray, shape (batch, sources, features)
-            `key` defaults to `value`.
+            `key` defaults to `value`. All of them have as many axes as the shapes with which the layer was built.
         query_mask, value_mask, key_mask : array-like, shape (batch, targets) or (batch, sources), optional
             True where there is a token.
         attention_mask : array-like, optional
             Shape (targets, sources), (batch, targets, sources) or (batch, heads, targets, sources), where lengths may
-            be 1: True where a target may attend to a source. All masks are bool, or numbers that are 0 or 1.
+            be 1: True where a target may attend to a source. All masks are bool, or numbers that are 0 or 1. Of arrays
+            with more axes: as the scores, where axes before those of the heads, or of the targets, may lack.
         return_attention_scores : bool
         training : bool, optional
             Whether `dropout` is applied; the scores that are returned are those before it.
         use_causal_mask : bool
-            Attend to sources up to the target's own position only.
+            Attend to sources up to the target's own position only. This, and the masks of queries, values and keys,
+            are there for arrays of three axes alone.
 
         Returns
         -------
         outputs : ndarray, shape (batch, targets, output features)
         scores : ndarray, shape (batch, heads, targets, sources)
-            With `return_attention_scores` only.
+            With `return_attention_scores` only. Of arrays with more axes: (batch, axes that are not attended over,
+            heads, axes of the targets, axes of the sources).
         """
         masks = {
             "query_mask": query_mask,
@@ -169,28 +238,20 @@ class MultiHeadAttention(Layer):
             "key_mask": key_mask,
             "attention_mask": attention_mask,
         }
-        keep = np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None
-        for name, mask in masks.items():
-            if mask is not None:
-                expanded = _mask(mask, name)
-                keep = expanded if keep is None else both(keep, expanded)
-        q, k, v = self.query_dense(query), self.key_dense(value if key is None else key), self.value_dense(value)
-        generator = self.seed_generator if training else None
-        weights: Any = self._weights(q, k, keep) if generator is not None or return_attention_scores else None
-        if generator is not None:
-            kept = dropped(weights, generator.next(), self.dropout, rows_before=rows_before(weights, self.name))
-            context = ops.matmul(kept, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+        axes, key = self._axes, value if key is None else key
+        axes.check(query, value, key)
+        if axes.rank == 3:
+            keep = np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None
+            keep = kept_by(masks, keep)
         else:
-            context = ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale)
-        outputs: Array = self.output_dense(context)
-        return outputs if not return_attention_scores else (outputs, weights)
-
-    def _weights(self, q: Array, k: Array, keep: Array | None) -> Array:
-        """Return the weights of all sources, shape (batch, heads, targets, sources)."""
-        wide = dtypes.result_type(q.dtype, F32)
-        scores = ops.matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=wide)
-        weights: Array = ops.cast(ops.softmax(scores, scale=self._scale, mask=keep), q.dtype)
-        return weights
+            given = [name for name, mask in list(masks.items())[:3] if mask is not None]
+            if given or use_causal_mask:
+                raise ValueError(f"`{(*given, 'use_causal_mask')[0]}` is for arrays of 3 axes; give `attention_mask`")
+            keep = None if attention_mask is None else axes.mask(as_keep(attention_mask), query, value)
+        q, k, v = (axes.rows(x) for x in (self.query_dense(query), self.key_dense(key), self.value_dense(value)))
+        context, weights = self._attended(q, k, v, keep, training, return_attention_scores)
+        outputs: Array = self.output_dense(axes.from_rows(context, query))
+        return outputs if not return_attention_scores else (outputs, axes.scores(weights, query, value))
 
 
 _TARGETS, _SOURCES = np.s_[:, np.newaxis, :, np.newaxis], np.s_[:, np.newaxis, np.newaxis, :]
@@ -213,3 +274,12 @@ def _mask(mask: ArrayLike, name: str) -> Array:
         raise ValueError(f"`{name}` must have {allowed} axes; received shape {keep.shape}")
     expanded: Array = keep[expansions[keep.ndim]]
     return expanded
+
+
+def kept_by(masks: Mapping[str, ArrayLike | None], keep: Array | None = None) -> Array | None:
+    """Return where all masks, by the names of arguments, and those before let targets attend to sources."""
+    for name, mask in masks.items():
+        if mask is not None:
+            expanded = _mask(mask, name)
+            keep = expanded if keep is None else keep & expanded
+    return keep

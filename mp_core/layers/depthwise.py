@@ -2,62 +2,70 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
-from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
-from mp_core.layers.elementwise import accumulate, floating, rounded
-from mp_core.layers.layer import Layer
+from mp_core.layers.convolution_base import WithKernel
+from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.shapes import Shape, after_windows
-from mp_core.utilities.arguments import boolean, positive_integer
+from mp_core.layers.spatial import with_example
+from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["ByChannel", "DepthwiseConv1D", "DepthwiseConv2D"]
 
+_PARAMETERS = """
 
-class ByChannel(Layer):
+    Parameters
+    ----------
+    kernel_size, strides, dilation_rate : int or sequence of int
+        One for each axis of places.
+    padding : {"valid", "same"}
+    depth_multiplier : int
+        How many kernels a channel has, and so how many channels of the outputs come from it.
+    data_format : {"channels_last", "channels_first"}, optional
+        Where inputs and outputs have their channels; default: last.
+    activation : str or callable, optional
+    use_bias : bool
+    depthwise_initializer, bias_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+
+class ByChannel(WithKernel):
     """What depthwise and separable convolutions share: the sum over the places of a kernel, channel by channel."""
 
     _arrays = ("inputs",)
-    _rank: ClassVar[int] = 0
-    activation: Any
 
     def __init__(
         self,
         kernel_size: int | Sequence[int],
-        strides: int | Sequence[int],
-        padding: str,
-        depth_multiplier: int,
-        data_format: str | None,
-        dilation_rate: int | Sequence[int],
-        activation: Any,
-        use_bias: bool,
-        depthwise_initializer: Any,
-        bias_initializer: Any,
+        strides: int | Sequence[int] = 1,
+        padding: str = "valid",
+        depth_multiplier: int = 1,
+        data_format: str | None = None,
+        dilation_rate: int | Sequence[int] = 1,
+        activation: Any = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        if padding not in ("valid", "same"):
-            raise ValueError(f"`padding` must be 'valid' or 'same'; received {padding!r}")
-        self.kernel_size = sizes_of(kernel_size, "kernel_size", self._rank)
-        self.strides = sizes_of(strides, "strides", self._rank)
-        self.padding = padding
+        super().__init__(
+            kernel_size, strides, padding, data_format, dilation_rate, activation, use_bias, bias_initializer, **kwargs
+        )
         self.depth_multiplier = positive_integer(depth_multiplier, "depth_multiplier")
-        self.data_format = data_format_of(data_format)
-        self.dilation_rate = sizes_of(dilation_rate, "dilation_rate", self._rank)
-        self.activation = activations.get(activation)
-        self.use_bias = boolean(use_bias, "use_bias")
         self.depthwise_initializer = initializers.checked(depthwise_initializer)
-        self.bias_initializer = initializers.checked(bias_initializer)
 
     def _add_kernel(self, input_shape: tuple[int | None, ...], name: str) -> Any:
         """Return a new kernel (lengths ..., channels, depth_multiplier) for inputs of this shape."""
         is_batch = len(input_shape) == self._rank + 2
-        channels = input_shape[-1 if self.data_format == "channels_last" else 1] if is_batch else None
+        channels = self._length_of_channels(input_shape) if is_batch else None
         if channels is None:
             what = "images" if self._rank == 2 else "sequences"
             raise ValueError(f"The channels of a batch of {what} must be known; received shape {input_shape}")
@@ -72,8 +80,7 @@ class ByChannel(Layer):
     def _of_each_channel(self, inputs: Array, kernel: Array, bias: Array | None) -> Array:
         """Return the sums for each channel and its kernels, with the channels last."""
         x = floating(inputs, self._compute)
-        if x.ndim == self._rank + 2 and self.data_format == "channels_first":
-            x = np.moveaxis(x, 1, -1)
+        x = self._channels_last(x) if x.ndim > 1 else x
         if x.ndim != self._rank + 2 or x.shape[-1] != self._channels:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank + 2} axes and '
@@ -81,9 +88,6 @@ class ByChannel(Layer):
             )
         bias = np.zeros((), x.dtype) if bias is None else bias
         return rounded(self._convolved, ops.pad_zeros(x, self._padding(x)), kernel, bias)
-
-    def _spans(self) -> list[int]:
-        return [dilation * (size - 1) + 1 for dilation, size in zip(self.dilation_rate, self.kernel_size, strict=True)]
 
     def _padding(self, x: Array) -> list[tuple[int, int]]:
         """Return the zeros before and after each axis."""
@@ -106,18 +110,14 @@ class ByChannel(Layer):
         for offsets in itertools.product(*map(range, self.kernel_size)):
             starts = [offset * dilation for offset, dilation in zip(offsets, self.dilation_rate, strict=True)]
             parts = (slice(at + p.start, at + p.stop, p.step) for at, p in zip(starts, places, strict=True))
-            outputs = accumulate(outputs, x[:, *parts][..., np.newaxis] * kernel[offsets])
+            outputs = outputs + x[:, *parts][..., np.newaxis] * kernel[offsets]
         return outputs.reshape(*outputs.shape[:-2], self._channels * self.depth_multiplier) + bias
-
-    def _arranged(self, outputs: Array) -> Array:
-        """Return outputs with the channels where `data_format` has them."""
-        return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
 
     def _shape_with(self, shape: Shape, filters: int | None) -> Shape | None:
         """Return the shape of outputs with so many channels for inputs of a shape; None: a call says it."""
         if filters is None or len(shape) != self._rank + 2 or not activations.keeps_shape(self.activation):
             return None
-        channels = shape[-1 if self.data_format == "channels_last" else 1]
+        channels = self._length_of_channels(shape)
         if channels is None or (self.built and channels != self._channels):
             return None
         return after_windows(shape, self._spans(), self.strides, self.padding, self.data_format, filters)
@@ -126,30 +126,17 @@ class ByChannel(Layer):
 class _DepthwiseConv(ByChannel):
     """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32."""
 
+    _samples_apart = "always"
     _told = ("kernel_size",)
     _options = (
         "kernel_size", "strides", "padding", "depth_multiplier", "data_format", "dilation_rate", "activation",
         "use_bias", "depthwise_initializer", "bias_initializer",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        kernel_size: int | Sequence[int],
-        strides: int | Sequence[int] = 1,
-        padding: str = "valid",
-        depth_multiplier: int = 1,
-        data_format: str | None = None,
-        dilation_rate: int | Sequence[int] = 1,
-        activation: Any = None,
-        use_bias: bool = True,
-        depthwise_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            kernel_size, strides, padding, depth_multiplier, data_format, dilation_rate, activation, use_bias,
-            depthwise_initializer, bias_initializer, **kwargs,
-        )  # fmt: skip
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_rank" in vars(cls):
+            cls.__doc__ = with_example(cls, _PARAMETERS, "3", 8, 6)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel (lengths ..., channels, depth_multiplier) and bias for inputs of this shape."""
@@ -162,59 +149,17 @@ class _DepthwiseConv(ByChannel):
         return self._arranged(self.activation(self._of_each_channel(inputs, self.kernel.read_value(), bias)))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
-        channels = shape[-1 if self.data_format == "channels_last" else 1] if len(shape) > 1 else None
+        channels = self._length_of_channels(shape) if len(shape) > 1 else None
         return self._shape_with(shape, None if channels is None else channels * self.depth_multiplier)
 
 
 class DepthwiseConv1D(_DepthwiseConv):
-    """``activation(conv(channel, kernels of this channel) + bias)`` of sequences, accumulated in float32.
-
-    Parameters
-    ----------
-    kernel_size, strides, dilation_rate : int or sequence of one int
-    padding : {"valid", "same"}
-    depth_multiplier : int
-        How many kernels a channel has, and so how many channels of the outputs come from it.
-    data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
-    activation : str or callable, optional
-    use_bias : bool
-    depthwise_initializer, bias_initializer : str, dict or callable
-    **kwargs
-        Those of :class:`Layer`.
-
-    Examples
-    --------
-    >>> layer = DepthwiseConv1D(3, depth_multiplier=2)
-    >>> layer(np.ones((1, 8, 4), np.float32)).shape, layer.kernel.shape
-    ((1, 6, 8), (3, 4, 2))
-    """
+    """``activation(conv(channel, kernels of this channel) + bias)`` of sequences, accumulated in float32."""
 
     _rank = 1
 
 
 class DepthwiseConv2D(_DepthwiseConv):
-    """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32.
-
-    Parameters
-    ----------
-    kernel_size, strides, dilation_rate : int or pair of int
-    padding : {"valid", "same"}
-    depth_multiplier : int
-        How many kernels a channel has, and so how many channels of the outputs come from it.
-    data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
-    activation : str or callable, optional
-    use_bias : bool
-    depthwise_initializer, bias_initializer : str, dict or callable
-    **kwargs
-        Those of :class:`Layer`.
-
-    Examples
-    --------
-    >>> layer = DepthwiseConv2D(3, depth_multiplier=2)
-    >>> layer(np.ones((1, 8, 8, 4), np.float32)).shape, layer.kernel.shape
-    ((1, 6, 6, 8), (3, 3, 4, 2))
-    """
+    """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32."""
 
     _rank = 2

@@ -9,19 +9,47 @@ from mp_core.forms.products import packed
 from mp_core.layers import activations, initializers
 from mp_core.layers.depthwise import ByChannel
 from mp_core.layers.shapes import Shape
+from mp_core.layers.spatial import with_example
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["SeparableConv1D", "SeparableConv2D"]
+
+_PARAMETERS = """
+    The outputs are those of a depthwise convolution without a bias, and then of a convolution of one place.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the outputs.
+    kernel_size, strides, dilation_rate : int or sequence of int
+        Of the depthwise convolution, one for each axis of places.
+    padding : {"valid", "same"}
+    data_format : {"channels_last", "channels_first"}, optional
+        Where inputs and outputs have their channels; default: last.
+    depth_multiplier : int
+        How many kernels a channel has.
+    activation : str or callable, optional
+    use_bias : bool
+    depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+    """
 
 
 class _SeparableConv(ByChannel):
     """A depthwise convolution, rounded to the compute dtype, and a product with the channels of each place."""
 
+    _samples_apart = "always"
     _told = ("filters", "kernel_size")
     _options = (
         "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier",
         "activation", "use_bias", "depthwise_initializer", "pointwise_initializer", "bias_initializer",
     )  # fmt: skip
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_rank" in vars(cls):
+            cls.__doc__ = with_example(cls, _PARAMETERS, "3, 3", 8, 6)
 
     def __init__(
         self,
@@ -72,70 +100,12 @@ class _SeparableConv(ByChannel):
 
 
 class SeparableConv1D(_SeparableConv):
-    """A depthwise convolution of sequences, then a product of the channels of each place with one matrix.
-
-    The outputs are those of :class:`DepthwiseConv1D` without a bias, and then of a :class:`Conv1D` of one place.
-
-    Parameters
-    ----------
-    filters : int
-        Channels of the outputs.
-    kernel_size, strides, dilation_rate : int or sequence of one int
-        Of the depthwise convolution.
-    padding : {"valid", "same"}
-    data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
-    depth_multiplier : int
-        How many kernels a channel has.
-    activation : str or callable, optional
-    use_bias : bool
-    depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
-    **kwargs
-        Those of :class:`Layer`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> layer = SeparableConv1D(5, 3)
-    >>> layer(np.ones((1, 8, 4), np.float32)).shape
-    (1, 6, 5)
-    >>> layer.depthwise_kernel.shape, layer.pointwise_kernel.shape
-    ((3, 4, 1), (1, 4, 5))
-    """
+    """A depthwise convolution of sequences, then a product of the channels of each place with one matrix."""
 
     _rank = 1
 
 
 class SeparableConv2D(_SeparableConv):
-    """A depthwise convolution of images, then a product of the channels of each place with one matrix.
-
-    The outputs are those of :class:`DepthwiseConv2D` without a bias, and then of a :class:`Conv2D` of one place.
-
-    Parameters
-    ----------
-    filters : int
-        Channels of the outputs.
-    kernel_size, strides, dilation_rate : int or pair of int
-        Of the depthwise convolution.
-    padding : {"valid", "same"}
-    data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
-    depth_multiplier : int
-        How many kernels a channel has.
-    activation : str or callable, optional
-    use_bias : bool
-    depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
-    **kwargs
-        Those of :class:`Layer`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> layer = SeparableConv2D(5, 3, depth_multiplier=2)
-    >>> layer(np.ones((1, 8, 8, 4), np.float32)).shape
-    (1, 6, 6, 5)
-    >>> layer.depthwise_kernel.shape, layer.pointwise_kernel.shape
-    ((3, 3, 4, 2), (1, 1, 8, 5))
-    """
+    """A depthwise convolution of images, then a product of the channels of each place with one matrix."""
 
     _rank = 2

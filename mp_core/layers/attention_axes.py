@@ -1,0 +1,111 @@
+"""Axes over which attention goes: arrays with any axes between batch and features as arrays (batch, time, features)."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.utilities.arguments import axes_of
+
+__all__ = ["AttentionAxes", "checked_axes"]
+
+
+def checked_axes(axes: Any) -> list[int]:
+    """Return the argument ``attention_axes`` as a list.
+
+    Raises
+    ------
+    ValueError
+        It is no integer or sequence of them.
+    """
+    try:
+        return list(axes_of(axes))
+    except TypeError:
+        raise ValueError(
+            f"`attention_axes` must be an int or a sequence of int; received attention_axes={axes!r}"
+        ) from None
+
+
+class AttentionAxes:
+    """Which axes of arrays are attended over, and how the others become one batch.
+
+    Parameters
+    ----------
+    rank : int
+        The number of axes of queries, keys and values.
+    axes : list of int, optional
+        Default: all but the first and the last.
+
+    Raises
+    ------
+    ValueError
+        `rank` is less than 3, or `axes` are others than those between the first and the last, each once.
+    """
+
+    def __init__(self, rank: int, axes: list[int] | None) -> None:
+        if rank < 3:
+            raise ValueError(f"`query` must have at least 3 axes; received {rank}")
+        self.rank = rank
+        self.attended = [*range(1, rank - 1)] if axes is None else [a + rank if a < 0 else a for a in axes]
+        is_known = bool(self.attended) and all(0 < a < rank - 1 for a in self.attended)
+        if not is_known or len(set(self.attended)) < len(self.attended):
+            raise ValueError(
+                f"`attention_axes` must be axes from 1 to {rank - 2} of queries with {rank} axes, each once; received "
+                f"attention_axes={axes}"
+            )
+        self.others = [a for a in range(rank - 1) if a not in self.attended]
+        self._order = [*self.others, *self.attended, rank - 1, rank]  # of projections: heads and width are last
+
+    def check(self, query: Array, value: Array, key: Array) -> None:
+        """Raise ValueError unless the shapes of arrays fit one another."""
+        shapes = [x.shape for x in (query, value, key)]
+        if any(len(shape) != self.rank for shape in shapes):
+            raise ValueError(f"`query`, `value` and `key` must have {self.rank} axes; received shapes {shapes}")
+        if self.rank > 3 and (
+            any(len({shape[a] for shape in shapes}) > 1 for a in self.others) or shapes[1][:-1] != shapes[2][:-1]
+        ):
+            raise ValueError(
+                f"`query`, `value` and `key` must have equal lengths along the axes {self.others}, value and key along "
+                f"all but the last; received shapes {shapes}"
+            )
+
+    def rows(self, x: Array) -> Array:
+        """Return projected queries, keys or values as (batch, time, heads, width)."""
+        if self.rank == 3:
+            return x
+        shape = math.prod(self._lengths(x, self.others)), math.prod(self._lengths(x, self.attended)), *x.shape[-2:]
+        return x.transpose(self._order).reshape(shape)
+
+    def from_rows(self, rows: Array, query: Array) -> Array:
+        """Return what :meth:`rows` makes of it, with the axes of the queries."""
+        if self.rank == 3:
+            return rows
+        lengths = *self._lengths(query, self.others), *self._lengths(query, self.attended), *rows.shape[-2:]
+        back: list[int] = np.argsort(self._order).tolist()
+        return rows.reshape(lengths).transpose(back)
+
+    def scores(self, weights: Array, query: Array, value: Array) -> Array:
+        """Return weights (batch, heads, targets, sources) with the axes that queries and values have."""
+        if self.rank == 3:
+            return weights
+        first, *pairs = self._lengths(query, self.others), *(self._lengths(x, self.attended) for x in (query, value))
+        return weights.reshape(*first, weights.shape[1], *pairs[0], *pairs[1])
+
+    def mask(self, keep: Array, query: Array, value: Array) -> Array:
+        """Return a mask of scores as (batch, heads, targets, sources)."""
+        several, pairs = len(self.others), [*self._lengths(query, self.attended), *self._lengths(value, self.attended)]
+        most = several + 1 + len(pairs)
+        if not len(pairs) <= keep.ndim <= most:
+            raise ValueError(f"`attention_mask` must have {len(pairs)} to {most} axes; received shape {keep.shape}")
+        given = keep.ndim - len(pairs)
+        keep = keep.reshape(*keep.shape[:given], *[1] * (several + 1 - given), *keep.shape[given:])
+        heads = keep.shape[several]
+        whole = np.broadcast_to(keep, (*self._lengths(query, self.others), heads, *pairs))
+        half = len(pairs) // 2
+        targets, sources = math.prod(pairs[:half]), math.prod(pairs[half:])
+        return whole.reshape(math.prod(whole.shape[:several]), heads, targets, sources)
+
+    @staticmethod
+    def _lengths(x: Array, axes: list[int]) -> list[int]:
+        return [x.shape[a] for a in axes]

@@ -1,0 +1,199 @@
+"""Transposed convolution: one matrix product, whose rows are windows of the outputs that overlap and are added up."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mp_core import ops
+from mp_core.arrays import F32, F64, Array
+from mp_core.forms.products import packed
+from mp_core.layers import activations
+from mp_core.layers.convolution_base import ConvolutionBase
+from mp_core.layers.shapes import Shape
+from mp_core.layers.spatial import sizes_of, with_example
+from mp_core.ops.windows import overlap_add
+from mp_core.utilities.arguments import integer
+
+__all__ = ["Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"]
+
+_PARAMETERS = """
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the outputs.
+    kernel_size, strides, dilation_rate : int or sequence of int
+        One for each axis of places. Either `strides` or `dilation_rate` must be 1.
+    padding : {"valid", "same"}
+        With "same", there are `strides` times as many places as in the inputs.
+    output_padding : int or sequence of int, optional
+        How many places more the outputs have than the fewest that belong to the inputs; less than `strides`. By
+        default, with "valid" the outputs have at least `strides` places for each of the inputs.
+    data_format : {"channels_last", "channels_first"}, optional
+        Where inputs and outputs have their channels; default: last.
+    activation : str or callable, optional
+    use_bias : bool
+    kernel_initializer, bias_initializer : str, dict or callable
+        The kernel has the shape (lengths ..., filters, channels).
+    **kwargs
+        Those of :class:`Layer`.
+
+    Raises
+    ------
+    ValueError
+        An argument is none of these, or the inputs have another number of axes or channels, or no places.
+    """
+
+
+class _ConvTranspose(ConvolutionBase):
+    """``activation(c + bias)``, where c has the gradient of a convolution for its inputs."""
+
+    _samples_apart = "always"
+    _arrays = ("inputs",)
+    _matrix_name = "kernel"
+    _options = (
+        "filters", "kernel_size", "strides", "padding", "output_padding", "data_format", "dilation_rate", "activation",
+        "use_bias", "kernel_initializer", "bias_initializer",
+    )  # fmt: skip
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_rank" in vars(cls):
+            cls.__doc__ = with_example(cls, _PARAMETERS, "3, 2, strides=2", 4, 8)
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        strides: int | Sequence[int] = 1,
+        padding: str = "valid",
+        output_padding: int | Sequence[int] | None = None,
+        data_format: str | None = None,
+        dilation_rate: int | Sequence[int] = 1,
+        activation: Any = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            filters, kernel_size, strides, padding, data_format, dilation_rate, activation, use_bias,
+            kernel_initializer, bias_initializer, **kwargs,
+        )  # fmt: skip
+        self.output_padding = None
+        if output_padding is not None:
+            self.output_padding = sizes_of(output_padding, "output_padding", self._rank, integer)
+            if any(not 0 <= more < stride for more, stride in zip(self.output_padding, self.strides, strict=True)):
+                raise ValueError(
+                    "`output_padding` must be from 0 to `strides` - 1 along each axis; received "
+                    f"output_padding={self.output_padding}, strides={self.strides}"
+                )
+        if max(self.strides) > 1 and max(self.dilation_rate) > 1:
+            raise ValueError(
+                "`strides` or `dilation_rate` must be 1 along all axes; received "
+                f"strides={self.strides}, dilation_rate={self.dilation_rate}"
+            )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create kernel (lengths ..., filters, channels) and bias for inputs of this shape."""
+        channels = self._channels(input_shape)
+        if not channels:
+            raise ValueError(f"The channels of the inputs to layer '{self.name}' must be known; received {input_shape}")
+        self._depth = channels
+        shape, bias_shape = (*self.kernel_size, self.filters, channels), (self.filters,)
+        last = len(shape) - 1
+        columns = math.prod(shape[:-1])
+        self._add_kernel(
+            bias_shape if self.use_bias else None, shape, channels, columns, bias_shape, (last, *range(last))
+        )
+
+    def call(self, inputs: Array) -> Array:
+        """Return the outputs, shape (batch, places ..., filters), or with the channels at axis 1."""
+        x = self._checked(inputs)
+        ends = self._ends()
+        counts = [_count(*each) for each in zip(x.shape[1:-1], self.strides, ends, strict=True)]
+        if 0 in counts:
+            raise ValueError(f"Inputs of shape {inputs.shape} give layer '{self.name}' outputs without places")
+        rows = ops.matmul(x, self._matrix(), out_dtype=F64 if x.dtype == F64 else F32)
+        windows = rows.reshape(*rows.shape[:-1], *self.kernel_size, self.filters)
+        outputs = overlap_add(windows, self.strides, self.dilation_rate)
+        outputs = _part(outputs, [end.first for end in ends], counts)
+        if self.bias is not None:
+            outputs = ops.add(outputs, ops.cast(self.bias.read_value(), outputs.dtype))
+        if outputs.dtype != x.dtype:
+            outputs = ops.cast(outputs, x.dtype)
+        return self._arranged(self.activation(outputs))
+
+    def _matrix(self) -> Any:
+        """Return the kernel as a packed matrix: (channels, places of the kernel and filters)."""
+        kernel = self.form.variables["kernel"]
+        dtype = kernel.dtype
+        return kernel.derived(("transposed", dtype), lambda stored: packed(stored.reshape(-1, self._depth).T, dtype))
+
+    def _shape_after(self, shape: Shape) -> Shape | None:
+        channels = self._channels(shape)
+        if not channels or (self.built and channels != self._depth) or not activations.keeps_shape(self.activation):
+            return None
+        first = 1 if self.data_format == "channels_last" else 2
+        lengths = shape[first : first + self._rank]
+        counts = [_count(*each) for each in zip(lengths, self.strides, self._ends(), strict=True)]
+        if 0 in counts:
+            return None
+        return (shape[0], *counts, self.filters) if first == 1 else (shape[0], self.filters, *counts)
+
+    def _ends(self) -> list["_Ends"]:
+        """Return where the outputs begin and end along each axis."""
+        return [
+            _ends_of(span, stride, self.padding, None if self.output_padding is None else self.output_padding[axis])
+            for axis, (span, stride) in enumerate(zip(self._spans(), self.strides, strict=True))
+        ]
+
+
+class _Ends(NamedTuple):
+    """Where outputs begin and end along an axis of the windows that are added up."""
+
+    first: int  # the place of the first window at which outputs begin
+    last: int  # how many places there are from this place of the last window on
+
+
+def _ends_of(span: int, stride: int, padding: str, more: int | None) -> _Ends:
+    if padding == "valid":
+        return _Ends(0, max(span, stride) if more is None else span + more)
+    last = stride if more is None else span % 2 + more
+    return _Ends(max((span - last) // 2, 0), last)
+
+
+def _count(length: int | None, stride: int, ends: _Ends) -> int | None:
+    """Return how many places outputs have along an axis; None: any number."""
+    if length is None:
+        return None
+    return (length - 1) * stride + ends.last if length else 0
+
+
+def _part(x: Array, first: Sequence[int], counts: Sequence[Any]) -> Array:
+    """Return so many places of each axis from the first one on, and zeros beyond the last one."""
+    stops = [start + count for start, count in zip(first, counts, strict=True)]
+    part = x[:, *map(slice, first, stops)]
+    beyond = [(0, max(stop - length, 0)) for stop, length in zip(stops, x.shape[1:-1], strict=True)]
+    return ops.pad_zeros(part, [(0, 0), *beyond, (0, 0)]) if any(map(any, beyond)) else part
+
+
+class Conv1DTranspose(_ConvTranspose):
+    """The transposed convolution of sequences: arrays (batch, places, channels)."""
+
+    _matrix_name = "kernel"
+    _rank = 1
+
+
+class Conv2DTranspose(_ConvTranspose):
+    """The transposed convolution of images: arrays (batch, rows, columns, channels)."""
+
+    _matrix_name = "kernel"
+    _rank = 2
+
+
+class Conv3DTranspose(_ConvTranspose):
+    """The transposed convolution of volumes: arrays (batch, places along three axes, channels)."""
+
+    _matrix_name = "kernel"
+    _rank = 3
