@@ -1,5 +1,8 @@
 """Layers under dtype policies, with Keras' names, arguments and weights."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mp_core.layers.adaptive_pooling import (
     AdaptiveAveragePooling1D,
     AdaptiveAveragePooling2D,
@@ -35,7 +38,8 @@ from mp_core.layers.augmentation import (
     RandomZoom,
 )
 from mp_core.layers.batch_normalization import BatchNormalization
-from mp_core.layers.convolution import Conv1D, Conv2D
+from mp_core.layers.bidirectional import Bidirectional
+from mp_core.layers.convolution import Conv1D, Conv2D, Conv3D
 from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv1D, DepthwiseConv2D
 from mp_core.layers.dot_attention import AdditiveAttention, Attention
@@ -51,13 +55,15 @@ from mp_core.layers.dropping import (
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.encoding import CategoryEncoding, Discretization
-from mp_core.layers.graph import Functional
 from mp_core.layers.group_normalization import GroupNormalization
-from mp_core.layers.input_layer import InputLayer
+from mp_core.layers.grouped_attention import GroupedQueryAttention
+from mp_core.layers.input_layer import Input, InputLayer
+from mp_core.layers.lambda_layer import Lambda
 from mp_core.layers.layer import Layer
 from mp_core.layers.merging import Add, Average, Concatenate, Dot, Maximum, Minimum, Multiply, Subtract
 from mp_core.layers.merging_calls import add, average, concatenate, dot, maximum, minimum, multiply, subtract
 from mp_core.layers.normalization import LayerNormalization, RMSNormalization
+from mp_core.layers.operation import Operation as Operation  # no name of Keras, but configurations have it
 from mp_core.layers.pointwise import (
     ELU,
     Activation,
@@ -83,6 +89,10 @@ from mp_core.layers.pooling import (
     MaxPooling3D,
 )
 from mp_core.layers.prelu import PReLU
+from mp_core.layers.recurrent import RNN, StackedRNNCells
+from mp_core.layers.recurrent_cells import GRUCell, LSTMCell, SimpleRNNCell
+from mp_core.layers.recurrent_layers import GRU, LSTM, SimpleRNN
+from mp_core.layers.registry import ABOVE
 from mp_core.layers.reshaping import Flatten, Permute, RepeatVector, Reshape
 from mp_core.layers.resizing import (
     Cropping1D,
@@ -97,9 +107,14 @@ from mp_core.layers.resizing import (
 )
 from mp_core.layers.scaling import Normalization, Rescaling, UnitNormalization
 from mp_core.layers.separable import SeparableConv1D, SeparableConv2D
-from mp_core.layers.sequential import Sequential
-from mp_core.layers.symbolic import Input
+from mp_core.layers.spectral_normalization import SpectralNormalization
 from mp_core.layers.time_distributed import TimeDistributed
+from mp_core.layers.transposed_convolution import Conv1DTranspose, Conv2DTranspose, Conv3DTranspose
+from mp_core.utilities.absent import refuse
+
+if TYPE_CHECKING:
+    from mp_core.training.models import Functional
+    from mp_core.training.sequential import Sequential
 
 # Keras' other names of the same classes.
 AvgPool1D, AvgPool2D, AvgPool3D = AveragePooling1D, AveragePooling2D, AveragePooling3D
@@ -107,11 +122,17 @@ MaxPool1D, MaxPool2D, MaxPool3D = MaxPooling1D, MaxPooling2D, MaxPooling3D
 GlobalAvgPool1D, GlobalAvgPool2D, GlobalAvgPool3D = (
     GlobalAveragePooling1D, GlobalAveragePooling2D, GlobalAveragePooling3D)  # fmt: skip
 GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D = GlobalMaxPooling1D, GlobalMaxPooling2D, GlobalMaxPooling3D
-Convolution1D, Convolution2D = Conv1D, Conv2D
+Convolution1D, Convolution2D, Convolution3D = Conv1D, Conv2D, Conv3D
+Convolution1DTranspose, Convolution2DTranspose, Convolution3DTranspose = (
+    Conv1DTranspose, Conv2DTranspose, Conv3DTranspose)  # fmt: skip
 SeparableConvolution1D, SeparableConvolution2D = SeparableConv1D, SeparableConv2D
+GroupQueryAttention = GroupedQueryAttention
 
 __all__ = [
     "ELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "Activation",
     "ActivityRegularization",
     "AdaptiveAveragePooling1D",
@@ -130,10 +151,15 @@ __all__ = [
     "AveragePooling2D",
     "AveragePooling3D",
     "BatchNormalization",
+    "Bidirectional",
     "CategoryEncoding",
     "Concatenate",
     "Conv1D",
+    "Conv1DTranspose",
     "Conv2D",
+    "Conv2DTranspose",
+    "Conv3D",
+    "Conv3DTranspose",
     "Cropping1D",
     "Cropping2D",
     "Cropping3D",
@@ -148,6 +174,7 @@ __all__ = [
     "Embedding",
     "Flatten",
     "Functional",
+    "GRUCell",
     "GaussianDropout",
     "GaussianNoise",
     "GlobalAveragePooling1D",
@@ -157,9 +184,12 @@ __all__ = [
     "GlobalMaxPooling2D",
     "GlobalMaxPooling3D",
     "GroupNormalization",
+    "GroupedQueryAttention",
     "Identity",
     "Input",
     "InputLayer",
+    "LSTMCell",
+    "Lambda",
     "Layer",
     "LayerNormalization",
     "LeakyReLU",
@@ -203,10 +233,14 @@ __all__ = [
     "SeparableConv1D",
     "SeparableConv2D",
     "Sequential",
+    "SimpleRNN",
+    "SimpleRNNCell",
     "Softmax",
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",
+    "SpectralNormalization",
+    "StackedRNNCells",
     "Subtract",
     "TimeDistributed",
     "UnitNormalization",
@@ -225,6 +259,16 @@ __all__ = [
     "multiply",
     "subtract",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+
+    def __getattr__(name: str) -> Any:
+        """Return a class of Keras' module that a room above has, or raise an error that says why there is none."""
+        if name not in ABOVE:
+            refuse(name, "layers")
+        found = globals()[name] = getattr(import_module(ABOVE[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """Activation functions by Keras' names. Each computes in float32 (float64 in float64) and rounds once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -9,7 +9,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.floats import as_float
 from mp_core.core.names import Activation
-from mp_core.dtype_policies.lookup import custom_object_scope, named_function
+from mp_core.files.registry import custom_object_scope, named_function
 from mp_core.layers.elementwise import rounded
 from mp_core.ops.activations import activate
 from mp_core.products.operands import ACTIVATIONS
@@ -78,8 +78,8 @@ def relu(x: Array, negative_slope: float = 0.0, max_value: float | None = None, 
     return rounded(piecewise, x)
 
 
-def softmax(x: Array, axis: int = -1) -> Array:
-    """Return the softmax over an axis."""
+def softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
+    """Return the softmax over an axis, or over several together."""
     return ops.softmax(x, axis=axis)
 
 
@@ -192,8 +192,8 @@ def log_sigmoid(x: Array) -> Array:
     return rounded(lambda x: -activate("softplus", -x), x)
 
 
-def log_softmax(x: Array, axis: int = -1) -> Array:
-    """Return the logarithm of the softmax over an axis."""
+def log_softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
+    """Return the logarithm of the softmax over an axis, or over several together."""
     return ops.log_softmax(x, axis=axis)
 
 

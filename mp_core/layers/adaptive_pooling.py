@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.pooling import largest, mean
-from mp_core.layers.spatial import Spatial, with_example
+from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
 from mp_core.ops.elementwise import concatenated
 
 __all__ = [
@@ -30,6 +29,7 @@ _PARAMETERS = """
 class _Adaptive(Spatial):
     """The largest or the mean of windows, of which number i of n has the places from ``i * places // n`` on."""
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _told = ("output_size",)
     _options = ("output_size", "data_format")
@@ -64,20 +64,20 @@ class _Adaptive(Spatial):
             length = x.shape[axis]
             spans = [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
             windows = (x[(slice(None),) * axis + (span,)] for span in spans)
-            x = concatenated(*(type(self)._function(window, (axis,), True) for window in windows), axis=axis)
+            x = concatenated(*(type(self)._function(window, axis, keepdims=True) for window in windows), axis=axis)
         return x
 
 
 class _Max(_Adaptive):
     """The largest element of each window."""
 
-    _function = staticmethod(largest)
+    _function = staticmethod(ops.max)
 
 
 class _Average(_Adaptive):
     """The mean of each window, accumulated in float32."""
 
-    _function = staticmethod(mean)
+    _function = staticmethod(ops.mean)
 
 
 class AdaptiveMaxPooling1D(_Max):

@@ -1,13 +1,18 @@
-"""Keras' random changes of images, which are not made here: layers of the identity, in training with a warning."""
+"""Keras' random changes of images, which are not made here: in inference the identity, in training an error.
 
-import warnings
-from typing import Any, ClassVar
+The layers differ in their names, in their settings, and in whether they cast integers: the table at the end has them.
+"""
+
+from types import MappingProxyType
+from typing import Any, ClassVar, cast
+
+import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import kept
-from mp_core.utilities.docstrings import with_sections
+from mp_core.utilities.names import snake_case
 
 __all__ = [
     "AugMix", "CutMix", "MixUp", "RandAugment", "RandomBrightness", "RandomColorDegeneration", "RandomColorJitter",
@@ -17,7 +22,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-_SECTIONS = """
+_TEXT = """{what}; the identity in inference.
+
     Parameters
     ----------
     {names}
@@ -25,10 +31,10 @@ _SECTIONS = """
     **kwargs
         Those of :class:`Layer`.
 
-    Warns
-    -----
-    UserWarning
-        In training, where the images stay as they are: change them before `fit`.
+    Raises
+    ------
+    NotImplementedError
+        In training, unless its factors are 0: change the images before `fit`.
 
     Examples
     --------
@@ -38,21 +44,19 @@ _SECTIONS = """
 """
 
 
-class Augmentation(Layer):
-    """The inputs, in training too, where a warning says so.
+class Augmentation(Layer, nameable=False):
+    """The inputs; in training an error, as the model would learn from other images than its layers say.
 
     As in Keras, most layers cast integers to the compute dtype.
     """
 
+    _samples_apart = "in inference"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
+    _lacking = MappingProxyType({"seed": None})
     _names: ClassVar[tuple[str, ...]]
     _casts_integers: ClassVar[bool] = True
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.__doc__ = with_sections(cls.__doc__, _SECTIONS.format(names=", ".join(cls._names), name=cls.__name__))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = dict(zip(self._names, args, strict=False)) | {k: kwargs.pop(k) for k in self._names if k in kwargs}
@@ -62,167 +66,64 @@ class Augmentation(Layer):
         self.settings = given
 
     def call(self, inputs: Array, training: bool | None = False) -> Array:
-        """Return the inputs."""
-        if training:
-            warnings.warn(
-                f"{type(self).__name__} '{self.name}' changes nothing in training: mp_core does not compute it. "
-                "Change the images before `fit`",
-                stacklevel=2,
+        """Return the inputs.
+
+        Raises
+        ------
+        NotImplementedError
+            The layer would change them: in training, unless its factors are 0.
+        """
+        if training and not self._is_off:
+            raise NotImplementedError(
+                f"{type(self).__name__} '{self.name}' changes images in training, which mp_core does not compute: "
+                "change the images before `fit`, and train a model without this layer. In inference it is the identity"
             )
         return floating(inputs, self._compute) if self._casts_integers else inputs
+
+    @property
+    def _is_off(self) -> bool:
+        """Whether factors are given, and all of them are 0."""
+        factors = [value for name, value in self.settings.items() if name.endswith("factor")]
+        return bool(factors) and not np.any([np.max(np.abs(value)) for value in factors])
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, which :meth:`from_config` takes back."""
         return super().get_config() | self.settings
 
 
-_RANGE = ("value_range", "data_format")
-_WARP = ("fill_mode", "interpolation", "fill_value", *_RANGE)
-
-
-class AugMix(Augmentation):
-    """Mixtures of chains of changes: here the identity."""
-
-    _names = ("num_chains", "chain_depth", "factor", "alpha", "all_ops", "interpolation", *_RANGE)
-
-
-class CutMix(Augmentation):
-    """Parts of images in the place of those of others: here the identity."""
-
-    _names = ("factor", *_RANGE)
-
-
-class MixUp(Augmentation):
-    """Mixtures of images: here the identity."""
-
-    _names = ("alpha", *_RANGE)
-    _casts_integers = False
-
-
-class RandAugment(Augmentation):
-    """Random changes one after another: here the identity."""
-
-    _names = ("num_ops", "factor", "interpolation", *_RANGE)
-
-
-class RandomBrightness(Augmentation):
-    """Random brightness of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomColorDegeneration(Augmentation):
-    """Random color degeneration of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomColorJitter(Augmentation):
-    """Random color jitter of images: here the identity."""
-
-    _names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomContrast(Augmentation):
-    """Random contrast of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomElasticTransform(Augmentation):
-    """Random elastic transform of images: here the identity."""
-
-    _names = ("factor", "scale", *_WARP)
-
-
-class RandomErasing(Augmentation):
-    """Random erasing of images: here the identity."""
-
-    _names = ("factor", "scale", "fill_value", *_RANGE)
-
-
-class RandomFlip(Augmentation):
-    """Random flip of images: here the identity."""
-
-    _names = ("mode", *_RANGE)
-
-
-class RandomGaussianBlur(Augmentation):
-    """Random gaussian blur of images: here the identity."""
-
-    _names = ("factor", "kernel_size", "sigma", *_RANGE)
-
-
-class RandomGrayscale(Augmentation):
-    """Random grayscale of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomHue(Augmentation):
-    """Random hue of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomInvert(Augmentation):
-    """Random invert of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomPerspective(Augmentation):
-    """Random perspective of images: here the identity."""
-
-    _names = ("factor", "scale", *_WARP)
-
-
-class RandomPosterization(Augmentation):
-    """Random posterization of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomRotation(Augmentation):
-    """Random rotation of images: here the identity."""
-
-    _names = ("factor", *_WARP)
-
-
-class RandomSaturation(Augmentation):
-    """Random saturation of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-    _casts_integers = False
-
-
-class RandomSharpness(Augmentation):
-    """Random sharpness of images: here the identity."""
-
-    _names = ("factor", *_RANGE)
-
-
-class RandomShear(Augmentation):
-    """Random shear of images: here the identity."""
-
-    _names = ("x_factor", "y_factor", *_WARP)
-
-
-class RandomTranslation(Augmentation):
-    """Random translation of images: here the identity."""
-
-    _names = ("height_factor", "width_factor", *_WARP)
-
-
-class RandomZoom(Augmentation):
-    """Random zoom of images: here the identity."""
-
-    _names = ("height_factor", "width_factor", *_WARP)
+def _layer(name: str, settings: str, casts_integers: bool = True, what: str | None = None) -> type[Augmentation]:
+    """Return the class of a layer with Keras' settings; `what` it does to images follows from its name if not given."""
+    names = (*settings.split(), "value_range", "data_format")
+    what = f"{snake_case(name).replace('_', ' ').capitalize()} of images" if what is None else what
+    text = _TEXT.format(what=what, names=", ".join(names), name=name)
+    own = {"__doc__": text, "__module__": __name__, "_names": names, "_casts_integers": casts_integers}
+    return cast("type[Augmentation]", type(name, (Augmentation,), own))
+
+
+_WARP = "fill_mode interpolation fill_value"
+
+AugMix = _layer(
+    "AugMix", "num_chains chain_depth factor alpha all_ops interpolation", True, "Mixtures of chains of changes"
+)
+CutMix = _layer("CutMix", "factor", True, "Parts of images in the place of those of others")
+MixUp = _layer("MixUp", "alpha", False, "Mixtures of images")
+RandAugment = _layer("RandAugment", "num_ops factor interpolation", True, "Random changes one after another")
+RandomBrightness = _layer("RandomBrightness", "factor", False)
+RandomColorDegeneration = _layer("RandomColorDegeneration", "factor", False)
+RandomColorJitter = _layer("RandomColorJitter", "brightness_factor contrast_factor saturation_factor hue_factor", False)
+RandomContrast = _layer("RandomContrast", "factor", False)
+RandomElasticTransform = _layer("RandomElasticTransform", f"factor scale {_WARP}")
+RandomErasing = _layer("RandomErasing", "factor scale fill_value")
+RandomFlip = _layer("RandomFlip", "mode")
+RandomGaussianBlur = _layer("RandomGaussianBlur", "factor kernel_size sigma")
+RandomGrayscale = _layer("RandomGrayscale", "factor", False)
+RandomHue = _layer("RandomHue", "factor", False)
+RandomInvert = _layer("RandomInvert", "factor", False)
+RandomPerspective = _layer("RandomPerspective", f"factor scale {_WARP}")
+RandomPosterization = _layer("RandomPosterization", "factor", False)
+RandomRotation = _layer("RandomRotation", f"factor {_WARP}")
+RandomSaturation = _layer("RandomSaturation", "factor", False)
+RandomSharpness = _layer("RandomSharpness", "factor")
+RandomShear = _layer("RandomShear", f"x_factor y_factor {_WARP}")
+RandomTranslation = _layer("RandomTranslation", f"height_factor width_factor {_WARP}")
+RandomZoom = _layer("RandomZoom", f"height_factor width_factor {_WARP}")

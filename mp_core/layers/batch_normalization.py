@@ -1,5 +1,6 @@
 """Batch normalization: by the statistics of the batch in training, else by those that training has left."""
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,18 @@ from mp_core.arrays import F32, F64, Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.normalization import Affine
 from mp_core.layers.parts import refuse_part
 from mp_core.layers.shapes import kept
-from mp_core.utilities.arguments import axis_of, boolean, integer, number, share
+from mp_core.utilities.arguments import axis_of, integer, share
 
 __all__ = ["BatchNormalization"]
 
 _EPSILON = 1e-7  # Keras' backend.epsilon(), which it adds to the number of elements that a mask keeps
 
 
-class BatchNormalization(Layer):
+class BatchNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, computed in float32.
 
     In training, if the layer is :attr:`trainable`, mean and variance are those of the batch, without what `mask` leaves
@@ -51,7 +52,11 @@ class BatchNormalization(Layer):
     array([[1., 0.]], dtype=float32)
     """
 
+    _samples_apart = "in inference"
     _arrays = ("inputs",)
+    _lacking = MappingProxyType(
+        {"renorm": False, "renorm_clipping": None, "renorm_momentum": ..., "synchronized": False}
+    )
     supports_masking = True
     _shape_after = kept
     _told = ("axis",)
@@ -73,14 +78,9 @@ class BatchNormalization(Layer):
         moving_variance_initializer: Any = "ones",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(epsilon, center, scale, beta_initializer, gamma_initializer, **kwargs)
         self.axis = integer(axis, "axis")
         self.momentum = share(momentum, "momentum")
-        self.epsilon = number(epsilon, "epsilon", 0.0)
-        self.center = boolean(center, "center")
-        self.scale = boolean(scale, "scale")
-        self.beta_initializer = initializers.checked(beta_initializer)
-        self.gamma_initializer = initializers.checked(gamma_initializer)
         self.moving_mean_initializer = initializers.checked(moving_mean_initializer)
         self.moving_variance_initializer = initializers.checked(moving_variance_initializer)
 
@@ -90,18 +90,12 @@ class BatchNormalization(Layer):
         if channels is None:
             raise ValueError(f"the axis that `axis` names must have a length; received input_shape={input_shape}")
         self._channels, self._rank = channels, len(input_shape)
-        self.gamma = self.beta = None
-        if self.scale:
-            self.gamma = self._vector("gamma", self.gamma_initializer)
-        if self.center:
-            self.beta = self._vector("beta", self.beta_initializer)
-        self.moving_mean = self._vector("moving_mean", self.moving_mean_initializer, trainable=False)
-        self.moving_variance = self._vector("moving_variance", self.moving_variance_initializer, trainable=False)
+        self._add_gamma_and_beta((channels,))
+        self.moving_mean = self._statistic("moving_mean", self.moving_mean_initializer)
+        self.moving_variance = self._statistic("moving_variance", self.moving_variance_initializer)
 
-    def _vector(self, name: str, initializer: Any, trainable: bool = True) -> Any:
-        return self.add_weight(
-            (self._channels,), initializer=initializer, trainable=trainable, autocast=False, name=name
-        )
+    def _statistic(self, name: str, initializer: Any) -> Any:
+        return self.add_weight((self._channels,), initializer=initializer, trainable=False, autocast=False, name=name)
 
     def call(self, inputs: Array, training: bool | None = False, mask: ArrayLike | None = None) -> Array:
         """Return the normalized inputs in the compute dtype.
@@ -111,7 +105,8 @@ class BatchNormalization(Layer):
         inputs : ndarray
         training : bool, optional
         mask : array-like of bool, optional
-            In training: which elements, without the axis of channels, the statistics are of.
+            In training: of which elements the statistics are. It has the shape of the inputs without the last axis, or
+            lengths of 1 in it, as (n, 1) for the rows of inputs of shape (n, T, channels) that count.
         """
         if inputs.ndim != self._rank or inputs.shape[self.axis] != self._channels:
             raise ValueError(
@@ -121,13 +116,8 @@ class BatchNormalization(Layer):
         wide = F64 if inputs.dtype == F64 else F32
         shape = [1] * inputs.ndim
         shape[self.axis] = self._channels
-
-        def read(variable: AutoCastVariable | None, default: float) -> Array:
-            value = np.full(self._channels, default, wide) if variable is None else ops.cast(variable.numpy(), wide)
-            return value.reshape(shape)
-
-        mean, variance = read(self.moving_mean, 0), read(self.moving_variance, 1)
-        gamma, beta = read(self.gamma, 1), read(self.beta, 0)
+        mean, variance = (ops.cast(v.numpy(), wide).reshape(shape) for v in (self.moving_mean, self.moving_variance))
+        gamma, beta = (vector.reshape(shape) for vector in self._gamma_and_beta(self._channels, wide))
         x = floating(inputs, self._compute)
         if training and self.trainable:
             refuse_part(f"the BatchNormalization '{self.name}' in training")
@@ -151,8 +141,8 @@ class BatchNormalization(Layer):
             mean = ops.mean(x, axes, keepdims=True)
             return mean, ops.mean(np.square(x - mean), axes, keepdims=True)
         keep = as_keep(mask)
-        if keep.shape != (*x.shape[: x.ndim - 1],):
-            raise ValueError(f"`mask` must have shape {x.shape[: x.ndim - 1]}; received {keep.shape}")
+        if keep.ndim != x.ndim - 1 or any(n not in (1, most) for n, most in zip(keep.shape, x.shape, strict=False)):
+            raise ValueError(f"`mask` must broadcast to {x.shape[:-1]}, with as many axes; received {keep.shape}")
         kept = np.where(np.expand_dims(keep, -1), x.dtype.type(1), x.dtype.type(0))
         count = ops.sum(kept * np.ones(x.shape, x.dtype), axes, keepdims=True) + x.dtype.type(_EPSILON)
         mean = ops.sum(kept * x, axes, keepdims=True) / count

@@ -7,11 +7,11 @@ from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
-from mp_core.layers.lora import AdaptableLayer, LoRA
+from mp_core.layers.lora import AdaptableLayer, LoRA, lora_of
 from mp_core.layers.shapes import Shape
 from mp_core.utilities.arguments import boolean, positive_integer
 
-__all__ = ["Dense"]
+__all__ = ["Dense", "with_lora"]
 
 
 class Dense(AdaptableLayer):
@@ -52,6 +52,7 @@ class Dense(AdaptableLayer):
     array([[6, 6]], dtype=bfloat16)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
     kernel: AutoCastVariable
@@ -114,3 +115,9 @@ class Dense(AdaptableLayer):
     def rows_of(self, inputs: Array) -> Array:
         """Return the inputs as the rows that the kernel multiplies: as they are."""
         return inputs
+
+
+def with_lora(layer: Dense, outputs: Array, inputs: Array) -> Array:
+    """Return the product of inputs with the kernel of a layer, and what LoRA adds to it, if any."""
+    lora = lora_of(layer)
+    return outputs if lora is None else layer._adapted(outputs, lora, inputs)

@@ -97,8 +97,7 @@ class Attention(Layer):
             `inputs` or `mask` is no such list, or shapes do not fit.
         """
         query, value, key = self._parts(inputs)
-        if mask is not None and (not isinstance(mask, list | tuple) or len(mask) not in (2, 3)):
-            raise ValueError(f"`mask` of layer '{self.name}' must be a list of two or three; received {mask!r:.200}")
+        self._check_masks(mask)
         queries, keys = (None, None) if mask is None else (m if m is None else as_keep(m) for m in mask[:2])
         keep = None if keys is None else keys[:, np.newaxis]
         if use_causal_mask:
@@ -113,9 +112,14 @@ class Attention(Layer):
             outputs = np.where(queries[..., np.newaxis], outputs, outputs.dtype.type(0))
         return (outputs, weights) if return_attention_scores else outputs
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask of the queries."""
-        return None if previous_mask is None else previous_mask[0]
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """Return the mask of the queries, the first one of the list `mask`: Keras' name, as that of :meth:`call`."""
+        self._check_masks(mask)
+        return None if mask is None else mask[0]
+
+    def _check_masks(self, mask: Any) -> None:
+        if mask is not None and (not isinstance(mask, list | tuple) or len(mask) not in (2, 3)):
+            raise ValueError(f"`mask` of layer '{self.name}' must be a list of two or three; received {mask!r:.200}")
 
     def _parts(self, inputs: Any) -> tuple[Array, Array, Array]:
         several = isinstance(inputs, list | tuple) and len(inputs) in (2, 3)
@@ -171,6 +175,11 @@ class AdditiveAttention(Attention):
 
     def build(self, input_shape: Any) -> None:
         """Create the scale for queries of this shape, the first one."""
+        if not isinstance(input_shape, list | tuple) or not all(isinstance(each, Sequence) for each in input_shape):
+            raise ValueError(
+                f"`inputs` of layer '{self.name}' must be a list of query, value and, unless it is the value, key; "
+                f"received the shape {input_shape}"
+            )
         self.scale = None
         if self.use_scale:
             self.scale = self.add_weight((input_shape[0][-1],), name="scale")

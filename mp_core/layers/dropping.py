@@ -8,11 +8,11 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.layers.configuration import data_format_of
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.parts import rows_before
 from mp_core.layers.pointwise import Identity
 from mp_core.layers.seeds import Seed, generator_of, given_seed
+from mp_core.layers.spatial import data_format_of
 from mp_core.ops.random import dropout, normal, uniform
 from mp_core.utilities.arguments import number, positive_integer, share
 from mp_core.utilities.docstrings import with_sections
@@ -40,6 +40,8 @@ class _Random(Identity):
 
     _parameters: ClassVar[str] = _RATE
     rate: float
+
+    _samples_apart = "in inference"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ class EinsumDense(AdaptableLayer):
     bias: AutoCastVariable | None
     _told = ("equation", "output_shape")
     _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")
+    _lacking = MappingProxyType({"gptq_unpacked_column_size": None})
 
     def __init__(
         self,

@@ -1,17 +1,18 @@
 """Table look-up."""
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array, asarray
-from mp_core.arrays.recorded import is_recorded
+from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.lora import AdaptableLayer
 from mp_core.layers.shapes import Shape
+from mp_core.ops.lookup import check_indices
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Embedding"]
@@ -52,6 +53,7 @@ class Embedding(AdaptableLayer):
            [0., 1.]], dtype=float16)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _matrix_name = "embeddings"
     embeddings: AutoCastVariable
@@ -59,6 +61,7 @@ class Embedding(AdaptableLayer):
     _is_table = True
     _told = ("input_dim", "output_dim")
     _options = ("input_dim", "output_dim", "embeddings_initializer", "mask_zero")
+    _lacking = MappingProxyType({"input_length": None, "sparse": False})
 
     def __init__(
         self,
@@ -89,9 +92,7 @@ class Embedding(AdaptableLayer):
         """Return which indices are not 0, None without `mask_zero`."""
         if not self.mask_zero:
             return None
-        if is_recorded(inputs):
-            return ops.not_equal(ops.cast(inputs, F32), 0.0)  # a plan compares floats
-        return np.not_equal(inputs, 0)  # type: ignore[no-any-return]
+        return ops.not_equal(inputs, 0)
 
     def call(self, inputs: Array) -> Array:
         """Return the rows, shape (..., output_dim) for indices of shape (...).
@@ -106,12 +107,8 @@ class Embedding(AdaptableLayer):
         if not (inputs.dtype.kind in "iub" or dtypes.is_float(inputs.dtype)):
             raise TypeError(f"The indices of layer '{self.name}' must be numbers; received dtype {inputs.dtype}")
         with np.errstate(invalid="ignore"):  # of NaN and what is too large come numbers that are no indices
-            indices = inputs if inputs.dtype.kind in "iu" else inputs.astype(np.int32)
-        if not is_recorded(inputs) and indices.size and not 0 <= indices.min() <= indices.max() < self.input_dim:
-            raise IndexError(
-                f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
-                f"received {indices.min()} to {indices.max()}"
-            )
+            indices = inputs if inputs.dtype.kind in "iu" else ops.cast(inputs, np.int32)
+        check_indices(indices, self.input_dim, f"The indices of layer '{self.name}'")
         rows, lora = self.form.take(indices, self._compute), self._lora
         return rows if lora is None else lora.added(rows, ops.take_rows(lora.a.numpy(), indices, self._compute))
 

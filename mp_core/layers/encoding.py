@@ -1,15 +1,19 @@
 """Layers that turn numbers into categories, and categories into vectors."""
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from itertools import islice, pairwise
+from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.arrays.recorded import is_recorded
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import Ruled
+from mp_core.layers.statistics import batches_in
+from mp_core.ops.lookup import check_indices
+from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import number, positive_integer
 
 __all__ = ["CategoryEncoding", "Discretization"]
@@ -40,40 +44,48 @@ class CategoryEncoding(Layer):
 
     _arrays = ("inputs",)
     _options = _told = ("num_tokens", "output_mode")
+    _lacking = MappingProxyType({"sparse": False})
 
     def __init__(self, num_tokens: int, output_mode: str = "multi_hot", **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.num_tokens = positive_integer(num_tokens, "num_tokens")
         self.output_mode = _mode(output_mode, _MODES)
 
-    def call(self, inputs: Array) -> Array:
+    def call(self, inputs: Array, count_weights: Array | None = None) -> Array:
         """Return the vectors in the dtype of the variables, as Keras does.
+
+        Parameters
+        ----------
+        inputs : ndarray
+        count_weights : ndarray, optional
+            In mode "count": how much each of the `inputs` counts.
 
         Raises
         ------
         ValueError
-            An integer is no category.
+            An integer is no category; there are `count_weights` in another mode, or of another shape than `inputs`.
         """
-        indices = inputs.astype(np.int64) if inputs.dtype.kind not in "iu" else inputs
-        if not is_recorded(inputs) and indices.size and not 0 <= indices.min() <= indices.max() < self.num_tokens:
+        if count_weights is not None and (self.output_mode != "count" or count_weights.shape != inputs.shape):
             raise ValueError(
-                f"`inputs` of '{self.name}' must be from 0 to {self.num_tokens - 1}; "
-                f"received {indices.min()} to {indices.max()}"
+                f"`count_weights` of '{self.name}' must have the shape {inputs.shape} of `inputs`, in mode 'count'; "
+                f"received shape {count_weights.shape}, in mode {self.output_mode!r}"
             )
-        return encoded(indices, self.num_tokens, self.output_mode, self.variable_dtype)
+        indices = inputs.astype(np.int64) if inputs.dtype.kind not in "iu" else inputs
+        check_indices(indices, self.num_tokens, f"`inputs` of '{self.name}'", ValueError)
+        return encoded(indices, self.num_tokens, self.output_mode, self.variable_dtype, count_weights)
 
 
-class Discretization(Layer):
+class Discretization(Ruled, Layer):
     """The number of the interval in which each element lies.
 
     Parameters
     ----------
-    bin_boundaries : sequence of float
+    bin_boundaries : sequence of float, optional
         Where intervals begin, ascending; all below the first are number 0.
     num_bins : int, optional
-        How many intervals Keras' ``adapt`` has looked for: of no effect here.
+        In the place of `bin_boundaries`: how many intervals with about as many elements each :meth:`adapt` finds.
     epsilon : float
-        Of ``adapt``: of no effect here.
+        Keras', without effect: :meth:`adapt` takes the quantiles of all data.
     output_mode : {"int", "multi_hot", "one_hot", "count"}
         Return the numbers, or what :class:`CategoryEncoding` makes of them.
     sparse : bool
@@ -90,32 +102,117 @@ class Discretization(Layer):
     _arrays = ("inputs",)
     _told = ("bin_boundaries",)
     _options = ("bin_boundaries", "num_bins", "epsilon", "output_mode")
+    _lacking = MappingProxyType({"sparse": False})
 
     def __init__(
         self,
-        bin_boundaries: Sequence[float],
+        bin_boundaries: Sequence[float] | None = None,
         num_bins: int | None = None,
         epsilon: float = 0.01,
         output_mode: str = "int",
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        if not isinstance(bin_boundaries, Sequence | np.ndarray):
-            raise TypeError(f"`bin_boundaries` must be numbers; received {bin_boundaries!r}")
-        self.bin_boundaries = [number(n, "bin_boundaries") for n in bin_boundaries]
-        if any(after <= before for before, after in pairwise(self.bin_boundaries)):
-            raise ValueError(f"`bin_boundaries` must ascend; received {bin_boundaries!r}")
+        if (bin_boundaries is None) == (num_bins is None):
+            raise ValueError(
+                "give `bin_boundaries`, or `num_bins` for `adapt`; received "
+                f"bin_boundaries={bin_boundaries!r}, num_bins={num_bins!r}"
+            )
+        self.bin_boundaries = None if bin_boundaries is None else self._ascending(bin_boundaries)
         self.num_bins = None if num_bins is None else positive_integer(num_bins, "num_bins")
         self.epsilon = number(epsilon, "epsilon", 0.0)
         self.output_mode = _mode(output_mode, ("int", *_MODES))
 
+    @staticmethod
+    def _ascending(given: Any) -> list[float]:
+        if not isinstance(given, Sequence | np.ndarray):
+            raise TypeError(f"`bin_boundaries` must be numbers; received {given!r}")
+        boundaries = [number(n, "bin_boundaries") for n in given]
+        if any(after < before for before, after in pairwise(boundaries)):
+            raise ValueError(f"`bin_boundaries` must ascend; received {given!r}")
+        return boundaries
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments without ``trainable``, which Keras' layer does not take."""
+        config = super().get_config()
+        del config["trainable"]
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the layer of a configuration, which has boundaries beside `num_bins` after :meth:`adapt`."""
+        found = config.get("bin_boundaries") if isinstance(config, dict) and config.get("num_bins") else None
+        layer: Self = super().from_config(config if found is None else {**config, "bin_boundaries": None})
+        if found is not None:
+            layer.bin_boundaries = layer._ascending(found)
+        return layer
+
+    def adapt(self, data: Any, steps: int | None = None) -> None:
+        """Take the quantiles of data for boundaries: those of the empirical distribution, between which is a line.
+
+        There are at most as many intervals as numbers.
+
+        Parameters
+        ----------
+        data : array-like, PyDataset, or iterable of batches
+            As in :meth:`Normalization.adapt`. All numbers are kept in memory meanwhile, in float32.
+        steps : int, optional
+            How many batches to read at most; default: all of them.
+
+        Raises
+        ------
+        TypeError
+            `data` is none of these.
+        ValueError
+            The layer has its boundaries as an argument; there are no data, or numbers that are not finite. Nothing has
+            changed.
+
+        Examples
+        --------
+        >>> layer = Discretization(num_bins=4)
+        >>> layer.adapt([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+        >>> layer.bin_boundaries
+        [1.0, 3.0, 5.0]
+        """
+        if self.num_bins is None:
+            raise ValueError(f"layer '{self.name}' has `bin_boundaries` as an argument: give `num_bins` for `adapt`")
+        most = None if steps is None else positive_integer(steps, "steps")
+        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+            parts = [x.astype(np.float32).ravel() for x in islice(batches_in(data), most)]
+        values = np.concatenate(parts) if parts else np.empty(0, np.float32)
+        if not values.size or not np.isfinite(values).all():
+            what = "none" if not values.size else "others"
+            raise ValueError(f"`data` must have numbers, all of them finite float32 ones; received {what}")
+        bins = min(self.num_bins, values.size)
+        shares = np.arange(1, bins) / bins
+        found = np.quantile(values.astype(np.float64), shares, method="interpolated_inverted_cdf")
+        self.bin_boundaries = found.astype(np.float32).tolist()
+
     def call(self, inputs: Array) -> Array:
-        """Return int32, or vectors in the compute dtype."""
+        """Return int32, or vectors in the compute dtype.
+
+        Raises
+        ------
+        ValueError
+            The boundaries are not known before :meth:`adapt`.
+        """
+        if self.bin_boundaries is None:
+            raise ValueError(f"layer '{self.name}' has no boundaries yet: call `adapt` first, or give `bin_boundaries`")
         x = ops.cast(inputs, F32) if dtypes.is_float(inputs.dtype) else inputs
-        numbers: Array = np.digitize(x, np.asarray(self.bin_boundaries, F32)).astype(np.int32)
+        numbers: Array = np.asarray(np.digitize(x, np.asarray(self.bin_boundaries, F32))).astype(np.int32)
         if self.output_mode == "int":
             return numbers
         return encoded(numbers, len(self.bin_boundaries) + 1, self.output_mode, self.compute_dtype)
+
+    def specs_after(self, inputs: Spec) -> Spec:
+        """Return what :meth:`call` does, with `num_bins` intervals before :meth:`adapt`."""
+        if self.output_mode == "int":
+            return Spec(inputs.shape, dtypes.parse("int32"))
+        depth = self.num_bins if self.bin_boundaries is None else len(self.bin_boundaries) + 1
+        shape = inputs.shape or (1,)
+        if self.output_mode != "one_hot":
+            return Spec((*shape[:1], *shape[2:], depth) if len(shape) > 1 else (depth,), self._compute)
+        return Spec((*(shape[:-1] if len(shape) > 1 and shape[-1] == 1 else shape), depth), self._compute)
 
 
 def _mode(value: Any, allowed: tuple[str, ...]) -> str:
@@ -124,11 +221,13 @@ def _mode(value: Any, allowed: tuple[str, ...]) -> str:
     return str(value)
 
 
-def encoded(indices: Array, depth: int, mode: str, dtype: str) -> Array:
-    """Return vectors with `depth` places for indices below that."""
+def encoded(indices: Array, depth: int, mode: str, dtype: str, weights: Array | None = None) -> Array:
+    """Return vectors with `depth` places for indices below that, which count as much as their weights say."""
     if mode == "one_hot" and indices.ndim > 1 and indices.shape[-1] == 1:
         indices = indices[..., 0]
     each = ops.take_rows(np.eye(depth, dtype=F32), np.atleast_1d(indices), F32)
+    if weights is not None:
+        each = ops.multiply(each, ops.cast(np.atleast_1d(weights), F32)[..., np.newaxis])
     if mode != "one_hot":
         axis = 1 if each.ndim > 2 else 0
         each = ops.sum(each, axis=axis)

@@ -6,17 +6,15 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.layer import Layer
+from mp_core.layers.normalization import Affine
 from mp_core.layers.shapes import kept
-from mp_core.utilities.arguments import axis_of, boolean, integer, number, positive_integer
+from mp_core.utilities.arguments import axis_of, integer, positive_integer
 
 __all__ = ["GroupNormalization"]
 
 
-class GroupNormalization(Layer):
+class GroupNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, with statistics of each group of channels, in float32.
 
     Parameters
@@ -38,6 +36,7 @@ class GroupNormalization(Layer):
     array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -55,14 +54,9 @@ class GroupNormalization(Layer):
         gamma_initializer: Any = "ones",
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(epsilon, center, scale, beta_initializer, gamma_initializer, autocast=False, **kwargs)
         self.groups = groups if groups == -1 else positive_integer(groups, "groups")
         self.axis = integer(axis, "axis")
-        self.epsilon = number(epsilon, "epsilon", 0.0)
-        self.center = boolean(center, "center")
-        self.scale = boolean(scale, "scale")
-        self.beta_initializer = initializers.checked(beta_initializer)
-        self.gamma_initializer = initializers.checked(gamma_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create gamma and beta for inputs of this shape."""
@@ -75,14 +69,7 @@ class GroupNormalization(Layer):
                 f"groups={self.groups}, axis={self.axis}, input_shape={input_shape}"
             )
         self._channels, self._groups = channels, groups
-        self.gamma = self.beta = None
-        if self.scale:
-            self.gamma = self._vector("gamma", self.gamma_initializer)
-        if self.center:
-            self.beta = self._vector("beta", self.beta_initializer)
-
-    def _vector(self, name: str, initializer: Any) -> Any:
-        return self.add_weight((self._channels,), initializer=initializer, autocast=False, name=name)
+        self._add_gamma_and_beta((channels,))
 
     def call(self, inputs: Array) -> Array:
         """Return the normalized inputs in the compute dtype."""
@@ -93,12 +80,7 @@ class GroupNormalization(Layer):
                 f"length {self._channels} at {self.axis}, but received input with shape {inputs.shape}"
             )
         x = floating(inputs, self._compute)
-        wide = F64 if x.dtype == F64 else F32
-
-        def read(variable: AutoCastVariable | None, default: float) -> Array:
-            return np.full(self._channels, default, wide) if variable is None else ops.cast(variable.numpy(), wide)
-
-        gamma, beta = read(self.gamma, 1), read(self.beta, 0)
+        gamma, beta = self._gamma_and_beta(self._channels, F64 if x.dtype == F64 else F32)
         return rounded(lambda x: self._normalized(x, axis, gamma, beta), x, dtype=self._compute)
 
     def _normalized(self, x: Array, axis: int, gamma: Array, beta: Array) -> Array:

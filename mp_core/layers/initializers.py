@@ -7,16 +7,18 @@ that Keras draws from the same seed.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from itertools import count
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array
-from mp_core.dtype_policies.lookup import Registry, named_function, own_config
+from mp_core.files.family import Family
+from mp_core.files.registry import named_function, own_config
 from mp_core.layers.randomness import key_of, next_key
 from mp_core.layers.seeds import Seed, SeedGenerator, given_seed
 from mp_core.ops import random
+from mp_core.utilities.absent import refusing
 
 __all__ = [
     "Constant",
@@ -44,8 +46,8 @@ _OF_TRUNCATION = 0.87962566103423978
 """The standard deviation of the normal distribution without what lies beyond two deviations."""
 
 
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+    __getattr__, __dir__ = refusing("initializers", __all__)
 
 
 class Initializer:
@@ -523,39 +525,7 @@ _NAMES: dict[str, Any] = {
     "IdentityInitializer": Identity, "LeCunNormal": LecunNormal, "LeCunUniform": LecunUniform, "normal": RandomNormal,
     "OrthogonalInitializer": Orthogonal, "uniform": RandomUniform,
 }  # fmt: skip
-_REGISTRY = Registry(Initializer, "initializer", "keras.initializers", _NAMES)
-
-
-def serialize(initializer: Any) -> Any:
-    """Return the class name and the configuration of an initializer, as Keras writes them; of a function its name.
-
-    Raises
-    ------
-    TypeError
-        It is no initializer and no function.
-
-    Examples
-    --------
-    >>> serialize(Constant(2.0))["config"]
-    {'value': 2.0}
-    """
-    return _REGISTRY.serialize(initializer)
-
-
-def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the initializer of a :func:`serialize` dictionary, or the class or function of a name.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It names no initializer; its arguments are not those of the class.
-
-    Examples
-    --------
-    >>> deserialize({"class_name": "Constant", "config": {"value": 3.0}}).value
-    3.0
-    """
-    return _REGISTRY.deserialize(config, custom_objects)
+serialize, deserialize, _get = Family(Initializer, "initializer", _NAMES).functions(__name__)
 
 
 def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
@@ -577,10 +547,15 @@ def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
         raise ValueError(
             f"Could not interpret initializer: {identifier!r}. Expected a callable or one of {', '.join(_NAMES)}"
         )
-    return _REGISTRY.get(found)  # type: ignore[no-any-return]
+    return _get(found)  # type: ignore[no-any-return]
 
 
 def checked(identifier: Any) -> Any:
-    """Return what :func:`get` takes, which is what a configuration keeps of it."""
-    get(identifier)
-    return identifier
+    """Return what a configuration keeps of what :func:`get` takes: the object, if only a scope may know its name."""
+    found = get(identifier)
+    return identifier if type(found) in _NAMES.values() else found
+
+
+def drawn_anew(initializer: Any) -> Any:
+    """Return what draws other numbers than an initializer without a seed; every other initializer as it is."""
+    return initializer.clone() if isinstance(initializer, _Drawn) and vars(initializer)["seed"] is None else initializer

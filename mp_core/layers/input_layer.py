@@ -9,11 +9,12 @@ import numpy as np
 from mp_core import dtype_policies, dtypes
 from mp_core.arrays import Array, cast
 from mp_core.dtype_policies import DTypePolicy, standardize_dtype
-from mp_core.layers.ends import replaceable_property
+from mp_core.layers.base.ends import origin_of, replaceable_property, set_origin
 from mp_core.layers.layer import Layer
+from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.utilities.arguments import boolean, positive_integer
 
-__all__ = ["InputLayer"]
+__all__ = ["Input", "InputLayer", "tensor_of"]
 
 
 class InputLayer(Layer):
@@ -29,7 +30,7 @@ class InputLayer(Layer):
         What inputs of every other dtype are cast to: integers wrap around, fractions are cut off. Of a policy the
         compute dtype is meant. Default: :func:`mp_core.config.floatx`, whatever the default policy is.
     shape : sequence of (int or None), optional
-        In the place of `batch_shape`: the shape of one sample.
+        In the place of `batch_shape`: the shape of one sample. It may be called `input_shape`, as in tf.keras.
     batch_size : int, optional
         Beside `shape`; default: any.
     **kwargs
@@ -41,10 +42,13 @@ class InputLayer(Layer):
     array([[1., 2.]], dtype=float32)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _keeps_dtype = True
     supports_masking = True
     _options = _told = ("batch_shape",)
+    sparse = ragged = optional = False
+    """Keras': inputs are dense arrays that are there."""
 
     def __init__(
         self,
@@ -58,6 +62,8 @@ class InputLayer(Layer):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> None:
+        shape = kwargs.pop("input_shape", shape)  # names of tf.keras, which Keras takes too
+        batch_shape = kwargs.pop("batch_input_shape", batch_shape)
         super().__init__(dtype=_plain(dtype), autocast=False, **kwargs)
         switches = {"sparse": sparse, "ragged": ragged, "optional": optional}
         on = [name for name, value in switches.items() if value is not None and boolean(value, name)]
@@ -72,26 +78,20 @@ class InputLayer(Layer):
             if not isinstance(shape, list | tuple):
                 raise ValueError(f"`shape` must be a sequence of int or None; received {shape!r}")
             batch_shape = (None if batch_size is None else positive_integer(batch_size, "batch_size"), *shape)
-        if not isinstance(batch_shape, list | tuple) or not batch_shape:
+        if not isinstance(batch_shape, list | tuple):
             raise ValueError(f"`batch_shape` must be a sequence of int or None; received {batch_shape!r}")
         self.batch_shape = tuple(None if n is None else positive_integer(n, "batch_shape") for n in batch_shape)
 
     @replaceable_property
     def input(self) -> Any:
         """The symbolic array that stands for the inputs in a graph."""
-        from mp_core.layers.symbolic import tensor_of
-
         return tensor_of(self)
 
     output = input
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the layer of a configuration, whose ``batch_shape`` is the constructor's."""
-        if isinstance(config, dict) and "batch_input_shape" in config:  # of tf.keras
-            config = {key: value for key, value in config.items() if key != "batch_input_shape"} | {
-                "batch_shape": config["batch_input_shape"]
-            }
+        """Return the layer of a configuration: one of tf.keras, too."""
         return cls(**config)
 
     def get_config(self) -> dict[str, Any]:
@@ -160,6 +160,64 @@ class InputLayer(Layer):
 
     def _unfit(self, inputs: Array) -> ValueError:
         return ValueError(f"Input '{self.name}' must have shape {self.batch_shape}; received {inputs.shape}")
+
+
+def Input(  # noqa: N802 - Keras' name
+    shape: Sequence[int | None] | None = None,
+    batch_size: int | None = None,
+    dtype: Any = None,
+    sparse: bool | None = None,
+    ragged: bool | None = None,
+    batch_shape: Sequence[int | None] | None = None,
+    name: str | None = None,
+    tensor: None = None,
+    optional: bool = False,
+) -> KerasTensor:
+    """Return an input of a functional model: call layers with it, and make a model of what they return.
+
+    Parameters
+    ----------
+    shape : sequence of (int or None), optional
+        Of one sample, without the batch; None is any length.
+    batch_size : int, optional
+        Default: any.
+    dtype : dtype, optional
+        Inputs are cast to it. Default: :func:`mp_core.config.floatx`.
+    batch_shape : sequence of (int or None), optional
+        `batch_size` and `shape` together.
+    name : str, optional
+    sparse, ragged, tensor, optional
+        Keras'; they must be off.
+
+    Raises
+    ------
+    ValueError
+        Neither or both of `shape` and `batch_shape` are there, or an argument that must be off is on.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> x = Input((3,), name="x")
+    >>> Dense(4, name="y")(x)
+    <KerasTensor shape=(None, 4), dtype=float32, name=y>
+    """
+    if tensor is not None:
+        raise ValueError("`tensor` must be None: inputs of a model are those of its call")
+    switches = {"sparse": bool(sparse), "ragged": bool(ragged), "optional": optional}
+    return tensor_of(InputLayer(batch_shape, dtype=dtype, name=name, shape=shape, batch_size=batch_size, **switches))
+
+
+def tensor_of(layer: InputLayer) -> KerasTensor:
+    """Return what an input layer stands for in a graph."""
+    if not layer.built:
+        layer.build(layer.batch_shape)
+    call = origin_of(layer)
+    if call is None:
+        call = Call(layer)
+        call.outputs.append(KerasTensor(layer.batch_shape, dtypes.parse(layer.dtype), call))
+        set_origin(layer, call)
+    found: KerasTensor = call.outputs[0]
+    return found
 
 
 @cache

@@ -1,20 +1,26 @@
 """Low-rank adaptation (LoRA) of layers with a matrix: training changes two thin matrices beside the frozen one."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import Array, cast
+from mp_core.arrays import F32, Array, cast
 from mp_core.autocast import AutoCastVariable
+from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.forms import Form
-from mp_core.layers.contents import contents_of
+from mp_core.layers.base.contents import contents_of
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.quantization import QuantizedArray
 from mp_core.utilities.arguments import positive, positive_integer
 
-__all__ = ["AdaptableLayer", "LoRA"]
+__all__ = ["AdaptableLayer", "LoRA", "adapt", "drop_lora", "lora_of", "thin_variables"]
+
+_THIN = ("lora_a", "lora_b")
+"""What files of mp_core call both thin matrices."""
 
 
 class LoRA(NamedTuple):
@@ -25,11 +31,11 @@ class LoRA(NamedTuple):
     a: AutoCastVariable
     b: AutoCastVariable
 
-    def added(self, outputs: Array, inner: Array) -> Array:
-        """Return ``outputs + alpha / rank * inner @ b``, summed in float32 and rounded once."""
+    def added(self, outputs: Array, inner: Array, columns: slice = slice(None)) -> Array:
+        """Return ``outputs + alpha / rank * inner @ b[:, columns]``, summed in float32 and rounded once."""
         dtype = outputs.dtype
         b = self.b.derived(("lora", dtype, self.alpha), lambda stored: cast(self._scaled(stored), dtype))
-        result: Array = ops.matmul(inner, b, out_dtype=dtype, residual=outputs)
+        result: Array = ops.matmul(inner, b[:, columns], out_dtype=dtype, residual=outputs)
         return result
 
     def delta(self) -> Array:
@@ -91,7 +97,9 @@ class AdaptableLayer(MatrixLayer):
         """Freeze the matrix, and train ``lora_alpha / rank * a @ b`` beside it, as Keras' method does.
 
         The matrix may hold floats or codes of any scheme, and is not changed. A bias stays trainable. Products run
-        with both; files get their sum, quantized anew where the layer holds codes.
+        with both; files get their sum, quantized anew where the layer holds codes. The attribute ``kernel``, of a table
+        ``embeddings``, is an array from then on: the sum, in the compute dtype. The frozen variable is
+        ``layer.form.variables["kernel"]``.
 
         Parameters
         ----------
@@ -199,6 +207,17 @@ class AdaptableLayer(MatrixLayer):
 
     # ---- what the layer stands for
 
+    if not TYPE_CHECKING:  # a type checker knows the variables that are declared
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the sum for the name of the matrix, as Keras does: the frozen matrix is in :attr:`form`."""
+            lora = vars(self).get("_lora")
+            if lora is None or name != self._matrix_name or name not in self.form.variables:
+                return super().__getattr__(name)
+            frozen = self.form.floats()
+            wide = frozen if frozen.dtype.name == "float64" else ops.cast(frozen, F32)
+            return ops.cast(ops.add(wide, lora.delta()), self.compute_dtype)
+
     @property
     def matrix(self) -> QuantizedArray | Array:
         """As of every layer with a matrix: with LoRA the sum, in the form of the layer."""
@@ -247,13 +266,58 @@ class AdaptableLayer(MatrixLayer):
     def _cleared_by_loading(self) -> list[AutoCastVariable]:
         return [*self._thin[1:]]
 
+    def _beside_saved(self) -> dict[str, Array]:
+        """Return both thin matrices, and the frozen one where the sum differs from it."""
+        if self._lora is None:
+            return {}
+        found = {"lora_alpha": np.array(self._lora.alpha, np.float64)}
+        found |= {part: variable.numpy() for part, variable in zip(_THIN, self._thin, strict=True)}
+        frozen = self.form.variables if self._lora.b.numpy().any() else {}
+        return found | {name: variable.numpy() for name, variable in frozen.items()}
+
+    def _take_beside(self, stored: Mapping[str, Array]) -> None:
+        if not stored:
+            return
+        if not {"lora_alpha", *_THIN} <= stored.keys() or not np.ndim(stored["lora_a"]):
+            raise ValueError(f"layer '{self.name}' needs lora_alpha, {', '.join(_THIN)}; there are {sorted(stored)}")
+        if not self.lora_enabled:
+            self.enable_lora(np.shape(stored["lora_a"])[-1], float(stored["lora_alpha"]), "zeros")
+        variables = dict(zip(_THIN, self._thin, strict=True)) | self.form.variables
+        arrays = {name: array for name, array in stored.items() if name != "lora_alpha"}
+        shapes = {name: variable.shape for name, variable in variables.items() if name in arrays}
+        if shapes != {name: np.shape(array) for name, array in arrays.items()}:
+            raise ValueError(f"layer '{self.name}' needs arrays of shapes {shapes} for LoRA; there are others")
+        values = [as_stored(x, variables[name].true_dtype, name, copy=True) for name, x in arrays.items()]
+        assign_each([variables[name] for name in arrays], values)
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments; those of LoRA if it is on."""
         rank, alpha = self._lora_numbers
         return super().get_config() | ({} if rank is None else {"lora_rank": rank, "lora_alpha": alpha})
 
 
+def lora_of(layer: AdaptableLayer) -> LoRA | None:
+    """Return what is added to the matrix of a layer; None without LoRA."""
+    return layer._lora
+
+
+def thin_variables(layer: AdaptableLayer) -> tuple[AutoCastVariable, ...]:
+    """Return the variables of LoRA of a layer, if any."""
+    return layer._thin
+
+
+def adapt(layer: AdaptableLayer, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
+    """Add thin matrices to a built layer that has none; if that fails, some of it may be done."""
+    layer._adapt(rank, alpha, a_initializer, b_initializer)
+
+
+def drop_lora(layer: AdaptableLayer) -> None:
+    """Remove the thin matrices of a layer, if any; its own matrix stays what it is."""
+    layer._drop_lora()
+
+
 def _checked(rank: int | None, alpha: float | None, argument: str) -> tuple[int, float]:
     """Return rank and alpha, by default the rank."""
     size = positive_integer(rank, argument)
-    return size, size if alpha is None else positive(alpha, "lora_alpha")
+    number = size if alpha is None else positive(alpha, "lora_alpha")
+    return size, int(number) if isinstance(alpha, Integral) else number  # as configurations have it

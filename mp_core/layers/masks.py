@@ -5,50 +5,41 @@ Keras keeps the mask of an array with the array. Here an array is an ndarray and
 """
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
+from mp_core import dtypes
 from mp_core.arrays import F32, Array, as_mask, asarray, cast
-from mp_core.arrays.recorded import is_recorded
-from mp_core.ops.elementwise import concatenated
 
-__all__ = ["as_keep", "behind", "both", "either", "mask_after"]
+if TYPE_CHECKING:
+    from mp_core.layers.layer import Layer
+
+__all__ = ["as_keep", "from_masks", "mask_after", "needs_inputs"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def from_masks(compute_mask: Method) -> Method:
+    """Say of a method ``compute_mask`` that it needs the masks of the inputs alone, and makes none without them."""
+    compute_mask.from_masks = True  # type: ignore[attr-defined]
+    return compute_mask
+
+
+def needs_inputs(layer: "Layer") -> bool:
+    """Whether a layer computes its mask from its inputs too."""
+    return not hasattr(type(layer).compute_mask, "from_masks")
 
 
 def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
     """Return a mask as booleans: bool already, or integers or floats of any type that are 0 or 1."""
-    if is_recorded(mask):
-        return as_mask(mask, argument)
-    given = asarray(mask, argument)
+    given = mask if isinstance(mask, np.ndarray) else asarray(mask, argument)
     return as_mask(cast(given, F32) if dtypes.is_float(given.dtype) else given, argument, kinds="biuf")
 
 
-def both(first: Array, second: Array) -> Array:
-    """Return where both of two masks are True; plans multiply them as numbers."""
-    if not is_recorded(first, second):
-        return first & second
-    return ops.greater(ops.multiply(cast(first, F32), cast(second, F32)), 0.0)
-
-
-def either(first: Array, second: Array) -> Array:
-    """Return where one of two masks is True, or both; plans add them as numbers."""
-    if not is_recorded(first, second):
-        return first | second
-    return ops.greater(ops.add(cast(first, F32), cast(second, F32)), 0.0)
-
-
-def behind(masks: Sequence[Array], axis: int) -> Array:
-    """Return masks concatenated along an axis; plans copy them as numbers."""
-    if not is_recorded(*masks):
-        return np.concatenate(masks, axis)
-    return ops.greater(concatenated(*(cast(mask, F32) for mask in masks), axis=axis), 0.0)
-
-
-def mask_after(layer: Any, inputs: Any, mask: Any) -> Any:
+def mask_after(layer: "Layer", inputs: Any, mask: Any) -> Any:
     """Return the mask of the outputs of `layer`; if the layer drops the mask of its inputs, warn and return None."""
     if layer.supports_masking:
         return layer.compute_mask(inputs, mask)

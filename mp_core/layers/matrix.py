@@ -13,14 +13,14 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import weight_only
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
-from mp_core.layers.building import stated_forms
-from mp_core.layers.contents import contents_of
-from mp_core.layers.ends import end_of
+from mp_core.layers.base.building import stated_forms
+from mp_core.layers.base.contents import contents_of
+from mp_core.layers.base.ends import end_of
 from mp_core.layers.layer import Layer
 from mp_core.quantization import QuantizedArray
 from mp_core.quantizers.quantizer import floating_inputs
 
-__all__ = ["MatrixLayer"]
+__all__ = ["MatrixLayer", "hold_form"]
 
 
 class MatrixLayer(Layer):
@@ -284,3 +284,8 @@ class MatrixLayer(Layer):
     def _shared_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
         """Return the axes of the float variable along which scales are shared, and how many axes it has."""
         return {int(cls._is_table)}, 2
+
+
+def hold_form(layer: MatrixLayer, form: Form) -> None:
+    """Let a layer hold a form whose variables exist already; those of its old form are dropped."""
+    layer._hold(form)

@@ -1,24 +1,27 @@
 """Layers of several inputs: sums, products, extremes and concatenation."""
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.masks import as_keep, behind, either
-from mp_core.layers.scaling import unit
+from mp_core.layers.masks import as_keep, from_masks
+from mp_core.layers.shapes import Ruled
 from mp_core.ops.elementwise import concatenated
+from mp_core.ops.norms import over_length
+from mp_core.ops.specs import Shape, Spec, end_to_end, joined, merged
 from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
 
 __all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
 
 
-class Merge(Layer):
+class Merge(Ruled, Layer, nameable=False):
     """What the layers of several inputs share: they are called with a list of arrays of the same batch size.
 
     Inputs with fewer axes than others get axes of length 1 behind the batch axis.
@@ -49,24 +52,57 @@ class Merge(Layer):
             return self._of_two(*aligned)
         return rounded(type(self)._function, *aligned, dtype=self._compute)
 
+    def specs_after(self, inputs: Sequence[Spec]) -> Spec:
+        """Return the shape against which the inputs broadcast; as in Keras, a length is unknown if one of them is.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`call`, or batches have different sizes.
+        """
+        self._check(inputs)
+        axes = max(x.ndim for x in inputs)
+        aligned = [(*x.shape[:1], *(1,) * (axes - x.ndim), *x.shape[1:]) for x in inputs]
+        return Spec(self._fitting(inputs, lambda: _widest(aligned)), self._compute)
+
+    def _fitting(self, inputs: Sequence[Spec], find: Callable[[], Shape]) -> Shape:
+        """Return what a function returns; raise a ValueError that names the shapes of the inputs if that raises one."""
+        try:
+            return find()
+        except ValueError:
+            raise self._unfit(inputs) from None
+
+    def _cast_type(self, x: Spec) -> np.dtype[Any]:
+        """Return the type of an input as :meth:`call` gets it."""
+        return self._compute if self.autocast and dtypes.is_float(x.dtype) else x.dtype
+
+    @from_masks
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return where one of the inputs has something, None unless all have masks."""
         if previous_mask is None or any(mask is None for mask in previous_mask):
             return None
-        return functools.reduce(either, map(as_keep, previous_mask))
+        return functools.reduce(operator.or_, map(as_keep, previous_mask))
 
     def _check(self, inputs: Any) -> None:
         few = f"{self._least}" if self._most == self._least else f"{self._least} or more"
         several = isinstance(inputs, list | tuple) and self._least <= len(inputs) <= (self._most or len(inputs))
-        if not several or not all(isinstance(x, np.ndarray) for x in inputs):
+        if not several or not all(isinstance(x, np.ndarray | Spec) for x in inputs):
             raise ValueError(
                 f"`inputs` of layer '{self.name}' must be a list of {few} arrays; received {inputs!r:.200}"
             )
         if any(x.ndim == 0 for x in inputs):
             raise self._unfit(inputs)
 
-    def _unfit(self, inputs: Sequence[Array]) -> ValueError:
+    def _unfit(self, inputs: Sequence[Array | Spec]) -> ValueError:
         return ValueError(f"The inputs of layer '{self.name}' do not fit: received {[x.shape for x in inputs]}")
+
+
+def _widest(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape against which shapes broadcast, with equal batches."""
+    lengths = [merged(*(shape[0] for shape in shapes))]
+    for each in zip(*(shape[1:] for shape in shapes), strict=True):
+        lengths.append(None if None in each else merged(*(n for n in each if n != 1), 1 if {*each} == {1} else None))
+    return tuple(lengths)
 
 
 def _each(function: Callable[[Any, Any], Any]) -> Any:
@@ -99,8 +135,59 @@ class Subtract(Merge):
     _function = _each(np.subtract)
 
 
-class Multiply(Merge):
-    """The product of the inputs, element by element.
+class MaskedMerge(Merge, nameable=False):
+    """A layer of several inputs that counts no element that a mask leaves out, unless no input has one in its place."""
+
+    def call(self, inputs: Sequence[Array], mask: Sequence[Any] | None = None) -> Array:
+        """Return the combination of the inputs, in the compute dtype.
+
+        Parameters
+        ----------
+        inputs : sequence of ndarray
+        mask : sequence of (ndarray of bool or None), optional
+            One for each input, without the last axis. As in Keras, that of an input with fewer axes than others has no
+            effect.
+
+        Raises
+        ------
+        ValueError
+            As :class:`Merge`, there is another number of masks than of inputs, or one of another shape.
+        """
+        self._check(inputs)
+        masks: Any = [None] * len(inputs) if mask is None else mask
+        if len(masks) != len(inputs):
+            raise ValueError(f"`mask` of layer '{self.name}' must be a list of {len(inputs)}; received {len(masks)}")
+        axes = max(x.ndim for x in inputs)
+        pairs = zip(inputs, masks, strict=True)
+        keeps = [None if each is None or x.ndim < axes else self._keep(x, each) for x, each in pairs]
+        return super().call(inputs) if all(keep is None for keep in keeps) else self._masked(inputs, keeps)
+
+    def _keep(self, x: Array, mask: Any) -> Array:
+        """Return the mask of an input with a last axis of length 1."""
+        keep = as_keep(mask)
+        if keep.ndim != x.ndim - 1 or any(n not in (1, length) for n, length in zip(keep.shape, x.shape, strict=False)):
+            raise ValueError(
+                f"`mask` of layer '{self.name}' must have the shape {x.shape[:-1]} of its input without the last axis; "
+                f"received {keep.shape}"
+            )
+        return keep[..., np.newaxis]
+
+    def _masked(self, inputs: Sequence[Array], keeps: Sequence[Array | None]) -> Array:
+        """Return the combination of the elements that masks with a last axis of length 1 keep."""
+        (output, *others), (kept, *rest) = inputs, keeps
+        for x, keep in zip(others, rest, strict=True):
+            x = x if keep is None else np.where(keep, x, output)
+            output = super().call([output if kept is None else np.where(kept, output, x), x])
+            kept = None if kept is None or keep is None else kept | keep
+        return output
+
+    def specs_after(self, inputs: Sequence[Spec], mask: Any = None) -> Spec:
+        """Return what :class:`Merge` does: masks change no shape."""
+        return super().specs_after(inputs)
+
+
+class Multiply(MaskedMerge):
+    """The product of the inputs, element by element; what a mask leaves out is 1, or 0 if all masks do.
 
     Examples
     --------
@@ -109,6 +196,15 @@ class Multiply(Merge):
     """
 
     _function, _of_two = _each(np.multiply), staticmethod(ops.multiply)
+
+    def _masked(self, inputs: Sequence[Array], keeps: Sequence[Array | None]) -> Array:
+        pairs = zip(inputs, keeps, strict=True)
+        factors = [x if keep is None else np.where(keep, x, x.dtype.type(1)) for x, keep in pairs]
+        product = Merge.call(self, factors)
+        known = [keep for keep in keeps if keep is not None]
+        if len(known) < len(keeps):
+            return product
+        return np.where(functools.reduce(operator.or_, known), product, product.dtype.type(0))
 
 
 class Average(Merge):
@@ -123,8 +219,8 @@ class Average(Merge):
     _function = staticmethod(lambda *arrays: functools.reduce(np.add, arrays) / np.float32(len(arrays)))
 
 
-class Maximum(Merge):
-    """The largest of the inputs, element by element.
+class Maximum(MaskedMerge):
+    """Return the elementwise maximum of the inputs; positions that a mask drops are ignored.
 
     Examples
     --------
@@ -135,8 +231,8 @@ class Maximum(Merge):
     _function = _each(np.maximum)
 
 
-class Minimum(Merge):
-    """The smallest of the inputs, element by element.
+class Minimum(MaskedMerge):
+    """Return the elementwise minimum of the inputs; positions that a mask drops are ignored.
 
     Examples
     --------
@@ -179,6 +275,13 @@ class Concatenate(Merge):
             return np.concatenate(inputs, axis=axis)
         return concatenated(*inputs, axis=axis)
 
+    def specs_after(self, inputs: Sequence[Spec]) -> Spec:
+        """Return the sum of the lengths along the axis, and the other lengths of the first input, as Keras does."""
+        self._check(inputs)
+        axis = axis_of(self.axis, inputs[0].ndim)
+        shape = self._fitting(inputs, lambda: end_to_end([x.shape for x in inputs], axis))
+        return Spec(shape, joined(*(Spec((), self._cast_type(x)) for x in inputs)))
+
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks behind each other, or along the last axis where one is True; None if no input has one."""
         if previous_mask is None or all(mask is None for mask in previous_mask):
@@ -188,7 +291,7 @@ class Concatenate(Merge):
             for x, mask in zip(inputs, previous_mask, strict=True)
         ]
         axis = axis_of(self.axis, inputs[0].ndim)
-        return functools.reduce(either, full) if axis == inputs[0].ndim - 1 else behind(full, axis)
+        return functools.reduce(operator.or_, full) if axis == inputs[0].ndim - 1 else np.concatenate(full, axis)
 
 
 class Dot(Merge):
@@ -227,17 +330,34 @@ class Dot(Merge):
         ValueError
             `inputs` is no list of two arrays, the axes have different lengths, or the batches.
         """
-        self._check(inputs)
-        pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes
-        axes = [axis_of(axis, x.ndim) for axis, x in zip(pair, inputs, strict=True)]
+        axes = self._places(inputs)
         a, b = (np.moveaxis(floating(x, self._compute), axis, -1) for x, axis in zip(inputs, axes, strict=True))
         if 0 in axes or a.shape[-1] != b.shape[-1] or len(a) != len(b):
             raise self._unfit(inputs)
         if self.normalize:
-            a, b = (rounded(lambda x: unit(x, -1, 1e-12), x) for x in (a, b))
+            a, b = (rounded(lambda x: over_length(x, -1, 1e-12), x) for x in (a, b))
         rows, columns = a.reshape(len(a), -1, a.shape[-1]), b.reshape(len(b), -1, b.shape[-1])
         outputs = ops.matmul(rows, columns.swapaxes(1, 2))
         return outputs.reshape(len(a), *(a.shape[1:-1] + b.shape[1:-1] or (1,)))
+
+    def specs_after(self, inputs: Sequence[Spec]) -> Spec:
+        """Return the shape that :meth:`call` says, in the type of a product.
+
+        As in Keras, one of the axes that are summed must not be unknown alone, and the batch is the first input's.
+        """
+        one, two = self._places(inputs)
+        a, b = (x.shape for x in inputs)
+        if 0 in (one, two) or a[one] != b[two] or (a[0] != b[0] and None not in (a[0], b[0])):
+            raise self._unfit(inputs)
+        rest = (*a[1:one], *a[one + 1 :], *b[1:two], *b[two + 1 :]) or (1,)
+        kinds = (x if dtypes.is_float(x) else self._compute for x in map(self._cast_type, inputs))
+        return Spec((a[0], *rest), joined(*(Spec((), kind) for kind in kinds)))
+
+    def _places(self, inputs: Sequence[Any]) -> list[int]:
+        """Return the axis of each input that is summed."""
+        self._check(inputs)
+        pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes
+        return [axis_of(axis, x.ndim) for axis, x in zip(pair, inputs, strict=True)]
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         """Return None, as Keras does."""

@@ -1,21 +1,57 @@
-"""Layer normalization and RMS normalization."""
+"""Layer normalization and RMS normalization, and what normalizations with gamma and beta share."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
-from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import kept
+from mp_core.ops.axes import as_last, from_last
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
 
-__all__ = ["LayerNormalization", "RMSNormalization"]
+__all__ = ["Affine", "LayerNormalization", "RMSNormalization"]
 
 
-class LayerNormalization(Layer):
+class Affine(Layer):
+    """A normalization whose results gamma multiplies and beta is added to, both in float32."""
+
+    gamma: AutoCastVariable | None
+    beta: AutoCastVariable | None
+
+    def __init__(
+        self, epsilon: float, center: bool, scale: bool, beta_initializer: Any, gamma_initializer: Any, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = number(epsilon, "epsilon", 0.0)
+        self.center = boolean(center, "center")
+        self.scale = boolean(scale, "scale")
+        self.beta_initializer = initializers.checked(beta_initializer)
+        self.gamma_initializer = initializers.checked(gamma_initializer)
+
+    def _add_gamma_and_beta(self, shape: tuple[int, ...]) -> None:
+        """Create those that there are."""
+
+        def added(name: str, initializer: Any) -> AutoCastVariable:
+            return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
+
+        self.gamma = added("gamma", self.gamma_initializer) if self.scale else None
+        self.beta = added("beta", self.beta_initializer) if self.center else None
+
+    def _gamma_and_beta(self, length: int, dtype: Any) -> tuple[Array, Array]:
+        """Return both as vectors of so many elements, of ones and of zeros where there is none."""
+        vectors = (self.gamma, 1), (self.beta, 0)
+        gamma, beta = (np.full(length, n, dtype) if v is None else ops.cast(v.numpy(), dtype) for v, n in vectors)
+        return gamma, beta
+
+
+class LayerNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with statistics, gamma and beta in float32.
 
     Parameters
@@ -38,12 +74,14 @@ class LayerNormalization(Layer):
     array([[-1.,  1.]], dtype=float32)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
     _told = ("axis",)
     _given: list[int] | None = None  # the axes as they were before the layer was built
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
+    _lacking = MappingProxyType({"rms_scaling": False})
 
     def __init__(
         self,
@@ -55,13 +93,8 @@ class LayerNormalization(Layer):
         gamma_initializer: Any = "ones",
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(epsilon, center, scale, beta_initializer, gamma_initializer, autocast=False, **kwargs)
         self.axis = axis_or_axes(axis)
-        self.epsilon = number(epsilon, "epsilon", 0.0)
-        self.center = boolean(center, "center")
-        self.scale = boolean(scale, "scale")
-        self.beta_initializer = initializers.checked(beta_initializer)
-        self.gamma_initializer = initializers.checked(gamma_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create gamma and beta for inputs of this shape."""
@@ -75,15 +108,11 @@ class LayerNormalization(Layer):
             )
         self._given, self.axis, self._rank = sorted(axes), self._axes, rank
         self._is_last = self._axes == [rank - 1]
-        shape = tuple(input_shape[axis] for axis in self._axes)
-        if None in shape:
+        shape = tuple(n for n in (input_shape[axis] for axis in self._axes) if n is not None)
+        if len(shape) < len(axes):
             raise ValueError(f"the axes that `axis` names must have a length; received input_shape={input_shape}")
         self._lengths = list(shape)
-        self.gamma = self.beta = None
-        if self.scale:
-            self.gamma = self.add_weight(shape=shape, initializer=self.gamma_initializer, autocast=False, name="gamma")
-        if self.center:
-            self.beta = self.add_weight(shape=shape, initializer=self.beta_initializer, autocast=False, name="beta")
+        self._add_gamma_and_beta(shape)
 
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
@@ -132,6 +161,7 @@ class RMSNormalization(Layer):
     array([[ 1., -1.]], dtype=float32)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _shape_after = kept
     _told = ("axis",)

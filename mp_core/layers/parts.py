@@ -3,9 +3,13 @@
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from mp_core.arrays import Array
+import numpy as np
 
-__all__ = ["Part", "part_under_way", "refuse_part", "rows_before", "samples_of_batch"]
+from mp_core import ops
+from mp_core.arrays import Array
+from mp_core.arrays.recorded import is_recorded
+
+__all__ = ["Part", "part_under_way", "refuse_part", "rows_before", "samples_of_batch", "with_samples_of"]
 
 
 class Part(NamedTuple):
@@ -53,6 +57,15 @@ def samples_of_batch(x: Any) -> int:
     """Return how many samples the whole batch has of which an array is a part, or all."""
     part = part_under_way.get()
     return int(x.shape[0]) if part is None or x.shape[0] != part.samples else part.whole
+
+
+def with_samples_of(inputs: Array, x: Array) -> Array:
+    """Return `x`; if it is a constant beside recorded inputs, as an array of their recording that has their samples."""
+    if is_recorded(x) or not is_recorded(inputs):
+        return x
+    first = inputs[(slice(None), *(slice(0, 1) for _ in inputs.shape[1:]))]
+    column = ops.cast(first.reshape((-1, *(1 for _ in x.shape[1:]))), x.dtype)
+    return ops.where(np.zeros(x.shape, bool), column, x)
 
 
 def refuse_part(what: str) -> None:

@@ -7,14 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
-from mp_core.arrays.recorded import is_recorded
+from mp_core.arrays import Array
 from mp_core.layers import activations
-from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
-from mp_core.layers.shapes import Shape, kept
+from mp_core.layers.shapes import Shape, kept, kept_along
 from mp_core.utilities.arguments import axis_or_axes, number
 
 __all__ = [
@@ -37,6 +35,8 @@ class Activation(Layer):
     array([0., 2.], dtype=float32)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     supports_masking = True
     _options = ("activation",)
 
@@ -70,6 +70,8 @@ class ReLU(Layer):
     array([0., 2., 6.], dtype=float32)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -104,6 +106,8 @@ class LeakyReLU(Layer):
     array([-0.5,  2. ], dtype=float32)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -133,6 +137,8 @@ class ELU(Layer):
     array([0., 2.], dtype=float32)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -168,8 +174,10 @@ class Softmax(Layer):
     array([0.5, 0.5, 0. ], dtype=float32)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     supports_masking = True
-    _shape_after = kept
+    _shape_after = kept_along
     _options = _told = ("axis",)
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
@@ -181,11 +189,7 @@ class Softmax(Layer):
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
         """Return the softmax of the inputs where `mask` (bool, or numbers that are 0 or 1) is True, 0 elsewhere."""
         keep = None if mask is None else as_keep(mask)
-        if isinstance(self.axis, int):
-            return ops.softmax(inputs, axis=self.axis, mask=keep)
-        if keep is not None:
-            keep = as_last(np.broadcast_to(keep, inputs.shape), self.axis)
-        return from_last(ops.softmax(as_last(inputs, self.axis), mask=keep), self.axis, inputs.shape)
+        return ops.softmax(inputs, axis=self.axis, mask=keep)
 
 
 class Masking(Layer):
@@ -206,6 +210,7 @@ class Masking(Layer):
     array([[False,  True]])
     """
 
+    _builds_nothing = True
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -226,10 +231,7 @@ class Masking(Layer):
     def _others(self, inputs: Array) -> Array:
         """Return where one of the elements along the last axis, which stays with length 1, has another value."""
         value = inputs.dtype.type(self.mask_value) if dtypes.is_float(inputs.dtype) else self.mask_value
-        others = np.not_equal(inputs, value)
-        if is_recorded(others):  # a plan sees sums, and not np.any
-            return ops.sum(np.where(others, F32.type(1), F32.type(0)), -1, keepdims=True) > 0
-        return np.any(others, axis=-1, keepdims=True)  # type: ignore[no-any-return]
+        return np.any(np.not_equal(inputs, value), axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
 class Identity(Layer):
@@ -241,6 +243,8 @@ class Identity(Layer):
     array([1.    , 0.3333], dtype=float16)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     supports_masking = True
     _shape_after = kept
 

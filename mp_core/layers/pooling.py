@@ -9,13 +9,11 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.arrays.recorded import is_recorded
-from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape, after_windows
-from mp_core.layers.spatial import Spatial, with_example
+from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
 from mp_core.utilities.arguments import boolean
 
 __all__ = [
@@ -51,6 +49,8 @@ _GLOBAL_PARAMETERS = """
 class _Pooling(Spatial):
     """The largest or the mean of every window."""
 
+    _builds_nothing = True
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _told = ("pool_size",)
     _options = ("pool_size", "strides", "padding", "data_format")
@@ -84,17 +84,15 @@ class _Pooling(Spatial):
             The inputs have another number of axes, or are smaller than a window.
         """
         self._check_rank(inputs)
-        x = floating(inputs, self._compute)
-        x = np.moveaxis(x, 1, -1) if self.data_format == "channels_first" else x
+        x = self._channels_last(floating(inputs, self._compute))
         if self.padding == "valid" and any(n < size for n, size in zip(x.shape[1:-1], self.pool_size, strict=True)):
             raise ValueError(f"The inputs of layer '{self.name}', {inputs.shape}, are smaller than {self.pool_size}")
-        outputs = self._pooled(x)
-        return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
+        return self._arranged(self._pooled(x))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         if len(shape) != self._rank + 2:
             return None
-        channels = shape[-1 if self.data_format == "channels_last" else 1]
+        channels = self._length_of_channels(shape)
         return after_windows(shape, self.pool_size, self.strides, self.padding, self.data_format, channels)
 
     def _pooled(self, x: Array) -> Array:
@@ -163,26 +161,11 @@ class AveragePooling3D(_Average):
     _rank = 3
 
 
-def largest(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the largest elements along axes."""
-    if not is_recorded(x):
-        return rounded(lambda x: np.max(x, axis=axes, keepdims=keepdims), x)
-    for axis in axes:
-        x = np.moveaxis(x, axis, 0)
-        while len(x) > 1:  # both halves have the middle one of an odd number
-            x = np.maximum(x[: (len(x) + 1) // 2], x[len(x) // 2 :])
-        x = np.moveaxis(x, 0, axis)
-    return x if keepdims else x.squeeze(axes)
-
-
-def mean(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the means along axes, accumulated in float32."""
-    return ops.mean(x, axes, keepdims=keepdims)
-
-
 class _Global(Spatial):
     """The largest or the mean of all places."""
 
+    _builds_nothing = True
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _options = ("data_format", "keepdims")
     _function: ClassVar[Callable[..., Any]]
@@ -213,7 +196,7 @@ class _Global(Spatial):
         self._check_rank(inputs)
         if 0 in [inputs.shape[axis] for axis in self._places]:
             raise ValueError(f"The inputs of layer '{self.name}' have no places: received shape {inputs.shape}")
-        outputs: Array = type(self)._function(floating(inputs, self._compute), self._places, self.keepdims)
+        outputs: Array = type(self)._function(floating(inputs, self._compute), self._places, keepdims=self.keepdims)
         return outputs
 
 
@@ -221,43 +204,44 @@ class GlobalMaxPooling1D(_Global):
     """The largest element along axis 1 of arrays (batch, places, channels)."""
 
     _rank = 1
-    _function = staticmethod(largest)
+    _function = staticmethod(ops.max)
 
 
 class GlobalMaxPooling2D(_Global):
     """The largest element of images (batch, rows, columns, channels), for each channel."""
 
     _rank = 2
-    _function = staticmethod(largest)
+    _function = staticmethod(ops.max)
 
 
 class GlobalMaxPooling3D(_Global):
     """The largest element of volumes (batch, places along three axes, channels), for each channel."""
 
     _rank = 3
-    _function = staticmethod(largest)
+    _function = staticmethod(ops.max)
 
 
 class GlobalAveragePooling2D(_Global):
     """The mean of images (batch, rows, columns, channels), for each channel, accumulated in float32."""
 
     _rank = 2
-    _function = staticmethod(mean)
+    _function = staticmethod(ops.mean)
 
 
 class GlobalAveragePooling3D(_Global):
     """The mean of volumes (batch, places along three axes, channels), for each channel, accumulated in float32."""
 
     _rank = 3
-    _function = staticmethod(mean)
+    _function = staticmethod(ops.mean)
 
 
 class GlobalAveragePooling1D(_Global):
     """The mean along axis 1 of arrays (batch, places, channels), accumulated in float32."""
 
     _rank = 1
+    _samples_apart = "always"
     _arrays = ("inputs",)
-    _function = staticmethod(mean)
+    _function = staticmethod(ops.mean)
     supports_masking = True
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:

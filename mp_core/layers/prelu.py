@@ -32,6 +32,7 @@ class PReLU(Layer):
     array([[-1.,  2.]], dtype=float32)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from mp_core import dtypes
 from mp_core.arrays import Array
-from mp_core.layers.configuration import data_format_of
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import Shape
+from mp_core.layers.shapes import Ruled, Shape
+from mp_core.layers.spatial import data_format_of
+from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import integer, positive_integer
 
 __all__ = ["Flatten", "Permute", "RepeatVector", "Reshape"]
@@ -31,6 +33,7 @@ class Flatten(Layer):
     (2, 12)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _options = ("data_format",)
 
@@ -65,6 +68,7 @@ class Permute(Layer):
     (2, 4, 3)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _options = _told = ("dims",)
 
@@ -101,6 +105,7 @@ class RepeatVector(Layer):
     (2, 3, 4)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _options = _told = ("n",)
 
@@ -118,7 +123,7 @@ class RepeatVector(Layer):
         return (shape[0], self.n, shape[1]) if len(shape) == 2 else None
 
 
-class Reshape(Layer):
+class Reshape(Ruled, Layer):
     """The elements behind the batch axis in another shape.
 
     Parameters
@@ -134,6 +139,8 @@ class Reshape(Layer):
     (2, 6, 2)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _options = _told = ("target_shape",)
 
@@ -151,12 +158,28 @@ class Reshape(Layer):
         rest = elements // known if known else 0
         shape = [rest if n == -1 else n for n in self.target_shape]
         if math.prod(shape) != elements:
-            raise ValueError(
-                f"The inputs of layer '{self.name}' must have as many elements behind the batch axis as "
-                f"{self.target_shape}; received shape {inputs.shape}"
-            )
+            raise self._unfit(inputs.shape)
         outputs: Array = inputs.reshape(*inputs.shape[:1], *shape)
         return outputs
+
+    def specs_after(self, inputs: Spec) -> Spec:
+        """Return the batch with the lengths of `target_shape`, also where lengths of the inputs are unknown.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`call`.
+        """
+        shape = self._shape_after(inputs.shape)
+        if shape is None:
+            raise self._unfit(inputs.shape)
+        return Spec(shape, self._compute if self.autocast and dtypes.is_float(inputs.dtype) else inputs.dtype)
+
+    def _unfit(self, shape: Shape) -> ValueError:
+        return ValueError(
+            f"The inputs of layer '{self.name}' must have as many elements behind the batch axis as "
+            f"{self.target_shape}; received shape {shape}"
+        )
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         elements, known = _elements(shape[1:]), math.prod(n for n in self.target_shape if n != -1)

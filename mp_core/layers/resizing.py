@@ -7,9 +7,8 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.shapes import Shape
-from mp_core.layers.spatial import Spatial, with_example
+from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
 from mp_core.utilities.arguments import integer
 
 __all__ = [
@@ -50,7 +49,7 @@ class _AtBorders(Spatial):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._options = cls._told = (cls._width,)
-        if cls._rank > 1:
+        if cls._rank > 1 or cls._width == "padding":  # as in Keras' configurations
             cls._options += ("data_format",)
         places, found = {"cropping": (4, 2), "padding": (2, 4)}[cls._width]
         cls.__doc__ = with_example(cls, _WIDTHS.format(name=cls._width), "1", places, found)
@@ -90,6 +89,8 @@ class _Cropping(_AtBorders):
 
     _width = "cropping"
 
+    _samples_apart = "always"
+
     def __init__(self, cropping: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._set_widths(cropping, data_format)
@@ -117,6 +118,8 @@ class _ZeroPadding(_AtBorders):
 
     _width = "padding"
 
+    _samples_apart = "always"
+
     def __init__(self, padding: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._set_widths(padding, data_format)
@@ -136,6 +139,7 @@ class _ZeroPadding(_AtBorders):
 class _UpSampling(Spatial):
     """Each place several times."""
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     _told = ("size",)
 

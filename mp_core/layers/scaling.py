@@ -1,5 +1,6 @@
 """Layers that shift and scale each element: by numbers, by statistics, to unit length."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +10,12 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array, asarray
+from mp_core.autocast.variable import assign_each
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import kept_along
+from mp_core.layers.statistics import batches_in, moments_of
+from mp_core.ops.norms import over_length
 from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean
 
 __all__ = ["Normalization", "Rescaling", "UnitNormalization"]
@@ -33,6 +37,7 @@ class Rescaling(Layer):
     array([0., 1.], dtype=float32)
     """
 
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _options = _told = ("scale", "offset")
@@ -94,14 +99,33 @@ class Normalization(Layer):
         super().__init__(**kwargs)
         self.axis = () if axis is None else axes_of(axis, "an int, a sequence of int or None")
         self.invert = boolean(invert, "invert")
-        self.mean = None if mean is None else _plain(mean, "mean")
-        self.variance = None if variance is None else _plain(variance, "variance")
-        shapes = [() if given is None else np.shape(given) for given in (self.mean, self.variance)]
+        self.input_mean = None if mean is None else _plain(mean, "mean")
+        self.input_variance = None if variance is None else _plain(variance, "variance")
+        shapes = [() if given is None else np.shape(given) for given in (self.input_mean, self.input_variance)]
         if (mean is None) != (variance is None) or shapes[0] != shapes[1] or len(shapes[0]) > len(self.axis):
             raise ValueError(
                 f"`mean` and `variance` must be both None, or have one shape with at most {len(self.axis)} axes; "
                 f"received mean={mean!r} and variance={variance!r}"
             )
+
+    @property
+    def mean(self) -> Array | None:
+        """The means with the axes of the inputs, in the compute dtype; None before the layer is built."""
+        return self._in_place(self.input_mean, "adapt_mean")
+
+    @property
+    def variance(self) -> Array | None:
+        """The variances with the axes of the inputs, in the compute dtype; None before the layer is built."""
+        return self._in_place(self.input_variance, "adapt_variance")
+
+    def _in_place(self, given: Any, variable: str) -> Array | None:
+        if not self.built:
+            return None
+        return ops.cast(np.broadcast_to(self._read(given, F32, variable), self._broadcast), self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        return super().get_config() | {"mean": self.input_mean, "variance": self.input_variance}
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create the statistics, unless they are arguments."""
@@ -111,27 +135,34 @@ class Normalization(Layer):
             raise ValueError(
                 f"`axis` must name different axes with lengths; received axis={self.axis}, input_shape={input_shape}"
             )
-        self._broadcast = tuple(input_shape[axis] if axis in kept else 1 for axis in range(rank))
-        if self.mean is None:
+        self._broadcast: Any = tuple(input_shape[axis] if axis in kept else 1 for axis in range(rank))
+        if self.input_mean is None:
             shape = tuple(input_shape[axis] for axis in kept)
             self.adapt_mean = self._statistic("mean", shape, "zeros")
             self.adapt_variance = self._statistic("variance", shape, "ones")
             self.count = self.add_weight((), initializer="zeros", dtype="int32", trainable=False, name="count")
-        elif not self._fits(np.shape(self.mean), [input_shape[axis] for axis in kept]):
-            raise ValueError(f"statistics of shape {np.shape(self.mean)} do not fit inputs of shape {input_shape}")
+        elif not self._fits(np.shape(self.input_mean), [input_shape[axis] for axis in kept]):
+            raise ValueError(
+                f"statistics of shape {np.shape(self.input_mean)} do not fit inputs of shape {input_shape}"
+            )
 
-    def adapt(self, data: ArrayLike) -> None:
+    def adapt(self, data: Any) -> None:
         """Take the mean and the variance of data, computed in float64, in the place of those of before.
 
         Parameters
         ----------
-        data : array-like
-            The first axis is that of samples.
+        data : array-like, PyDataset, or iterable of batches
+            The first axis of an array is that of samples. A list of arrays, a generator or a
+            :class:`~mp_core.utils.PyDataset` has a batch in each item: an array, or a tuple whose first item is one.
+            Batches may have different lengths.
 
         Raises
         ------
+        TypeError
+            `data` is none of these.
         ValueError
-            The layer has its statistics as arguments, or there are no data.
+            The layer has its statistics as arguments, there are no data, or a batch does not fit the first one or the
+            layer. Nothing has changed.
 
         Examples
         --------
@@ -139,21 +170,31 @@ class Normalization(Layer):
         >>> layer.adapt([[1.0], [3.0]])
         >>> layer(np.array([[3.0]]))
         array([[1.]], dtype=float32)
+        >>> layer.adapt(np.full((2, 1), number) for number in (1.0, 5.0))
+        >>> layer.adapt_mean.numpy(), layer.adapt_variance.numpy()
+        (array([3.], dtype=float32), array([4.], dtype=float32))
         """
-        if self.mean is not None:
+        if self.input_mean is not None:
             raise ValueError(
                 f"layer '{self.name}' has `mean` and `variance` as arguments: `adapt` would change nothing"
             )
-        x = np.asarray(data, np.float64)
-        if not x.size:
-            raise ValueError("`data` must have at least one sample; received none")
+        batches = batches_in(data)
+        first = next(batches, None)
+        if first is None:
+            raise ValueError("`data` must have at least one batch; received none")
+        rank = first.ndim
+        others = tuple(axis for axis in range(rank) if axis not in {axis % rank for axis in self.axis})
+        wanted = [None if axis in others else n for axis, n in enumerate(first.shape)]
+        if self.built:
+            wanted = [None if n == 1 and axis in others else n for axis, n in enumerate(self._broadcast)]
+        found = moments_of((_fitting(x, wanted) for x in itertools.chain([first], batches)), others)
         if not self.built:
-            self.build((None, *x.shape[1:]))
-        kept = {axis % x.ndim for axis in self.axis}
-        others = tuple(axis for axis in range(x.ndim) if axis not in kept)
-        mean, variance = x.mean(axis=others), x.var(axis=others)
-        self.adapt_mean.assign(mean.reshape(self.adapt_mean.shape))
-        self.adapt_variance.assign(variance.reshape(self.adapt_variance.shape))
+            self.build((None, *first.shape[1:]))
+        shape = self.adapt_mean.shape
+        assign_each(
+            [self.adapt_mean, self.adapt_variance],
+            [ops.cast(x.reshape(shape), self.adapt_mean.true_dtype) for x in (found.mean, found.variance)],
+        )
 
     @staticmethod
     def _fits(shape: Sequence[int], lengths: Sequence[Any]) -> bool:
@@ -173,8 +214,8 @@ class Normalization(Layer):
                 f"{self._broadcast}, but received input with shape {inputs.shape}"
             )
         wide = F64 if inputs.dtype == F64 else F32
-        mean = self._read(self.mean, wide, "adapt_mean")
-        deviation = np.maximum(np.sqrt(self._read(self.variance, wide, "adapt_variance")), wide.type(self._LEAST))
+        mean = self._read(self.input_mean, wide, "adapt_mean")
+        deviation = np.maximum(np.sqrt(self._read(self.input_variance, wide, "adapt_variance")), wide.type(self._LEAST))
 
         def normalized(x: Array) -> Any:
             return x * deviation + mean if self.invert else (x - mean) / deviation
@@ -210,9 +251,11 @@ class UnitNormalization(Layer):
     array([[0.6, 0.8]], dtype=float32)
     """
 
+    _builds_nothing = True
+    _samples_apart = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = kept_along
     _options = _told = ("axis",)
     _LEAST = 1e-12  # of a norm, as in Keras
 
@@ -223,12 +266,7 @@ class UnitNormalization(Layer):
     def call(self, inputs: Array) -> Array:
         """Return the function of the inputs, in float32 rounded once."""
         axes = axes_of(self.axis)
-        return rounded(lambda x: unit(x, axes, self._LEAST), floating(inputs, self._compute))
-
-
-def unit(x: Array, axes: Any, least: float) -> Any:
-    """Return `x` divided by its norm along `axes`, or by `least` if that is larger."""
-    return x / np.maximum(np.sqrt(ops.sum(x * x, axes, keepdims=True)), x.dtype.type(least))
+        return rounded(lambda x: over_length(x, axes, self._LEAST), floating(inputs, self._compute))
 
 
 def _plain(value: Any, argument: str) -> Any:
@@ -239,3 +277,10 @@ def _plain(value: Any, argument: str) -> Any:
     if array.size == 0 or not all(math.isfinite(n) for n in array.astype(np.float64).ravel()):
         raise ValueError(f"`{argument}` must be finite numbers; received {value!r}")
     return array.astype(np.float64).tolist()
+
+
+def _fitting(x: Array, lengths: Sequence[int | None]) -> Array:
+    """Return a batch of data; raise ValueError unless it has such lengths, None being any."""
+    if x.ndim != len(lengths) or any(length not in (None, n) for n, length in zip(x.shape, lengths, strict=True)):
+        raise ValueError(f"each batch of `data` must have shape {tuple(lengths)}; received shape {x.shape}")
+    return x

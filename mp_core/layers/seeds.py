@@ -5,16 +5,45 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.arrays.recorded import under_way
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers.randomness import next_seed
-from mp_core.ops.random import next_key
+from mp_core.ops.random import key_after
 from mp_core.utilities.arguments import integer
+from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Seed", "SeedGenerator", "generator_of", "given_seed"]
+__all__ = ["Seed", "SeedGenerator", "StateHolder", "generator_of", "given_seed"]
 
 
-class SeedGenerator:
+class StateHolder:
+    """What a layer keeps from call to call in variables that are none of its weights.
+
+    Parameters
+    ----------
+    variables : AutoCastVariable, or list of them
+        They may be in lists of lists.
+
+    Examples
+    --------
+    >>> holder = StateHolder([AutoCastVariable(np.zeros((2, 3), np.float32), trainable=False)])
+    >>> holder.assign([np.ones((2, 3), np.float32)])
+    >>> holder.read()[0].sum()
+    np.float32(6.0)
+    """
+
+    def __init__(self, variables: Any) -> None:
+        self.variables = variables
+
+    def read(self) -> Any:
+        """Return the values."""
+        return map_leaves(lambda variable: variable.read_value(), self.variables)
+
+    def assign(self, values: Any) -> None:
+        """Replace the values."""
+        for variable, value in zip(leaves(self.variables), leaves(values), strict=True):
+            variable.assign(value)
+
+
+class SeedGenerator(StateHolder):
     """What hands out the keys of random numbers: (seed, 0), (seed, 1), (seed, 2), and so on.
 
     Parameters
@@ -54,12 +83,12 @@ class SeedGenerator:
         self.seed, self.name = own, name or "seed_generator"
         key = np.array([own, 0], np.uint32).view(np.int32)
         self.state = AutoCastVariable(key, trainable=False, autocast=False, name=f"{self.name}_state")
+        super().__init__(self.state)
 
     def next(self, ordered: bool = True) -> Array:
         """Return the key of the next draw. `ordered` is Keras', without effect: draws always have an order."""
-        key, recording = self.state.read_value(), under_way()
-        following = next_key(key) if recording is None else recording.call(next_key, (key,), {})
-        self.state.assign(following)
+        key = self.state.read_value()
+        self.state.assign(key_after(key))
         return key
 
     def get_config(self) -> dict[str, Any]:

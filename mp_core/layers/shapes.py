@@ -4,17 +4,66 @@ Such a method gets the shape of the one input, in which None is any length. It r
 where only a call says it, or why there is none.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["Shape", "after_windows", "kept"]
+from mp_core.utilities.arguments import axes_of
+
+if TYPE_CHECKING:
+    from mp_core.layers.layer import Layer
+
+__all__ = ["Ruled", "Shape", "after_windows", "kept", "kept_along", "map_shapes"]
 
 Shape = tuple[int | None, ...]
 
 
-def kept(layer: Any, shape: Shape) -> Shape:
+class Ruled:
+    """A layer with a rule that says shapes and types of what its :meth:`call` returns, also of several inputs."""
+
+    def specs_after(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the :class:`~mp_core.ops.specs.Spec` of each array that a call returns.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Those of a call, with a Spec in the place of each symbolic array.
+        """
+        raise NotImplementedError
+
+    def has_rule(self) -> bool:
+        """Whether the rule is that of this class's own ``call``: a subclass may have another one."""
+        order = type(self).__mro__
+        rule, call = (next(i for i, c in enumerate(order) if name in vars(c)) for name in ("specs_after", "call"))
+        return rule <= call
+
+
+def kept(layer: "Layer", shape: Shape) -> Shape:
     """Return the shape of the input, which outputs of this layer have."""
     return shape
+
+
+class _HasAxis(Protocol):
+    axis: int | Sequence[int]
+
+
+def kept_along(layer: _HasAxis, shape: Shape) -> Shape | None:
+    """Return the shape of the input, which outputs of this layer have, if it has the axes that the layer names."""
+    return shape if all(-len(shape) <= axis < len(shape) for axis in axes_of(layer.axis)) else None
+
+
+def map_shapes(function: Callable[[Any], Any], shapes: Any) -> Any:
+    """Return what `function` returns for a shape, or for each in lists, tuples and dicts of shapes.
+
+    Examples
+    --------
+    >>> map_shapes(len, {"a": (2, 3), "b": [(None, 1, 1), [4]]})
+    {'a': 2, 'b': [3, 1]}
+    """
+    if isinstance(shapes, dict):
+        return {key: map_shapes(function, part) for key, part in shapes.items()}
+    if isinstance(shapes, list | tuple) and any(isinstance(part, list | tuple | dict) for part in shapes):
+        return type(shapes)(map_shapes(function, part) for part in shapes)
+    return function(shapes)
 
 
 def after_windows(

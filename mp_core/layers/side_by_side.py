@@ -1,7 +1,7 @@
 """Several Dense layers with the same inputs: one product with their kernels side by side."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,11 +9,16 @@ from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable, autocast_scope
 from mp_core.autocast.memory import drop_pages
+from mp_core.autocast.variable import derived_from
 from mp_core.forms import Float, Form
 from mp_core.forms.products import packed, product_of
 from mp_core.layers import activations
-from mp_core.layers.dense import Dense
+from mp_core.layers.base.quantization import computes_in
+from mp_core.layers.dense import Dense, with_lora
 from mp_core.quantization import QuantizedArray
+
+if TYPE_CHECKING:
+    from mp_core.layers.layer import Layer
 
 __all__ = ["side_by_side"]
 
@@ -33,40 +38,32 @@ def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
     outputs, parts, end = product(inputs), [], 0
     for layer in layers:
         part = outputs[..., end : end + layer.units]
-        parts.append(part if layer._lora is None else layer._adapted(part, layer._lora, inputs))
+        parts.append(with_lora(layer, part, inputs))
         end += layer.units
     return parts
 
 
-def _is_plain(layer: Any, inputs: Array) -> bool:
+def _is_plain(layer: "Layer", inputs: Array) -> bool:
     """Whether a call of the layer is its product alone."""
     return (
         type(layer) is Dense
         and layer.built
         and layer.activation is activations.linear
-        and layer._nested_scope is inputs.dtype
-        and layer._output is inputs.dtype
+        and computes_in(layer, inputs.dtype)
         and inputs.shape[-1:] == (layer.depth,)
         and not any(variable.is_held for variable in _variables(layer))
     )
 
 
 def _kept(layers: Sequence[Dense], inputs: Array) -> Product | None:
-    """Return the product of the layers, made again when one of their variables is another, or has another value.
+    """Return the product of the layers, made again when one of their variables is another, or has another value."""
 
-    The first variable of the first layer keeps it, so that it is dropped with that value; what it keeps does not hold
-    that variable, which would be a cycle.
-    """
-    first, *others = [variable for layer in layers for variable in _variables(layer)]
-    kept: dict[str, Any] = first.derived(("side by side", inputs.dtype), lambda _: {})
-    stamps = [(id(variable), variable.stamp) for variable in others]
-    last = kept.get("last")
-    if last is None or last[0] != stamps:
+    def make() -> Product | None:
         with autocast_scope(inputs.dtype):
-            made = _made([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
-        kept["last"] = last = stamps, made, others  # as these are held, no other variable gets the id of one
-    product: Product | None = last[1]
-    return product
+            return _made([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
+
+    variables = [variable for layer in layers for variable in _variables(layer)]
+    return derived_from(variables, ("side by side", inputs.dtype), make)
 
 
 def _variables(layer: Dense) -> list[AutoCastVariable]:

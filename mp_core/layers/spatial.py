@@ -1,12 +1,17 @@
-"""The base of layers whose inputs have places: one, two or three axes of them."""
+"""The base of layers whose inputs have places, one, two or three axes of them, and the checks of their arguments."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.layers.layer import Layer
+from mp_core.layers.shapes import Shape
+from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.docstrings import with_sections
 
-__all__ = ["Spatial", "with_example"]
+__all__ = ["Spatial", "data_format_of", "sizes_of", "with_example"]
 
 _EXAMPLE = """
     Examples
@@ -43,9 +48,40 @@ class Spatial(Layer):
     _rank: ClassVar[int] = 0
     data_format: str
 
+    def _length_of_channels(self, shape: Shape) -> int | None:
+        """Return how many channels inputs of a shape have."""
+        return shape[-1 if self.data_format == "channels_last" else 1]
+
+    def _channels_last(self, inputs: Array) -> Array:
+        """Return inputs with the channels last."""
+        return np.moveaxis(inputs, 1, -1) if self.data_format == "channels_first" else inputs
+
+    def _arranged(self, outputs: Array) -> Array:
+        """Return outputs with the channels where `data_format` has them."""
+        return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
+
     def _check_rank(self, inputs: Array) -> None:
         if inputs.ndim != self._rank + 2:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank + 2} axes, '
                 f"but received input with shape {inputs.shape}"
             )
+
+
+def data_format_of(value: str | None) -> str:
+    """Return where inputs have their channels: last unless `value` says otherwise."""
+    if value not in (None, "channels_last", "channels_first"):
+        raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'; received {value!r}")
+    return value or "channels_last"
+
+
+def sizes_of(
+    value: int | Sequence[int], argument: str, rank: int, check: Callable[[Any, str], int] = positive_integer
+) -> tuple[int, ...]:
+    """Return an integer for each of `rank` axes, by default a positive one."""
+    sizes = tuple(value) if isinstance(value, Sequence) else (value,) * rank
+    if len(sizes) != rank:
+        wanted = "a pair of them" if rank == 2 else f"a sequence of {rank}"
+        single = "a positive integer" if check is positive_integer else "an integer"
+        raise ValueError(f"`{argument}` must be {single} or {wanted}; received {value!r}")
+    return tuple(check(size, argument) for size in sizes)
