@@ -1,7 +1,12 @@
-"""Models that train: Keras' Model, Functional and Sequential, with compile, fit, evaluate and predict."""
+"""Models that train: Keras' Model, Functional and Sequential, with compile, fit, evaluate and predict.
 
-from mp_core.layers.symbolic import Input, KerasTensor
-from mp_core.training.models import Functional, Model, Sequential
+What training needs is imported by the methods that train: a model that only computes loads none of it.
+"""
+
+from mp_core.layers.input_layer import Input
+from mp_core.layers.symbols import KerasTensor
+from mp_core.training.models import Functional, Model
+from mp_core.training.sequential import Sequential
 from mp_core.training.trainer import Trainer
 
 __all__ = ["Functional", "Input", "KerasTensor", "Model", "Sequential", "Trainer"]

@@ -1,19 +1,32 @@
-"""Models: what Keras calls Model, Functional and Sequential. They are layers with the methods of a trainer."""
+"""Models: what Keras calls Model and Functional. They are layers with the methods of a trainer."""
 
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Self, cast
 
-from mp_core import layers as house
-from mp_core.core.changes import undone_if_it_fails
-from mp_core.dtype_policies.lookup import custom_object_scope
-from mp_core.layers import InputLayer, Layer
-from mp_core.layers.contents import contents_of
-from mp_core.layers.ends import Ends, replaceable_property
-from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of, traced
-from mp_core.training.trainer import Trainer
-from mp_core.utilities.tree import leaves
+import numpy as np
 
-__all__ = ["Functional", "Model", "Sequential"]
+from mp_core.arrays.holding import tried
+from mp_core.core.replay import awake
+from mp_core.core.scopes import called_in
+from mp_core.files.registry import class_and_config, custom_object_scope, known_classes
+from mp_core.files.serialization import serialize_keras_object
+from mp_core.layers import Input, InputLayer, Layer
+from mp_core.layers.base.building import enclosing_path, takes
+from mp_core.layers.base.call import array_arguments
+from mp_core.layers.base.configuration import given_to, is_ours
+from mp_core.layers.base.ends import Ends, WithEnds, claim, replaceable_property, settle
+from mp_core.layers.base.symbolic import spec_of
+from mp_core.layers.masks import mask_after
+from mp_core.layers.registry import KERAS, layer_classes
+from mp_core.training.graph import TENSOR, Graph, Source, Values, graph_of, keep
+from mp_core.training.nesting import is_nested
+from mp_core.training.tracing import graph_between, through_graph, traced
+from mp_core.training.trainer import Trainer
+from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
+
+__all__ = ["Functional", "Model", "functional_class", "further_arguments", "made_by", "takes_graph"]
 
 
 class Model(Trainer, Layer):
@@ -49,9 +62,11 @@ class Model(Trainer, Layer):
     (2, 3)
     """
 
+    _face = KERAS
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or "inputs" in kwargs or "outputs" in kwargs:
-            self.__class__ = _functional(cast(Any, type(self)))
+            self.__class__ = functional_class(cast(Any, type(self)))  # `__new__` gets a user's arguments
             Functional.__init__(cast(Functional, self), *args, **kwargs)
         else:
             super().__init__(**kwargs)
@@ -70,15 +85,36 @@ class Model(Trainer, Layer):
         ValueError
             The configuration describes no such model.
         """
-        if isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys():
-            model = house.Functional.from_config.__func__(_functional(cast(Any, cls)), config, custom_objects)  # type: ignore[attr-defined]
-            model.build()
-            return cast(Self, model)
+        if not (isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys()):
+            with custom_object_scope(custom_objects):
+                return super().from_config(config)
+        nodes, inputs, outputs = graph_of(config)
         with custom_object_scope(custom_objects):
-            return super().from_config(config)
+            known = known_classes(Layer, layer_classes(None))
+            found = [class_and_config(entry, known, "layer") for entry in config["layers"]]
+            layers = [layer.from_config(own) for layer, own in found]
+        own = cls._with_policy_of_config({key: config[key] for key in ("name", "trainable", "dtype") if key in config})
+        model = cls.of_graph(Graph(layers, nodes, inputs, outputs), **own)
+        model.build()
+        return cast(Self, made_by(cls, model, config))
+
+    @classmethod
+    def of_graph(cls, graph: Graph, **kwargs: Any) -> "Functional":
+        """Return the functional model of a graph, which has the methods of this class; no constructor is called.
+
+        Parameters
+        ----------
+        graph : mp_core.training.graph.Graph
+        **kwargs
+            Those of :class:`~mp_core.layers.Layer`.
+        """
+        kind = functional_class(cast(Any, cls))
+        model: Functional = kind.__new__(kind)
+        Functional.set_graph(model, graph, **kwargs)
+        return model
 
 
-class Functional(Model, house.Functional):
+class Functional(WithEnds, Model):
     """A model of the calls of layers that lead from inputs to outputs.
 
     Parameters
@@ -99,7 +135,7 @@ class Functional(Model, house.Functional):
     --------
     >>> import numpy as np
     >>> from mp_core.layers import Dense
-    >>> from mp_core.layers.symbolic import Input
+    >>> from mp_core.layers import Input
     >>> x = Input((3,))
     >>> y = Dense(4, activation="relu")(x)
     >>> model = Functional(x, {"sum": y + 1, "y": y})
@@ -107,131 +143,295 @@ class Functional(Model, house.Functional):
     ['sum', 'y']
     """
 
+    _samples_apart = "always"
+    supports_masking = True
+    is_made_of_layers = True
+    _call_graph: Graph
+
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None, **kwargs: Any) -> None:
-        self._init_graph(*graph_between(inputs, outputs), name=name, **kwargs)
+        Functional.set_graph(self, graph_between(inputs, outputs), name=name, **kwargs)  # not a user's `set_graph`
         if all(isinstance(x.call.layer, InputLayer) for x in leaves(inputs)):
             vars(self)["_ends"] = Ends(inputs, outputs)
 
-    def _init_graph(self, *graph: Any, **kwargs: Any) -> None:
-        house.Functional.__init__(self, *graph, **kwargs)
-        if all(layer.built for layer in self.layers):
+    def set_graph(self, graph: Graph, **kwargs: Any) -> None:
+        """Do what a constructor does: make this the model of a graph; it is built if its layers are."""
+        Layer.__init__(self, autocast=False, **kwargs)
+        self._call_graph = graph
+        self.layers = list(graph.layers)
+        claim(self)
+        if all(layer.is_placed for layer in self.layers):
             self.build()
 
-    @classmethod
-    def _of_graph(cls, *graph: Any, **kwargs: Any) -> Self:
-        model = cls.__new__(cls)
-        Functional._init_graph(model, *graph, **kwargs)
-        return model
+    @replaceable_property
+    def graph(self) -> Any:
+        """The calls of the layers, and how the model's arguments and results are arranged.
+
+        Examples
+        --------
+        >>> from mp_core.layers import Dense
+        >>> x = Input((3,), name="x")
+        >>> Model(x, Dense(2, name="y")(x)).graph.outputs
+        Source(layer='y', node=0, output=0)
+        """
+        return self._call_graph
+
+    # ---- calls
+
+    def build(self, input_shape: Any = None) -> None:
+        """Build the layers, by calling them with symbolic inputs if one is not built.
+
+        As in Keras, the name of the model is no part of their paths; that of a Sequential is.
+        """
+        if all(layer.is_placed for layer in self.layers):
+            return
+        graph = self._call_graph
+        shapes = {source.layer: graph.by_name[source.layer].batch_shape for source in leaves(graph.inputs)}  # type: ignore[attr-defined]
+        if input_shape is not None:
+            shapes = self._bound(graph.inputs, input_shape)
+        symbols = {name: Input(batch_shape=shape, name=name) for name, shape in shapes.items()}
+        called_in(enclosing_path, self._around, through_graph, (graph, symbols))
+
+    def by_input(self, inputs: Any) -> dict[str, Any]:
+        """Return name of input layer -> the argument of a call that it gets."""
+        return self._bound(self._call_graph.inputs, inputs)
+
+    def _specs_by_layers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if type(self).call is not Functional.call or kwargs or len(args) != 1:
+            return None
+        return map_leaves(spec_of, through_graph(self._call_graph, self.by_input(args[0])))
+
+    @property
+    def _arrangement(self) -> Any:
+        return self._call_graph.outputs if type(self).call is Functional.call else None
+
+    def _find_ends(self) -> Ends:
+        if not self.built:
+            self.build()
+        values = traced(self._call_graph)
+        for layer in self.layers:
+            first = values.get(Source(layer.name, 0, 0))
+            if first is not None:
+                settle(self, layer, first.call)
+        return Ends(
+            *(map_leaves(values.__getitem__, ends) for ends in (self._call_graph.inputs, self._call_graph.outputs))
+        )
+
+    def count_of_outputs(self) -> int:
+        """Return how many arrays a call returns."""
+        return len(list(leaves(self._call_graph.outputs)))
+
+    @property
+    def _around(self) -> str:
+        return str(self.path)[: -len(self.name)].rstrip("/")
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """Return the outputs, arranged as the outputs of the graph; of a list of one, that one, as in Keras.
+
+        Parameters
+        ----------
+        inputs : ndarray, or list or dict of them
+            Arranged as the inputs of the graph. One input or a list of them may come as a dict by the names of the
+            input layers, and those of a dict as a list if the keys of the dict are sorted.
+        training : bool, optional
+        mask : array-like, or list or dict of them, optional
+            Those of the inputs, arranged in the same way.
+        """
+        masks = {} if mask is None else self._bound(self._call_graph.inputs, mask)
+        values, _ = self._results(self._bound(self._call_graph.inputs, inputs), masks, training)
+        return _unpacked(map_leaves(values.__getitem__, self._call_graph.outputs))
+
+    def whole(self, inputs: Any) -> Any:
+        """Return the inputs; floats become integers where layers read integers."""
+        graph, given = self._call_graph, self._bound(self._call_graph.inputs, inputs)
+        found = {name: graph.by_name[name].whole(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
+        changed = any(x is not given[name] for name, x in found.items())
+        return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else inputs
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return the masks of the outputs; layers run as far as one of them makes a mask from its inputs."""
+        if previous_mask is None and not self._call_graph.makers:
+            return None
+        masks = {} if previous_mask is None else self._bound(self._call_graph.inputs, previous_mask)
+        _, found = tried(
+            self._results, self._bound(self._call_graph.inputs, inputs), masks, None, self._call_graph.before_masks
+        )
+        return _unpacked(map_leaves(found.get, self._call_graph.outputs))
+
+    def _bound(self, structure: Any, given: Any) -> dict[str, Any]:
+        """Return name of input layer -> what is given for it."""
+        if isinstance(structure, dict):
+            if isinstance(given, list | tuple) and len(given) == len(structure) and has_sorted_keys(structure):
+                given = dict(zip(structure, given, strict=True))
+            if isinstance(given, dict) and given.keys() == structure.keys():
+                return self._all_bound((structure[key], x) for key, x in given.items())
+        elif isinstance(given, dict):
+            if given.keys() == {source.layer for source in leaves(structure)}:
+                return given
+        elif isinstance(structure, Source):
+            return {structure.layer: given}
+        elif isinstance(given, list | tuple):
+            if len(given) == len(structure):
+                return self._all_bound(zip(structure, given, strict=True))
+        elif len(structure) == 1:
+            return self._bound(structure[0], given)
+        raise ValueError(
+            f"`inputs` of '{self.name}' must be arranged as {map_leaves(lambda source: source.layer, structure)}"
+            f"{'' if isinstance(given, dict) else _not_by_position(structure)}; received {_shapes_of(given)}"
+        )
+
+    def _all_bound(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+        return {name: x for pair in pairs for name, x in self._bound(*pair).items()}
+
+    def _results(
+        self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None,
+        only: set[tuple[str, int]] | None = None,
+    ) -> tuple[dict[Source, Any], dict[Source, Any]]:  # fmt: skip
+        """Return the outputs of all nodes, or of some only, and, where there are any, the masks of all."""
+        values = Values()
+        read = values.__getitem__ if only is None else values.get
+        for name, x in inputs.items():
+            values[Source(name, 0, 0)] = self._call_graph.by_name[name](x, **self._call_graph.rows_read[name])
+        found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
+        with awake():
+            for name, index in self._call_graph.order:
+                layer, node = self._call_graph.by_name[name], self._call_graph.nodes[name][index]
+                args, kwargs = map_leaves(lambda x: read(x) if isinstance(x, Source) else x, tuple(node))
+                given, named = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, tuple(node))
+                named = {key: mask for key, mask in named.items() if _has_source(node.kwargs[key])}
+                before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
+                if only is None or (name, index) in only:
+                    outputs = layer(*args, **({"training": training} | _masks_for(layer, given, named) | kwargs))
+                    keep(values, name, index, outputs)
+                if before is not None or name in self._call_graph.makers:
+                    keep(found, name, index, mask_after(layer, args[0], before))
+        return values, {source: mask for source, mask in found.items() if mask is not None}
+
+    # ---- what it consists of
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the graph; of a user's class whose constructor makes the graph, the arguments of that, as in Keras.
+
+        Raises
+        ------
+        NotImplementedError
+            One of these is no plain value.
+        """
+        if self._made_with is not None and not takes_graph(type(self)):
+            return given_to(self) | Layer.get_config(self)
+        config = super().get_config()
+        config.pop("forms", None)  # the layers say their own
+
+        def tensor(x: Any) -> Any:
+            history = [x.layer, x.node, x.output] if isinstance(x, Source) else None
+            return x if history is None else {"class_name": TENSOR, "config": {"keras_history": history}}
+
+        def entry(layer: Layer) -> dict[str, Any]:
+            calls = [
+                map_leaves(tensor, {"args": list(n.args), "kwargs": n.kwargs})
+                for n in self._call_graph.nodes[layer.name]
+            ]
+            return {**serialize_keras_object(layer), "name": layer.name, "inbound_nodes": serialize_keras_object(calls)}
+
+        def place(s: Source) -> list[Any]:
+            return [s.layer, s.node + isinstance(self._call_graph.by_name[s.layer], Functional), s.output]
+
+        places = map_leaves(place, {"input_layers": self._call_graph.inputs, "output_layers": self._call_graph.outputs})
+        return {**config, "layers": [entry(layer) for layer in self.layers], **places}
 
     def _output_names(self, outputs: Any) -> list[str]:
-        return list(outputs) if isinstance(outputs, dict) else [source.layer for source in leaves(self.output_sources)]
+        if isinstance(outputs, dict) and not is_nested(outputs):
+            return list(outputs)
+        return [source.layer for source in leaves(self._call_graph.outputs)]
 
     def _traced(self) -> list[tuple[Layer, Any]]:
-        return [(self._by_name[source.layer], x) for source, x in traced(self).items()]
+        return [(self._call_graph.by_name[source.layer], x) for source, x in traced(self._call_graph).items()]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "layers" and name in vars(self):
+            raise AttributeError(
+                f"`layers` of '{self.name}' are those of its graph, and cannot be set: make a new model"
+            )
+        super().__setattr__(name, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        claim(self)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
+
+
+def takes_graph(cls: type) -> bool:
+    """Whether a constructor takes inputs and outputs."""
+    parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    kinds = {parameter.kind for parameter in parameters.values()}
+    takes_all = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds
+    return takes_all or {"inputs", "outputs"} <= parameters.keys()
+
+
+def made_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Model:
+    """Return a functional model as its class makes it, if that takes further arguments, which `config` has."""
+    rest = further_arguments(cls, config)
+    if not rest or not takes_graph(cls):
+        return model
+    return cls(inputs=model.input, outputs=model.output, name=model.name, trainable=model.trainable, **rest)
+
+
+def further_arguments(cls: type[Model], config: dict[str, Any]) -> dict[str, Any]:
+    """Return what a configuration has for the constructor of a user's class, beside what describes its layers."""
+    return {} if is_ours(cls.__init__) else {key: value for key, value in config.items() if key not in _OF_GRAPHS}
+
+
+_OF_GRAPHS = ("layers", "input_layers", "output_layers", "name", "trainable", "dtype", "forms", "build_input_shape")
+"""What configurations of graphs have, of every class."""
+
+
+def functional_class(cls: type[Model]) -> type[Functional]:
+    """Return the class of the functional models of a subclass of :class:`Model`: itself, with the methods of these."""
+    if cls is Model:
+        return Functional
+    return cls if issubclass(cls, Functional) else cast("type[Functional]", _with_graph(cast(Any, cls)))
 
 
 @cache
-def _functional(cls: Any) -> Any:
-    """Return the class of the functional models of a subclass of :class:`Model`: itself, with the methods of these."""
-    if cls is Model or issubclass(cls, Functional):
-        return Functional if cls is Model else cls
-    own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+def _with_graph(cls: Any) -> Any:
+    own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "_registered": cls}
     reduced = {"__reduce__": lambda self: (_empty, (cls,), self.__getstate__())}
     return type(cls.__name__, (cls, Functional), own | reduced)
 
 
-def _empty(cls: type) -> Any:
+def _empty(cls: Any) -> Any:
     """Return a functional model of a subclass of :class:`Model`, to be filled from a pickle."""
-    return object.__new__(_functional(cls))
+    return object.__new__(functional_class(cls))
 
 
-class Sequential(Model, house.Sequential):
-    """A stack of layers with the methods of a trainer.
+def _unpacked(outputs: Any) -> Any:
+    """Return the outputs; the one in a list or tuple of one."""
+    return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
 
-    Parameters
-    ----------
-    layers : sequence of (Layer or KerasTensor), optional
-        What :func:`Input` returns may come first: then all layers are built at once, otherwise by the first call.
-    name : str, optional
-    **kwargs
-        Those of :class:`mp_core.layers.Sequential`.
 
-    Raises
-    ------
-    TypeError
-        There is something else among the layers.
-    ValueError
-        An input is not first.
+def _not_by_position(structure: Any) -> str:
+    """Return why a list cannot stand for these inputs, if it is their order."""
+    is_unsorted = isinstance(structure, dict) and not has_sorted_keys(structure)
+    return ", by their keys: these are not sorted, so no list has an order that is theirs" if is_unsorted else ""
 
-    Examples
-    --------
-    >>> from mp_core.layers import Dense
-    >>> from mp_core.layers.symbolic import Input
-    >>> model = Sequential([Input((4,)), Dense(8, activation="relu")])
-    >>> model.add(Dense(2))
-    >>> model.count_params()
-    58
+
+def _shapes_of(given: Any) -> Any:
+    """Return shapes in the place of arrays."""
+    return map_leaves(lambda x: f"array of {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__, given)
+
+
+def _masks_for(layer: Layer, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return masks, those of positional arguments and of others by name, as the arguments that ``call`` has for them.
+
+    As in Keras, an argument ``mask`` is that of the only array: not of sequences that come with states.
     """
+    call = type(layer).call
+    if len(given) == 1 and not named:
+        return {"mask": given[0]} if any(m is not None for m in leaves(given[0])) and takes(call, "mask") else {}
+    masks = {**dict(zip(array_arguments(layer), given, strict=False)), **named}
+    return {f"{name}_mask": m for name, m in masks.items() if m is not None and takes(call, f"{name}_mask")}
 
-    def __init__(self, layers: Any = None, name: str | None = None, **kwargs: Any) -> None:
-        house.Sequential.__init__(self, None, name=name, **kwargs)
-        given = [layers] if isinstance(layers, Layer | KerasTensor) else layers
-        if not isinstance(given, list | tuple | None):
-            raise TypeError(f"`layers` must be a sequence of layers or None; received {layers!r}")
-        for layer in given or ():
-            self._add(layer)
-        self._build_again()
 
-    def _add(self, layer: Any) -> None:
-        if isinstance(layer, KerasTensor):
-            layer = layer.call.layer
-            if not isinstance(layer, InputLayer):
-                raise TypeError(f"`layer` must be a Layer, or what Input returns; received an output of {layer!r}")
-        house.Sequential.add(self, layer)
-
-    def add(self, layer: Any) -> None:
-        """Append a layer; what :func:`Input` returns must be the first.
-
-        Raises
-        ------
-        TypeError
-            `layer` is no layer.
-        ValueError
-            It is an input, and not the first layer.
-        """
-        undone_if_it_fails(contents_of([self]), self._added, layer)
-
-    def _added(self, layer: Any) -> None:
-        self._add(layer)
-        self._build_again()
-
-    def pop(self) -> Layer:
-        """Remove the last layer, and return it.
-
-        Raises
-        ------
-        IndexError
-            There is none.
-        """
-        if not self.layers:
-            raise IndexError(f"'{self.name}' has no layer to pop")
-        layer: Layer = self.layers.pop()
-        self._build_again()
-        return layer
-
-    def _build_again(self) -> None:
-        """Build the layers, if their inputs are known; compiled with others before, it must be compiled again."""
-        self.built, self._path = False, None
-        vars(self).pop("_ends", None)
-        self._uncompile()
-        if self.input_layer is not None and self.layers:
-            self.build()
-
-    def _traced(self) -> list[tuple[Layer, Any]]:
-        if self.input_layer is None:
-            return []
-        x, found = tensor_of(self.input_layer), []
-        for layer in self.layers:
-            x = layer(x)
-            found.append((layer, x))
-        return found
+def _has_source(argument: Any) -> bool:
+    return any(isinstance(part, Source) for part in leaves(argument))

@@ -1,0 +1,87 @@
+"""Outputs in lists and dictionaries inside each other, and what is given for them: losses, targets, weights."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mp_core.utilities.tree import leaves
+
+__all__ = ["flattened", "in_place_of", "is_nest", "is_nested", "names_in_logs"]
+
+
+def is_nest(x: Any) -> bool:
+    """Whether it is a list, tuple or dictionary."""
+    return isinstance(x, list | tuple | dict)
+
+
+def is_nested(outputs: Any) -> bool:
+    """Whether there are lists or dictionaries inside another one."""
+    return is_nest(outputs) and any(map(is_nest, outputs.values() if isinstance(outputs, dict) else outputs))
+
+
+def flattened(given: Any, outputs: Any, place: str = "") -> Iterator[Any]:
+    """Yield what is given for each output, None where nothing is; lists and tuples are the same.
+
+    Raises
+    ------
+    ValueError
+        It is not arranged as the outputs.
+    """
+    if not is_nest(outputs):
+        yield given
+    elif given is None:
+        yield from (None for _ in leaves(outputs))
+    else:
+        for key, part in _parts_of(outputs):
+            yield from flattened(_part(given, outputs, key, place), part, f"{place}[{key!r}]")
+
+
+def _parts_of(outputs: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(outputs.items() if isinstance(outputs, dict) else enumerate(outputs))
+
+
+def _part(given: Any, outputs: Any, key: Any, place: str) -> Any:
+    """Return what is given for a part of the outputs; raise ValueError where `given` is none for them."""
+    where = f" at {place}" if place else ""
+    if isinstance(outputs, dict):
+        if not isinstance(given, dict) or not given.keys() <= outputs.keys():
+            received = ", ".join(map(repr, given)) if isinstance(given, dict) else type(given).__name__
+            raise ValueError(f"a dict of {', '.join(map(repr, outputs))} is needed{where}; received {received}")
+        return given.get(key)
+    if not isinstance(given, list | tuple) or len(given) != len(outputs):
+        received = str(len(given)) if isinstance(given, list | tuple) else type(given).__name__
+        raise ValueError(f"a list of {len(outputs)} is needed{where}; received {received}")
+    return given[key]
+
+
+def in_place_of(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
+    """Return `given`, arranged as the outputs, with the next of `parts` in the place of what it has for each output."""
+    if not is_nest(outputs):
+        return next(parts)
+    if given is None:
+        for _ in leaves(outputs):
+            next(parts)
+        return None
+    found = {key: in_place_of(_part(given, outputs, key, ""), part, parts) for key, part in _parts_of(outputs)}
+    if isinstance(given, dict):
+        return {key: found[key] for key in given}
+    return type(given)(*found.values()) if hasattr(given, "_fields") else list(found.values())
+
+
+def names_in_logs(names: Sequence[str], outputs: Any) -> list[str]:
+    """Return what the logs call each output, as Keras does: its path, in which its name stands for its place in a list.
+
+    Examples
+    --------
+    >>> names_in_logs(["a", "b", "c"], {"u": [None, None], "v": None})
+    ['u/a', 'u/b', 'v']
+    """
+    return ["/".join(map(str, path)) for path in _paths(outputs, iter(names))]
+
+
+def _paths(outputs: Any, names: Iterator[str], above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if is_nest(outputs):
+        for key, part in _parts_of(outputs):
+            yield from _paths(part, names, (*above, key))
+    else:
+        name = next(names)
+        yield above if above and not isinstance(above[-1], int) else (*above[:-1], name)

@@ -1,0 +1,332 @@
+"""Models that are a stack of layers: what Keras calls Sequential."""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core.arrays.holding import tried
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.core.replay import awake
+from mp_core.files.registry import check_depth, class_and_config, custom_object_scope, known_classes
+from mp_core.files.serialization import serialize_keras_object
+from mp_core.layers.base.building import takes
+from mp_core.layers.base.contents import contents_of
+from mp_core.layers.base.ends import Ends, WithEnds, claim, settle
+from mp_core.layers.base.symbolic import called_with
+from mp_core.layers.embedding import Embedding
+from mp_core.layers.input_layer import Input, InputLayer, tensor_of
+from mp_core.layers.layer import Layer
+from mp_core.layers.masks import mask_after, needs_inputs
+from mp_core.layers.registry import layer_classes
+from mp_core.layers.shapes import Shape, map_shapes
+from mp_core.layers.symbols import KerasTensor
+from mp_core.training.graph import Node, count_of_outputs
+from mp_core.training.models import Model
+from mp_core.utilities.tree import leaves, map_leaves
+
+__all__ = ["Sequential"]
+
+
+class Sequential(WithEnds, Model):
+    """A model of layers, each of which gets the outputs of the one before.
+
+    As in Keras, inputs are cast to the dtype of the :class:`InputLayer`, if the first layer is one, and by each layer
+    as its own policy says. The stack itself casts no inputs.
+
+    Parameters
+    ----------
+    layers : sequence of (Layer or KerasTensor), or one of them, optional
+        What :func:`Input` returns may come first, or a layer that was made with `input_shape` or `input_dim`: then all
+        layers are built at once, otherwise by the first call. The input becomes :attr:`input_layer` and is not among
+        :attr:`layers`.
+    name : str, optional
+    **kwargs
+        Those of :class:`~mp_core.layers.Layer`. The policy is that of variables of a subclass, and says the dtype of
+        the outputs if it names one; every layer keeps its own.
+
+    Raises
+    ------
+    TypeError
+        There is something else among the layers.
+    ValueError
+        An input is not first.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense, Input
+    >>> model = Sequential([Input((4,)), Dense(8, activation="relu")])
+    >>> model.add(Dense(2))
+    >>> model(np.ones((3, 4), np.float32)).shape, model.count_params()
+    ((3, 2), 58)
+    """
+
+    _samples_apart = "always"
+    supports_masking = True
+    is_made_of_layers = True
+    input_layer: InputLayer | None = None
+    """What inputs are cast by before the first layer gets them."""
+
+    def __init__(self, layers: Any = None, name: str | None = None, **kwargs: Any) -> None:
+        Layer.__init__(self, name=name, **kwargs)
+        given = [layers] if isinstance(layers, Layer | KerasTensor) else layers
+        if not isinstance(given, Iterable | None):
+            raise TypeError(f"`layers` must be a sequence of layers or None; received {layers!r}")
+        self.layers: list[Layer] = []
+        for layer in given or ():
+            self.append_unbuilt(layer)
+        self._build_again()
+
+    def append_unbuilt(self, layer: Layer | KerasTensor) -> None:
+        """Append a layer as :meth:`add` does, but build nothing."""
+        if isinstance(layer, KerasTensor):
+            layer = layer.call.layer
+            if not isinstance(layer, InputLayer):
+                raise TypeError(f"`layer` must be a Layer, or what Input returns; received an output of {layer!r}")
+        if not isinstance(layer, Layer):
+            raise TypeError(f"`layer` must be a Layer; received {layer!r} (of type {type(layer).__name__})")
+        if any(other.name == layer.name and other is not layer for other in self.layers):
+            raise ValueError(f"`layer` must have a name of its own: '{self.name}' has a '{layer.name}' already")
+        shape = getattr(layer, "_shape_of_inputs", None)
+        is_first = self.input_layer is None and not self.layers
+        if shape is not None and is_first:
+            self.input_layer = InputLayer(batch_shape=shape)
+        if not isinstance(layer, InputLayer):
+            self.layers.append(layer)
+        elif is_first:
+            self.input_layer = layer
+        else:
+            raise ValueError(f"`layer` must not be an InputLayer unless it is the first; received {layer!r}")
+
+    def add(self, layer: Layer | KerasTensor) -> None:
+        """Append a layer; what :func:`Input` returns must be the first.
+
+        Raises
+        ------
+        TypeError
+            `layer` is no layer.
+        ValueError
+            It is an input, and not the first layer.
+        """
+        undone_if_it_fails(contents_of([self]), self._added, layer)
+
+    def _added(self, layer: Layer | KerasTensor) -> None:
+        self.append_unbuilt(layer)
+        self._build_again()
+
+    def pop(self) -> Layer:
+        """Remove the last layer, and return it.
+
+        Raises
+        ------
+        IndexError
+            There is none.
+        """
+        if not self.layers:
+            raise IndexError(f"'{self.name}' has no layer to pop")
+        layer: Layer = self.layers.pop()
+        self._build_again()
+        return layer
+
+    def _build_again(self) -> None:
+        """Build the layers, if their inputs are known; compiled with others before, it must be compiled again."""
+        self.built, self._path = False, None
+        vars(self).pop("_ends", None)
+        self._uncompile()
+        if self.input_layer is not None and self.layers:
+            self.build()
+        elif len(self.layers) > 1 and isinstance(self.layers[0], WithEnds) and hasattr(self.layers[0], "input"):
+            self.build(map_leaves(lambda x: x.shape, self.layers[0].input))
+
+    def _apply_policy(self) -> None:
+        super()._apply_policy()
+        self._casting = False, self.compute_dtype
+
+    def _taken(self, inputs: Any) -> Any:
+        """Return inputs as the first layer gets them."""
+        return inputs if self.input_layer is None else self.input_layer.taken(inputs, self._rows_read)
+
+    def whole(self, inputs: Any) -> Any:
+        """Return the inputs; floats become integers if the first layer reads integers."""
+        return inputs if self.input_layer is None else self.input_layer.whole(inputs, self._rows_read)
+
+    @property
+    def _rows_read(self) -> int | None:
+        """The rows of the embedding that reads the inputs; None: another layer does."""
+        first = self.layers[0] if self.layers else None
+        return first.input_dim if isinstance(first, Embedding) else None
+
+    def build(self, input_shape: Any = None) -> None:
+        """Build every layer, by running zeros of this shape, or of lengths up to 48, through them if one is not built.
+
+        Parameters
+        ----------
+        input_shape : tuple of (int or None), or list or dict of them, optional
+            Default: that of the :attr:`input_layer`. Several shapes are those of what the first layer takes.
+
+        Raises
+        ------
+        ValueError
+            There are no layers, no shape, or another one than that for which the stack is built.
+        """
+        if not self.layers:
+            raise ValueError(f"'{self.name}' has no layers: `add` one first")
+        if self.built and self.input_layer is not None and input_shape is not None:
+            self._check_shape(self.input_layer.batch_shape, input_shape)
+        if self.input_layer is not None and not self.input_layer.built:
+            self.input_layer.build(self.input_layer.batch_shape)
+        if not all(layer.is_placed for layer in self.layers):
+            self._build_layers(input_shape)
+        claim(self)
+
+    def _check_shape(self, own: Shape, given: Any) -> None:
+        if not (len(own) == len(given) and all(map(_fits, own, given))):
+            raise ValueError(f"`input_shape` of '{self.name}' must be {own}, that of its Input; received {given}")
+
+    def _build_layers(self, input_shape: Any) -> None:
+        if input_shape is None and self.input_layer is not None:
+            input_shape = self.input_layer.batch_shape
+        if input_shape is None:
+            raise ValueError(f"`input_shape` must be a shape: '{self.name}' has no InputLayer; received None")
+        if not any(leaves(map_shapes(lambda shape: None in shape[1:], input_shape))):
+            zeros = map_shapes(lambda shape: np.zeros([n or 1 for n in shape], self.compute_dtype), input_shape)
+            tried(self.call, zeros)
+            return
+        first = self if self.input_layer is None else self.input_layer
+        x = map_shapes(lambda shape: Input(batch_shape=shape, dtype=first.compute_dtype, name=self.name), input_shape)
+        for layer in self.layers:  # each runs zeros of its own: those of one run would shrink from layer to layer
+            _, x = called_with(layer, (x,))
+
+    def _traced(self) -> list[tuple[Layer, Any]]:
+        if self.input_layer is None:
+            return []
+        x, found = tensor_of(self.input_layer), []
+        for layer in self.layers:
+            x = layer(x)
+            found.append((layer, x))
+        return found
+
+    def count_of_outputs(self) -> int | None:
+        """Return how many arrays a call returns; None if only a call says it."""
+        if type(self).call is not Sequential.call:
+            return None
+        return count_of_outputs(self.layers[-1], Node((), {})) if self.layers else 1
+
+    def _find_ends(self) -> Ends:
+        start = self._start()
+        x: Any = start
+        for layer in self.layers:
+            call, x = called_with(layer, (x,))
+            settle(self, layer, call)
+        return Ends(start, x)
+
+    def _start(self) -> Any:
+        """Return the symbolic input of a built stack, or a list or dict of them; a batch may have any size."""
+        if self.input_layer is not None:
+            if not self.built:
+                self.build()
+            return tensor_of(self.input_layer)
+        shape = self._build_shapes if self.built and self.layers else None
+        if shape is None:
+            raise AttributeError(
+                f"'{self.name}' has no inputs yet: begin it with `Input`, or call it or `build` it first"
+            )
+        dtype = self.layers[0].compute_dtype
+        return map_shapes(lambda each: Input(batch_shape=(None, *each[1:]), dtype=dtype), shape)
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """Return the outputs of the last layer.
+
+        Parameters
+        ----------
+        inputs : ndarray, or list or dict of them
+            What the first layer takes; without an :attr:`input_layer` these may be several arrays.
+        training : bool, optional
+        mask : array-like, optional
+            That of the inputs. A layer gets the mask of its inputs if its ``call`` has an argument ``mask``; what its
+            :meth:`compute_mask` makes of it goes to the next one, if it :attr:`supports_masking`.
+        """
+        with awake():
+            if self.input_layer is not None:
+                inputs = self._taken(inputs)
+            for layer in self.layers:
+                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                outputs = layer(inputs, training=training, **masks)
+                inputs, mask = outputs, mask_after(layer, inputs, mask)
+        return inputs
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return the mask of the outputs; the layers run as far as one of them makes a mask from its inputs.
+
+        Examples
+        --------
+        >>> from mp_core.layers import Dense
+        >>> model = Sequential([Embedding(5, 2, mask_zero=True), Dense(2)])
+        >>> model.compute_mask(np.array([[3, 1, 0]]))
+        array([[ True,  True, False]])
+        """
+        mask, makers = previous_mask, [needs_inputs(layer) for layer in self.layers]
+        inputs = self._taken(inputs)
+        for index, layer in enumerate(self.layers):
+            after = mask_after(layer, inputs, mask)
+            if any(makers[index + 1 :]):
+                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                inputs = tried(layer, inputs, **masks)
+            mask = after
+        return mask
+
+    def _shape_after(self, shape: Shape) -> Any:
+        start = None if self.input_layer is None else self.input_layer.batch_shape
+        if start is not None and not (len(start) == len(shape) and all(map(_fits, start, shape))):
+            return None
+        for layer in self.layers:
+            shape = layer.compute_output_shape(shape)
+        return shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration, with those of the layers."""
+        first = [] if self.input_layer is None else [self.input_layer]
+        config = super().get_config() | {"layers": [serialize_keras_object(layer) for layer in [*first, *self.layers]]}
+        config.pop("forms", None)  # the layers say their own
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
+        """Return the stack of a configuration; layers are of the face that their ``module`` names.
+
+        An ``InputLayer`` is left out of a face that has none.
+
+        Raises
+        ------
+        ValueError
+            There are no ``layers``, or a ``class_name`` is neither a layer of mp_core, nor registered, nor in
+            `custom_objects`.
+        """
+        check_depth(config)
+        if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
+            raise ValueError(f"a Sequential's config must have a list of `layers`; received {config!r}")
+        has_inputs = InputLayer.__name__ in layer_classes(None, cls._face)
+        entries = [entry for entry in config["layers"] if has_inputs or not _is_input(entry)]
+        with custom_object_scope(custom_objects):
+            classes = [known_classes(Layer, layer_classes(entry, cls._face)) for entry in entries]
+            found = [class_and_config(*pair, "layer") for pair in zip(entries, classes, strict=True)]
+            layers = [layer.from_config(own) for layer, own in found]
+        arguments = {key: value for key, value in config.items() if key != "build_input_shape"}
+        return super().from_config(arguments | {"layers": layers})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self.built:
+            claim(self)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
+
+
+def _fits(length: int | None, other: int | None) -> bool:
+    return length is None or other is None or length == other
+
+
+def _is_input(entry: Any) -> bool:
+    """Whether an entry of ``layers`` is that of an :class:`InputLayer`."""
+    return isinstance(entry, dict) and entry.get("class_name") == InputLayer.__name__

@@ -1,0 +1,137 @@
+"""Graphs of symbolic calls: found between inputs and outputs, and walked with symbolic arrays."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from mp_core.layers.base.symbolic import called_with
+from mp_core.layers.input_layer import Input, InputLayer, tensor_of
+from mp_core.layers.layer import Layer
+from mp_core.layers.symbols import Call, KerasTensor
+from mp_core.training.graph import Graph, Node, Source
+from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves
+
+__all__ = ["graph_between", "through_graph", "traced"]
+
+
+def graph_between(inputs: Any, outputs: Any) -> Graph:
+    """Return the graph of the calls of layers that lead from symbolic inputs to symbolic outputs.
+
+    Layers are in Keras' order: by their greatest distance from the outputs, then as a walk from the outputs meets them.
+
+    Parameters
+    ----------
+    inputs, outputs : KerasTensor, or list, tuple or dict of them
+        An input may be what a layer has returned; the model gets an input layer in its place.
+
+    Raises
+    ------
+    TypeError
+        There is something else than symbolic arrays among them.
+    ValueError
+        An output needs an :func:`Input` that is not among the inputs, or an input is there twice.
+    """
+    for argument, tree in (("inputs", inputs), ("outputs", outputs)):
+        found = list(leaves(tree))
+        if not found or not all(isinstance(x, KerasTensor) for x in found):
+            raise TypeError(f"`{argument}` must be what Input and layers called with it return; received {tree!r:.200}")
+    given = list(leaves_by_key(inputs))
+    if len({id(x) for x in given}) < len(given):
+        raise ValueError(f"`inputs` must be different; received {inputs!r:.300}")
+    starts = {(x.call, x.output): x if isinstance(x.call.layer, InputLayer) else _replaced(x) for x in given}
+    calls, met = _walked(leaves_by_key(outputs), starts)
+    order = _by_depth(calls, met, starts)
+    numbers: dict[Call, int] = {}
+    for call in sorted(calls, key=lambda call: call.number):
+        numbers[call] = sum(other.layer is call.layer for other in numbers)
+
+    def source(x: Any) -> Any:
+        if not isinstance(x, KerasTensor):
+            return x
+        start = starts.get((x.call, x.output))
+        return Source(x.name, numbers[x.call], x.output) if start is None else Source(start.name, 0, 0)
+
+    nodes: dict[str, list[Node]] = {}
+    for call in numbers:
+        nodes.setdefault(call.layer.name, []).append(Node(*map_leaves(source, (call.args, call.kwargs))))
+    return Graph(order, nodes, map_leaves(source, inputs), map_leaves(source, outputs))
+
+
+def _replaced(x: KerasTensor) -> KerasTensor:
+    """Return an input like what a layer has returned, or would return."""
+    return Input(batch_shape=x.shape, dtype=x.dtype)
+
+
+Starts = dict[tuple[Call, int], KerasTensor]
+
+
+def _walked(outputs: Iterator[KerasTensor], starts: Starts) -> tuple[list[Call], dict[Layer, int]]:
+    """Return the calls on the way to the outputs, each after those that it needs, and when the walk met each layer."""
+    done: dict[Call, None] = {}
+    met: dict[Layer, int] = {}
+    for output in outputs:
+        waiting = [(output, False)]
+        while waiting:
+            x, is_left = waiting.pop()
+            if is_left:
+                done[x.call] = None
+                continue
+            start = starts.get((x.call, x.output))
+            layer = (x if start is None else start).call.layer
+            if start is None and not x.call.inputs():
+                raise ValueError(f"an output needs the input {x!r}, which is not among `inputs`")
+            if x.call in done or any(x.call is y.call for y, left in waiting if left):
+                continue
+            met.setdefault(layer, len(met))
+            if start is None:
+                waiting.append((x, True))
+                waiting += [(y, False) for y in reversed(x.call.inputs())]
+    return list(done), met
+
+
+def _by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[Layer]:
+    """Return the layers by their greatest distance from the outputs, those of one distance as the walk met them."""
+    depths: dict[Any, int] = {}
+    for call in reversed(calls):
+        depth = depths[call.layer] = max(depths.get(call, 0), depths.get(call.layer, 0))
+        for x in call.inputs():
+            start = starts.get((x.call, x.output))
+            before = x.call if start is None else start.call.layer
+            depths[before] = max(depths.get(before, 0), depth + 1)
+    layers = {**dict.fromkeys(met), **dict.fromkeys(x.call.layer for x in starts.values())}
+    return sorted(layers, key=lambda layer: (-depths.get(layer, 0), met.get(layer, -1)))
+
+
+def traced(graph: Graph) -> dict[Source, KerasTensor]:
+    """Return the symbolic array of each output of each call in a graph of built layers."""
+    starts = {Source(x.name, 0, 0): tensor_of(x) for x in graph.layers if isinstance(x, InputLayer)}
+    return graph.walked(starts, lambda layer, args, kwargs: layer(*args, **kwargs))
+
+
+def through_graph(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
+    """Return the outputs of a graph for symbolic arrays, from call to call, which its layers do not note.
+
+    Parameters
+    ----------
+    graph : Graph
+        Layers that are not built are built on the way.
+    inputs : dict
+        Name of an input layer -> what it gets.
+    """
+
+    def call(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return called_with(layer, args, kwargs)[1]
+
+    layers = {layer.name: layer for layer in graph.layers if isinstance(layer, InputLayer)}
+    starts = {
+        Source(name, 0, 0): call(layers[name], (_narrowed(x, layers[name].batch_shape),), {})
+        for name, x in inputs.items()
+    }
+    return map_leaves(graph.walked(starts, call).__getitem__, graph.outputs)
+
+
+def _narrowed(x: KerasTensor, wanted: tuple[int | None, ...]) -> KerasTensor:
+    """Return a symbolic array whose unknown lengths are those of an input, which takes no others."""
+    if len(x.shape) != len(wanted):
+        return x
+    lengths = (known if known is not None else n for known, n in zip(x.shape[1:], wanted[1:], strict=True))
+    return KerasTensor((x.shape[0], *lengths), x.dtype, x.call, x.output)
