@@ -1,32 +1,39 @@
 """Models as ``.keras`` files, which Keras opens too, and their weights as ``.weights.h5`` files."""
 
-import json
-import time
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from mp_core.arrays import F32, Array, cast
-from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.arrays import Array
+from mp_core.autocast.variable import as_stored, assign_each, restored_if_it_fails
+from mp_core.checkpoint.header import open_regular
+from mp_core.checkpoint.maps import map_file
 from mp_core.checkpoint.output import naming, new_file
-from mp_core.core.cpu import __version__
-from mp_core.layers import Functional, InputLayer, Layer, Sequential, TimeDistributed
-from mp_core.layers.graph import Source
-from mp_core.layers.names_in_files import layers_in
-from mp_core.layers.operation import FUNCTIONS, Operation
-from mp_core.layers.serialization import serialize_keras_object
-from mp_core.layers.symbolic import KerasTensor, traced
-from mp_core.utilities import hdf5
+from mp_core.files import archive, hdf5
+from mp_core.files.hdf5 import storable
+from mp_core.files.serialization import serialize_keras_object
+from mp_core.layers import InputLayer, Layer, TimeDistributed
+from mp_core.layers.base.building import are_by_argument, build_shapes_of
+from mp_core.layers.base.configuration import is_ours
+from mp_core.layers.base.state import beside_saved, cleared_by_loading, saved_variables
+from mp_core.layers.names_in_files import BESIDE, layers_in, names_in_list
+from mp_core.layers.operation import Operation
+from mp_core.layers.symbols import KerasTensor
+from mp_core.training.graph import Source, graph_in
+from mp_core.training.optimizer_files import OPTIMIZER, lasting
+from mp_core.training.tracing import traced
 from mp_core.utilities.arguments import path_of
 
-__all__ = ["entry_of", "load_weights", "save_model", "save_weights", "storable", "write_tree", "written"]
+if TYPE_CHECKING:
+    from mp_core.training.models import Model
 
-_KERAS = "3.15.1"
-"""The version of Keras whose format the files have."""
+__all__ = ["entry_of", "load_weights", "save_model", "save_weights", "written"]
 
 
 @contextmanager
@@ -62,43 +69,41 @@ def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
     first = shared.setdefault(id(layer), entry)
     if first is not entry:
         first["shared_object_id"] = entry["shared_object_id"] = list(shared).index(id(layer)) + 1
-    if isinstance(layer, Functional):
-        entry["module"], entry["registered_name"] = "keras.src.models.functional", "Functional"
-        values, nodes = traced(layer), {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
-        entry["config"]["layers"] = parts = [archived(part, shared) for part in layer.layers]
-        for part, own in zip(layer.layers, parts, strict=True):
-            own |= {"name": part.name, "inbound_nodes": [_node(part, call, values) for call in nodes[part.name]]}
-    elif isinstance(layer, Sequential):
-        start = [] if layer.input_layer is None else [layer.input_layer]
-        entry["config"]["layers"] = [archived(part, shared) for part in (*start, *layer.layers)]
+    graph = graph_in(layer)
+    if graph is not None and "layers" in entry["config"]:
+        if entry["class_name"] == "Functional":
+            entry["module"], entry["registered_name"] = "keras.src.models.functional", "Functional"
+        values, nodes = traced(graph), {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
+        entry["config"]["layers"] = parts = [archived(part, shared) for part in graph.layers]
+        for part, own in zip(graph.layers, parts, strict=True):
+            own |= {"name": part.name, "inbound_nodes": _with_shapes(nodes[part.name], values)}
+    elif layer.is_made_of_layers and "layers" in entry["config"]:
+        stack: Any = layer
+        start = [] if stack.input_layer is None else [stack.input_layer]
+        entry["config"]["layers"] = [archived(part, shared) for part in (*start, *stack.layers)]
     elif isinstance(layer, Operation):
-        home = FUNCTIONS[layer.operation].home if layer.operation in FUNCTIONS else "numpy"
-        entry |= {"module": f"keras.src.ops.{home}", "class_name": layer.operation, "registered_name": layer.operation}
+        entry |= {
+            "module": f"keras.src.ops.{layer.row.home}",
+            "class_name": layer.operation,
+            "registered_name": layer.operation,
+        }
         entry["config"] = {"name": layer.name} | layer.options
     elif isinstance(layer, TimeDistributed):
         entry["config"]["layer"] = archived(layer.layer, shared)
-    shapes = layer._build_shapes
-    if shapes is not None and not isinstance(layer, InputLayer | Operation):
-        key = "shapes_dict" if isinstance(shapes, dict) else "input_shape"
+    shapes = build_shapes_of(layer)
+    needs_none = layer.built and bool(layer.own_variables())  # as an Embedding: `build()` makes its variables
+    if (shapes is not None or needs_none) and not isinstance(layer, InputLayer | Operation):
+        key = "shapes_dict" if are_by_argument(layer, shapes) else "input_shape"
         entry["build_config"] = {key: _without_batch(shapes)}
     return entry
 
 
-def entry_of(model: Any) -> dict[str, Any]:
+def entry_of(model: "Model") -> dict[str, Any]:
     """Return the configuration of a model, and of its training if it is compiled."""
     entry = archived(model, {})
     if model.compiled:
         entry["compile_config"] = serialize_keras_object(model.get_compile_config())
     return entry
-
-
-def _node(layer: Layer, node: dict[str, Any], values: Mapping[Source, KerasTensor]) -> dict[str, Any]:
-    """Return a node of a graph as Keras has it: with the numbers of an operation, and the shapes of arrays."""
-    args = node["args"]
-    if isinstance(layer, Operation):
-        arrays = iter(args)
-        args = [next(arrays) if value is None else value for value in layer.constants]
-    return {"args": _with_shapes(args, values), "kwargs": _with_shapes(node["kwargs"], values)}
 
 
 def _with_shapes(part: Any, values: Mapping[Source, KerasTensor]) -> Any:
@@ -123,11 +128,12 @@ def _without_batch(shapes: Any) -> Any:
 # ---- weights
 
 
-def tree_of(layer: Layer, done: set[int] | None) -> dict[str, Any]:
+def tree_of(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[str, Any]:
     """Return the variables of a layer and of those in it, arranged as in Keras' files: each in the first of its places.
 
-    `done` has the ``id(layer)`` of layers already written. It is None below a user's layer, which makes the layers in
-    it anew when the file is read: each needs its own weights then.
+    With `beside` a group that Keras does not read has what mp_core needs to go on with training. `done` has the
+    ``id(layer)`` of layers already written. It is None below a user's layer, which makes the layers in it anew when the
+    file is read: each needs its own weights then.
     """
     if done is not None:
         if id(layer) in done:
@@ -138,8 +144,11 @@ def tree_of(layer: Layer, done: set[int] | None) -> dict[str, Any]:
     layer.save_own_variables(own)
     if own:
         tree["vars"] = {name: storable(x) for name, x in own.items()}
-    below = done if isinstance(layer, Functional | Sequential | TimeDistributed) else None
-    return tree | map_places(lambda part: tree_of(part, below), layers_in(layer))
+    more = beside_saved(layer) if beside else {}
+    if more:
+        tree[BESIDE] = {name: storable(x) for name, x in more.items()}
+    below = done if layer.is_made_of_layers or isinstance(layer, TimeDistributed) else None
+    return tree | map_places(lambda part: tree_of(part, below, beside), layers_in(layer))
 
 
 def map_places(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict[str, Any]:
@@ -149,80 +158,50 @@ def map_places(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict
     }
 
 
-def storable(x: Any) -> Array:
-    """Return an array in a type that HDF5 has: other floats as float32, which holds all of them."""
-    array: Array = np.asarray(x, order="C")
-    if array.dtype == np.bool_:
-        return array.view(np.uint8)
-    return array if array.dtype.kind in "iuf" and array.dtype.isbuiltin == 1 else cast(array, F32)
-
-
-def write_tree(file: Any, tree: Mapping[str, Any]) -> None:
-    """Write groups of arrays as HDF5."""
-    for part in hdf5.chunks(tree):
-        file.write(memoryview(part).cast("B") if isinstance(part, np.ndarray) else part)
-
-
 # ---- files
 
 
-def save_model(model: Any, path: Any, overwrite: bool, include_optimizer: bool) -> None:
+def save_model(model: "Model", path: Any, overwrite: bool, include_optimizer: bool) -> None:
     """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
-    _check_built(model)
-    entry, tree = entry_of(model), tree_of(model, set())
+    if not model.built:
+        warnings.warn(f"'{model.name}' is not built: the file has its configuration, and no weights", stacklevel=3)
+    entry, tree = entry_of(model), tree_of(model, set(), beside=include_optimizer)
+    metadata: dict[str, Any] = {}
     if model.compiled and include_optimizer and getattr(model.optimizer, "built", False):
-        own: dict[str, Any] = {}
-        model.optimizer.save_own_variables(own)
+        own, metadata[OPTIMIZER] = lasting(model)
         tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
-    about = {"keras_version": _KERAS, "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S"), "mp_core_version": __version__}
-
-    with written(path, ".keras", overwrite) as file, zipped(file) as archive:
-        archive.writestr("metadata.json", json.dumps(about))
-        archive.writestr("config.json", json.dumps(entry))
-        with archive.open("model.weights.h5", "w", force_zip64=True) as weights:
-            write_tree(weights, tree)
+    with written(path, ".keras", overwrite) as file:
+        archive.write(file, entry, tree, metadata)
 
 
-@contextmanager
-def zipped(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
-    """Yield a ZIP archive that is written to a stream; after an error, an interrupt too, nothing more is written.
-
-    ``with ZipFile`` closes the archive after an error, which raises another one if a member is half-written.
-    """
-    archive = zipfile.ZipFile(file, "w")
-    try:
-        yield archive
-        archive.close()
-    except BaseException:
-        archive.fp = None  # an archive without a stream counts as closed
-        raise
-
-
-def save_weights(model: Any, path: Any, overwrite: bool) -> None:
+def save_weights(model: "Model", path: Any, overwrite: bool) -> None:
     """Write the variables of a model: see :meth:`Trainer.save_weights`."""
     _check_built(model)
     tree = tree_of(model, set())
     with written(path, ".weights.h5", overwrite) as file:
-        write_tree(file, tree)
+        hdf5.write(file, tree)
 
 
-def _check_built(model: Any) -> None:
+def _check_built(model: "Model") -> None:
     if not model.built:
         raise ValueError(f"'{model.name}' has no weights yet: call it once, or give it an Input")
 
 
-def load_weights(model: Any, path: Any, skip_mismatch: bool) -> None:
+def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
     """Assign the variables of a file, all or none: see :meth:`Trainer.load_weights`."""
     _check_built(model)
     path = path_of(path, "path")
     try:
-        with naming(path):
-            tree = hdf5.read(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"`path` must be a .weights.h5 file; {path}: {error}") from error
+        tree = hdf5.read(_weights_in(path))
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"`path` must be a .weights.h5 or .keras file; {path}: {error}") from error
     pairs: list[tuple[Any, Array]] = []
+    of_users: list[tuple[Layer, Mapping[str, Any]]] = []
     for layer, stored in _matched(model, tree, set()):
-        variables, values = layer._saved_variables(), list(_in_order(stored.get("vars", {})))
+        if not is_ours(layer.load_own_variables):
+            of_users.append((layer, stored.get("vars", {})))
+            continue
+        variables, values = saved_variables(layer), list(_in_order(stored.get("vars", {})))
         wanted, found = [v.shape for v in variables], [np.shape(value) for value in values]
         if wanted != found and skip_mismatch:
             warnings.warn(f"layer '{layer.name}' has weights {wanted}, {path} {found}: skipped", stacklevel=4)
@@ -232,9 +211,26 @@ def load_weights(model: Any, path: Any, skip_mismatch: bool) -> None:
             )
         else:
             pairs += zip(variables, values, strict=True)
-            pairs += ((v, np.zeros(v.shape, v.true_dtype)) for v in layer._cleared_by_loading())
-    stored_values = [as_stored(np.array(value), v.true_dtype, v.name, copy=False) for v, value in pairs]
-    assign_each([variable for variable, _ in pairs], stored_values)
+            pairs += ((v, np.zeros(v.shape, v.true_dtype)) for v in cleared_by_loading(layer))
+    try:
+        stored_values = [as_stored(np.array(value), v.true_dtype, v.name, copy=False) for v, value in pairs]
+    except TypeError as error:
+        raise ValueError(f"`path` must be a file of this model; {path}: {error}") from error
+
+    def load() -> None:
+        assign_each([variable for variable, _ in pairs], stored_values)
+        for layer, store in of_users:
+            layer.load_own_variables(store)
+
+    restored_if_it_fails(model.weights, load)
+
+
+def _weights_in(path: Path) -> Array | bytes:
+    """Return the bytes of a file of weights, or of the weights in a file of a whole model."""
+    if path.suffix != ".keras":
+        return map_file(path)
+    with naming(path), open_regular(path) as file:
+        return archive.read_weights(file)
 
 
 def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
@@ -243,15 +239,22 @@ def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, M
         return
     done.add(id(layer))
     tree = tree if isinstance(tree, Mapping) else {}
-    if layer.own_variables():
+    if layer.own_variables() or not is_ours(layer.load_own_variables):
         yield layer, tree
-    yield from _matched_in(layers_in(layer), tree, done)
+    group = tree.get("layers")
+    listed = {key: group.get(name) for key, name in names_in_list(layer).items()} if isinstance(group, Mapping) else {}
+    yield from _matched_in(layers_in(layer), tree, done, listed)
 
 
-def _matched_in(places: dict[str, Any], tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
+def _matched_in(
+    places: dict[str, Any], tree: Any, done: set[int], listed: dict[int, Any]
+) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
     for name, part in places.items():
         below = tree.get(name) if isinstance(tree, Mapping) else None
-        yield from (_matched_in if isinstance(part, dict) else _matched)(part, below, done)
+        if isinstance(part, dict):
+            yield from _matched_in(part, below, done, listed)
+        else:
+            yield from _matched(part, below or listed.get(id(part)), done)
 
 
 def _in_order(variables: Any) -> Iterator[Array]:

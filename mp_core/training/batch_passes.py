@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,58 +12,24 @@ from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.scopes import called_in
-from mp_core.layers.building import added_losses
+from mp_core.layers.base.losses import added_losses
 from mp_core.layers.parts import Part, part_under_way
 from mp_core.losses import Loss
-from mp_core.plans.backward import ValueAndGrad, assign_arrays
-from mp_core.plans.batch_passes import Passed, PassGradients, added_blocks, unit_of
+from mp_core.plans.backward import ArrayGradients, Assigned
+from mp_core.plans.parts import Described, PartGradients, unit_of
 from mp_core.training.batches import Batch, joined, number_of_samples, part_of
-from mp_core.training.objectives import Targets, check_target, targets_of, weighted
+from mp_core.training.objectives import Targets, check_target, weighted
 
-__all__ = ["BatchPasses", "Piece", "Stepped", "check_model"]
+if TYPE_CHECKING:
+    from mp_core.training.models import Model
 
-_MOST_TOTALS = 8
+__all__ = ["BatchPasses", "check_model"]
+
 _MIXES = "the loss '{}' is no sum over the samples of a batch, so `passes` must be 1"
 
 
-class Stepped(NamedTuple):
-    """What a step of training finds.
-
-    Attributes
-    ----------
-    loss : float
-    parts : list of float
-        The losses of the outputs, if there are several.
-    outputs : array, or list or dict of arrays
-    gradients : list of ndarray
-    """
-
-    loss: Any
-    parts: list[Any]
-    outputs: Any
-    gradients: list[Array]
-
-
-class Piece(NamedTuple):
-    """The samples of a pass.
-
-    Attributes
-    ----------
-    start : int
-        How many samples of the batch come before.
-    samples : tuple
-        Their inputs and targets, and how many samples the batch has.
-    upstream : list of ndarray
-        The gradients of their values, and of what else adds to the loss.
-    """
-
-    start: int
-    samples: tuple[Any, Any, int]
-    upstream: list[Array]
-
-
 class BatchPasses:
-    """Computes the gradients of batches pass by pass.
+    """Computes the gradients of batches pass by pass: each is a part of :class:`~mp_core.plans.parts.PartGradients`.
 
     The loss of a batch is linear in the values of its samples, so their gradients follow from targets and weights of
     the whole batch before any sample is computed. Each pass is given those of its samples.
@@ -75,6 +41,10 @@ class BatchPasses:
     variables : list of AutoCastVariable
         Those that are trained.
 
+    Attributes
+    ----------
+    gradients : PartGradients
+
     Raises
     ------
     ValueError
@@ -84,8 +54,8 @@ class BatchPasses:
     def __init__(self, compiled: Any, variables: Sequence[AutoCastVariable]) -> None:
         self._compiled, self._pairs = compiled, compiled.losses_of_outputs
         _check_losses([loss for loss, _ in self._pairs if loss is not None])
-        self._gradients = PassGradients(self._forward, variables)
-        self._totals: dict[Any, _Total] = {}
+        self.gradients = PartGradients(self._forward, variables)
+        self._total_gradients = ArrayGradients(self._total)
 
     def cuts(self, batch: Batch, passes: int) -> list[tuple[int, int]]:
         """Return the samples of each pass: a share of the batch, with whole K blocks of every sum over rows.
@@ -96,12 +66,14 @@ class BatchPasses:
             raise ValueError(f"'{self._compiled.model.name}' has outputs with a mask, so `passes` must be 1")
         count = number_of_samples(batch.x)
         size = -(-count // passes)
-        unit = unit_of(self._gradients.described(_samples(batch, 0, size)).meetings, size)
+        unit = unit_of(self._described(batch, size).meetings, size)
         last = count if self._compiled.workers is None else (count - 1) // unit * unit
         return list(pairwise(sorted({*range(0, last, -(-size // unit) * unit), last, count})))
 
-    def step(self, batch: Batch, scale: Any, cuts: Sequence[tuple[int, int]]) -> Stepped:
-        """Compute a batch in passes of so many samples, and assign what its layers assign.
+    def step(
+        self, batch: Batch, scale: Any, cuts: Sequence[tuple[int, int]]
+    ) -> tuple[Any, list[Any], Any, list[Array], Assigned]:
+        """Compute a batch in passes of so many samples.
 
         Parameters
         ----------
@@ -111,42 +83,39 @@ class BatchPasses:
             What multiplies the loss.
         cuts : sequence of (int, int)
             Where passes begin and end.
+
+        Returns
+        -------
+        loss : float
+        parts : list of float
+            The losses of the outputs, if there are several.
+        outputs : array, or list or dict of arrays
+        gradients : list of ndarray
+        assigned : list of (AutoCastVariable, ndarray)
+            What layers assign to their variables.
         """
-        count, targets = number_of_samples(batch.x), self._targets(batch.y, self._compiled.arrangement, batch.weights)
-        described = self._gradients.described(_samples(batch, *cuts[0])).targets
-        total = self._total_of([(count, *shape[1:]) for shape, _, _ in described[: len(targets)]])
-        upstream = total.upstream(targets, scale)
-        rest = [np.full(shape, 1.0 if scale is None else scale[0], F32) for shape, _, _ in described[len(targets) :]]
-        pieces = [Piece(a, _samples(batch, a, b), [*(d[a:b] for d in upstream), *rest]) for a, b in cuts]
-        passes = self._passed(pieces)
-        assign_arrays(passes[-1].assigned)
-        columns = list(zip(*(each.targets for each in passes), strict=True))
-        parts = total.losses([np.concatenate(column) for column in columns[: len(targets)]], targets)
+        targets = self._targets(batch.y, self._compiled.arrangement, batch.weights)
+        described = self._described(batch, cuts[0][1]).outputs
+        of_values, of_rest = described[: len(targets)], described[len(targets) :]
+        values = [np.zeros((number_of_samples(batch.x), *shape[1:]), F32) for shape, _, _ in of_values]
+        upstream = self._total_gradients(values, [t.y for *_, t in targets], [t.weights for *_, t in targets], scale)[1]
+        rest = [np.full(shape, 1.0 if scale is None else scale[0], F32) for shape, _, _ in of_rest]
+        parts = [([*(d[a:b] for d in upstream), *rest], *_samples(batch, a, b)) for a, b in cuts]
+        found, outputs, gradients, assigned = self.gradients.continued(parts, self._compiled.workers)
+        columns = list(zip(*found, strict=True))
+        whole = [np.concatenate(column) for column in columns[: len(targets)]]
+        losses = [loss.reduce(x, t.y, t.weights) for x, (loss, _, t) in zip(whole, targets, strict=True)]
         others = [
             functools.reduce(ops.add, column) if is_of_samples else column[-1]
-            for column, (_, _, is_of_samples) in zip(columns[len(targets) :], described[len(targets) :], strict=True)
+            for column, (_, _, is_of_samples) in zip(columns[len(targets) :], of_rest, strict=True)
         ]
-        shares = [weighted(part, weight) for part, (_, weight, _) in zip(parts, targets, strict=True)]
+        shares = [weighted(loss, weight) for loss, (_, weight, _) in zip(losses, targets, strict=True)]
         loss = functools.reduce(ops.add, [*shares, *others])
-        outputs = joined([each.aux for each in passes])
-        return Stepped(loss, parts if len(parts) > 1 else [], outputs, passes[-1].sums)
+        return loss, losses if len(losses) > 1 else [], joined(outputs), gradients, assigned
 
-    def apart(self, start: int, samples: tuple[Any, Any, int], upstream: list[Array]) -> Passed:
-        """Compute one pass that knows nothing of the others; variables are as they are when the batch begins."""
-        return self._gradients.apart(start, samples, upstream)._replace(assigned=[])
-
-    def _passed(self, pieces: Sequence[Piece]) -> list[Passed]:
-        """Compute the passes: one after the other, or all but the last elsewhere."""
-        passes: list[Passed] = []
-        before: list[Array] | None = None
-        if self._compiled.workers is not None:
-            for passed in self._compiled.workers(self._compiled, "apart", pieces[:-1]):
-                before = added_blocks(before, passed)
-                passes.append(passed._replace(sums=[]))
-        for number, piece in enumerate(pieces[len(passes) :], len(passes) + 1):
-            passes.append(self._gradients(*piece, before, number == len(pieces)))
-            before = passes[-1].sums
-        return passes
+    def _described(self, batch: Batch, size: int) -> Described:
+        """Return what a pass of so many samples is like."""
+        return self.gradients.described(*_samples(batch, 0, size))
 
     # ---- one pass
 
@@ -168,56 +137,25 @@ class BatchPasses:
 
     def _targets(self, y: Any, outputs: Any, weights: Any) -> list[tuple[Loss, float, Targets]]:
         """Return the outputs that have a loss, with it and its weight."""
-        found = targets_of(self._compiled.output_names, y, outputs, weights)
+        found = self._compiled.targets_of(y, outputs, weights)
         pairs = zip(self._pairs, found, strict=True)
         given = [(loss, weight, target) for (loss, weight), target in pairs if loss is not None]
         for loss, _, target in given:
             check_target(loss, target)
         return given
 
-    def _total_of(self, shapes: list[tuple[int, ...]]) -> "_Total":
-        found = self._totals.get(tuple(shapes))
-        if found is None:
-            if len(self._totals) >= _MOST_TOTALS:
-                self._totals.clear()
-            found = self._totals[tuple(shapes)] = _Total(shapes)
-        return found
-
-
-class _Total:
-    """The loss of a batch as a function of the values of its samples, in which it is linear.
-
-    Parameters
-    ----------
-    shapes : list of tuple
-        Those of the values of each loss.
-    """
-
-    def __init__(self, shapes: list[tuple[int, ...]]) -> None:
-        self._values = [AutoCastVariable(np.zeros(shape, F32), autocast=False, name="values") for shape in shapes]
-        self._losses: list[Loss] = []
-        self._find = ValueAndGrad(self._total, self._values, has_aux=False)
-
-    def upstream(self, targets: Any, scale: Any) -> list[Array]:
-        """Return the gradient of the loss, times the scale, with respect to the values of the samples."""
-        self._given = [(loss, weight) for loss, weight, _ in targets]
-        return self._find([t.y for _, _, t in targets], [t.weights for _, _, t in targets], scale)[1]
-
-    def _total(self, y: list[Any], weights: list[Any], scale: Any) -> Any:
+    def _total(self, values: list[Any], y: list[Any], weights: list[Any], scale: Any) -> tuple[Any, None]:
+        """Return the loss of a batch from the values of its samples, in which it is linear."""
+        given = (pair for pair in self._pairs if pair[0] is not None)
         parts = [
-            weighted(loss.reduce(value.read_value(), *each), weight)
-            for (loss, weight), value, *each in zip(self._given, self._values, y, weights, strict=True)
+            weighted(loss.reduce(value, *each), weight)
+            for (loss, weight), value, *each in zip(given, values, y, weights, strict=True)
         ]
         total = functools.reduce(ops.add, parts)
-        return total if scale is None else total * scale
-
-    @staticmethod
-    def losses(values: Sequence[Array], targets: Any) -> list[Any]:
-        """Return the loss of each output that has one."""
-        return [loss.reduce(x, target.y, target.weights) for x, (loss, _, target) in zip(values, targets, strict=True)]
+        return total if scale is None else total * scale, None
 
 
-def check_model(model: Any) -> None:
+def check_model(model: "Model") -> None:
     """Raise ValueError if a model has a step or a loss of its own, which may compute anything of a batch."""
     for name in ("train_step", "compute_loss"):
         if model._has_own(name):
@@ -233,7 +171,7 @@ def _check_losses(losses: Sequence[Any]) -> None:
             raise ValueError(_MIXES.format(loss.name))
 
 
-def _samples(batch: Batch, start: int, end: int) -> tuple[Any, Any, int]:
-    """Return inputs and targets of some samples of a batch, and how many it has."""
+def _samples(batch: Batch, start: int, end: int) -> tuple[Array, Any, Any, int]:
+    """Return how many samples come before some of a batch, their inputs and targets, and how many the batch has."""
     part = part_of(batch, slice(start, end))
-    return part.x, part.y, number_of_samples(batch.x)
+    return np.array([start], np.int32), part.x, part.y, number_of_samples(batch.x)

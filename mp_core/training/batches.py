@@ -1,20 +1,21 @@
 """Data as batches: arrays, sequences with a length, and iterables; with weights of samples and of classes."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, NamedTuple, Protocol
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array, asarray, imported
-from mp_core.utilities.arguments import float_of, positive_integer
-from mp_core.utilities.tree import leaves, map_leaves
+from mp_core.utilities.arguments import float_of, integer, positive_integer
+from mp_core.utilities.tree import leaves, leaves_as, map_leaves
 
 __all__ = [
     "ArrayBatches", "Batch", "Batches", "KeptBatches", "batch_parts", "batches_of", "joined", "number_of_samples",
-    "one_batch", "part_of", "split",
+    "one_batch", "outputs_like", "part_of", "split",
 ]  # fmt: skip
 
 _BATCH_SIZE = 32
@@ -28,14 +29,53 @@ class Batch(NamedTuple):
     weights: Any = None
 
 
-class Batches(Protocol):
+class Batches:
     """Where batches come from."""
 
-    steps: int | None
-    """The batches of one pass over the data; None: that is not known."""
+    is_endless = False
+    """Whether a pass over the data has no end."""
+
+    @property
+    def steps(self) -> int | None:
+        """The batches of one pass over the data; None: that is not known."""
+        return None
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield the batches of one pass."""
+        raise NotImplementedError
+
+    def call_hook(self, name: str) -> None:
+        """Tell the source that an epoch of training, an evaluation or a prediction begins or ends, if it listens."""
+
+    def between_hooks(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches of an epoch; before and after them the source is told."""
+        self.call_hook("on_epoch_begin")
+        yield from batches
+        self.call_hook("on_epoch_end")
+
+    def skip_epochs(self, count: int) -> None:
+        """Tell the source of epochs that were over before training was interrupted: it may arrange itself in them."""
+        for _ in range(count):
+            self.call_hook("on_epoch_begin")
+            self.call_hook("on_epoch_end")
+
+    def taken(self, steps: int | None, argument: str) -> Iterator[Batch]:
+        """Yield the batches of one pass between hooks: the first ones, if `argument` says how many; warn of too few."""
+        self.check_end(steps, argument)
+        return self.between_hooks(self._first(steps, argument))
+
+    def _first(self, steps: int | None, argument: str) -> Iterator[Batch]:
+        done = 0
+        for batch in islice(self.epoch(0), steps):
+            yield batch
+            done += 1
+        if steps is not None and done < steps:
+            warnings.warn(f"the data have {done} batches, fewer than `{argument}={steps}`", stacklevel=2)
+
+    def check_end(self, steps: int | None, argument: str) -> None:
+        """Raise ValueError if a pass would never end, and no number of steps ends it."""
+        if steps is None and self.is_endless:
+            raise ValueError(f"`{argument}` must be given: the data have no end, as their `num_batches` is None")
 
 
 def batches_of(
@@ -46,6 +86,7 @@ def batches_of(
     batch_size: int | None = None,
     class_weight: Mapping[int, float] | None = None,
     order: Callable[[int, int], Array] | None = None,
+    steps: int | None = None,
 ) -> Batches:
     """Return the batches of what ``fit`` and its like are given.
 
@@ -56,11 +97,13 @@ def batches_of(
     y, weights : array-like, or list or dict of them, optional
         Beside arrays.
     batch_size : int, optional
-        Default: 32.
+        Default: with `steps`, as many samples as make so many batches of arrays; otherwise 32.
     class_weight : mapping of int to float, optional
         The weight of the samples of each class.
     order : callable, optional
         ``order(samples, epoch)`` returns the order of samples in an epoch; default: as they are.
+    steps : int, optional
+        How many batches the caller takes.
 
     Raises
     ------
@@ -70,16 +113,22 @@ def batches_of(
         Arrays have different numbers of samples, none, or NaN among their elements.
     """
     of_classes = _of_classes(class_weight, weights)
-    if x is None or hasattr(x, "toarray"):
-        kind = "None" if x is None else f"a sparse {type(x).__name__}, whose `toarray()` is an array"
+    if x is None or isinstance(x, str | bytes) or hasattr(x, "toarray"):
+        is_sparse = hasattr(x, "toarray")
+        kind = f"a sparse {type(x).__name__}, whose `toarray()` is an array" if is_sparse else f"{x!r:.50}"
         raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {kind}")
     if _is_arrays(x):
-        size = _BATCH_SIZE if batch_size is None else positive_integer(batch_size, "batch_size")
-        return ArrayBatches(_whole(Batch(x, y, weights), of_classes), size, order)
+        data = _whole(Batch(x, y, weights), of_classes)
+        if batch_size is None:
+            size = _BATCH_SIZE if steps is None else -(-number_of_samples(data.x) // positive_integer(steps, "steps"))
+        else:
+            size = positive_integer(batch_size, "batch_size")
+        return ArrayBatches(data, size, order)
+    _check_batches(x)
     for name, value in (("y", y), ("sample_weight", weights), ("batch_size", batch_size)):
         if value is not None:
             raise ValueError(f"`{name}` must be None: `x` is a {type(x).__name__}, which makes batches itself")
-    if hasattr(x, "__getitem__") and hasattr(x, "__len__"):
+    if hasattr(x, "__getitem__") and (hasattr(x, "__len__") or hasattr(type(x), "num_batches")):
         return _SequenceBatches(x, of_classes, order)
     if hasattr(x, "__iter__"):
         return _IterableBatches(x, of_classes)
@@ -89,6 +138,14 @@ def batches_of(
 def one_batch(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float] | None) -> Batch:
     """Return checked arrays as one batch; arguments as for :func:`batches_of`."""
     return _whole(Batch(x, y, weights), _of_classes(class_weight, weights))
+
+
+def _check_batches(x: Any) -> None:
+    """Raise TypeError for a dict, or a list with arrays in it, whose other parts are none: it has no batches either."""
+    if isinstance(x, dict) or (isinstance(x, list | tuple) and any(map(_is_array, x))):
+        for key, part in x.items() if isinstance(x, dict) else enumerate(x):
+            if not _is_arrays(part):
+                raise TypeError(f"`x` must have arrays for all inputs; received {part!r:.50} at {key!r}")
 
 
 def _is_arrays(x: Any) -> bool:
@@ -108,7 +165,9 @@ def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
     named = ((data.x, "x"), (data.y, "y"), (data.weights, "sample_weight"))
     data = Batch(*(None if part is None else _arrays(part, name) for part, name in named))
     counts = {
-        name: [len(x) for x in leaves(part)] for part, (_, name) in zip(data, named, strict=True) if part is not None
+        name: [len(x) for x in leaves(part) if x is not None]
+        for part, (_, name) in zip(data, named, strict=True)
+        if part is not None
     }
     found = {count for each in counts.values() for count in each}
     if data.x is None or found == {0}:
@@ -121,17 +180,21 @@ def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
 
 
 def _arrays(tree: Any, name: str) -> Any:
-    """Return arrays where there were array-likes; a list of numbers is one array."""
+    """Return arrays where there were array-likes, and None for outputs without; a list of numbers is one array."""
     if isinstance(tree, dict):
         return {key: _arrays(value, name) for key, value in tree.items()}
-    if isinstance(tree, list | tuple) and any(map(_is_array, leaves(tree))):
-        return [_arrays(value, name) for value in tree]
-    return _array(tree, name)
+    if isinstance(tree, list | tuple):
+        given = list(leaves(tree))
+        if any(map(_is_array, given)) or (given and all(part is None for part in given)):
+            return [_arrays(value, name) for value in tree]
+    return None if tree is None and name != "x" else _array(tree, name)
 
 
 def _array(x: Any, name: str) -> Array:
     """Return an array as models read it: float64 as floatx, integers as int32; raise for NaN."""
     array = imported(x, name)
+    if array.dtype == object and _is_array(x) and not isinstance(x, np.ndarray):
+        array = _of_columns(array, name)
     if array.ndim == 0:
         raise ValueError(f"`{name}` must have an axis of samples; received a number")
     if array.dtype == np.int32:
@@ -148,6 +211,27 @@ def _array(x: Any, name: str) -> Array:
             place = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise ValueError(f"`{name}` must have no NaN; received one at index {place}")
     return array
+
+
+def _of_columns(array: Array, name: str) -> Array:
+    """Return the numbers of a table whose columns have different types, or types with missing values, as pandas'.
+
+    Bools alone stay bools, and integers beside them are integers.
+
+    Raises
+    ------
+    ValueError
+        A value is missing, or is no number.
+    """
+    types = {type(value) for value in array.flat}
+    others = tuple(
+        kind for kind in types if not issubclass(kind, bool | int | float | np.bool_ | np.integer | np.floating)
+    )
+    for place, value in np.ndenumerate(array) if others else ():
+        if isinstance(value, others):
+            at = place[0] if array.ndim == 1 else place
+            raise ValueError(f"`{name}` must be a table of numbers without missing ones; received {value!r} at {at}")
+    return array.astype(np.result_type(np.bool_, *types))
 
 
 def batch_parts(batch: Batch) -> tuple[Any, ...]:
@@ -184,16 +268,22 @@ def split(data: Batch, fraction: float) -> tuple[Batch, Batch]:
 
 def part_of(data: Batch, index: Any) -> Batch:
     """Return some samples of a batch."""
-    return Batch(*(None if part is None else map_leaves(lambda x: x[index], part) for part in data))
+    return Batch(
+        *(None if part is None else map_leaves(lambda x: None if x is None else x[index], part) for part in data)
+    )
 
 
-class ArrayBatches:
+class ArrayBatches(Batches):
     """Arrays, cut into batches; the last one may be shorter."""
 
     def __init__(self, data: Batch, size: int, order: Callable[[int, int], Array] | None = None) -> None:
         self.data, self.size, self._order = data, size, order
         self.samples = number_of_samples(data.x)
-        self.steps: int | None = -(-self.samples // size)
+
+    @property
+    def steps(self) -> int:
+        """The batches of one pass over the data."""
+        return -(-self.samples // self.size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield the batches of an epoch: slices of the arrays, or copies in the order of the epoch."""
@@ -203,29 +293,49 @@ class ArrayBatches:
             yield part_of(self.data, part if order is None else order[part])
 
 
-class _SequenceBatches:
+class _SequenceBatches(Batches):
     """An object that returns batch by batch by index, as Keras' PyDataset does; an order is one of batches."""
 
     def __init__(self, source: Any, of_classes: "_ClassWeights | None", order: Any) -> None:
         self._source, self._of_classes, self._order = source, of_classes, order
-        self.steps: int | None = getattr(source, "num_batches", None) or len(source)
+        self.is_endless = self.steps is None
+
+    @property
+    def steps(self) -> int | None:
+        """The batches of one pass: ``num_batches``, or the length of what has no such attribute."""
+        if not hasattr(type(self._source), "num_batches"):
+            return len(self._source)
+        found = self._source.num_batches
+        return None if found is None else integer(found, "num_batches")
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch, and call the source's ``on_epoch_end``."""
-        steps = len(self._source)
-        order = range(steps) if self._order is None else self._order(steps, number).tolist()
-        for index in order:
+        """Yield the batches of an epoch; without a last one they come in order."""
+        steps = self.steps
+        if steps is None:
+            indices: Iterable[int] = count()
+        else:
+            indices = range(steps) if self._order is None else self._order(steps, number).tolist()
+        for index in indices:
             yield _given(self._source[index], self._of_classes)
-        if hasattr(self._source, "on_epoch_end"):
-            self._source.on_epoch_end()
+
+    def call_hook(self, name: str) -> None:
+        """Call a method of the source, if it has one."""
+        getattr(self._source, name, lambda: None)()
 
 
-class _IterableBatches:
+class _IterableBatches(Batches):
     """An iterable; a generator goes on where the last epoch has left it."""
 
     def __init__(self, source: Any, of_classes: "_ClassWeights | None") -> None:
         self._source, self._of_classes = source, of_classes
-        self.steps: int | None = len(source) if hasattr(source, "__len__") else None
+
+    @property
+    def steps(self) -> int | None:
+        """The length of the iterable, if it has one: a DataLoader of torch over an iterable says TypeError."""
+        try:
+            return len(self._source)
+        except TypeError:
+            return None
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield what the iterable yields."""
@@ -233,7 +343,7 @@ class _IterableBatches:
             yield _given(item, self._of_classes)
 
 
-class KeptBatches:
+class KeptBatches(Batches):
     """The first batches of an iterator, which are the same ones in every epoch: validation compares epochs.
 
     Parameters
@@ -244,30 +354,49 @@ class KeptBatches:
     """
 
     def __init__(self, batches: Batches, steps: int | None) -> None:
-        self.steps = steps
-        self._batches = batches
+        self._steps, self._batches = steps, batches
         self._kept: list[Batch] | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """How many are kept, if that is known."""
+        return self._steps
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield the batches, which the first epoch takes from the iterator."""
         if self._kept is None:
-            self._kept = list(islice(self._batches.epoch(0), self.steps))
+            self._kept = list(islice(self._batches.epoch(0), self._steps))
         return iter(self._kept)
 
 
 def _given(item: Any, of_classes: "_ClassWeights | None") -> Batch:
     """Return a batch that somebody has made: ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
     parts = tuple(item) if isinstance(item, list | tuple) else (item,)
-    if not 1 <= len(parts) <= 3:
-        raise ValueError(f"a batch must be (x,), (x, y) or (x, y, sample_weight); received {len(parts)} parts")
+    if not 1 <= len(parts) <= 3 or parts[0] is None:
+        received = f"{len(parts)} parts" if parts and parts[0] is not None else f"{item!r:.50}"
+        raise ValueError(f"a batch of `x` must be (x,), (x, y) or (x, y, sample_weight); received {received}")
     return _whole(Batch(*parts), of_classes)
 
 
 def joined(parts: Sequence[Any]) -> Any:
     """Return the outputs of all samples from those of some batches or passes each, arranged as these are."""
-    columns = zip(*(leaves(part) for part in parts), strict=True)
+    columns = zip(*(outputs_like(parts[0], part) for part in parts), strict=True)
     found = map(np.concatenate, columns)
     return map_leaves(lambda _: next(found), parts[0])
+
+
+def outputs_like(first: Any, outputs: Any) -> Iterator[Array]:
+    """Yield the outputs of a batch in the order of those of the first one: keys may come in another order.
+
+    Raises
+    ------
+    ValueError
+        They are arranged differently.
+    """
+    try:
+        yield from leaves_as(first, outputs)
+    except ValueError as error:
+        raise ValueError(f"the outputs of every batch {error}") from None
 
 
 def _of_classes(class_weight: Mapping[int, float] | None, weights: Any) -> "_ClassWeights | None":
@@ -293,7 +422,13 @@ class _ClassWeights:
         """Return the weight of each sample, by its class: a number, or the place of the greatest of a row."""
         if not isinstance(y, np.ndarray) or y.ndim > 2:
             raise ValueError("`class_weight` needs targets that are one array, of the numbers of classes or one-hot")
-        classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y))
+        has_rows = y.ndim > 1 and y.shape[-1] > 1
+        if has_rows and not np.allclose(y.astype(np.float32).sum(-1), 1, atol=0.01):
+            raise ValueError(
+                f"`class_weight` needs one class for each sample: rows of targets must be one-hot, with the sum 1; "
+                f"received shape {y.shape} with other sums. Give `sample_weight` instead"
+            )
+        classes = y.argmax(-1) if has_rows else y.reshape(len(y))
         with np.errstate(invalid="ignore"):
             whole = classes.astype(np.int64)
         if not np.array_equal(whole, classes):

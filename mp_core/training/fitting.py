@@ -1,20 +1,26 @@
 """What ``fit`` is given, made into batches for training and validation."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mp_core.callbacks import History
 from mp_core.training.batches import Batch, Batches, KeptBatches, batches_of, split
 from mp_core.training.loop import Fit, evaluated, fitted
+from mp_core.training.measured import training_state
 from mp_core.training.order import order_of
-from mp_core.utilities.arguments import boolean
+from mp_core.utilities.arguments import boolean, positive_integer
+
+if TYPE_CHECKING:
+    from mp_core.training.compiled import Compiled
+    from mp_core.training.models import Model
 
 __all__ = ["fit", "job_of"]
 
 
 def fit(
-    model: Any, data: Any, batch_size: int | None, class_weight: Any, shuffle: Any, passes: tuple[int, Any],
+    model: "Model", data: Any, batch_size: int | None, class_weight: Any, shuffle: Any, passes: tuple[int, Any],
     how: dict[str, Any], validation: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> History:  # fmt: skip
     """Train a model, and return the History callback.
 
     Parameters
@@ -31,22 +37,24 @@ def fit(
     validation : dict
         The share of samples ``split``, the other ``data``, ``steps`` and ``batch_size``.
     """
-    compiled = model._compiled
+    compiled = training_state(model)
     order = order_of(lambda: compiled.seed) if boolean(shuffle, "shuffle") else None
     data, held = Batch(*data), validation["data"]
     if validation["split"] and held is None:
         data, held = split(data, validation["split"])
-    batches = batches_of(*data, batch_size=batch_size, class_weight=class_weight, order=order)
-    validate = None if held is None else _validation(model, held, validation)
-    compiled.use_passes(passes[0], job_of(passes[1]))
+    steps = None if how["steps_per_epoch"] is None else positive_integer(how["steps_per_epoch"], "steps_per_epoch")
+    batches = batches_of(*data, batch_size=batch_size, class_weight=class_weight, order=order, steps=steps)
+    batches.check_end(steps, "steps_per_epoch")
+    held, validate = (None, None) if held is None else _validation(model, held, validation)
+    compiled.use_passes(passes[0], job_of(passes[1], compiled))
     try:
-        return fitted(model, batches, Fit(**how, validate=validate))
+        return fitted(model, batches, Fit(**how, validate=validate, held=held))
     finally:
         compiled.use_passes(1)
 
 
-def job_of(cluster: Any) -> Any:
-    """Return what computes parts of batches on a cluster; None without one.
+def job_of(cluster: Any, compiled: "Compiled") -> Any:
+    """Return what computes parts of the batches of a model on a cluster; None without one.
 
     Raises
     ------
@@ -55,18 +63,26 @@ def job_of(cluster: Any) -> Any:
     """
     if cluster is not None and not hasattr(cluster, "job"):
         raise TypeError(f"`cluster` must be mp_core.interop.dask.Workers(client); received {type(cluster).__name__}")
-    return None if cluster is None else cluster.job()
+    return None if cluster is None else cluster.job(compiled)
 
 
-def _validation(model: Any, data: Any, how: dict[str, Any]) -> Callable[[Any], Any]:
-    """Return a function that evaluates the validation data."""
-    batches: Batches
-    if isinstance(data, list | tuple):
-        if not 1 <= len(data) <= 3:
-            raise ValueError(f"`validation_data` must be (x, y) or (x, y, sample_weight); received {len(data)} parts")
-        batches = batches_of(*data, batch_size=how["batch_size"])
-    else:
+def _validation(model: "Model", data: Any, how: dict[str, Any]) -> tuple[Batches, Callable[[Any], Any]]:
+    """Return the batches of the validation data, and a function that evaluates them."""
+    steps = None if how["steps"] is None else positive_integer(how["steps"], "validation_steps")
+    try:
+        batches = _held(data, how["batch_size"], steps)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError  # a subclass may need more arguments
+        raise kind(f"in `validation_data` {error}") from error
+    batches.check_end(steps, "validation_steps")
+    return batches, lambda callbacks: evaluated(model, batches, 0, steps, callbacks, "validation_steps")
+
+
+def _held(data: Any, batch_size: int | None, steps: int | None) -> Batches:
+    """Return the batches of the validation data; those of an iterator are kept."""
+    if not isinstance(data, list | tuple):
         batches = batches_of(data)
-        if hasattr(data, "__next__"):
-            batches = KeptBatches(batches, how["steps"])
-    return lambda callbacks: evaluated(model, batches, 0, how["steps"], callbacks)
+        return KeptBatches(batches, steps) if hasattr(data, "__next__") else batches
+    if not 1 <= len(data) <= 3:
+        raise ValueError(f"there must be (x, y) or (x, y, sample_weight); received {len(data)} parts")
+    return batches_of(*data, batch_size=batch_size, steps=steps)

@@ -3,20 +3,22 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mp_core.callbacks import CallbackList
+from mp_core.callbacks import CallbackList, History
 from mp_core.training.batches import Batch, Batches, batch_parts
+from mp_core.training.logs import flat_logs
+from mp_core.training.measured import training_state
+from mp_core.training.resume import Place
 from mp_core.utilities.arguments import integer, positive_integer
 
-__all__ = ["Fit", "Place", "evaluated", "fitted"]
+if TYPE_CHECKING:
+    from mp_core.training.models import Model
+
+__all__ = ["Fit", "evaluated", "fitted"]
 
 
-class Place(NamedTuple):
-    """Where training is: in which epoch, behind how many of its batches."""
-
-    epoch: int
-    step: int
+_OF_A_STEP = ("train_step", "compute_metrics", "get_metrics_result")
 
 
 class Fit(NamedTuple):
@@ -30,57 +32,90 @@ class Fit(NamedTuple):
     validate: Callable[[Any], Mapping[str, Any]] | None
     """What runs the validation data under the list of callbacks, and returns the means."""
     validation_freq: Any
+    held: Batches | None = None
+    """The validation data."""
 
 
-def fitted(model: Any, batches: Batches, how: Fit) -> Any:
+def fitted(model: "Model", batches: Batches, how: Fit) -> History:
     """Run the epochs, and return the History callback."""
     epochs = integer(how.epochs, "epochs")
     first = integer(how.initial_epoch, "initial_epoch")
+    if first < 0:
+        raise ValueError(f"`initial_epoch` must be an epoch from 0 on; received {first}")
     steps = None if how.steps_per_epoch is None else positive_integer(how.steps_per_epoch, "steps_per_epoch")
     callbacks = _listed(model, how.callbacks, how.verbose, epochs=epochs, steps=steps or batches.steps)
-    compiled, source, logs = model._compiled, _Source(batches, steps), {}
-    model.stop_training, compiled.resumed = False, None
+    model.stop_training, state = False, training_state(model)
+    state.callbacks, state.last_logs = callbacks, {}
+    state.look_for_metrics()
+    try:
+        _run(model, _Source(batches, steps), range(first, epochs), how, callbacks)
+    finally:
+        training_state(model).callbacks = None
+    history: History = model.history
+    return history
+
+
+def _run(model: "Model", source: "_Source", epochs: range, how: Fit, callbacks: Any) -> None:
+    """Run the epochs, or those that an interrupted training has not had."""
     callbacks.on_train_begin()
-    place = compiled.resumed or Place(first, 0)
-    source.skip_to(place if compiled.resumed else None)
-    for epoch in range(place.epoch, epochs):
+    state = training_state(model)
+    resumed, state.resumed = state.resumed, None
+    place = Place(epochs.start, 0)
+    if resumed is not None:
+        place = resumed.place
+        resumed.begin(model, callbacks)
+        if place.epoch > epochs.stop:
+            warnings.warn(f"nothing is trained: {place.epoch} epochs are over, `epochs` is {epochs.stop}", stacklevel=5)
+        else:
+            source.skip_to(place, epochs.start)
+            over = range(epochs.start, place.epoch)
+            if how.held is not None:
+                how.held.skip_epochs(sum(_is_due(epoch, how.validation_freq) for epoch in over))
+        if model.stop_training and not place.step:
+            epochs = range(0)
+    for epoch in range(place.epoch, epochs.stop):
         logs = _epoch(model, source, epoch, place.step if epoch == place.epoch else 0, callbacks)
         if how.validate is not None and _is_due(epoch, how.validation_freq):
             logs |= {f"val_{name}": value for name, value in how.validate(callbacks).items()}
-        model._compiled.place = Place(epoch + 1, 0)
+        state = training_state(model)  # callbacks may have compiled the model anew
+        state.place, state.last_logs = Place(epoch + 1, 0), logs
         callbacks.on_epoch_end(epoch, logs)
         if model.stop_training:
             break
-    model._compiled.finish()
-    callbacks.on_train_end(logs)
-    return model.history
+    training_state(model).finish()
+    callbacks.on_train_end(training_state(model).last_logs)
 
 
-def _epoch(model: Any, source: "_Source", epoch: int, first: int, callbacks: Any) -> dict[str, Any]:
+def _epoch(model: "Model", source: "_Source", epoch: int, first: int, callbacks: Any) -> dict[str, Any]:
     """Run the batches of an epoch from `first` on, and return the means."""
     step, logs = first, None
     if not first:
         model.reset_metrics()
-    callbacks.on_epoch_begin(epoch)
-    compiled, run = model._compiled, _step_of(model, callbacks)  # callbacks may have compiled the model anew
-    for batch in source.epoch(epoch, first):
+        callbacks.on_epoch_begin(epoch)
+    compiled, run = training_state(model), _step_of(model, callbacks)  # callbacks may have compiled the model anew
+    compiled.callbacks = callbacks
+    for batch in () if first and model.stop_training else source.epoch(epoch, first):
         callbacks.on_train_batch_begin(step)
         logs = run(batch_parts(batch))
+        logs = None if logs is None else flat_logs(logs)
         step += 1
-        compiled.place = Place(epoch, step)
+        compiled.place, compiled.last_logs = Place(epoch, step), logs or {}
         callbacks.on_train_batch_end(step - 1, logs)
         if model.stop_training:
             break
     if not step:
         raise ValueError("`x` has no batch for this epoch: the iterable is empty, or an earlier epoch has exhausted it")
-    return dict(compiled.logs() if logs is None else logs)
+    if first and step == first:  # it was interrupted behind its last batch: these are the logs of that
+        logs = compiled.last_logs or None
+    return dict(model.get_metrics_result() if logs is None else logs)
 
 
-def _step_of(model: Any, callbacks: Any) -> Callable[[Any], Mapping[str, Any] | None]:
-    """Return the step of a model; it returns no logs if that is its own, and nobody looks at them."""
-    if not model._has_own("train_step") and not callbacks.listens("on_train_batch_end"):
-        return model._compiled.train  # type: ignore[no-any-return]
-    return model.train_step  # type: ignore[no-any-return]
+def _step_of(model: "Model", callbacks: Any) -> Callable[[Any], Mapping[str, Any] | None]:
+    """Return the step of a model; it returns no logs if nothing of it is its own, and nobody looks at them."""
+    compiled = training_state(model)
+    if any(map(model._has_own, _OF_A_STEP)) or callbacks.listens("on_train_batch_end"):
+        return model.train_step
+    return lambda data: compiled.update_metrics(*compiled.train(data))
 
 
 class _Source:
@@ -90,24 +125,34 @@ class _Source:
         self._batches, self._steps, self._passes = batches, steps, 0
         self._current: Iterator[Batch] | None = None
 
-    def skip_to(self, place: Place | None) -> None:
-        """Leave out the batches that were used before training was interrupted."""
-        if place is None or self._steps is None:
+    def skip_to(self, place: Place, first: int) -> None:
+        """Leave out the batches that were used before training, which began with epoch `first`, was interrupted.
+
+        Hooks of the epochs that are over are called, as a data set may arrange itself anew in them.
+        """
+        self._batches.skip_epochs(place.epoch - first)
+        if self._steps is None:
             return
-        count = place.epoch * self._steps + place.step
+        count = (place.epoch - first) * self._steps + place.step
         if self._batches.steps:
             self._passes, count = divmod(count, self._batches.steps)
-        self._current = islice(self._batches.epoch(self._passes), count, None)
+            self._current = islice(self._batches.epoch(self._passes), count, None)
+            return
+        for _ in range(count):
+            self._next()
 
     def epoch(self, epoch: int, first: int) -> Iterator[Batch]:
         """Yield the batches of an epoch, without the first ones."""
+        return self._batches.between_hooks(self._of_epoch(epoch, first))
+
+    def _of_epoch(self, epoch: int, first: int) -> Iterator[Batch]:
         if self._steps is None:
             yield from islice(self._batches.epoch(epoch), first, None)
             return
         for _ in range(first, self._steps):
             batch = self._next()
             if batch is None:
-                warnings.warn(f"`x` has fewer batches than `steps_per_epoch={self._steps}`", stacklevel=6)
+                warnings.warn(f"`x` has fewer batches than `steps_per_epoch={self._steps}`", stacklevel=7)
                 return
             yield batch
 
@@ -122,18 +167,26 @@ class _Source:
         return None
 
 
-def evaluated(model: Any, batches: Batches, verbose: Any, steps: int | None, callbacks: Any) -> dict[str, Any]:
-    """Run some batches, or all, without changing a weight, and return the means."""
-    count = None if steps is None else positive_integer(steps, "steps")
+def evaluated(
+    model: "Model", batches: Batches, verbose: Any, steps: int | None, callbacks: Any, argument: str = "steps"
+) -> dict[str, Any]:
+    """Run some batches, or all, without changing a weight, and return the means; `argument` is the name of `steps`."""
+    count = None if steps is None else positive_integer(steps, argument)
+    found = batches.taken(count, argument)
     if not isinstance(callbacks, CallbackList):
         callbacks = _listed(model, callbacks, verbose, epochs=1, steps=count or batches.steps, add_history=False)
+    training_state(model).look_for_metrics()
     model.reset_metrics()
     callbacks.on_test_begin()
     step = -1
-    for step, batch in enumerate(islice(batches.epoch(0), count)):
+    if model.stop_evaluating:
+        model.stop_evaluating = False
+    for step, batch in enumerate(found):
         callbacks.on_test_batch_begin(step)
-        logs = model.test_step(batch_parts(batch))
+        logs = flat_logs(model.test_step(batch_parts(batch)))
         callbacks.on_test_batch_end(step, logs)
+        if model.stop_evaluating:
+            break
     if step < 0:
         raise ValueError("`x` must have at least one batch; received none")
     logs = dict(logs)
@@ -148,7 +201,7 @@ def _is_due(epoch: int, frequency: Any) -> bool:
     return (epoch + 1) % positive_integer(frequency, "validation_freq") == 0
 
 
-def _listed(model: Any, callbacks: Any, verbose: Any, add_history: bool = True, **parameters: Any) -> Any:
+def _listed(model: "Model", callbacks: Any, verbose: Any, add_history: bool = True, **parameters: Any) -> Any:
     if isinstance(callbacks, CallbackList):
         return callbacks
     return CallbackList(

@@ -1,15 +1,23 @@
 """What ``compile`` is given for outputs: losses, their weights and metrics, arranged as the outputs are."""
 
-from collections.abc import Callable, Sequence
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mp_core import losses, metrics
+from mp_core import dtypes, losses, metrics
 from mp_core.arrays import Array
+from mp_core.arrays.recorded import is_recorded
+from mp_core.layers import Layer
 from mp_core.losses import Loss
-from mp_core.utilities.tree import leaves
+from mp_core.losses.arrays import same_rank
+from mp_core.training.nesting import flattened, in_place_of, is_nest, is_nested, names_in_logs
+from mp_core.utilities.arguments import number
+from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
 
 __all__ = ["LossTracker", "Losses", "Metrics", "Targets", "check_target", "targets_of", "weighted"]
 
@@ -55,6 +63,13 @@ def _spread(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[A
     count = len(names)
     if given is None:
         return [None] * count
+    if _is_arranged(given, names, outputs):
+        try:
+            return list(flattened(given, outputs))
+        except ValueError as error:
+            remaining = iter(names)
+            arranged = map_leaves(lambda _: next(remaining), outputs)
+            raise ValueError(f"`{what}` must be arranged as the outputs, {arranged}: {error}") from None
     if isinstance(given, dict):
         unknown = [key for key in given if key not in names]
         if unknown:
@@ -65,7 +80,33 @@ def _spread(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[A
     parts = list(given) if isinstance(given, list | tuple) else [given]
     if len(parts) != count:
         raise ValueError(f"`{what}` must be for {count} outputs ({', '.join(names)}); received {len(parts)}")
+    has_order = any(part is not parts[0] for part in parts)
+    if has_order and isinstance(outputs, dict) and not has_sorted_keys(outputs):
+        raise ValueError(
+            f"`{what}` must be a dict by the names of the outputs, {', '.join(names)}: these are not sorted, so no "
+            f"list has an order that is theirs; received a {type(given).__name__}"
+        )
     return parts
+
+
+def _is_arranged(given: Any, names: Sequence[str], outputs: Any) -> bool:
+    """Whether something is given as nested outputs are arranged, rather than in their order or by their names."""
+    if not is_nested(outputs) or not is_nest(given):
+        return False
+    if isinstance(given, dict):
+        return (isinstance(outputs, dict) and given.keys() <= outputs.keys()) or not given.keys() <= set(names)
+    return len(given) != len(names) or any(map(is_nest, given))
+
+
+def _is_config(x: Any) -> bool:
+    return isinstance(x, dict) and x.keys() >= {"class_name", "config"}
+
+
+def _looked_up(given: Any, function: Callable[[Any], Any]) -> Any:
+    """Return lists and dictionaries of what `function` makes of names, configurations and objects."""
+    if isinstance(given, dict) and not _is_config(given):
+        return {name: _looked_up(part, function) for name, part in given.items()}
+    return [_looked_up(part, function) for part in given] if isinstance(given, list | tuple) else function(given)
 
 
 class Losses:
@@ -79,32 +120,52 @@ class Losses:
     """
 
     def __init__(self, loss: Any, loss_weights: Any) -> None:
-        self._loss, self._weights = loss, loss_weights
+        self._loss, self._weights = _looked_up(loss, _loss_from), _looked_up(loss_weights, _factor)
         self._found: list[tuple[Any, float]] | None = None
 
     def of(self, names: Sequence[str], outputs: Any) -> list[tuple[Any, float]]:
         """Return loss and weight of each output."""
         if self._found is None:
             loss, weights = self._loss, self._weights
-            is_config = isinstance(loss, dict) and loss.keys() >= {"class_name", "config"}
-            if is_config or not isinstance(loss, list | tuple | dict):
+            if not is_nest(loss):
                 loss = [loss] * len(names)
-            if isinstance(weights, int | float):
+            if isinstance(weights, float):
                 weights = [weights] * len(names)
-            given = _spread(loss, names, outputs, "loss")
+            found = [_only(each) for each in _spread(loss, names, outputs, "loss")]
             factors = _spread(weights, names, outputs, "loss_weights")
-            found = [_loss_from(each) for each in given]
-            self._found = [(each, 1.0 if w is None else float(w)) for each, w in zip(found, factors, strict=True)]
+            self._found = [(each, 1.0 if w is None else w) for each, w in zip(found, factors, strict=True)]
         return self._found
+
+    def targets(self, names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
+        """Return what :func:`targets_of` does; `y` may be a list for the outputs with a loss only."""
+        return targets_of(names, self._completed(y, names, outputs), outputs, weights, masks)
+
+    def _completed(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
+        """Return targets with None for each output without a loss, if there are only those of the others."""
+        counts = [loss is not None for loss, _ in self.of(names, outputs)]
+        given = list(leaves(y))
+        if y is None or isinstance(y, dict) or not len(given) == sum(counts) < len(counts):
+            return y
+        parts = iter(given)
+        found = [next(parts) if counts_here else None for counts_here in counts]
+        return dict(zip(names, found, strict=True)) if len(given) == 1 and isinstance(outputs, dict) else found
+
+    def names(self, names: Sequence[str], outputs: Any) -> list[str]:
+        """Return the names in the logs of the outputs that have a loss."""
+        pairs = zip(names_in_logs(names, outputs), self.of(names, outputs), strict=True)
+        return [name for name, (loss, _) in pairs if loss is not None]
 
     def fed(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
         """Return targets, arranged as they are, in the types in which a recorded step reads them."""
         if y is None:
             return None
+        y = self._completed(y, names, outputs)
         parts = [
             part if part is None or loss is None else loss.targets(part)
             for part, (loss, _) in zip(_spread(y, names, outputs, "y"), self.of(names, outputs), strict=True)
         ]
+        if _is_arranged(y, names, outputs):
+            return in_place_of(y, outputs, iter(parts))
         if isinstance(y, dict):
             return {name: part for name, part in zip(names, parts, strict=True) if name in y}
         return parts if isinstance(y, list | tuple) else parts[0]
@@ -144,16 +205,47 @@ class _FunctionLoss(Loss):
         return found
 
 
+class _Crossentropy(Loss):
+    """The cross-entropy of the kind of the targets: of two classes, of one-hot ones or of integers."""
+
+    def targets(self, y_true: Any) -> Any:
+        """Return integers as they are, and floats as of any loss."""
+        if is_recorded(y_true):
+            return y_true
+        is_whole = np.asarray(y_true).dtype.kind in "biu"
+        return losses.classification.indices(y_true) if is_whole else super().targets(y_true)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Return the value of each sample."""
+        return losses.get(f"{_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
+
+
 def _loss_from(identifier: Any) -> Loss | None:
-    """Return the loss of a name, a configuration or a function, or of a list of one of these."""
-    if isinstance(identifier, list | tuple) and len(identifier) == 1:
-        (identifier,) = identifier
+    """Return the loss of a name, a configuration or a function."""
+    if _is_of_targets(identifier) and _BY_TARGETS[identifier.lower()] == "crossentropy":
+        return _Crossentropy(identifier)
+    kind = identifier if isinstance(identifier, type) else type(identifier)
+    if issubclass(kind, metrics.Metric | Layer):
+        word = "metric" if issubclass(kind, metrics.Metric) else "layer"
+        raise TypeError(f"`loss` must be a Loss, a function or a name; received the {word} {identifier!r}")
     found = losses.get(identifier)
     if found is None or isinstance(found, Loss):
         return found
     kinds = (kind for kind in losses.registry.CLASSES.values() if getattr(kind, "function", None) is found)
-    kind = next(kinds, None)
-    return _FunctionLoss(found) if kind is None else kind()
+    known = next(kinds, None)
+    return _FunctionLoss(found) if known is None else known()
+
+
+def _only(given: Any) -> Loss | None:
+    """Return the loss of an output, also from a list of one."""
+    if isinstance(given, dict) or (is_nest(given) and len(given) != 1):
+        raise ValueError(f"`loss` must be one loss for each output; received {given!r} for one of them")
+    found: Loss | None = given[0] if is_nest(given) else given
+    return found
+
+
+def _factor(weight: Any) -> float | None:
+    return None if weight is None else number(weight, "loss_weights")
 
 
 def check_target(loss: Loss, target: Targets) -> None:
@@ -166,7 +258,7 @@ def _loss_of(loss: Any, target: Targets) -> Any:
     check_target(loss, target)
     mask = {} if target.mask is None else {"mask": target.mask}
     try:
-        return loss(target.y, target.output, sample_weight=target.weights, **mask)
+        found = loss(target.y, target.output, sample_weight=target.weights, **mask)
     except ValueError as error:
         if type(error) is not ValueError:  # what a plan cannot see says so itself
             raise
@@ -174,23 +266,31 @@ def _loss_of(loss: Any, target: Targets) -> Any:
             f"the loss '{loss.name}' does not fit output '{target.name}': targets have shape {np.shape(target.y)}, "
             f"outputs {target.output.shape}: {error}"
         ) from error
+    if math.prod(np.shape(found)) != 1:
+        raise ValueError(
+            f"the loss '{loss.name}' must be one number for a batch; received shape {np.shape(found)}: its `reduction` "
+            f"is {loss.reduction!r}"
+        )
+    return found
 
 
-class LossTracker:
-    """The mean of the losses of batches, each counted by its number of samples."""
+class LossTracker(metrics.Metric):
+    """The mean of the losses of batches, each counted by its number of samples, in Python's numbers."""
+
+    _direction = "down"
 
     def __init__(self, name: str = "loss") -> None:
-        self.name = name
+        super().__init__(name=name)
         self.reset_state()
 
     def reset_state(self) -> None:
         """Begin anew."""
         self._total, self._count = 0.0, 0
 
-    def update_state(self, value: Any, samples: int = 1) -> None:
-        """Take in the loss of a batch."""
-        self._total += float(value) * samples
-        self._count += samples
+    def update_state(self, value: Any, sample_weight: int = 1) -> None:
+        """Take in the loss of a batch of so many samples."""
+        self._total += float(value) * sample_weight
+        self._count += sample_weight
 
     @property
     def state(self) -> list[float]:
@@ -206,52 +306,66 @@ class LossTracker:
         return self._total / self._count if self._count else 0.0
 
 
-class _FunctionMetric(metrics.Mean):
-    """The mean of what a function of targets and outputs returns."""
-
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        super().__init__(name=getattr(function, "__name__", type(function).__name__))
-        self._function = function
-
-    def update_state(  # type: ignore[override]
-        self, y_true: Any, y_pred: Any, sample_weight: Any = None
-    ) -> None:
-        """Count a batch of targets and outputs."""
-        super().update_state(self._function(y_true, y_pred), sample_weight)
-
-
 _BY_TARGETS = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
 """Names of metrics that mean those of the kind of the targets -> how the names of these end."""
 
 
-class Metrics:
-    """The metrics of the outputs.
+def _is_of_targets(given: Any) -> bool:
+    """Whether it names a metric that depends on the kind of the targets."""
+    return isinstance(given, str) and given.lower() in _BY_TARGETS
+
+
+class Metrics(metrics.Metric):
+    """The metrics of the outputs as one, which ``model.metrics`` has: its result is a dictionary.
 
     Parameters
     ----------
     given, weighted : list, or list or dict of lists, optional
         Names, functions or metrics of one output, or of each; the second ones count samples by their weights.
+    targets_of : callable
+        Returns what belongs to each output, of targets, outputs, weights and masks.
+
+    Raises
+    ------
+    ValueError
+        A name or a configuration is that of no metric.
     """
 
-    def __init__(self, given: Any, weighted: Any) -> None:
-        self._given = given, weighted
+    def __init__(self, given: Any, weighted: Any, targets_of: Callable[..., list[Targets]]) -> None:
+        super().__init__(name="compile_metrics")
+        named = {"metrics": given, "weighted_metrics": weighted}
+        self._given, self._targets_of = [self._checked(*each) for each in named.items()], targets_of
         self.are_given = given is not None or weighted is not None
+        self.example: Any = None
+        """What :meth:`rebuild` needs; None until the first batch."""
         self._found: list[list[tuple[str, Any, bool]]] | None = None
 
     def _build(self, targets: Sequence[Targets], outputs: Any) -> list[list[tuple[str, Any, bool]]]:
         """Return name, metric and whether it counts weights, for each output."""
         names = [target.name for target in targets]
+        if isinstance(outputs, dict) and len(outputs) == len(names):
+            names = list(outputs)
         columns = [self._by_output(given, names, outputs) for given in self._given]
         prefixes = [f"{name}_" for name in names] if len(names) > 1 else [""]
         found = []
         for target, prefix, plain, weighted in zip(targets, prefixes, *columns, strict=True):
+            if None in plain or None in weighted:
+                raise ValueError(f"`metrics` must be of names, functions or metrics; received None for '{target.name}'")
             made = [(self._made(each, target), False) for each in plain]
             made += [(self._made(each, target), True) for each in weighted]
             taken: list[str] = []
             for metric, is_weighted in made:
+                metric.reset_state()  # a metric of another `compile` has counted there
                 taken.append(_free_name(metric.name, is_weighted, taken))
             found.append([(prefix + name, *each) for name, each in zip(taken, made, strict=True)])
         return found
+
+    @classmethod
+    def _checked(cls, argument: str, given: Any) -> Any:
+        """Return metrics for names, configurations and functions; some names wait for the first targets."""
+        if given is not None and (not is_nest(given) or _is_config(given)):
+            raise TypeError(f"`{argument}` must be a list, tuple or dict of metrics; received {given!r}")
+        return _looked_up(given, lambda each: each if each is None or _is_of_targets(each) else cls._made(each, None))
 
     @staticmethod
     def _by_output(given: Any, names: Sequence[str], outputs: Any) -> list[list[Any]]:
@@ -263,31 +377,120 @@ class Metrics:
         return [list(x) if isinstance(x, list | tuple) else [] if x is None else [x] for x in parts]
 
     @staticmethod
-    def _made(given: Any, target: Targets) -> Any:
+    def _made(given: Any, target: Any) -> Any:
         """Return the metric of a name, which it keeps, of a configuration or a function."""
-        suffix = _BY_TARGETS.get(given) if isinstance(given, str) else None
+        suffix = _BY_TARGETS[given.lower()] if _is_of_targets(given) else None
         found = metrics.get(given if suffix is None else f"{_kind(target.y, target.output)}_{suffix}")
         if not isinstance(found, metrics.Metric):
-            found = _FunctionMetric(found)
+            found = metrics.MeanMetricWrapper(found)
         if isinstance(given, str):
             found.name = given
         return found
 
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> None:
+        """Take in a batch: targets, weights and masks are arranged as the outputs."""
+        self.update(self._targets_of(y_true, y_pred, sample_weight, mask), y_pred)
+
     def update(self, targets: Sequence[Targets], outputs: Any) -> None:
-        """Take in a batch."""
+        """Take in a batch.
+
+        Raises
+        ------
+        IndexError, ValueError
+            A metric has no targets, or they do not fit the outputs.
+        """
         if self._found is None:
             self._found = self._build(targets, outputs)
+            self.example = _example_of(targets, outputs)
         for target, made in zip(targets, self._found, strict=True):
             for _, metric, is_weighted in made:
                 weights = target.weights if is_weighted else None
-                if target.mask is not None and isinstance(metric, metrics.Mean):
-                    weights = _masked(weights, target.mask)
-                metric.update_state(target.y, target.output, sample_weight=weights)
+                with _naming(metric, target):
+                    if target.mask is not None and isinstance(metric, metrics.Mean):
+                        weights = _masked(weights, target.mask)
+                    metric.update_state(target.y, target.output, sample_weight=weights)
+
+    def rebuild(self, example: Any, counts: Mapping[str, int]) -> None:
+        """Make the metrics as the first batch has made those of an interrupted training.
+
+        Parameters
+        ----------
+        example : tuple
+            The attribute `example` of those.
+        counts : mapping of str to int
+            How many variables each of them has. A metric that makes its variables when it sees the first batch sees
+            one sample of zeros.
+        """
+        if self._found is None:
+            parts, arrangement = example
+            targets = [Targets(name, _zeros(y), _zeros(output), None) for name, y, output in parts]
+            found = self._build(targets, arrangement)
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                for target, made in zip(targets, found, strict=True):
+                    for name, metric, _ in made:
+                        if len(metric.variables) < counts.get(name, 0):
+                            metric.update_state(target.y, target.output)
+            self._found, self.example = found, example
 
     @property
     def named(self) -> list[tuple[str, Any]]:
-        """The name in the logs of each metric, and it."""
+        """The name in the logs of each metric, and it; none before the first batch."""
         return [(name, metric) for made in self._found or () for name, metric, _ in made]
+
+    @property
+    def metrics(self) -> list[Any]:
+        """The metrics; none before the first batch."""
+        return [metric for _, metric in self.named]
+
+    def result(self) -> dict[str, Any]:
+        """Return the value of each metric, by its name in the logs."""
+        return {name: metric.result() for name, metric in self.named}
+
+    def reset_state(self) -> None:
+        """Begin all of them anew."""
+        for metric in self.metrics:
+            metric.reset_state()
+
+
+@contextmanager
+def _naming(metric: Any, target: Targets) -> Iterator[None]:
+    """Say in errors of shapes and numbers which metric does not fit which output."""
+    if target.y is None:
+        raise ValueError(f"the metric '{metric.name}' of output '{target.name}' needs targets: `y` has none for it")
+    try:
+        yield
+    except (ValueError, IndexError) as error:
+        if type(error) not in (ValueError, IndexError):  # what a plan cannot see says so itself
+            raise
+        shapes = {"targets": target.y, "outputs": target.output, "the mask": target.mask, "weights": target.weights}
+        have = ", ".join(f"{name} {np.shape(x)}" for name, x in shapes.items() if x is not None)
+        raise type(error)(
+            f"the metric '{metric.name}' does not fit output '{target.name}': shapes are {have}: {error}"
+        ) from error
+
+
+def _example_of(targets: Sequence[Targets], outputs: Any) -> Any:
+    """Return name, and shapes and dtypes of a sample of the targets and the outputs, and how outputs are arranged."""
+    parts = [[target.name, _described(target.y), _described(target.output)] for target in targets]
+    return [parts, map_leaves(lambda _: None, outputs)]
+
+
+def _described(x: Any) -> Any:
+    return None if x is None else [list(x.shape[1:]), x.dtype.name]
+
+
+def _zeros(described: Any) -> Any:
+    if described is None:
+        return None
+    shape, dtype = tuple(described[0]), np.dtype(described[1])
+    if math.prod(shape) > _MOST_OF_A_SAMPLE or (dtype.kind not in "biuf" and not dtypes.is_float(dtype)):
+        raise ValueError(f"a sample of shape {shape} and dtype {dtype} is no example of targets or outputs")
+    return np.zeros((1, *shape), dtype)
+
+
+_MOST_OF_A_SAMPLE = 1 << 26
+"""Numbers of a sample of which metrics are made: a file says how many, and they are in memory."""
 
 
 def _free_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
@@ -298,10 +501,13 @@ def _free_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
 
 
 def _masked(weights: Array | None, mask: Array) -> Array:
-    """Return the weights where a mask is True, and zeros elsewhere."""
+    """Return the weights where a mask is True, and zeros elsewhere; both begin at the axis of samples."""
     if weights is None:
         return mask.astype(np.float32)
-    return np.where(mask, weights.reshape(weights.shape + (1,) * (mask.ndim - weights.ndim)), np.float32(0))
+    weights, mask = same_rank(weights, mask)
+    rank = max(weights.ndim, mask.ndim)
+    mask, weights = (x.reshape(x.shape + (1,) * (rank - x.ndim)) for x in (mask, weights))
+    return np.where(mask, weights, np.float32(0))
 
 
 def _kind(y: Array, output: Array) -> str:

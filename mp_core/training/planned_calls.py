@@ -1,10 +1,10 @@
 """Calls of a model in inference by plans: one for each arrangement of shapes and types."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from mp_core.plans import ForwardPlan, UnseenError
+from mp_core.plans.cache import Cache
 from mp_core.plans.plan import plan_key
 
 __all__ = ["PlannedCalls"]
@@ -21,27 +21,25 @@ class PlannedCalls:
 
     def __init__(self, model: Callable[..., Any]) -> None:
         self._model = model
-        self._plans: OrderedDict[Any, ForwardPlan[Any] | None] = OrderedDict()
+        self._calls: Cache[Callable[[Any], Any]] = Cache(_KEPT)
 
     def __call__(self, x: Any) -> Any:
         """Return the outputs for some inputs, as arrays that nobody else has."""
         key = plan_key(x, {})
-        if key not in self._plans:
-            self._plans[key] = None
-            while len(self._plans) > _KEPT:
-                self._plans.popitem(last=False)
-            return self._model(x, training=False)
-        self._plans.move_to_end(key)
-        plan = self._plans[key]
-        if plan is None:
-            plan = self._plans[key] = self._planned(x)
-        return plan(x)
+        call = self._calls.get(key)
+        if call is None:
+            self._calls.put(key, self._planned)
+            call = self._by_steps
+        return call(x)
+
+    def _by_steps(self, x: Any) -> Any:
+        return self._model(x, training=False)
 
     def _planned(self, x: Any) -> Any:
+        """Return the outputs by a plan, which later calls with such inputs run."""
+        call: Callable[[Any], Any]
         try:
-            return ForwardPlan(self._model, (x,), {"training": False})
+            call = ForwardPlan(self._model, (x,), {"training": False})
         except UnseenError:
-            return lambda inputs: self._model(inputs, training=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_model": self._model, "_plans": OrderedDict()}
+            call = self._by_steps
+        return self._calls.put(plan_key(x, {}), call)(x)

@@ -1,57 +1,87 @@
 """The outputs of a model for all samples, put together from those of batches."""
 
-from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.training.batches import ArrayBatches, batches_of, joined, number_of_samples
+from mp_core.callbacks import CallbackList
+from mp_core.training.batches import ArrayBatches, Batch, batches_of, joined, number_of_samples, outputs_like
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.progress import progress
 from mp_core.utilities.tree import leaves, map_leaves
 
+if TYPE_CHECKING:
+    from mp_core.training.models import Model
+
 __all__ = ["predicted"]
 
 
-def predicted(on_batch: Callable[[Any], Any], x: Any, batch_size: int | None, verbose: Any, steps: int | None) -> Any:
-    """Return the outputs for all samples; `on_batch` returns those for some."""
-    batches = batches_of(x, batch_size=batch_size)
-    found = islice(batches.epoch(0), None if steps is None else positive_integer(steps, "steps"))
-    total = batches.steps if steps is None else steps
-    outputs = (on_batch(batch.x) for batch in progress(found, show=bool(verbose), total=total, unit="batches"))
-    if isinstance(batches, ArrayBatches) and steps is None:
-        return _in_place(outputs, batches.samples)
-    parts = list(outputs)
-    if not parts:
-        raise ValueError("`x` must have at least one batch; received none")
-    return joined(parts)
+def predicted(model: "Model", x: Any, batch_size: int | None, verbose: Any, steps: int | None, callbacks: Any) -> Any:
+    """Return the outputs of a model for all samples: see :meth:`mp_core.training.Trainer.predict`."""
+    count = None if steps is None else positive_integer(steps, "steps")
+    batches = batches_of(x, batch_size=batch_size, steps=count)
+    found = batches.taken(count, "steps")
+    total = batches.steps if count is None else count
+    if not isinstance(callbacks, CallbackList):
+        callbacks = CallbackList(callbacks, model=model, verbose=verbose, epochs=1, steps=total)
+    if model.stop_predicting:
+        model.stop_predicting = False
+    callbacks.on_predict_begin()
+    shown = progress(found, show=bool(verbose), total=total, unit="batches")
+    outputs = _outputs(model, shown, callbacks)
+    if isinstance(batches, ArrayBatches) and count is None:
+        whole = _in_place(outputs, batches.samples)
+    else:
+        parts = list(outputs)
+        if not parts:
+            raise ValueError("`x` must have at least one batch; received none")
+        whole = joined(parts)
+    callbacks.on_predict_end()
+    return whole
+
+
+def _outputs(model: "Model", batches: Iterable[Batch], callbacks: CallbackList) -> Iterator[Any]:
+    """Yield the outputs for each batch, until a callback sets ``model.stop_predicting``."""
+    for step, batch in enumerate(batches):
+        callbacks.on_predict_batch_begin(step)
+        outputs = model.predict_on_batch(batch.x)
+        callbacks.on_predict_batch_end(step, {"outputs": outputs})
+        yield outputs
+        if model.stop_predicting:
+            break
 
 
 def _in_place(outputs: Iterator[Any], samples: int) -> Any:
-    """Return arrays into which the outputs of each batch are written where they belong."""
-    first = next(outputs, None)
+    """Return arrays into which the outputs of each batch are written where they belong.
+
+    Outputs that do not have a row for each sample, as after a ``reshape`` over the axis of samples, are joined instead.
+    """
+    first, second = next(outputs, None), next(outputs, None)
     if first is None:
         raise ValueError("`x` must have at least one sample; received none")
-    if number_of_samples(first) == samples:
+    if second is None:
         return first
     whole = map_leaves(lambda x: np.empty((samples, *x.shape[1:]), x.dtype), first)
     start = 0
-    for part in _after(first, outputs):
+    parts = itertools.chain([first, second], outputs)
+    for part in parts:
         count = number_of_samples(part)
-        for into, values in zip(leaves(whole), leaves(part), strict=True):
+        if start + count > samples or any(len(values) != count for values in leaves(part)):
+            return joined([_rows(whole, start), part, *parts])
+        for into, values in zip(leaves(whole), outputs_like(whole, part), strict=True):
             _write(into, values, slice(start, start + count))
         start += count
-    return whole
+    return whole if start == samples else _rows(whole, start)  # a callback has stopped it, or batches were reduced
+
+
+def _rows(whole: Any, count: int) -> Any:
+    return map_leaves(lambda x: x[:count].copy(), whole)
 
 
 def _write(into: Array, values: Array, rows: slice) -> None:
     if values.shape[1:] != into.shape[1:]:
         raise ValueError(f"the outputs of batches have different shapes: {into.shape[1:]} and {values.shape[1:]}")
     into[rows] = values
-
-
-def _after(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest

@@ -1,91 +1,292 @@
 """All that training depends on as one file: who loads it goes on as if training had not stopped, bit for bit."""
 
 import json
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mp_core import dtypes
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.variable import as_stored, assign_each
-from mp_core.checkpoint.output import naming
-from mp_core.layers.seeds import SeedGenerator
-from mp_core.training.archive import storable, write_tree, written
-from mp_core.training.loop import Place
-from mp_core.utilities import hdf5
-from mp_core.utilities.arguments import path_of
+from mp_core.autocast.variable import assign_each, restored_if_it_fails
+from mp_core.checkpoint.maps import map_file
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.files import hdf5
+from mp_core.files.hdf5 import storable
+from mp_core.layers.seeds import StateHolder
+from mp_core.training.archive import written
+from mp_core.training.measured import training_state
+from mp_core.training.optimizer_files import (
+    check_optimizer,
+    contents_of_optimizer,
+    described,
+    lasting,
+    load_lasting,
+)
+from mp_core.utilities.arguments import is_number, path_of
 from mp_core.utilities.tree import leaves
 
-__all__ = ["load_state", "save_state", "state_variables"]
+if TYPE_CHECKING:
+    from mp_core.training.models import Model
 
-_FORMAT = 1
+__all__ = ["Place", "State", "load_state", "save_state", "state_variables"]
+
+_FORMAT = 2
+_ARRAY = "__array__"  # the key of what stands for an array in JSON: its number and dtype
 
 
-def save_state(model: Any, path: Any) -> None:
+class Place(NamedTuple):
+    """Where training is: in which epoch, behind how many of its batches."""
+
+    epoch: int
+    step: int
+
+
+class State(NamedTuple):
+    """All that training depends on."""
+
+    place: Place
+    seed: int
+    """Of the order of samples."""
+    stopped: bool
+    """Whether a callback has stopped training."""
+    logs: dict[str, Any]
+    """Of the last batch; between epochs those of the last epoch, with its validation."""
+    variables: list[list[Any]]
+    """Name, shape and dtype of each variable of :func:`state_variables`."""
+    weights: list[Array]
+    trained_by: dict[str, Any]
+    """What :func:`described` says of the optimizer."""
+    optimizer: dict[str, Array]
+    means: dict[str, list[float]]
+    """The losses by their names."""
+    example: Any
+    """From which the metrics that ``compile`` got are made: see :meth:`Metrics.rebuild`."""
+    metrics: list[list[Any]]
+    """Name of each metric, and the values of its variables."""
+    callbacks: list[list[Any]]
+    """The class of each callback with a state, and this."""
+
+    @classmethod
+    def of(cls, model: "Model") -> "State":
+        """Return the state of a model's training."""
+        compiled, variables = training_state(model), state_variables(model)
+        compiled.prepare()
+        optimizer, _ = lasting(model)
+        return cls(
+            compiled.place, compiled.seed, bool(model.stop_training), compiled.last_logs, _described(variables),
+            [v.numpy() for v in variables], described(model), {name: np.asarray(x) for name, x in optimizer.items()},
+            {tracker.name: tracker.state for tracker in compiled.losses}, compiled.metrics.example,
+            [[name, [v.numpy() for v in _variables(metric)]] for name, metric in compiled.named_metrics],
+            [] if compiled.callbacks is None else compiled.callbacks.get_states(),
+        )  # fmt: skip
+
+    def apply(self, model: "Model") -> None:
+        """Give a model this state, all or nothing; callbacks get theirs by :meth:`begin`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It is of another model, or of one with other metrics in the middle of an epoch; or a value is none that
+            training has.
+        """
+        compiled = training_state(model)
+        own = [v for part in (compiled.optimizer, *dict(compiled.named_metrics).values()) for v in _variables(part)]
+        held = [vars(compiled), vars(compiled.metrics), *map(vars, compiled.losses)]
+        contents = contents_of_optimizer(compiled.optimizer)
+        contents.add(held)
+        restored_if_it_fails([*state_variables(model), *own], undone_if_it_fails, contents, self._apply, model)
+
+    def _apply(self, model: "Model") -> None:
+        compiled, variables = training_state(model), state_variables(model)
+        compiled.prepare()
+        if _described(variables) != self.variables:
+            raise ValueError(
+                f"it is of another model, with weights {self.variables}; '{model.name}' has {_described(variables)}"
+            )
+        check_optimizer(model, self.trained_by, "it")
+        pairs = [*zip(variables, self.weights, strict=True), *self._metrics(compiled)]
+        for variable, value in pairs:
+            _check_kind(f"variable '{variable.name}'", variable.numpy(), value)
+        kept, _ = lasting(model)
+        for name, value in self.optimizer.items():
+            _check_kind(f"variable {name} of the optimizer", np.asarray(kept.get(name, value)), value)
+        losses = [tracker.name for tracker in compiled.losses]  # those of outputs are known behind the first batch
+        if losses[0] not in self.means or (len(losses) > 1 and {*losses} != {*self.means}):
+            raise ValueError(f"it has the losses {', '.join(self.means) or 'none'}; here are {', '.join(losses)}")
+        load_lasting(model, self.optimizer)
+        assign_each([variable for variable, _ in pairs], [np.array(value) for _, value in pairs])
+        compiled.set_means(self.means)
+        compiled.place, compiled.seed, compiled.last_logs = self.place, self.seed, self.logs
+
+    def _metrics(self, compiled: Any) -> list[tuple[AutoCastVariable, Array]]:
+        """Return the variables of metrics and their values; those of before an epoch are not needed in it.
+
+        A metric among the model's attributes may have no variables until it sees a batch: its mean so far is lost, with
+        a warning.
+        """
+        if self.place.step and self.example is not None:
+            compiled.metrics.rebuild(self.example, {name: len(arrays) for name, arrays in self.metrics})
+        names, here = [name for name, _ in self.metrics], [name for name, _ in compiled.named_metrics]
+        if names != here:
+            if self.place.step:
+                raise ValueError(
+                    f"it has the metrics {', '.join(names) or 'none'}; compiled are {', '.join(here) or 'none'}"
+                )
+            return []
+        pairs: list[tuple[AutoCastVariable, Array]] = []
+        for (name, metric), (_, arrays) in zip(compiled.named_metrics, self.metrics, strict=True):
+            variables = _variables(metric)
+            if [v.shape for v in variables] == [x.shape for x in arrays]:
+                pairs += zip(variables, arrays, strict=True)
+            elif self.place.step and variables:
+                shapes = [x.shape for x in arrays]
+                raise ValueError(f"metric '{name}' has shapes {[v.shape for v in variables]}, the values {shapes}")
+            elif self.place.step:
+                warnings.warn(f"metric '{name}' forgets the batches before the interruption", stacklevel=4)
+        return pairs
+
+    def begin(self, model: "Model", callbacks: Any) -> None:
+        """Let callbacks go on after this state was loaded.
+
+        In the middle of an epoch its begin is told once more, so that callbacks are set up. What they do to the model
+        then is undone: it was done before the interruption.
+        """
+        if self.place.step:
+            before = State.of(model)
+            callbacks.on_epoch_begin(self.place.epoch)
+            before.apply(model)
+        callbacks.set_states(self.callbacks)
+
+
+def save_state(model: "Model", path: Any) -> None:
     """Write the state of a model's training: see :meth:`Trainer.save_training_state`."""
-    compiled = model._compiled
-    compiled.prepare()
-    optimizer: dict[str, Any] = {}
-    compiled.optimizer.save_own_variables(optimizer)
-    about = {
-        "format": _FORMAT, "place": list(compiled.place), "seed": compiled.seed,
-        "means": {tracker.name: tracker.state for tracker in compiled.losses},
-        "weights": [[v.name, list(v.shape), v.true_dtype.name] for v in state_variables(model)],
-    }  # fmt: skip
-    tree = {
+    arrays: list[Array] = []
+    about = {"format": _FORMAT, "state": _encoded(State.of(model)._asdict(), arrays)}
+    tree: dict[str, Any] = {
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
-        "weights": _numbered([v.numpy() for v in state_variables(model)]),
-        "optimizer": {name: storable(x) for name, x in optimizer.items()},
-        "metrics": _numbered([v.numpy() for v in _of_metrics(compiled)]),
+        "arrays": {str(number): storable(x) for number, x in enumerate(arrays)},
     }
     with written(path, "", overwrite=True) as file:
-        write_tree(file, tree)
+        hdf5.write(file, tree)
 
 
-def load_state(model: Any, path: Any) -> None:
+def load_state(model: "Model", path: Any) -> None:
     """Take up the state of a file, all or nothing: see :meth:`Trainer.load_training_state`."""
     path = path_of(path, "path")
     try:
-        with naming(path):
-            tree = hdf5.read(path.read_bytes())
-        about = json.loads(bytes(tree["about"]))
-        place, seed, means = Place(*map(int, about["place"])), int(about["seed"]), dict(about["means"])
-        weights, optimizer, metrics = (dict(tree[name]) for name in ("weights", "optimizer", "metrics"))
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        state = _read(hdf5.read(map_file(path)))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"`path` must be a file of save_training_state; {path}: {error}") from error
-    compiled = model._compiled
-    compiled.prepare()
-    variables = state_variables(model)
-    here = [[v.name, list(v.shape), v.true_dtype.name] for v in variables]
-    if here != about["weights"]:
-        raise ValueError(f"{path} is of another model: it has weights {about['weights']}; '{model.name}' has {here}")
-    pairs = [*zip(variables, _values(weights), strict=True)]
-    of_metrics = _of_metrics(compiled)
-    if len(of_metrics) == len(metrics):
-        pairs += zip(of_metrics, _values(metrics), strict=True)
-    values = [as_stored(np.array(x), v.true_dtype, v.name, copy=False) for v, x in pairs]
-    compiled.optimizer.load_own_variables(optimizer)
-    assign_each([variable for variable, _ in pairs], values)
-    for tracker in compiled.losses:
-        tracker.state = means.get(tracker.name, [0.0, 0])
-    compiled.place = compiled.resumed = place
-    compiled.seed = seed
+    try:
+        state.apply(model)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"`path` must be a file of this model; {path}: {error}") from error
+    training_state(model).resumed, model.stop_training = state, state.stopped
 
 
-def state_variables(model: Any) -> list[AutoCastVariable]:
-    """Return the weights, and the states of random numbers."""
+def state_variables(model: "Model") -> list[AutoCastVariable]:
+    """Return the weights, and what layers keep from call to call: states of random numbers, and of sequences."""
     held = (item for layer in model.flatten() for item in leaves(vars(layer)))
-    states = {id(item.state): item.state for item in held if isinstance(item, SeedGenerator)}
-    return [*model.weights, *states.values()]
+    kept = (v for item in held if isinstance(item, StateHolder) for v in leaves(item.variables))
+    return [*model.weights, *{id(v): v for v in kept}.values()]
 
 
-def _of_metrics(compiled: Any) -> list[AutoCastVariable]:
-    return [v for _, metric in compiled.metrics.named for v in getattr(metric, "variables", ())]
+def _described(variables: list[AutoCastVariable]) -> list[list[Any]]:
+    return [[v.name, list(v.shape), v.true_dtype.name] for v in variables]
 
 
-def _numbered(arrays: list[Array]) -> dict[str, Array]:
-    return {str(number): storable(x) for number, x in enumerate(arrays)}
+def _check_kind(what: str, own: Array, value: Array) -> None:
+    """Raise ValueError unless a value has the shape and the dtype of what it is to replace."""
+    if (own.shape, own.dtype) != (value.shape, value.dtype):
+        kinds = f"{own.dtype.name} of shape {own.shape}, the value {value.dtype.name} of shape {value.shape}"
+        raise ValueError(f"{what} is {kinds}")
 
 
-def _values(group: dict[str, Any]) -> list[Array]:
-    return [group[str(number)] for number in range(len(group))]
+def _variables(metric: Any) -> list[AutoCastVariable]:
+    return list(getattr(metric, "variables", ()))
+
+
+# ---- the file
+
+
+def _read(tree: Mapping[str, Any]) -> State:
+    """Return what a file has; raise LookupError, TypeError or ValueError for anything else."""
+    about = json.loads(bytes(tree["about"]))
+    if not _is_count(about["format"]) or about["format"] != _FORMAT:
+        raise ValueError(f"it has format {about['format']!r}, and {_FORMAT} is read")
+    state = State(**_decoded(about["state"], tree["arrays"]))
+    counts: dict[str, Any] = {"epoch": state.place[0], "step": state.place[1], "seed": state.seed}
+    counts |= {f"count of {name}": mean[1] for name, mean in state.means.items()}
+    for name, value in counts.items():
+        if not _is_count(value):
+            raise ValueError(f"its {name} is {value!r}; expected an integer of at least 0, in 64 bits")
+    if type(state.stopped) is not bool:
+        raise ValueError(f"`stopped` is {state.stopped!r}; expected true or false")
+    return state._replace(
+        place=Place(*state.place),
+        logs=dict(state.logs),
+        weights=[np.asarray(x) for x in state.weights],
+        optimizer={name: np.asarray(x) for name, x in state.optimizer.items()},
+        means={name: [float(total), count] for name, (total, count) in state.means.items()},
+        metrics=[[_text(name), [np.asarray(x) for x in arrays]] for name, arrays in state.metrics],
+        callbacks=[[_text(name), dict(own)] for name, own in state.callbacks],
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a name is {value!r:.200}")
+    return value
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _encoded(value: Any, arrays: list[Array], where: str = "") -> Any:
+    """Return a value as JSON has it; an array is put into `arrays` and becomes its number."""
+    if isinstance(value, AutoCastVariable):
+        value = value.numpy()
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf" and not dtypes.is_float(value.dtype):
+            raise TypeError(f"the state of training cannot keep an array of {value.dtype}: {where}")
+        arrays.append(value)
+        return {_ARRAY: [len(arrays) - 1, value.dtype.name]}
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str) or key == _ARRAY:
+                raise TypeError(f"the state of training needs keys that are strings; received {key!r} in {where}")
+        return {key: _encoded(item, arrays, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encoded(item, arrays, f"{where}[{place}]") for place, item in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.bool_ | np.integer):
+        return value.item()
+    if is_number(value):
+        return float(value)
+    raise TypeError(
+        f"the state of training keeps numbers, strings, arrays, and lists and dictionaries of them; received "
+        f"{type(value).__name__}: {where}"
+    )
+
+
+def _decoded(value: Any, arrays: Mapping[str, Any]) -> Any:
+    """Return what :func:`_encoded` got; tuples are lists."""
+    if isinstance(value, dict):
+        if _ARRAY not in value:
+            return {key: _decoded(item, arrays) for key, item in value.items()}
+        number, name = value[_ARRAY]
+        dtype = np.dtype(str(name))
+        if dtype.kind not in "biuf" and not dtypes.is_float(dtype):
+            raise ValueError(f"an array has dtype {name}")
+        if not _is_count(number):
+            raise ValueError(f"the number of an array is {number!r}")
+        stored = np.asarray(arrays[str(number)])
+        if stored.dtype.newbyteorder("=") != storable(np.zeros(0, dtype)).dtype:
+            raise ValueError(f"an array is stored as {stored.dtype}, which stands for no {name}")
+        return stored.astype(dtype)
+    return [_decoded(item, arrays) for item in value] if isinstance(value, list) else value

@@ -3,21 +3,27 @@
 What they need is imported when they are called: a model that only predicts loads nothing of gradients or optimizers.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from mp_core.layers import Layer
-from mp_core.layers.building import added_losses
+from mp_core.layers.base.configuration import is_ours
+from mp_core.layers.base.losses import added_losses
+from mp_core.training.measured import Measured
+from mp_core.training.nesting import is_nested
 from mp_core.training.planned_calls import PlannedCalls
 from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
+    from mp_core.callbacks import History
     from mp_core.training.compiled import Compiled
+    from mp_core.training.models import Model
 
 __all__ = ["Trainer"]
 
 
-class Trainer:
+class Trainer(Measured):
     """What makes a layer a model; a base beside :class:`~mp_core.layers.Layer`.
 
     Examples
@@ -40,7 +46,7 @@ class Trainer:
     _planned: PlannedCalls | None = None
     _state: "Compiled | None" = None
     _early_history: Any = None  # what a subclass calls its history before it is compiled
-    stop_training = False
+    stop_training = stop_evaluating = stop_predicting = False
 
     def _uncompile(self) -> None:
         """Forget what was made for the layers of before."""
@@ -55,7 +61,14 @@ class Trainer:
 
     # ---- use
 
-    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = "auto", steps: int | None = None) -> Any:
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
         """Return the outputs for all samples, computed batch by batch.
 
         Parameters
@@ -63,11 +76,13 @@ class Trainer:
         x : array-like, list or dict of them, sequence or iterable of batches
             Of batches with targets or weights, these are left aside.
         batch_size : int, optional
-            Default: 32. The outputs do not depend on it.
+            Default: 32, or what divides arrays into `steps` batches. The outputs do not depend on it.
         verbose : {"auto", 0, 1, 2}
             Whether stderr says how far it is.
         steps : int, optional
             How many batches; default: all.
+        callbacks : list of Callback, optional
+            ``on_predict_batch_end`` gets ``{"outputs": ...}``; what sets ``model.stop_predicting`` ends the outputs.
 
         Returns
         -------
@@ -87,9 +102,9 @@ class Trainer:
         >>> model.predict(np.ones((100, 4)), verbose=0).shape
         (100, 2)
         """
-        from mp_core.training.prediction import predicted
+        from mp_core.training.prediction import predicted  # inference does not load it
 
-        return predicted(self.predict_on_batch, x, batch_size, verbose, steps)
+        return predicted(cast("Model", self), x, batch_size, verbose, steps, callbacks)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return the outputs for some samples: those of a call, by a plan from the second call with such shapes on."""
@@ -102,16 +117,15 @@ class Trainer:
 
     def _whole(self, x: Any) -> Any:
         """Return the inputs; floats become integers where an Input is of integers or an Embedding reads it."""
-        whole = getattr(self, "whole", None)
-        return x if whole is None else whole(x)
+        return getattr(self, "whole", lambda inputs: inputs)(x)
 
     # ---- training
 
     def in_parts(self) -> Any:
         """Return what computes parts of a batch on another machine (:class:`mp_core.interop.dask.Workers`)."""
-        from mp_core.training.batch_passes import BatchPasses
+        from mp_core.training.batch_passes import BatchPasses  # inference does not load it
 
-        return BatchPasses(self._compiled, cast(Any, self).trainable_variables)
+        return BatchPasses(self._compiled, cast(Any, self).trainable_variables).gradients
 
     def compile(
         self,
@@ -135,19 +149,22 @@ class Trainer:
             If the policy of the model is ``mixed_float16``, it is wrapped in a
             :class:`~mp_core.optimizers.LossScaleOptimizer`, unless `auto_scale_loss` is False or it is one.
         loss : str, callable or Loss, or list or dict of them, optional
-            One for all outputs, or arranged as they are, or by their names.
+            One for all outputs, or arranged as they are, inside each other too, or by their names. None: an output has
+            no loss. ``"crossentropy"`` is that of the kind of the targets.
         loss_weights : list or dict of float, optional
+            Arranged as the losses.
         metrics, weighted_metrics : list of str, callable or Metric, or list or dict of lists, optional
             ``"accuracy"`` and ``"crossentropy"`` mean those of the kind of the targets. Only `weighted_metrics` count
             samples by their weights.
         run_eagerly, steps_per_execution, jit_compile
-            Keras', without effect: a step is recorded once, and run by compiled code.
+            Keras', without effect: a step is recorded once, and run by compiled code. A step that no plan can repeat
+            (a layer counts in integers, or decides by the value of a variable) runs call by call, with the same bits.
         auto_scale_loss : bool
 
         Raises
         ------
         TypeError, ValueError
-            An argument is not as above.
+            An argument is not as above, or a name is that of no optimizer, loss or metric. The model is as before.
 
         Examples
         --------
@@ -157,13 +174,13 @@ class Trainer:
         >>> type(model.optimizer).__name__
         'LossScaleOptimizer'
         """
-        from mp_core.training.compiled import compiled
+        from mp_core.training.compiled import compiled  # inference does not load it
 
         given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
         options = {"run_eagerly": run_eagerly, "steps_per_execution": steps_per_execution, "jit_compile": jit_compile}
         history = self.history
         self._calls()  # an attribute that the first `predict` added would let the step be recorded anew
-        self._state = compiled(self, optimizer, given, options, auto_scale_loss)
+        self._state = compiled(cast("Model", self), optimizer, given, options, auto_scale_loss)
         self._state.history = history
 
     @property
@@ -194,21 +211,6 @@ class Trainer:
         else:
             self._state.history = value
 
-    @property
-    def metrics(self) -> list[Any]:
-        """What is averaged over batches: the loss, those of outputs if there are several, and the metrics."""
-        return [] if self._state is None else self._state.trackers
-
-    @property
-    def metrics_names(self) -> list[str]:
-        """The names of :attr:`metrics` in the logs."""
-        return [] if self._state is None else list(self._state.logs())
-
-    def reset_metrics(self) -> None:
-        """Begin the means of the loss and the metrics anew."""
-        for metric in self.metrics:
-            metric.reset_state()
-
     def fit(
         self,
         x: Any = None,
@@ -229,7 +231,7 @@ class Trainer:
         validation_freq: Any = 1,
         passes: int = 1,
         cluster: Any = None,
-    ) -> Any:
+    ) -> "History":
         """Train the model, and return the History of its loss and metrics.
 
         Parameters
@@ -237,13 +239,13 @@ class Trainer:
         x : array-like, list or dict of them, sequence or iterable of batches
             A batch is ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
         y : array-like, or list or dict of them, optional
-            Targets, beside arrays.
+            Targets, beside arrays. Those of an output without a loss may be None.
         batch_size : int, optional
-            Default: 32. The last batch of an epoch may be shorter.
+            Default: 32, or what divides arrays into `steps_per_epoch` batches. The last batch may be shorter.
         epochs : int
             The number of the last epoch, counted from 1.
         verbose : {"auto", 0, 1, 2}
-            Nothing, a bar, or a line for each epoch.
+            0: nothing. Otherwise a line for each epoch; "auto" and 1 show a bar of batches too where a person watches.
         callbacks : list of Callback, optional
         validation_split : float
             The share of samples at the end that are not trained with, but evaluated after epochs.
@@ -293,10 +295,10 @@ class Trainer:
         >>> history.history["loss"][-1] < 1e-4
         True
         """
-        from mp_core.training.fitting import fit
+        from mp_core.training.fitting import fit  # inference does not load it
 
         return fit(
-            self, (x, y, sample_weight), batch_size, class_weight, shuffle, (passes, cluster),
+            cast("Model", self), (x, y, sample_weight), batch_size, class_weight, shuffle, (passes, cluster),
             {"epochs": epochs, "verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch,
              "steps_per_epoch": steps_per_epoch, "validation_freq": validation_freq},
             {"split": validation_split, "data": validation_data, "steps": validation_steps,
@@ -321,7 +323,7 @@ class Trainer:
         x, y, batch_size, verbose, sample_weight, callbacks
             As in :meth:`fit`.
         steps : int, optional
-            How many batches; default: all.
+            How many batches; default: all, or those until a callback sets ``model.stop_evaluating``.
         return_dict : bool
             Whether to return a dictionary by names, rather than the list of :attr:`metrics_names`, or the loss alone.
 
@@ -330,11 +332,11 @@ class Trainer:
         TypeError, ValueError
             As for :meth:`fit`.
         """
-        from mp_core.training.batches import batches_of
-        from mp_core.training.loop import evaluated
+        from mp_core.training.batches import batches_of  # inference does not load it
+        from mp_core.training.loop import evaluated  # inference does not load it
 
-        batches = batches_of(x, y, sample_weight, batch_size=batch_size)
-        return _results(evaluated(self, batches, verbose, steps, callbacks), return_dict)
+        batches = batches_of(x, y, sample_weight, batch_size=batch_size, steps=steps)
+        return _results(evaluated(cast("Model", self), batches, verbose, steps, callbacks), return_dict)
 
     def train_on_batch(
         self,
@@ -349,7 +351,7 @@ class Trainer:
 
         The means begin anew, as in Keras.
         """
-        from mp_core.training.batches import batch_parts, one_batch
+        from mp_core.training.batches import batch_parts, one_batch  # inference does not load it
 
         self._compiled.use_passes(passes)
         self.reset_metrics()
@@ -357,7 +359,7 @@ class Trainer:
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Return the loss and the metrics of one batch: the means begin anew; arguments as in :meth:`fit`."""
-        from mp_core.training.batches import batch_parts, one_batch
+        from mp_core.training.batches import batch_parts, one_batch  # inference does not load it
 
         self.reset_metrics()
         return _results(self.test_step(batch_parts(one_batch(x, y, sample_weight, None))), return_dict)
@@ -366,14 +368,13 @@ class Trainer:
         """Train with one batch ``(x, y, sample_weight)``, and return the means so far: a subclass may do it otherwise.
 
         Such a subclass computes gradients by :func:`mp_core.value_and_grad`, and calls ``self.optimizer.apply``.
+        Then it counts with :attr:`metrics`: see there.
         """
-        self._compiled.train(data)
-        return self._compiled.logs()
+        return self.compute_metrics(*self._compiled.train(data))
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluate one batch ``(x, y, sample_weight)``, and return the means so far."""
-        self._compiled.test(data)
-        return self._compiled.logs()
+        return self.compute_metrics(*self._compiled.test(data))
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
@@ -399,42 +400,51 @@ class Trainer:
 
     def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
         """Return the optimizer with which the model trains under its policy."""
-        from mp_core.optimizers import wrap_optimizer
+        from mp_core.optimizers import wrap_optimizer  # inference does not load it
 
         return wrap_optimizer(optimizer, cast(Any, self).dtype_policy, auto_scale_loss)
 
     def _first_sample(self, x: Any) -> Any:
-        """Return the first sample of a batch, as a batch."""
+        """Return the first sample of a batch, as a batch; all of it if a layer keeps states of so many samples."""
+        if any(getattr(layer, "stateful", False) for layer in cast(Any, self).flatten()):
+            return x
         return map_leaves(lambda array: array[:1], x)
 
     def _output_names(self, outputs: Any) -> list[str]:
         """Return a name for each output."""
-        if isinstance(outputs, dict):
+        if isinstance(outputs, dict) and not is_nested(outputs):
             return list(outputs)
-        count = sum(1 for _ in leaves(outputs))
-        return [f"output_{number}" for number in range(1, count + 1)]
+        return [f"output_{number}" for number, _ in enumerate(leaves(outputs), 1)]
 
     # ---- files
 
     def get_compile_config(self) -> dict[str, Any]:
-        """Return the arguments of :meth:`compile`; the optimizer is the one that was given, without a loss scale."""
-        return self._compiled.get_config()
+        """Return the arguments of :meth:`compile`, with the optimizer that was given; an empty dict before."""
+        return {} if self._state is None else self._state.get_config()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile the model by what :meth:`get_compile_config` returned, or that of Keras.
+
+        A class with a ``compile`` of its own needs both methods too; without them there is a warning, as in Keras.
 
         Raises
         ------
         ValueError
             It names an optimizer, a loss or a metric that does not exist here.
         """
+        if not is_ours(type(self).compile):
+            need = "a `compile` of one's own needs a `get_compile_config` and a `compile_from_config` too"
+            warnings.warn(f"'{cast(Any, self).name}' is not compiled: {need}", stacklevel=2)
+            return
         names = ("optimizer", "loss", "loss_weights", "metrics", "weighted_metrics", "auto_scale_loss")
         self.compile(**{name: config[name] for name in names if config.get(name) is not None})
 
     def save(self, filepath: Any, overwrite: bool = True, include_optimizer: bool = True) -> None:
         """Write the model, its weights and what it was compiled with into a ``.keras`` file, which Keras opens too.
 
-        :func:`mp_core.load_model` reads it. The file is replaced in one step, when the new one is whole.
+        :func:`mp_core.load_model` reads it. The file is replaced in one step, when the new one is whole. A model that
+        is not built has no weights there. A class of your own whose constructor takes other things than plain values
+        needs ``get_config`` and ``from_config``.
 
         Parameters
         ----------
@@ -443,44 +453,38 @@ class Trainer:
         overwrite : bool
             Whether to replace a file.
         include_optimizer : bool
-            Whether to write the optimizer's variables.
+            Whether to write what training needs to go on: the optimizer's variables, and both matrices of LoRA.
 
         Raises
         ------
-        FileExistsError
-            There is such a file, and `overwrite` is False.
-        ValueError
-            The model is not built, or `filepath` ends otherwise.
+        FileExistsError, NotImplementedError, TypeError, ValueError
+            There is such a file, and `overwrite` is False; a configuration cannot have an argument of a class of your
+            own; or `filepath` ends otherwise.
         """
-        from mp_core.training.archive import save_model
+        from mp_core.training.archive import save_model  # inference does not load it
 
-        save_model(self, filepath, overwrite, include_optimizer)
+        save_model(cast("Model", self), filepath, overwrite, include_optimizer)
 
     def to_json(self, **kwargs: Any) -> str:
         """Return the model without its weights as JSON, which Keras and :func:`mp_core.models.model_from_json` read.
 
-        They read that of a Sequential or functional model whose functions and layers have names, not that of a class of
-        your own below :class:`Model` or Sequential.
-
-        Parameters
-        ----------
-        **kwargs
-            Those of :func:`json.dumps`, such as ``indent``.
+        Functions and classes of your own must be registered, or given as ``custom_objects``. `kwargs` are those of
+        :func:`json.dumps`, such as ``indent``.
         """
         import json
 
-        from mp_core.training.archive import entry_of
+        from mp_core.training.archive import entry_of  # inference does not load it
 
-        return json.dumps(entry_of(self), **kwargs)
+        return json.dumps(entry_of(cast("Model", self)), **kwargs)
 
     def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
         """Write the weights into a ``.weights.h5`` file, which Keras reads too; arguments and errors are of `save`."""
-        from mp_core.training.archive import save_weights
+        from mp_core.training.archive import save_weights  # inference does not load it
 
-        save_weights(self, filepath, overwrite)
+        save_weights(cast("Model", self), filepath, overwrite)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
-        """Assign the weights of a ``.weights.h5`` file, that of Keras included.
+        """Assign the weights of a ``.weights.h5`` file, or of a ``.keras`` file; those of Keras included.
 
         Parameters
         ----------
@@ -493,24 +497,24 @@ class Trainer:
         ValueError
             The file is damaged, or of another model: the error says where. No weight has changed.
         """
-        from mp_core.training.archive import load_weights
+        from mp_core.training.archive import load_weights  # inference does not load it
 
-        load_weights(self, filepath, skip_mismatch)
+        load_weights(cast("Model", self), filepath, skip_mismatch)
 
     def save_training_state(self, filepath: Any) -> None:
         """Write all that training depends on into one file: it appears whole or not at all.
 
         That is: weights, the optimizer's variables with the loss scale, the states of random numbers, the seed of the
-        order of samples, means of metrics, and the place in the epochs.
+        order of samples, means of metrics, the place in the epochs, and within :meth:`fit` the states of callbacks.
 
         Raises
         ------
         ValueError
             The model is not compiled, or not built.
         """
-        from mp_core.training.resume import save_state
+        from mp_core.training.resume import save_state  # inference does not load it
 
-        save_state(self, filepath)
+        save_state(cast("Model", self), filepath)
 
     def load_training_state(self, filepath: Any) -> None:
         """Take up what :meth:`save_training_state` wrote, before or at the begin of :meth:`fit`, which goes on there.
@@ -520,9 +524,9 @@ class Trainer:
         ValueError
             The model is not compiled or not built, or the file is damaged or of another model. Nothing has changed.
         """
-        from mp_core.training.resume import load_state
+        from mp_core.training.resume import load_state  # inference does not load it
 
-        load_state(self, filepath)
+        load_state(cast("Model", self), filepath)
 
     # ---- what it consists of
 
@@ -582,12 +586,15 @@ class Trainer:
         trainable parameters     10 (40.00 B)
         not trainable parameters 0 (0.00 B)
         """
-        from mp_core.training.summary import summary_of
+        from mp_core.training.summary import summary_of  # inference does not load it
 
         (print_fn or print)(summary_of(self, self._traced(), expand_nested, show_trainable))
 
 
 def _results(logs: dict[str, Any], return_dict: bool) -> Any:
     """Return the means as a dictionary, a list, or the loss alone if there is nothing else."""
+    from mp_core.training.logs import flat_logs  # inference does not load it
+
+    logs = flat_logs(logs)
     values = list(logs.values())
     return logs if return_dict else values[0] if len(values) == 1 else values
