@@ -1,28 +1,23 @@
 """What is called while a model trains: by Keras' names."""
 
+from typing import TYPE_CHECKING
+
+from mp_core.callbacks.averages import SwapEMAWeights
 from mp_core.callbacks.base import Callback, History, LambdaCallback
 from mp_core.callbacks.calling import CallbackList
 from mp_core.callbacks.keeping import BackupAndRestore, ModelCheckpoint
 from mp_core.callbacks.progress import ProgbarLogger
+from mp_core.callbacks.rates import LearningRateScheduler, ReduceLROnPlateau
 from mp_core.callbacks.records import CSVLogger, LossCurve
-from mp_core.callbacks.watching import EarlyStopping, LearningRateScheduler, ReduceLROnPlateau, TerminateOnNaN
+from mp_core.callbacks.watching import EarlyStopping, MonitorCallback, TerminateOnNaN
+from mp_core.utilities.absent import refusing
 
 __all__ = [
-    "BackupAndRestore",
-    "CSVLogger",
-    "Callback",
-    "CallbackList",
-    "EarlyStopping",
-    "History",
-    "LambdaCallback",
-    "LearningRateScheduler",
-    "LossCurve",
-    "ModelCheckpoint",
-    "ProgbarLogger",
-    "ReduceLROnPlateau",
-    "TerminateOnNaN",
-]
+    "BackupAndRestore", "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "History", "LambdaCallback",
+    "LearningRateScheduler", "LossCurve", "ModelCheckpoint", "MonitorCallback", "ProgbarLogger", "ReduceLROnPlateau",
+    "SwapEMAWeights", "TerminateOnNaN",
+]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+    __getattr__, __dir__ = refusing("callbacks", __all__)

@@ -1,4 +1,4 @@
-"""How far training is: a bar where a person watches, nothing in a pipe; or a line for each epoch."""
+"""How far training is: a bar where a person watches, and a line for each epoch everywhere."""
 
 import sys
 import time
@@ -14,8 +14,8 @@ __all__ = ["ProgbarLogger"]
 class ProgbarLogger(Callback):
     """What ``fit`` and ``evaluate`` add unless ``verbose=0``: see :mod:`mp_core.utilities.progress`.
 
-    With ``verbose="auto"`` or 1, the batches of an epoch are a bar in a terminal or notebook, and each epoch leaves a
-    line there; in a pipe nothing is printed. With ``verbose=2``, each epoch is a line everywhere.
+    Each epoch leaves a line, in pipes and files too. With ``verbose="auto"`` or 1, the batches of an epoch are a bar in
+    a terminal or notebook, until the line is there; with ``verbose=2`` there is no bar.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class ProgbarLogger(Callback):
 
     def _open(self) -> None:
         if self.params.get("verbose") in ("auto", 1, True) and _is_watched():
-            self._bar = counting(show=True, total=self.params.get("steps"), unit="batches")
+            self._bar = counting(show=True, total=self.params.get("steps"), unit="batches", stays=False)
             self._update = self._bar.__enter__()
 
     def _close(self) -> None:
@@ -84,7 +84,7 @@ class ProgbarLogger(Callback):
         self._bar = self._update = None
 
     def _print(self, head: str, logs: Logs) -> None:
-        if self.params.get("verbose") == 2 or _is_watched():
+        if sys.stdout is not None:
             means = " - ".join(f"{name}: {value:.4g}" for name, value in (logs or {}).items() if _is_number(value))
             print(f"{head} - {time.perf_counter() - self._begin:.1f}s - {means}", flush=True)
 

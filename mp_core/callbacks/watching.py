@@ -1,47 +1,137 @@
-"""Callbacks that watch the logs, and stop training or set the learning rate."""
+"""Callbacks that watch the logs: what is better, and when training stops."""
 
-import inspect
 import math
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from mp_core.callbacks.base import Callback, Logs
+import numpy as np
+
+from mp_core import ops
+from mp_core.callbacks.base import BEST, COUNT, Callback, Logs, Rule
 from mp_core.utilities.arguments import boolean, integer, number
 
-__all__ = ["EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN", "is_maximum"]
+__all__ = ["EarlyStopping", "MonitorCallback", "TerminateOnNaN"]
 
-_MODES = ("auto", "min", "max")
-_GROWING = ("acc", "auc", "precision", "recall", "f1", "fbeta", "iou", "r2", "cosine", "true")
-"""Parts of the names of metrics of which more is better."""
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "min": ops.less, "max": ops.greater, "down": ops.less, "up": ops.greater,
+}  # fmt: skip
+"""The modes, and the directions of metrics -> how a value compares with one that is worse."""
 
 
-def is_maximum(monitor: str, mode: str) -> bool:
-    """Whether more is better of what is watched.
+class MonitorCallback(Callback):
+    """The base of the callbacks that watch one value of the logs.
+
+    Parameters
+    ----------
+    monitor : str
+        A name in the logs.
+    mode : {"auto", "min", "max"}
+        Which values are better. "auto" asks what the model is compiled with: less of a loss, of a metric what the
+        metric says. Anything else counts as "auto", with a warning.
+    baseline : float, optional
+        What :attr:`best` is at first.
+    min_delta : float
+        By how much a value must be better, to count.
+
+    Attributes
+    ----------
+    best : float or None
+        The best value so far.
+    monitor_op : callable or None
+        ``mp_core.ops.less`` or ``mp_core.ops.greater``; None until the first value is there.
 
     Raises
     ------
-    ValueError
-        `mode` is none of "auto", "min" and "max".
+    TypeError, ValueError
+        An argument is not as above; during training, mode "auto" finds no direction, or the value is an array.
+
+    Examples
+    --------
+    >>> from mp_core import ops
+    >>> class Best(MonitorCallback):
+    ...     def on_epoch_end(self, epoch, logs=None):
+    ...         if self._is_improvement(logs[self.monitor], self.best):
+    ...             self.best = logs[self.monitor]
+    >>> watch = Best("val_loss")
+    >>> for epoch, loss in enumerate([0.5, 0.25, 0.75]):
+    ...     watch.on_epoch_end(epoch, {"val_loss": loss})
+    >>> watch.best, watch.monitor_op is ops.less
+    (0.25, True)
     """
-    if mode not in _MODES:
-        raise ValueError(f"`mode` must be one of {', '.join(_MODES)}; received {mode!r}")
-    return mode == "max" or (mode == "auto" and any(part in monitor.lower() for part in _GROWING))
+
+    def __init__(
+        self, monitor: str = "val_loss", mode: str = "auto", baseline: float | None = None, min_delta: float = 0
+    ) -> None:
+        super().__init__()
+        if mode not in ("auto", "min", "max"):
+            warnings.warn(
+                f"{type(self).__name__} mode {mode!r} is unknown, not 'auto', 'min' or 'max': it counts as 'auto'",
+                stacklevel=3,
+            )
+            mode = "auto"
+        self.monitor, self.mode = monitor, mode
+        self.best = None if baseline is None else number(baseline, "baseline")
+        self.min_delta = abs(number(min_delta, "min_delta"))
+        self.monitor_op: Callable[[Any, Any], Any] | None = None
+
+    def _set_monitor_op(self) -> None:
+        """Find out which values are better: the model must have seen a batch, as its metrics are made by that.
+
+        Raises
+        ------
+        ValueError
+            The mode is "auto", and the model does not tell it.
+        """
+        is_loss = self.monitor in ("loss", "val_loss")
+        direction = self.mode if self.mode != "auto" else "down" if is_loss else self.model.direction_of(self.monitor)
+        if direction is None:
+            raise ValueError(
+                f"`mode` of {type(self).__name__} must be 'min' or 'max': the model does not tell which values of "
+                f"`monitor`={self.monitor!r} are better. No loss or metric that was compiled has this name, or the "
+                "metric has no direction"
+            )
+        self.monitor_op = _OPERATIONS[direction]
+
+    def _is_improvement(self, monitor_value: float, reference_value: float | None) -> bool:
+        """Whether a value is better than another one by `min_delta` at least.
+
+        It is if there is no other one, or if that is NaN and the value is not.
+        """
+        if self.monitor_op is None:
+            self._set_monitor_op()
+        if reference_value is None or math.isnan(reference_value):
+            return reference_value is None or not math.isnan(monitor_value)
+        margin = -self.min_delta if self.monitor_op is ops.greater else self.min_delta
+        return bool(self.monitor_op(np.float64(monitor_value + margin), np.float64(reference_value)))  # type: ignore[misc]
+
+    def _watched(self, logs: Logs) -> float | None:
+        """Return the value that is watched; None, with a warning, if it is not in the logs.
+
+        Raises
+        ------
+        ValueError
+            It is an array, or the mode is "auto" and the model does not tell which values are better.
+        """
+        if self.monitor_op is None:
+            self._set_monitor_op()
+        value = (logs or {}).get(self.monitor)
+        if value is None:
+            warnings.warn(
+                f"{type(self).__name__} does nothing: the logs have no `monitor`={self.monitor!r}, but "
+                f"{', '.join(logs or {}) or 'nothing'}",
+                stacklevel=2,
+            )
+            return None
+        if np.size(value) != 1:
+            raise ValueError(
+                f"`monitor` must be a name of one number in the logs; {self.monitor!r} is an array of shape "
+                f"{np.shape(value)}"
+            )
+        return float(np.ravel(value)[0])
 
 
-def watched(logs: Logs, monitor: str) -> float:
-    """Return the value of a name in the logs.
-
-    Raises
-    ------
-    ValueError
-        There is none.
-    """
-    if logs is None or monitor not in logs:
-        raise ValueError(f"`monitor` must be one of {', '.join(logs or {})}; received {monitor!r}")
-    return float(logs[monitor])
-
-
-class EarlyStopping(Callback):
+class EarlyStopping(MonitorCallback):
     """Stop when what is watched has not become better for some epochs.
 
     Parameters
@@ -55,23 +145,29 @@ class EarlyStopping(Callback):
     verbose : int
         Whether to print when it stops.
     mode : {"auto", "min", "max"}
-        Which values are better; auto: larger ones of accuracies and their like, smaller ones of all else.
+        Which values are better; auto: what the metric or loss says that the model is compiled with.
     baseline : float, optional
-        What it must be better than, at first.
+        Until a value is better than it, epochs count as without anything better.
     restore_best_weights : bool
-        Whether the model has the weights of the best epoch in the end.
+        Whether the model has the weights of the best epoch in the end, also if that did not reach `baseline`.
     start_from_epoch : int
         The first epoch that is watched.
 
     Attributes
     ----------
-    stopped_epoch, best_epoch : int
-    best : float
+    stopped_epoch, best_epoch, wait : int
+        The epoch that stopped training (0: none has), that of the best value, and the epochs since then.
+    best : float or None
+        The best value of this training.
+    best_weights : list of ndarray or None
+    monitor_op : callable or None
+        As for :class:`MonitorCallback`.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is not as above, or the logs have no `monitor`.
+        An argument is not as above; during training, mode "auto" finds no direction, or the value is an array. If the
+        logs have no `monitor`, the epoch is left out with a warning.
 
     Examples
     --------
@@ -84,6 +180,10 @@ class EarlyStopping(Callback):
     3
     """
 
+    state_attributes = ("wait", "stopped_epoch", "best_epoch", "best", "best_weights")
+    _state_rules: ClassVar[Mapping[str, Rule]] = dict.fromkeys(state_attributes[:3], COUNT) | {"best": BEST}
+    best_weights: Any
+
     def __init__(
         self,
         monitor: str = "val_loss",
@@ -95,32 +195,39 @@ class EarlyStopping(Callback):
         restore_best_weights: bool = False,
         start_from_epoch: int = 0,
     ) -> None:
-        super().__init__()
-        self.monitor, self.min_delta = monitor, abs(number(min_delta, "min_delta"))
+        super().__init__(monitor, mode, min_delta=min_delta)
         self.patience, self.verbose = integer(patience, "patience"), verbose
         self.baseline = None if baseline is None else number(baseline, "baseline")
         self.restore_best_weights = boolean(restore_best_weights, "restore_best_weights")
         self.start_from_epoch = integer(start_from_epoch, "start_from_epoch")
-        self._sign = -1.0 if is_maximum(monitor, mode) else 1.0
+        self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Begin anew."""
         self.wait, self.stopped_epoch, self.best_epoch = 0, 0, 0
-        self.best = math.inf * self._sign if self.baseline is None else self.baseline
-        self.best_weights: Any = None
+        self.best, self.best_weights = None, None
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on as before the interruption; the best weights must be weights of the model."""
+        weights = state.get("best_weights")
+        if weights is not None:
+            shapes, wanted = [np.shape(x) for x in weights], [x.shape for x in self.model.get_weights()]
+            if shapes != wanted:
+                raise ValueError(f"`best_weights` of `state` must have the shapes {wanted}; received {shapes}")
+        super().set_state(state)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Look whether the epoch was better."""
-        if epoch < self.start_from_epoch:
+        value = self._watched(logs)
+        if value is None or epoch < self.start_from_epoch:
             return
-        value = watched(logs, self.monitor)
-        if self.restore_best_weights and self.best_weights is None:
-            self.best_weights, self.best_epoch = self.model.get_weights(), epoch
         self.wait += 1
-        if self._sign * value < self._sign * self.best - self.min_delta:
-            self.best, self.best_epoch, self.wait = value, epoch, 0
+        if self._is_improvement(value, self.best):
+            self.best, self.best_epoch = value, epoch
             if self.restore_best_weights:
                 self.best_weights = self.model.get_weights()
+            if self.baseline is None or self._is_improvement(value, self.baseline):
+                self.wait = 0
         elif self.wait >= self.patience and epoch > 0:
             self.stopped_epoch = epoch
             self.model.stop_training = True
@@ -130,11 +237,23 @@ class EarlyStopping(Callback):
         if self.stopped_epoch and self.verbose:
             print(f"Epoch {self.stopped_epoch + 1}: early stopping")
         if self.restore_best_weights and self.best_weights is not None:
+            if self.verbose:
+                print(f"Restoring model weights from the end of the best epoch: {self.best_epoch + 1}.")
             self.model.set_weights(self.best_weights)
 
 
 class TerminateOnNaN(Callback):
     """Stop when the loss is no number any more, or infinite.
+
+    Parameters
+    ----------
+    raise_error : bool
+        Whether to raise RuntimeError then, so that nothing is called at the end of training, rather than to end it.
+
+    Raises
+    ------
+    TypeError
+        `raise_error` is no bool.
 
     Examples
     --------
@@ -147,142 +266,15 @@ class TerminateOnNaN(Callback):
     True
     """
 
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+    def __init__(self, raise_error: bool = False) -> None:
+        super().__init__()
+        self.raise_error = boolean(raise_error, "raise_error")
+
+    def on_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Look at the loss."""
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(loss):
+            if self.raise_error:
+                raise RuntimeError(f"the loss of batch {batch} is {loss}: training ends")
             print(f"Batch {batch}: Invalid loss, terminating training")
             self.model.stop_training = True
-
-
-class LearningRateScheduler(Callback):
-    """Set the learning rate before each epoch.
-
-    Parameters
-    ----------
-    schedule : callable
-        Returns the rate for the number of the epoch and the rate of before, or for the number alone.
-    verbose : int
-        Whether to print it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The schedule returns no number, or the optimizer has no learning rate to set.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mp_core as mp
-    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
-    >>> model.compile(mp.optimizers.SGD(0.5), "mse")
-    >>> halve = LearningRateScheduler(lambda epoch, rate: rate / 2)
-    >>> model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=3, verbose=0, callbacks=[halve]).history["learning_rate"]
-    [0.25, 0.125, 0.0625]
-    """
-
-    def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
-        super().__init__()
-        self.schedule, self.verbose = schedule, verbose
-        try:
-            inspect.signature(schedule).bind(0, 0.0)
-            self._takes_rate = True
-        except (TypeError, ValueError):  # it takes one argument, or does not tell
-            self._takes_rate = False
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Set the rate."""
-        given = (epoch, float(self.model.optimizer.learning_rate)) if self._takes_rate else (epoch,)
-        rate = number(self.schedule(*given), "schedule")
-        self.model.optimizer.learning_rate = rate
-        if self.verbose:
-            print(f"Epoch {epoch + 1}: LearningRateScheduler setting learning rate to {rate}.")
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Tell the rate in the logs."""
-        if isinstance(logs, dict):
-            logs["learning_rate"] = float(self.model.optimizer.learning_rate)
-
-
-class ReduceLROnPlateau(Callback):
-    """Multiply the learning rate when what is watched has not become better for some epochs.
-
-    Parameters
-    ----------
-    monitor : str
-        A name in the logs.
-    factor : float
-        Below 1: the rate is multiplied by it.
-    patience : int
-        How many epochs without anything better are waited for.
-    verbose : int
-        Whether to print the new rate.
-    mode : {"auto", "min", "max"}
-        As for :class:`EarlyStopping`.
-    min_delta : float
-        By how much it must be better, to count.
-    cooldown : int
-        How many epochs after a change do not count.
-    min_lr : float
-        The least rate.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not as above, the logs have no `monitor`, or the optimizer has no learning rate to set.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mp_core as mp
-    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
-    >>> model.compile(mp.optimizers.SGD(0.25), "mse")
-    >>> watch = ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9)  # nothing is better by so much
-    >>> model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=3, verbose=0, callbacks=[watch]).history["learning_rate"]
-    [0.25, 0.25, 0.125]
-    """
-
-    def __init__(
-        self,
-        monitor: str = "val_loss",
-        factor: float = 0.1,
-        patience: int = 10,
-        verbose: int = 0,
-        mode: str = "auto",
-        min_delta: float = 1e-4,
-        cooldown: int = 0,
-        min_lr: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.monitor, self.factor, self.verbose = monitor, number(factor, "factor", 0), verbose
-        if self.factor >= 1:
-            raise ValueError(f"`factor` must be below 1; received {factor!r}")
-        self.patience, self.cooldown = integer(patience, "patience"), integer(cooldown, "cooldown")
-        self.min_delta, self.min_lr = number(min_delta, "min_delta", 0), number(min_lr, "min_lr", 0)
-        self._sign = -1.0 if is_maximum(monitor, mode) else 1.0
-
-    def on_train_begin(self, logs: Logs = None) -> None:
-        """Begin anew."""
-        self.best, self.wait, self.cooldown_counter = math.inf * self._sign, 0, 0
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Look whether the epoch was better; tell the rate in the logs."""
-        value, rate = watched(logs, self.monitor), float(self.model.optimizer.learning_rate)
-        if isinstance(logs, dict):
-            logs["learning_rate"] = rate
-        if self.cooldown_counter > 0:
-            self.cooldown_counter -= 1
-            self.wait = 0
-        if self._sign * value < self._sign * self.best - self.min_delta:
-            self.best, self.wait = value, 0
-        elif self.cooldown_counter <= 0:
-            self.wait += 1
-            if self.wait >= self.patience and rate > self.min_lr:
-                self._reduce(epoch, rate)
-
-    def _reduce(self, epoch: int, rate: float) -> None:
-        new = max(rate * self.factor, self.min_lr)
-        self.model.optimizer.learning_rate = new
-        self.cooldown_counter, self.wait = self.cooldown, 0
-        if self.verbose:
-            print(f"Epoch {epoch + 1}: ReduceLROnPlateau reducing learning rate to {new}.")

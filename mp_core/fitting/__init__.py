@@ -1,8 +1,9 @@
 """Policies and scales fitted to a sample of a model's inputs: calibration, and the search for each layer's policy."""
 
 from mp_core.fitting.calibration import calibrate
+from mp_core.fitting.measures import METRICS
 from mp_core.fitting.quantization_aware import convert_qat, distill, prepare_qat
-from mp_core.fitting.results import METRICS, LayerChoice, OutputError, PolicyChoice, Sensitivity
+from mp_core.fitting.results import LayerChoice, OutputError, PolicyChoice, Sensitivity
 from mp_core.fitting.selection import POLICIES, choose_policy, sensitivity
 
 __all__ = [

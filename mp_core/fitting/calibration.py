@@ -1,6 +1,6 @@
 """Models under a policy, their quantized layers fitted to a sample of their inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from mp_core.dtypes import finfo
 from mp_core.fitting.observing import Seen, observe
 from mp_core.fitting.rounding import quantize_for
 from mp_core.fitting.running import LayerLike, calls_of, layers_by_path
+from mp_core.fitting.trial import Trial
 from mp_core.forms import Inputs
 from mp_core.layers import Dense, EinsumDense
 from mp_core.ops import cast
@@ -32,7 +33,7 @@ _ASSUMED = 1e-3
 _TINY = 1e-30
 
 
-def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
+def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_out: Any = None) -> M:
     """Return the model under a policy, its quantized Dense and EinsumDense layers fitted to a sample.
 
     The model runs on the sample in float32. Kernels are then rounded input by input: the rounding error of the weights
@@ -50,7 +51,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     ----------
     model : Layer
         Built, with unquantized weights; or anything with the same ``__call__``, ``flatten``, ``weight_bytes`` and
-        ``with_policy``, such as a :class:`~mp_core.models.BertEncoder`. The model itself does not change.
+        ``with_policy``, such as a :class:`~mp_core.models.TextEncoder`. The model itself does not change.
     sample : array, tuple, dict or list
         The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
         is several calls: that of an encoder holds texts. Where a call has an argument ``mask``, inputs of layers count
@@ -60,6 +61,10 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     alpha : float
         The exponent of `range_j` above, for int8 layers that quantize their inputs: from 0, where the kernel alone
         decides about the scales of the inputs, to 1, where the ranges of the inputs do.
+    held_out : array, tuple, dict or list, optional
+        More inputs in the form of `sample`, with rare ones among them. Fixed scales are then made once more, for the
+        ranges of both. Those are kept with which the worst output of these inputs is nearer to that in float32, as
+        :func:`choose_policy` measures it by default.
 
     Returns
     -------
@@ -72,7 +77,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
         `model` is none of these, or `sample` does not fit it.
     ValueError
         `model` is not built, or is quantized; `policy` puts no Dense or EinsumDense layer in a scheme; `alpha` is not
-        from 0 to 1; the sample gives a layer no inputs, or Inf or NaN; a kernel has Inf or NaN.
+        from 0 to 1; the sample, or `held_out`, gives a layer no inputs, or Inf or NaN; a kernel has Inf or NaN.
 
     References
     ----------
@@ -93,21 +98,42 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     """
     alpha = share(alpha, "alpha")
     calls, wanted = calls_of(model, sample), policy_of(policy)
-    reference, result = model.with_policy("float32"), model.with_policy(_under(wanted, _not_fixed))
-    target = _under(wanted, _fixed)
-    chosen = {path: layer for path, layer in _kernels(result).items() if layer.quantized}
+    held_out = list(held_out) if isinstance(held_out, Iterator) else held_out
+    rare = [] if held_out is None else calls_of(model, held_out, "held_out")
+    if held_out is not None and not rare:
+        raise ValueError(f"`held_out` must have inputs, or be None; received {held_out!r}")
+    reference, target = model.with_policy("float32"), _under(wanted, _fixed)
+    result, exact = model.with_policy(_under(wanted, _not_fixed)), _kernels(reference)
+    chosen = [path for path, layer in _kernels(result).items() if layer.quantized]
     schemes = {path: scheme for path in chosen if (scheme := policy_at(target, path).scheme) is not None}
     if not schemes:
         raise ValueError(f"`policy` must put a Dense or EinsumDense layer in a scheme such as int8; received {policy}")
-    exact = _kernels(reference)
-    seen = observe(reference, calls, {path: exact[path] for path in schemes})
+    observed = {path: exact[path] for path in schemes}
+    seen = observe(reference, calls, observed)
+    _fit(result, exact, schemes, seen, target, alpha)
+    if not rare or all(scheme.inputs != "fixed" for scheme in schemes.values()):
+        return result
+    ranges = observe(reference, rare, observed, "held_out")
+    other = model.with_policy(_under(wanted, _not_fixed))  # a fitted model has changed the map that it was made with
+    _fit(other, exact, schemes, {path: seen[path].widened(ranges[path]) for path in schemes}, target, alpha)
+    return min(result, other, key=Trial(model, held_out).measured)
+
+
+def _fit(
+    model: LayerLike,
+    exact: Mapping[str, Any],
+    schemes: Mapping[str, Scheme],
+    seen: Mapping[str, Seen],
+    target: DTypePolicy,
+    alpha: float,
+) -> None:
+    """Give layers of a model, by path, codes and scales for what was seen of their inputs."""
     fixed = {path: exact[path].matrix for path, s in schemes.items() if _is_int8(s) and not s.is_weight_only}
-    weights = _weights(fixed, seen)
+    weights, layers = _weights(fixed, seen), _kernels(model)
     for path, scheme in schemes.items():
         lines = cast(exact[path].matrix, "float64")
         fitted = _fitted(lines, scheme, seen[path], weights.get(path), alpha)
-        chosen[path].set_matrix(*fitted, policy=policy_at(target, path))
-    return result
+        layers[path].set_matrix(*fitted, policy=policy_at(target, path))
 
 
 def _kernels(model: LayerLike) -> dict[str, Any]:
@@ -135,7 +161,7 @@ def _not_fixed(scheme: Scheme) -> Scheme:
     return scheme if scheme.inputs != "fixed" else replace(scheme, inputs="dynamic" if _is_int8(scheme) else "float")
 
 
-def _weights(kernels: dict[str, Array], seen: dict[str, Seen]) -> dict[str, Array]:
+def _weights(kernels: dict[str, Array], seen: Mapping[str, Seen]) -> dict[str, Array]:
     """Return the largest magnitude of the weights of each input, by path.
 
     For kernels whose inputs have the same ranges it is the root mean square of theirs, so that they get the same scales

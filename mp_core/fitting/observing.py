@@ -30,6 +30,10 @@ class Seen(NamedTuple):
     high: Array
     moments: Array
 
+    def widened(self, other: "Seen") -> "Seen":
+        """Return the same with ranges that hold those of other inputs too."""
+        return self._replace(low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
+
 
 class _Sums:
     """The sums of :class:`Seen` so far; `waiting` holds the last rows, which are not in them yet."""
@@ -86,7 +90,7 @@ class _Observing(Float):
         return super().multiply(rows, *args, **kwargs)
 
 
-def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict[str, Seen]:
+def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any], argument: str = "sample") -> dict[str, Seen]:
     """Run the model and return what its calls show of the inputs of some layers.
 
     Parameters
@@ -96,6 +100,8 @@ def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict
     calls : list of Call
     layers : dict of str to Layer
         Layers of `model` that hold floats, by path.
+    argument : str
+        What the caller gave the calls as.
 
     Raises
     ------
@@ -118,5 +124,5 @@ def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict
     for path, seen in found.items():
         if not (observing[path].sums.rows and np.isfinite(seen.low).all() and np.isfinite(seen.high).all()):
             what = "has Inf or NaN there" if observing[path].sums.rows else "is empty or does not reach it"
-            raise ValueError(f"`sample` must give layer '{path}' finite inputs; it {what}")
+            raise ValueError(f"`{argument}` must give layer '{path}' finite inputs; it {what}")
     return found

@@ -10,7 +10,8 @@ from mp_core.fitting.running import LayerLike
 from mp_core.forms import Codes
 from mp_core.forms.trained import TrainedCodes
 from mp_core.layers import Dense, EinsumDense
-from mp_core.layers.contents import contents_of
+from mp_core.layers.base.contents import contents_of
+from mp_core.layers.matrix import hold_form
 from mp_core.utilities.arguments import boolean, number, positive_integer
 
 __all__ = ["convert_qat", "distill", "prepare_qat"]
@@ -32,7 +33,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
     Parameters
     ----------
     model : Layer
-        Or anything with its methods, such as a :class:`~mp_core.models.BertEncoder`; with fixed scales of inputs, as
+        Or anything with its methods, such as a :class:`~mp_core.models.TextEncoder`; with fixed scales of inputs, as
         :func:`calibrate` gives them, or floats as inputs (weight-only).
     learn_scales : bool
         Whether scales are trained too: those of weights, and the fixed ones of inputs. Zero points are not.
@@ -80,7 +81,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
 
     def prepare() -> None:
         for layer in layers:
-            layer._hold(TrainedCodes.of(layer.form, layer.add_weight, learn_scales))
+            hold_form(layer, TrainedCodes.of(layer.form, layer.add_weight, learn_scales))
 
     undone_if_it_fails(contents_of(layers), prepare)
 
@@ -119,7 +120,7 @@ def convert_qat(model: LayerLike) -> None:
 
     found = [layer.form.found() for layer in layers]
     for layer, values in zip(layers, found, strict=True):
-        layer._hold(layer.form.finished(values))
+        hold_form(layer, layer.form.finished(values))
 
 
 def distill(
@@ -144,7 +145,7 @@ def distill(
 
     Parameters
     ----------
-    encoder : BertEncoder or Reranker
+    encoder : TextEncoder or Reranker
         The teacher, whose weights are floats. It does not change. If ``fit`` has trained it, save it and open the new
         folder first.
     texts : sequence of str, or of pairs of str for a reranker
@@ -163,7 +164,7 @@ def distill(
 
     Returns
     -------
-    BertEncoder or Reranker
+    TextEncoder or Reranker
 
     Raises
     ------
@@ -177,8 +178,8 @@ def distill(
     >>> student = distill(encoder, texts, "int4/64")  # doctest: +SKIP
     >>> student.save("MODEL-int4")  # doctest: +SKIP
     """
-    from mp_core.optimizers import Adam
-    from mp_core.optimizers.schedules import CosineDecay
+    from mp_core.optimizers import Adam  # calibration and the choice of policies need no training
+    from mp_core.optimizers.schedules import CosineDecay  # as above
 
     if not (isinstance(encoder, LayerLike) and hasattr(encoder, "fit") and hasattr(encoder, "tokenize")):
         raise TypeError(f"`encoder` must be an encoder of texts or a reranker; received {type(encoder).__name__}")
@@ -215,14 +216,14 @@ def _rate(student: LayerLike) -> float:
     return _INT8_RATE if trained == {"int8"} else _RATE
 
 
-def _kernels(model: Any) -> list[Any]:
+def _kernels(model: object) -> list[Any]:
     """Return the layers with a kernel."""
     if not isinstance(model, LayerLike):
         raise TypeError(f"`model` must be a Layer, or have its methods; received {type(model).__name__}")
     return [layer for layer in model.flatten() if isinstance(layer, Dense | EinsumDense)]
 
 
-def _check(layer: Any) -> None:
+def _check(layer: Dense | EinsumDense) -> None:
     """Raise ValueError unless the codes of a layer can be trained."""
     form, where = layer.form, f"layer '{layer.path}'"
     if layer.lora_enabled:

@@ -1,38 +1,47 @@
 """The results of the choice of policies."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.utilities.html import html_table
 from mp_core.utilities.tables import aligned
 
-__all__ = ["METRICS", "LayerChoice", "Metric", "OutputError", "PolicyChoice", "Sensitivity"]
-
-Metric = Literal["max", "mean", "rmse"]
-
-METRICS = get_args(Metric)
+__all__ = ["LayerChoice", "OutputError", "PolicyChoice", "Sensitivity"]
 
 _TEXT = (0, 1, 4)  # the columns of the table of a choice that are not numbers
+_USUAL = ("max", "mean", "rmse", "largest")  # the errors that the table of a choice names, beside that of the budget
 
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
     """How far outputs are from those in float32.
 
-    An output is all that belongs to one index of the first axis; what a call returns with one axis is one output.
+    An output is all that belongs to one index of the first axis; what a call returns with one axis is one output. What
+    cannot be measured is NaN.
 
     Attributes
     ----------
     max, mean : float
-        Over the sample, of ``1 - cosine`` of an output with the one in float32.
+        Over the sample, of ``1 - cosine`` of an output with the one in float32. NaN if outputs are one number, whose
+        cosine says nothing.
     rmse : float
         Root of the mean square of the differences, divided by that of the outputs in float32.
+    largest : float
+        The largest difference of two numbers, divided by the root of the mean square of the outputs in float32.
+    disagreement : float
+        The share of outputs, or of places of the last axis, whose largest number is another one than in float32: of the
+        scores of a classifier, another class. NaN if the last axis has one number.
+    own : float
+        What the function says that was given as `metric`; NaN without one.
     """
 
     max: float
     mean: float
     rmse: float
+    largest: float = math.nan
+    disagreement: float = math.nan
+    own: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +99,15 @@ class PolicyChoice:
     nbytes, reference_nbytes : int
         Bytes of the weights under the map, and in float32.
     seconds, reference_seconds : float
-        Time of a run over the sample, the best of a few.
+        CPU time of a run over the sample, of all threads together: the median of a few rounds.
     table : tuple of LayerChoice
         In the order of the model's layers.
+    metric : str
+        The field of `error` that the budget is for.
 
     Examples
     --------
-    >>> error = OutputError(max=0.02, mean=0.01, rmse=0.15)
+    >>> error = OutputError(max=0.02, mean=0.01, rmse=0.15, largest=0.45)
     >>> row = LayerChoice("dense", "int8_from_float32", saved=3_000, error=0.02, reason="")
     >>> choice = PolicyChoice(DTypePolicyMap(), error, 1_000, 4_000, 0.25, 0.5, (row,))
     >>> print(choice)
@@ -104,8 +115,8 @@ class PolicyChoice:
     ----------------------------------------------------
     dense  int8_from_float32       3.0      2.0e-02
     weights: 0.00 MB, 4.00 times smaller than in float32
-    time: 0.25 s, 2.00 times faster
-    error: max 2.00e-02, mean 1.00e-02, rmse 1.50e-01
+    time: 0.25 s of CPU, 2.00 times faster
+    error: max 2.00e-02, mean 1.00e-02, rmse 1.50e-01, largest 4.50e-01; the budget is for max
     """
 
     map: DTypePolicyMap
@@ -115,6 +126,7 @@ class PolicyChoice:
     seconds: float
     reference_seconds: float
     table: tuple[LayerChoice, ...]
+    metric: str = "max"
 
     def __str__(self) -> str:
         return "\n".join([aligned(self._rows(), left=_TEXT), *self._totals()])
@@ -128,8 +140,10 @@ class PolicyChoice:
 
     def _totals(self) -> list[str]:
         smaller = self.reference_nbytes / self.nbytes
+        names = dict.fromkeys((*_USUAL, self.metric))
+        errors = [f"{name} {error:.2e}" for name in names if not math.isnan(error := getattr(self.error, name))]
         return [
             f"weights: {self.nbytes / 1e6:.2f} MB, {smaller:.2f} times smaller than in float32",
-            f"time: {self.seconds:.3g} s, {self.reference_seconds / self.seconds:.2f} times faster",
-            f"error: max {self.error.max:.2e}, mean {self.error.mean:.2e}, rmse {self.error.rmse:.2e}",
+            f"time: {self.seconds:.3g} s of CPU, {self.reference_seconds / self.seconds:.2f} times faster",
+            f"error: {', '.join(errors)}; the budget is for {self.metric}",
         ]

@@ -35,7 +35,7 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def calls_of(model: Any, sample: Any) -> list[Call]:
+def calls_of(model: object, sample: Any, argument: str = "sample") -> list[Call]:
     """Return the calls that a sample means: a list or an iterator is several, a tuple or a dict the arguments of one.
 
     Raises
@@ -61,7 +61,7 @@ def calls_of(model: Any, sample: Any) -> list[Call]:
             raise ValueError(f"`model` must have unquantized weights; layer '{layer.path}' is quantized")
     inputs = list(sample) if isinstance(sample, list | Iterator) else [sample]
     if any(arguments is None for arguments in inputs):
-        raise TypeError("`sample` must be the inputs of a call, or a list of them; received None")
+        raise TypeError(f"`{argument}` must be the inputs of a call, or a list of them; received None")
     return [
         Call(arguments, {})
         if isinstance(arguments, tuple)

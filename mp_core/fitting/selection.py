@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from time import perf_counter
+from statistics import median
+from time import process_time
 from typing import Any
 
 from mp_core.dtype_policies import policy_of
-from mp_core.fitting.results import METRICS, LayerChoice, Metric, OutputError, PolicyChoice, Sensitivity
+from mp_core.fitting.measures import Metric, OwnMetric, check_metric
+from mp_core.fitting.results import LayerChoice, PolicyChoice, Sensitivity
 from mp_core.fitting.running import LayerLike
 from mp_core.fitting.trial import REFERENCE, Run, Trial
 from mp_core.utilities.arguments import number
@@ -18,7 +20,9 @@ __all__ = ["POLICIES", "choose_policy", "sensitivity"]
 POLICIES = ("bfloat16", "float16", "int8", "int8/weight_only", "int4/64")
 """What layers are tried under by default."""
 
-_ROUNDS = 3
+_ROUNDS = 7
+_LEAST = 0.02  # seconds of CPU time that a run takes in each round, repeated if it is shorter
+_ALIKE = 0.03  # share of the time of the fastest by which others may be slower and count as fast
 
 
 def sensitivity(
@@ -30,7 +34,7 @@ def sensitivity(
     ----------
     model : Layer
         Built, with unquantized weights; or anything with the same ``__call__``, ``flatten``, ``weight_bytes`` and
-        ``with_policy``, such as a :class:`~mp_core.models.BertEncoder`. The model itself does not change.
+        ``with_policy``, such as a :class:`~mp_core.models.TextEncoder`. The model itself does not change.
     sample : array, tuple, dict or list
         The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
         is several calls: that of an encoder holds texts.
@@ -75,7 +79,7 @@ def choose_policy(
     sample: Any,
     *,
     max_error: float,
-    metric: Metric = "max",
+    metric: Metric | OwnMetric | None = None,
     policies: Iterable[str] = POLICIES,
     show_progress: bool = False,
 ) -> PolicyChoice:
@@ -91,8 +95,11 @@ def choose_policy(
         As in :func:`sensitivity`.
     max_error : float
         The budget, on the sample: inputs unlike it may do worse.
-    metric : {"max", "mean", "rmse"}
-        Which part of :class:`OutputError` the budget is for.
+    metric : {"max", "mean", "rmse", "largest", "disagreement"} or callable, optional
+        Which part of :class:`OutputError` the budget is for. Default: ``"largest"`` if outputs are one number, else
+        ``"max"``, which is the cosine of embeddings and sees no change of length. A function gets the outputs of the
+        sample and those in float32, two arrays of float64 with an output in each row, and returns the error: how much
+        accuracy is lost, for example. A metric of :mod:`mp_core.metrics` begins anew for each model.
 
     Returns
     -------
@@ -103,9 +110,10 @@ def choose_policy(
     Raises
     ------
     TypeError
-        As :func:`sensitivity`.
+        As :func:`sensitivity`; `metric` as a function returns no number.
     ValueError
-        As :func:`sensitivity`; `max_error` is negative or not finite, or `metric` is unknown.
+        As :func:`sensitivity`; `max_error` is negative or not finite; `metric` is unknown, cannot measure the outputs,
+        or says of float32 itself that it exceeds the budget.
 
     Examples
     --------
@@ -122,11 +130,13 @@ def choose_policy(
     max_error = number(max_error, "max_error", 0.0)
     if max_error == math.inf:
         raise ValueError(f"`max_error` must be at least 0 and finite; received {max_error}")
-    if metric not in METRICS:
-        raise ValueError(f"`metric` must be one of {', '.join(METRICS)}; received {metric!r}")
+    check_metric(metric)
     names = _names(policies)
-    trial = Trial(model, sample)
-    search = _Search(trial, trial.rows(names, show_progress), metric, max_error)
+    trial = Trial(model, sample, metric)
+    least = getattr(trial.reference.error, trial.metric)
+    if not least <= max_error:
+        raise ValueError(f"`metric` must be at most `max_error` for {REFERENCE} itself; it is {least:g} there")
+    search = _Search(trial, trial.rows(names, show_progress), max_error)
     with counting(show=show_progress, total=None, unit="run of the search") as trial.done:
         search.shrink()
         return search.fastest((REFERENCE, *names))
@@ -135,12 +145,12 @@ def choose_policy(
 class _Search:
     """What every layer has got so far, and the errors of what was refused."""
 
-    def __init__(self, trial: Trial, rows: Sequence[Sensitivity], metric: Metric, max_error: float) -> None:
+    def __init__(self, trial: Trial, rows: Sequence[Sensitivity], max_error: float) -> None:
         self._trial = trial
         self._rows = rows
-        self._error = attrgetter(f"error.{metric}")
+        self._error = attrgetter(f"error.{trial.metric}")
         self._max_error = max_error
-        self._chosen = {path: Sensitivity(path, REFERENCE, 0, OutputError(0.0, 0.0, 0.0)) for path in trial.paths}
+        self._chosen = {path: Sensitivity(path, REFERENCE, 0, trial.reference.error) for path in trial.paths}
         self._refused = {row: self._error(row) for row in rows if not self._error(row) <= max_error}
 
     def shrink(self) -> None:
@@ -169,10 +179,14 @@ class _Search:
                 finalists.append((run, self._with(equals[:count])))
         reference = self._trial.reference
         times = self._times([reference, *(run for run, _ in finalists)])
-        (run, chosen), seconds = min(
-            zip(finalists, times[1:], strict=True),
-            key=lambda finalist: (finalist[0][0].model.weight_bytes, finalist[1]),
-        )
+        smallest = min(run.model.weight_bytes for run, _ in finalists)
+        timed = [
+            (*finalist, seconds)
+            for finalist, seconds in zip(finalists, times[1:], strict=True)
+            if finalist[0].model.weight_bytes == smallest
+        ]
+        fastest = min(seconds for *_, seconds in timed)
+        run, chosen, seconds = next(found for found in timed if found[-1] <= fastest * (1 + _ALIKE))
         return PolicyChoice(
             map=run.map,
             error=run.error,
@@ -184,6 +198,7 @@ class _Search:
                 LayerChoice(row.path, row.policy, row.saved, self._error(row), self._reason(row))
                 for row in chosen.values()
             ),
+            metric=self._trial.metric,
         )
 
     def _with(self, steps: Sequence[Sensitivity]) -> dict[str, Sensitivity]:
@@ -217,14 +232,21 @@ class _Search:
         return low, best
 
     def _times(self, runs: Sequence[Run]) -> list[float]:
-        """Return the seconds of each run, the best of rounds in which all take their turn."""
-        best = [math.inf] * len(runs)
-        for _ in range(_ROUNDS):
-            for index, run in enumerate(runs):
-                start = perf_counter()
-                self._trial.outputs(run.model)
-                best[index] = min(best[index], perf_counter() - start)
-        return best
+        """Return the CPU seconds of each run: the median of rounds in which all take their turn.
+
+        Of one round a run has its share of the time of all, which a round that is slow as a whole leaves as it is.
+        """
+        counts = [max(1, math.ceil(_LEAST / self._seconds(run, 1))) for run in runs]
+        rounds = [[self._seconds(run, count) for run, count in zip(runs, counts, strict=True)] for _ in range(_ROUNDS)]
+        whole = median(map(sum, rounds))
+        return [whole * median(one[index] / sum(one) for one in rounds) for index in range(len(runs))]
+
+    def _seconds(self, run: Run, count: int) -> float:
+        """Return the CPU time of a run over the sample, which no other process takes part in."""
+        start = process_time()
+        for _ in range(count):
+            self._trial.outputs(run.model)
+        return max(process_time() - start, 1e-9) / count
 
     def _reason(self, chosen: Sensitivity) -> str:
         refused = [row for row in self._refused if row.path == chosen.path and row.saved > chosen.saved]
