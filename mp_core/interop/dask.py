@@ -10,6 +10,7 @@ from mp_core.checkpoint import MAX_MEMORY, RequestError
 from mp_core.checkpoint.conversion import PlannedShard, write_beside
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.output import replace, temporary_beside
+from mp_core.checkpoint.places import path_in
 from mp_core.core.cpu import __version__
 from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.interop.cluster import PartError, run
@@ -17,7 +18,7 @@ from mp_core.interop.manifest import Manifest, Part, digest, digest_of_files
 from mp_core.interop.sources import pieces
 from mp_core.interop.tasks import FORMATS, Conversion, Embedding
 from mp_core.interop.training import Workers
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.utilities.arguments import integer, path_of, positive_integer
 from mp_core.utilities.extras import needed_by
 
@@ -58,7 +59,7 @@ def embed(
     texts : iterable of str, or of paths
         Texts, which are sent to the workers; or files with a text a line, which the workers read.
     model, policy
-        Those of :meth:`mp_core.models.BertEncoder.from_folder`.
+        Those of :meth:`mp_core.models.TextEncoder.from_folder`.
     output : path
         A folder for the files ``part-000000.npy`` and so on; it is made, if the folder around it exists.
     format : str
@@ -66,7 +67,7 @@ def embed(
     part_size : int
         The most texts of a file.
     batch_size, normalize, prompt, prompt_name, truncate_dim
-        Those of :meth:`mp_core.models.BertEncoder.encode`.
+        Those of :meth:`mp_core.models.TextEncoder.encode`.
     retries : int
         How often a part is tried again that failed for another reason than its inputs.
     force : bool
@@ -88,7 +89,7 @@ def embed(
     OSError
         A file is missing, or `output` is the output of another job (:class:`FileExistsError`), or of none.
     TypeError, ValueError
-        As of the methods of BertEncoder; `format` is unknown; or `texts` is a single text, or texts and paths.
+        As of the methods of TextEncoder; `format` is unknown; or `texts` is a single text, or texts and paths.
 
     Examples
     --------
@@ -109,14 +110,14 @@ def embed(
         "prompt_name": prompt_name,
         "truncate_dim": truncate_dim,
     }
-    BertEncoder.from_folder(folder, policy).encode([], batch_size, **arguments)  # raises what every part would raise
+    TextEncoder.from_folder(folder, policy).encode([], batch_size, **arguments)  # raises what every part would raise
     names = open_checkpoint(folder, skip_links=True).files
     files = digest_of_files(folder, names)
     named = None if policy is None else serialize(policy_of(policy))
     job = {"job": "embed", "mp_core": __version__, "format": format, "model": files, "policy": named, **arguments}
     task = Embedding(str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format)
     parts = [Part(f"part-{number:06}.{format}", piece.key, (task, piece)) for number, piece in enumerate(found)]
-    with Manifest(target, job, force=force) as manifest:
+    with Manifest(target, job, "part-[0-9]*", force=force) as manifest:
         done = run(client, manifest, parts, retries, show_progress)
         records = [manifest.done[part.name] for part in parts]
     return {
@@ -201,7 +202,7 @@ def convert_shards(
         state = shard.source.path.stat()
         key = digest(shard.source.name, state.st_size, state.st_mtime_ns)
         parts.append(Part(shard.source.name, key, (task, shard.source.name)))
-    with Manifest(goal, job, force=force) as manifest:
+    with Manifest(goal, job, "*.safetensors", force=force) as manifest:
         done = run(client, manifest, parts, retries, show_progress)
         rows = [row for part in parts for row in manifest.done[part.name]["tensors"]]
         _write_rest(checkpoint, shards, goal, rules.policy.name)
@@ -225,7 +226,7 @@ def _write_rest(checkpoint: Checkpoint, shards: list[PlannedShard], goal: Path, 
         for name in (*checkpoint.others, *(index.name for index in checkpoint.indices)):
             if not ((goal / name).exists() and cmp(temporary / name, goal / name, shallow=False)):
                 (goal / name).parent.mkdir(parents=True, exist_ok=True)
-                replace(temporary / name, goal / name, set(), [], force=True)
+                replace(temporary / name, path_in(goal, name, "the job"), set(), [], force=True)
 
 
 def _pairs(map: Sequence[tuple[str, str]] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -8,9 +8,11 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Self
 
+from mp_core.checkpoint.header import open_regular
 from mp_core.checkpoint.output import naming, new_file
+from mp_core.checkpoint.places import path_in
 from mp_core.checkpoint.reading import read_file
-from mp_core.utilities.system import lock_folder
+from mp_core.utilities.system import files_below, lock_folder
 
 __all__ = ["Manifest", "Part", "digest", "digest_of_files"]
 
@@ -46,8 +48,10 @@ class Manifest:
         The output; it is made if it is not there.
     job : mapping
         What the parts have in common, as plain values.
+    names : str
+        A shell pattern of the names of parts, of any job of this kind: nothing else in the folder is ever removed.
     force : bool
-        Whether the output of another job may be replaced.
+        Whether the output of another job may be replaced. What the journal of that job says is not followed.
 
     Attributes
     ----------
@@ -58,11 +62,13 @@ class Manifest:
     ------
     FileExistsError
         The folder is the output of another job and `force` is false, or of none; or a job is under way there.
+    ValueError
+        The journal is no regular file, or it names a part outside of the folder, by a link too.
     """
 
-    def __init__(self, folder: Path, job: Mapping[str, Any], *, force: bool) -> None:
-        self.folder, self._job = folder, json.loads(json.dumps(job))
-        self._path = folder / _NAME
+    def __init__(self, folder: Path, job: Mapping[str, Any], names: str, *, force: bool) -> None:
+        self.folder, self._job, self._names = folder, json.loads(json.dumps(job)), names
+        self._path, self._replaces = folder / _NAME, False
         folder.mkdir(exist_ok=True)
         try:
             self._lock = lock_folder(folder)
@@ -87,6 +93,8 @@ class Manifest:
             if found is not None:
                 raise FileExistsError(f"{self.folder} holds {found.name!r} and is the output of no job")
             return {}
+        if self._path.is_symlink():  # what is written into it would be written elsewhere
+            raise ValueError(f"{self._path} is not a regular file: it is a link")
         lines = [_parsed(line) for line in read_file(self._path, _MOST).splitlines()]
         job, records = lines[0] if lines else None, [line for line in lines[1:] if line and "part" in line]
         if job != self._job:
@@ -95,20 +103,24 @@ class Manifest:
                 names = ", ".join(sorted(changed))
                 other = f"the output of a job with another {names}"
                 raise FileExistsError(f"{self.folder} is {other}; use force to replace it")
-            for record in records:
-                (self.folder / record["part"]).unlink(missing_ok=True)
+            self._replaces = True
             return {}
+        for record in records:
+            path_in(self.folder, record["part"], str(self._path))
         return {record["part"]: record for record in records}
 
     def begin(self, parts: Iterable[Part]) -> list[Part]:
         """Return the parts that are to be done, and forget what is no part any more, its files included."""
         known, kept = {part.name: part for part in parts}, {}
+        paths = {name: path_in(self.folder, name, "the job") for name in known}
         for name, record in self.done.items():
-            path = self.folder / name
-            if name not in known:
-                path.unlink(missing_ok=True)
-            elif record["key"] == known[name].key and path.exists() and path.stat().st_size == record.get("size"):
+            same = name in known and record.get("key") == known[name].key
+            if same and paths[name].exists() and paths[name].stat().st_size == record.get("size"):
                 kept[name] = record
+        for path in [*files_below(self.folder)]:
+            name = path.relative_to(self.folder).as_posix()
+            if name not in known and (self._replaces or name in self.done) and path.match(self._names):
+                path.unlink(missing_ok=True)
         for path in self.folder.glob(".*.tmp"):  # of workers that were killed
             path.unlink(missing_ok=True)
         self.done = kept
@@ -132,10 +144,10 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return a line; None if the process ended while it wrote it."""
+    """Return a line; None if the process ended while it wrote it, or another program wrote it."""
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -154,6 +166,6 @@ def digest_of_files(folder: Path, names: Iterable[str]) -> str:
     """Return a digest of the names and the contents of files."""
     contents = []
     for name in sorted(names):
-        with naming(folder / name), open(folder / name, "rb") as file:
+        with naming(folder / name), open_regular(folder / name) as file:
             contents += [name, file_digest(file, "sha256").hexdigest()]
     return digest(*contents)

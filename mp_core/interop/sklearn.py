@@ -12,7 +12,7 @@ from mp_core.arrays import Array
 from mp_core.config import num_threads
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.interop.threads import register
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.models.texts import in_order, list_of_texts
 from mp_core.utilities.extras import needed_by
 
@@ -34,17 +34,17 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Parameters
     ----------
     model : path
-        A folder, as of :meth:`mp_core.models.BertEncoder.from_folder`.
+        A folder, as of :meth:`mp_core.models.TextEncoder.from_folder`.
     policy : str or DTypePolicy, optional
         The policy of the encoder. By default as the folder says.
     batch_size, normalize, prompt_name, truncate_dim
-        Those of :meth:`mp_core.models.BertEncoder.encode`.
+        Those of :meth:`mp_core.models.TextEncoder.encode`.
     n_threads : int, optional
         By default as many as :func:`mp_core.config.get_num_threads` says where `transform` is called.
 
     Attributes
     ----------
-    encoder_ : BertEncoder
+    encoder_ : TextEncoder
         The model.
 
     Examples
@@ -87,10 +87,10 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Raises
         ------
         OSError, ValueError, TypeError
-            As of :meth:`mp_core.models.BertEncoder.from_folder` and :meth:`mp_core.models.BertEncoder.encode`.
+            As of :meth:`mp_core.models.TextEncoder.from_folder` and :meth:`mp_core.models.TextEncoder.encode`.
         """
         in_order(X, "X", _TEXTS)
-        self.encoder_ = BertEncoder.from_folder(self.model, self.policy)
+        self.encoder_ = TextEncoder.from_folder(self.model, self.policy)
         self._n_features_out = self._embedded([]).shape[1]
         return self
 
@@ -113,7 +113,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         TypeError
             `X` is a single str, or yields no texts in an order, as a table does not; or something in it is no str.
         ValueError
-            As of :meth:`mp_core.models.BertEncoder.encode`.
+            As of :meth:`mp_core.models.TextEncoder.encode`.
         """
         check_is_fitted(self)
         return self._embedded(list_of_texts(in_order(X, "X", _TEXTS), "X"))
@@ -146,21 +146,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     model : path
-        A folder, as of :meth:`mp_core.models.BertEncoder.from_folder`.
+        A folder, as of :meth:`mp_core.models.TextEncoder.from_folder`.
     policy : str or DTypePolicy, optional
         The policy of the encoder. By default as the folder says.
     fine_tune : bool
         Whether to train the encoder too; then its weights are floats.
     epochs, learning_rate
-        Of that training: see :meth:`mp_core.models.BertEncoder.fit`.
+        Of that training: see :meth:`mp_core.models.TextEncoder.fit`.
     batch_size, prompt_name
-        Those of :meth:`mp_core.models.BertEncoder.encode`; the former is the number of texts in a step, too.
+        Those of :meth:`mp_core.models.TextEncoder.encode`; the former is the number of texts in a step, too.
     seed : int
         Of the order of texts and the dropout.
 
     Attributes
     ----------
-    encoder_ : BertEncoder
+    encoder_ : TextEncoder
         The model; ``encoder_.save(folder)`` writes what `fine_tune` has made of it.
     head_ : Dense
         The layer.
@@ -211,8 +211,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             That too; `y` has another length than `X`, NaN, or fewer than two classes.
         """
-        from mp_core.models.tuning.fitting import Recipe
-        from mp_core.models.tuning.scoring import fit_classifier, fit_head
+        from mp_core.models.tuning.fitting import Recipe  # loads training, which embedding does without
+        from mp_core.models.tuning.scoring import fit_classifier, fit_head  # as above
 
         texts, labels = list_of_texts(in_order(X, "X", _TEXTS), "X"), np.asarray(y)
         if labels.shape != (len(texts),):
@@ -222,7 +222,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"`y` must have at least two classes; received {self.classes_.tolist()}")
-        self.encoder_ = BertEncoder.from_folder(self.model, self.policy)
+        self.encoder_ = TextEncoder.from_folder(self.model, self.policy)
         classes = numbers.astype(np.int32)
         self.head_ = fit_head(self._vectors(texts), classes, len(self.classes_), self.seed)
         if self.fine_tune:

@@ -11,17 +11,18 @@ from distributed import get_worker
 
 from mp_core.arrays import Array
 from mp_core.checkpoint.conversion import PlannedShard, plan_shards, row_of, write_shard
+from mp_core.checkpoint.conversion_plan import Rules
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint, refuse_tools
 from mp_core.checkpoint.output import new_file, replace, temporary_beside
-from mp_core.checkpoint.plan import Rules
 from mp_core.checkpoint.pool import Pool
 from mp_core.config import get_num_threads, num_threads
 from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.interop.manifest import digest, digest_of_files
 from mp_core.interop.sources import FilePiece, ListPiece
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.models.prompted import TextError
 from mp_core.utilities.extras import needed_by
+from mp_core.utilities.nonfinite import NonFiniteError, nonfinite
 
 __all__ = ["FORMATS", "Conversion", "Embedding"]
 
@@ -42,9 +43,9 @@ class Embedding:
         cut: list[int] = []
         texts = piece.read()
         try:
-            with num_threads(_threads()):
+            with num_threads(_threads()), nonfinite("raise"):
                 embeddings = _encoder(self).encode(texts, on_cut=cut.extend, **self.arguments)
-        except TextError as error:
+        except (TextError, NonFiniteError) as error:
             raise ValueError(f"{piece.place(error.position)} {error.reason}") from None
         with new_file(Path(path), force=True) as stream:
             FORMATS[self.format](stream, texts, embeddings)
@@ -52,10 +53,10 @@ class Embedding:
 
 
 _opening = Lock()
-_opened: dict[str, BertEncoder] = {}
+_opened: dict[str, TextEncoder] = {}
 
 
-def _encoder(task: Embedding) -> BertEncoder:
+def _encoder(task: Embedding) -> TextEncoder:
     """Return the model of a job: the one that this process has opened for it, if the job was here before."""
     policy = None if task.policy is None else serialize(policy_of(task.policy))
     key = digest(task.model, task.files, policy)
@@ -64,7 +65,7 @@ def _encoder(task: Embedding) -> BertEncoder:
             if digest_of_files(Path(task.model), task.names) != task.files:
                 raise ValueError(f"the model in {task.model} is another one here than where the job began")
             _opened.clear()
-            _opened[key] = BertEncoder.from_folder(task.model, task.policy)
+            _opened[key] = TextEncoder.from_folder(task.model, task.policy)
         return _opened[key]
 
 

@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -79,22 +79,22 @@ class Workers:
             raise ValueError(f"`retries` must be at least 0; received {retries}")
         self._client, self._retries = client, retries
 
-    def job(self) -> "Job":
-        """Return what computes the passes of one ``fit``."""
-        return Job(self._client, self._retries)
+    def job(self, compiled: Compiled) -> "Job":
+        """Return what computes the passes of one ``fit`` of a model that is compiled."""
+        return Job(compiled, self._client, self._retries)
 
 
 class Job:
     """Computes the passes of one ``fit``."""
 
-    def __init__(self, client: Client, retries: int) -> None:
-        self._client, self._retries, self._step = client, retries, 0
+    def __init__(self, compiled: Compiled, client: Client, retries: int) -> None:
+        self._compiled, self._client, self._retries, self._step = compiled, client, retries, 0
         self._variables: list[tuple[AutoCastVariable, object]] = []  # with their stamps when the workers got the model
         self._stamps: list[object] = []  # when the workers got the values of this step
         self._given: list[Any] = []  # the model, and the values of this step
         self._held: list[Any] = []  # the same, as futures
 
-    def __call__(self, compiled: Compiled, method: str, pieces: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def __call__(self, method: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """Yield what a method of ``model.in_parts()`` gives for several arguments, in their order.
 
         Raises
@@ -102,19 +102,19 @@ class Job:
         Exception
             That of a pass which has failed, for its samples or as often as is allowed.
         """
-        self._send(compiled)
-        futures = [self._submitted(method, piece) for piece in pieces]
+        self._send()
+        futures = [self._submitted(method.__name__, piece) for piece in pieces]
         try:
             for number, piece in enumerate(pieces):
-                yield self._result(futures, number, method, piece)
+                yield self._result(futures, number, method.__name__, piece)
         finally:
             self._client.cancel(futures)
 
-    def _send(self, compiled: Compiled) -> None:
+    def _send(self) -> None:
         """Bring the model to the workers, at the first step, and what variables hold in this one."""
         if not self._given:
-            self._variables = [(variable, variable.stamp) for variable in state_variables(compiled.model)]
-            self._given = [_Setup(token_hex(8), pickle.dumps(compiled))]
+            self._variables = [(variable, variable.stamp) for variable in state_variables(self._compiled.model)]
+            self._given = [_Setup(token_hex(8), pickle.dumps(self._compiled))]
             self._held = [self._scattered(self._given[0])]
         stamps = [variable.stamp for variable, _ in self._variables]
         if stamps == self._stamps:

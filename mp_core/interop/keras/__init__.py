@@ -4,8 +4,17 @@
 """
 
 from mp_core.interop.keras.acceleration import accelerate, accelerated
-from mp_core.interop.keras.files import load_keras, load_model
 from mp_core.interop.keras.models import from_keras
-from mp_core.interop.keras.text import model_from_json
+from mp_core.saving.cloning import clone_model
+from mp_core.saving.reading import load_keras, load_model
+from mp_core.saving.text import model_from_json
 
-__all__ = ["accelerate", "accelerated", "from_keras", "load_keras", "load_model", "model_from_json"]
+__all__ = [
+    "accelerate",
+    "accelerated",
+    "clone_model",
+    "from_keras",
+    "load_keras",
+    "load_model",
+    "model_from_json",
+]

@@ -1,16 +1,19 @@
 """Models of Keras in this process, as models of mp_core."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mp_core.interop.keras.translation import build, translated
-from mp_core.interop.keras.weights import Live, assign
 from mp_core.layers import Layer
+from mp_core.saving.translation import build, translated
+from mp_core.saving.weights import Live, assign
+
+if TYPE_CHECKING:
+    import keras
 
 __all__ = ["from_keras"]
 
 
-def from_keras(model: Any, custom_objects: Mapping[str, type[Layer]] | None = None) -> Layer:
+def from_keras(model: "keras.Model", custom_objects: Mapping[str, type[Layer]] | None = None) -> Layer:
     """Return a model of Keras 3 as layers of mp_core, under the same policies, with copies of the weights.
 
     Parameters
@@ -59,14 +62,14 @@ def from_keras(model: Any, custom_objects: Mapping[str, type[Layer]] | None = No
     return part.layer
 
 
-def _complete(entry: dict[str, Any], layer: Any, first: dict[int, dict[str, Any]]) -> None:
+def _complete(entry: dict[str, Any], layer: "keras.Layer", first: dict[int, dict[str, Any]]) -> None:
     """Add what Keras leaves out: ``shared_object_id``, and what the projections of attentions are quantized to.
 
     `first` has the first entry of each layer by ``id(layer)``; a layer with several entries is in several places.
     """
     if first.setdefault(id(layer), entry) is not entry:
         first[id(layer)]["shared_object_id"] = entry["shared_object_id"] = id(layer)
-    if entry["class_name"] == "MultiHeadAttention":
+    if entry["class_name"] in ("MultiHeadAttention", "GroupQueryAttention"):
         below = layer._flatten_layers(include_self=False)
         forms = {
             part.name: {"form": part.quantization_mode, "policy": part.dtype_policy.name}

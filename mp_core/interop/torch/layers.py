@@ -3,7 +3,7 @@
 from typing import Any
 
 from mp_core.arrays import Array
-from mp_core.dtype_policies.lookup import register_keras_serializable
+from mp_core.files.registry import register_keras_serializable
 from mp_core.layers import Layer
 
 __all__ = ["Flatten"]

@@ -250,7 +250,7 @@ class PackedLinear(nn.Module):
 class _FixedWeight(Tensor):
     """A copy of what packed weights stand for: nobody may take it for the weights, and write to it."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # results are plain tensors; torch has no public name
 
     @property
     def data(self) -> Tensor:

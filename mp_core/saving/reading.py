@@ -1,45 +1,38 @@
 """``.keras`` files, read without Keras: nothing in them is executed, and nothing is written to disk."""
 
-import io
-import json
-import lzma
 import math
-import os
 import re
-import stat
 import struct
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-import ml_dtypes
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.checkpoint.header import open_regular
 from mp_core.checkpoint.output import naming
-from mp_core.dtype_policies.lookup import custom_object_scope
-from mp_core.interop.keras.translation import Part, build, translated
-from mp_core.interop.keras.weights import assign
+from mp_core.files import hdf5
+from mp_core.files.archive import CONFIG, WEIGHTS, read
+from mp_core.files.deserialization import check_safe_mode
+from mp_core.files.registry import custom_object_scope
+from mp_core.files.serialization import name_in_configurations
 from mp_core.layers import Layer
-from mp_core.layers.building import snake_case
-from mp_core.layers.deserialization import check_safe_mode
-from mp_core.utilities import hdf5
+from mp_core.layers.names_in_files import BESIDE
+from mp_core.saving.translation import Part, build, translated
+from mp_core.saving.weights import assign
+from mp_core.training.models import Model
+from mp_core.training.optimizer_files import OPTIMIZER, load_optimizer
 from mp_core.utilities.arguments import path_of
-from mp_core.utilities.extras import needed_by
+from mp_core.utilities.names import snake_case
 from mp_core.utilities.system import reading_failure
-from mp_core.utilities.tree import leaves
+from mp_core.utilities.tree import leaves, numbered
 
 __all__ = ["blaming", "load_keras", "load_model"]
 
-_CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
-_EXPANSION = 100
-"""How many times as large as in the file an entry may be in memory: Keras does not compress, users may."""
-_LARGEST_TEXT = 1 << 28
-"""The bytes that ``config.json`` may have."""
 _LENGTHS = (
     "units", "filters", "input_dim", "output_dim", "num_heads", "key_dim", "value_dim", "kernel_size",
     "depth_multiplier",
@@ -49,16 +42,15 @@ _FEW = 1 << 20
 """A length that a layer may have however few weights there are."""
 _DAMAGES = (
     ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
-    struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+    struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What zipfile, its decompressors, json and h5py raise for damaged files."""
+"""What zipfile, its decompressors and json raise for damaged files."""
 
 
-def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Any:
+def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Model:
     """Return the model of a ``.keras`` file of Keras 3, or of :meth:`mp_core.Model.save`, without Keras.
 
-    It is not compiled; :func:`mp_core.load_model` returns it as it was. Files with settings of HDF5 that Keras' own do
-    not have need h5py.
+    It is not compiled; :func:`mp_core.load_model` returns it as it was.
 
     Parameters
     ----------
@@ -76,8 +68,6 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
     ------
     FileNotFoundError
         There is no such file.
-    ImportError
-        The file needs h5py, which is not installed.
     NotImplementedError
         There are layers that mp_core does not have, or not with these arguments: the error lists them all.
     ValueError
@@ -95,7 +85,7 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
     compile: bool = True,
     safe_mode: bool = True,
-) -> Any:
+) -> Model:
     """Return the model of a ``.keras`` file, that of Keras 3 included, as it was compiled.
 
     Parameters
@@ -105,7 +95,9 @@ def load_model(
     custom_objects : mapping of str to type, optional
         Layers, optimizers, losses and metrics that are neither built in nor registered, by their names.
     compile : bool
-        Whether to compile it with the optimizer, the loss and the metrics of the file, if it has such.
+        Whether to compile it with the optimizer, the loss and the metrics of the file, if it has such. Variables of the
+        optimizer that do not belong to a variable that is trained now, as after ``enable_lora``, ``quantize`` or
+        ``trainable = False``, are left out, and a warning lists them.
     safe_mode : bool
         Keras'; it must be on: what a file holds is never executed.
 
@@ -115,7 +107,7 @@ def load_model(
 
     Raises
     ------
-    FileNotFoundError, ImportError, NotImplementedError, ValueError
+    FileNotFoundError, NotImplementedError, ValueError
         As for :func:`mp_core.interop.keras.load_keras`; the file's optimizer, loss or metrics do not exist here; or
         `safe_mode` is off.
 
@@ -131,9 +123,8 @@ def load_model(
         return found.model
     with blaming(f"`compile_config` of {path}"), custom_object_scope(custom_objects):
         found.model.compile_from_config(config)
-        if found.optimizer and found.model.trainable_variables:
-            found.model.optimizer.build(found.model.trainable_variables)
-            found.model.optimizer.load_own_variables({str(i): x for i, x in enumerate(found.optimizer)})
+        if found.optimizer and found.model.compiled:
+            load_optimizer(found.model, found.optimizer, found.names)
     return found.model
 
 
@@ -147,52 +138,39 @@ class _Opened(NamedTuple):
         The configuration of the model, and of its training.
     optimizer : list of ndarray
         The variables of its optimizer.
+    names : list of str
+        What each of them is; empty if the file does not say.
     """
 
-    model: Any
+    model: Model
     entry: Mapping[str, Any]
     optimizer: list[Array]
+    names: list[str]
 
 
 def _opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> _Opened:
     """Return what a file holds; arguments and errors are those of :func:`load_keras`."""
     path = path_of(path, "path")
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"`path` must be a .keras file; {path} is no regular file")
-    with naming(path), open(path, "rb") as file, blaming(f"`path` must be a .keras file; {path}"):
-        archive = zipfile.ZipFile(file)
-        entry = _json(archive, _CONFIG)
-        metadata = _json(archive, _METADATA) if _METADATA in archive.namelist() else {}
-        weights = _read(archive, _WEIGHTS)
+    with naming(path), open_regular(path) as file, blaming(f"`path` must be a .keras file; {path}"):
+        entry, metadata, weights = read(file)
     try:
         part = translated(entry, custom_objects)
     except NotImplementedError as error:
         raise NotImplementedError(f"{path}: {error}") from error
     except ValueError as error:
-        raise ValueError(f"{_CONFIG} of {path}: {error}") from error
-    with blaming(f"{_CONFIG} of {path}"):
+        raise ValueError(f"{CONFIG} of {path}: {error}") from error
+    with blaming(f"{CONFIG} of {path}"):
         _check_lengths(part, len(weights))
         _check_version(part, metadata)
         build(part)
-    with blaming(f"{_WEIGHTS} of {path}"), _groups(weights) as root:
+    with blaming(f"{WEIGHTS} of {path}"):
+        root = hdf5.read(weights)
         assign(part, _Group(root))
         optimizer = [_array(dataset) for dataset in _Group(_member(root, "optimizer"))._datasets()]
-    return _Opened(part.layer, entry, optimizer)
-
-
-@contextmanager
-def _groups(weights: bytes) -> Iterator[Any]:
-    """Yield the groups of an HDF5 file: by h5py what only that reads."""
-    try:
-        root = hdf5.read(weights)
-    except hdf5.Unsupported:
-        with needed_by("load_keras"):
-            import h5py
-
-        with h5py.File(io.BytesIO(weights), "r") as root:
-            yield root
-    else:
-        yield root
+    names = metadata.get(OPTIMIZER) if isinstance(metadata, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = []
+    return _Opened(cast(Model, part.layer), entry, optimizer, names)
 
 
 @contextmanager
@@ -205,24 +183,6 @@ def blaming(what: str) -> Iterator[None]:
             raise failure from None
         text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
         raise ValueError(f"{what}: {text or type(error).__name__}") from error
-
-
-def _read(archive: zipfile.ZipFile, name: str, largest: int | None = None) -> bytes:
-    if name not in archive.namelist():
-        raise ValueError(f"it has no entry {name}; it has {', '.join(archive.namelist()[:10])}")
-    info = archive.getinfo(name)
-    if info.compress_size > archive.start_dir:  # behind all entries; zipfile asks for as many bytes as are claimed
-        raise ValueError(f"{name} would have {info.compress_size} of the {archive.start_dir} bytes in the file")
-    if info.file_size > _EXPANSION * max(info.compress_size, 1) or info.file_size > (largest or info.file_size):
-        raise ValueError(f"{name} would have {info.file_size} bytes, from {info.compress_size} in the file")
-    return archive.read(name)
-
-
-def _json(archive: zipfile.ZipFile, name: str) -> Any:
-    try:
-        return json.loads(_read(archive, name, _LARGEST_TEXT))
-    except RecursionError:
-        raise ValueError(f"{name} is nested too deeply") from None
 
 
 def _check_version(part: Part, metadata: Any) -> None:
@@ -249,7 +209,7 @@ def _check_lengths(part: Part, nbytes: int) -> None:
         lengths += [_elements(shape, _axes_of(each.entry, shape)) for shape in shapes]
         longest = max((n for n in leaves(lengths) if isinstance(n, int)), default=0)
         if longest > most:
-            raise ValueError(f"layer '{each.layer.name}' has a length of {longest}, but {_WEIGHTS} only {nbytes} bytes")
+            raise ValueError(f"layer '{each.layer.name}' has a length of {longest}, but {WEIGHTS} only {nbytes} bytes")
 
 
 def _axes_of(entry: Mapping[str, Any], shape: list[Any]) -> Any:
@@ -286,7 +246,7 @@ class _Group:
         variables = _member(self._group, "vars")
         if variables is None:
             return []
-        if not hasattr(variables, "keys"):
+        if not isinstance(variables, dict):
             raise ValueError("`vars` must be a group of arrays")
         names = sorted(variables, key=lambda name: (len(name), name))  # of numbers from 0 on
         return [_member(variables, name) for name in names]
@@ -300,43 +260,44 @@ class _Group:
         for dataset in self._datasets():
             yield _array(dataset)
 
+    def named(self) -> dict[str, Array]:
+        """Return the variables by their names."""
+        group = _member(self._group, "vars")
+        return {} if group is None else {str(name): _array(_member(group, name)) for name in group}
+
+    def holds_arrays(self) -> bool:
+        """Whether there are variables of this layer, or of layers in it."""
+        return _holds_arrays(self._group)
+
+    def beside(self) -> dict[str, Array]:
+        """Return what mp_core has written beside the variables."""
+        group = _member(self._group, BESIDE)
+        return {} if group is None else {str(name): _array(_member(group, name)) for name in group}
+
     def member(self, name: str) -> "_Group":
         """Return the weights of a layer in this one, or in this container."""
         return _Group(_member(self._group, name))
 
     def parts(self, parts: Sequence[Part]) -> "list[_Group]":
         """Return the weights of the layers of a model, which its file calls by their classes and counts."""
-        group, counts, found = _member(self._group, "layers"), Counter[str](), []
+        group, names = _member(self._group, "layers"), []
         for part in parts:
-            name = snake_case(str(part.entry["class_name"]))
-            counts[name] += 1
-            numbered = name if counts[name] == 1 else f"{name}_{counts[name] - 1}"
-            found.append(_Group(_member(group, numbered)))
-        return found
+            kind = type(part.layer)
+            is_renamed = name_in_configurations(kind) != kind.__name__
+            names.append(snake_case(kind.__name__ if is_renamed else str(part.entry["class_name"])))
+        return [_Group(_member(group, name)) for name in numbered(names)]
 
 
 def _member(group: Any, name: str) -> Any:
-    """Return a member of a group, None if there is none; links to elsewhere are refused."""
-    if isinstance(group, dict | np.ndarray | None):
-        return group.get(name) if isinstance(group, dict) else None
-    import h5py
-
-    if not isinstance(group, h5py.Group) or name not in group:
-        return None
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise ValueError(f"{group.name}/{name} is a link, which is not followed")
-    return group[name]
+    """Return a member of a group, None if there is none."""
+    return group.get(name) if isinstance(group, dict) else None
 
 
-def _array(dataset: Any) -> Array:
-    if isinstance(dataset, np.ndarray):
-        return np.array(dataset)
-    import h5py
+def _holds_arrays(group: Any) -> bool:
+    return any(map(_holds_arrays, group.values())) if isinstance(group, dict) else group is not None
 
-    if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
-        raise ValueError(f"{getattr(dataset, 'name', dataset)} must be an array in this file")
-    if dataset.nbytes > _EXPANSION * dataset.id.get_storage_size():
-        raise ValueError(f"{dataset.name} would have {dataset.nbytes} bytes, more than its file can hold")
-    values: Array = dataset[()]
-    is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16" and values.dtype.itemsize == 2
-    return np.asarray(values).view(ml_dtypes.bfloat16) if is_bfloat16 else np.asarray(values)
+
+def _array(values: Any) -> Array:
+    if not isinstance(values, np.ndarray):
+        raise ValueError("a group is where an array is needed")
+    return np.array(values)

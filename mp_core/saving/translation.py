@@ -2,28 +2,31 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.scopes import called_in
-from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
+from mp_core.files.registry import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers import Layer, TimeDistributed, initializers
-from mp_core.layers.building import enclosing_path, takes
-from mp_core.layers.configuration import arguments_of, with_policy_as_in_keras
-from mp_core.layers.graph import Node, Source, graph_of
-from mp_core.layers.operation import OPERATIONS, Operation
-from mp_core.layers.penalties import module_of
-from mp_core.layers.sequential import layer_classes
-from mp_core.training import Functional, Sequential
-from mp_core.utilities.tree import leaves
+from mp_core.layers.base.building import enclosing_path, has_own_build, note_build_shapes, takes
+from mp_core.layers.base.configuration import arguments_of, is_ours, with_policy_as_in_keras
+from mp_core.layers.base.contents import contents_of
+from mp_core.layers.base.penalties import module_of
+from mp_core.layers.operation import Operation
+from mp_core.layers.registry import layer_classes
+from mp_core.ops.registry import OPERATIONS
+from mp_core.training import Functional, Model, Sequential
+from mp_core.training.graph import Graph, graph_of
+from mp_core.training.models import further_arguments, made_by
+from mp_core.utilities.absent import message_for
 
 __all__ = ["Part", "build", "translated"]
 
 _MODELS = ("Sequential", "Functional")
 _OPERATIONS = "keras.src.ops."
 _HOMES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional", "keras.src.models.sequential")
-_OF_LORA = ("lora_rank", "lora_alpha")
-"""Arguments that are left out: saved kernels contain what LoRA adds."""
 _OF_DRAWS = ("seed", "noise_shape")
 """Arguments of training that some of Keras' layers have and the same ones here have not."""
 _ERRORS = (TypeError, ValueError, NotImplementedError, KeyError, AttributeError, OverflowError)
@@ -77,8 +80,11 @@ def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, f
         raise NotImplementedError(
             f"mp_core cannot run {len(translation.refused)} of the layers:\n" + "\n".join(translation.refused)
         )
-    if part is None or not part.parts:
-        raise ValueError(f"the model must be a Sequential or functional one; received a {entry['class_name']}")
+    if part is None or not (part.parts or isinstance(part.layer, Model)):
+        raise ValueError(
+            f"the model must be a Sequential or functional one, or of a subclass of Model; received a "
+            f"{entry['class_name']}"
+        )
     return part
 
 
@@ -123,16 +129,21 @@ class _Translation:
         if module.startswith(_OPERATIONS):
             return Part(_operation(entry), entry)
         if kind in _MODELS and module in _HOMES:
-            return self._model(entry)
+            return self._model(entry, Functional if kind == "Functional" else Sequential)
         is_keras = module in _HOMES
         classes = {**(layer_classes(None) if is_keras else {}), **self.custom}
         users = known_classes(Layer, {})  # registered with mp_core.saving
         try:
             found, config = class_and_config(entry, {**users, **classes}, "layer")
         except ValueError:
-            raise NotImplementedError(f"there is no such layer in mp_core (module {module})") from None
+            why = message_for(str(kind), "layers") if is_keras else ""
+            raise NotImplementedError(f"there is no such layer in mp_core (module {module}){why}") from None
+        if issubclass(found, Model) and is_ours(found.from_config) and "layers" in config:
+            return self._model(entry, found)
         if is_keras:
-            config = _cleaned(config, arguments_of(found, Layer)[0], self.fresh)
+            config = _cleaned(config, arguments_of(found)[0], self.fresh)
+            if isinstance(config.get("activation"), dict) and config["activation"].get("class_name") != "function":
+                config = config | {"activation": self._activation(config["activation"])}
         inner = self.part(config.get("layer")) if found is TimeDistributed else None
         if inner is not None:
             config = config | {"layer": inner.layer}
@@ -144,10 +155,17 @@ class _Translation:
         _check_calls(layer, entry)
         return Part(layer, entry, initializers=starts, inner=inner)
 
-    def _model(self, entry: dict[str, Any]) -> Part:
-        """Return a Sequential or functional model."""
+    def _activation(self, entry: dict[str, Any]) -> Any:
+        """Return an activation that is a layer, or an object of a registered class."""
+        objects = {**known_classes(object, {}), **layer_classes(None), **self.custom}
+        found, config = class_and_config(entry, objects, "activation")
+        return found.from_config(config)
+
+    def _model(self, entry: dict[str, Any], cls: type[Model]) -> Part:
+        """Return a Sequential or functional model, or one of a user's class that is made of its layers as they are."""
         config, entries = entry["config"], _entries(entry["config"])
-        if entry["class_name"] == "Functional":
+        is_stack = issubclass(cls, Sequential)
+        if not is_stack:
             nodes, inputs, outputs = graph_of(config)
         parts = [self.part(part) for part in entries]
         there = [part for part in parts if part is not None]
@@ -155,15 +173,16 @@ class _Translation:
             return Part(Sequential(), entry)  # there is an error to come, which lists what is refused
         layers = [part.layer for part in there]
         own = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
-        if entry["class_name"] == "Sequential":
+        if is_stack:
             policy = {"dtype": config["dtype"]} if isinstance(config.get("dtype"), dict | str) else {}
-            stack = Sequential(**with_policy_as_in_keras(own | policy))
+            stack: Any = cls(**with_policy_as_in_keras(own | policy), **further_arguments(cls, config))
+            if stack.layers:
+                raise ValueError(f"the constructor of {cls.__name__} adds layers itself: it needs a `get_config`")
             for layer in layers:
-                stack._add(layer)  # without building it: lengths are checked before
+                stack.append_unbuilt(layer)  # without building it: lengths are checked before
             return Part(stack, entry, [part for part in there if part.layer is not stack.input_layer])
-        by_name = {layer.name: layer for layer in layers}
-        nodes = {name: [_without_constants(call, by_name[name]) for call in calls] for name, calls in nodes.items()}
-        return Part(Functional._of_graph(layers, nodes, inputs, outputs, dtype="float32", **own), entry, there)
+        model = cls.of_graph(Graph(layers, nodes, inputs, outputs), dtype="float32", **own)
+        return Part(made_by(cls, model, config), entry, there)
 
 
 def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -181,7 +200,7 @@ def _cleaned(config: dict[str, Any], known: set[str], fresh: bool) -> dict[str, 
     kept = {}
     for key, value in config.items():
         kind = key.rpartition("_")[2]
-        unused = key in _OF_LORA or (key in _OF_DRAWS and key not in known)
+        unused = key in _OF_DRAWS and key not in known
         if unused or (kind == "initializer" and not fresh and not _is_known(kind, value)):
             continue
         if kind in ("regularizer", "constraint") and not _is_known(kind, value):
@@ -219,33 +238,14 @@ def _check_calls(layer: Layer, entry: Mapping[str, Any]) -> None:
 
 
 def _operation(entry: dict[str, Any]) -> Layer:
-    """Return what computes an operation such as ``x + 2``, whose numbers are the same at all of its nodes."""
-    kind, calls = entry["class_name"], entry.get("inbound_nodes") or ()
+    """Return what computes an operation such as ``x + 2``."""
+    kind = entry["class_name"]
     if kind not in OPERATIONS:
-        raise NotImplementedError(f"of Keras' operations there are {', '.join(OPERATIONS)}")
-    if not all(isinstance(call, dict) and isinstance(call.get("args"), list | tuple) for call in calls):
-        raise ValueError("its nodes must have `args`")
-    constants = [[None if _has_tensor(arg) else arg for arg in call["args"]] for call in calls]
-    if not constants or any(other != constants[0] for other in constants):
-        raise ValueError("it must be called with the same numbers at each of its nodes")
+        raise NotImplementedError(f"of Keras' operations there are {', '.join(sorted(OPERATIONS))}")
     options = {name: value for name, value in entry["config"].items() if name not in ("name", "dtype")}
-    if kind == "Cast":
+    if "dtype" in OPERATIONS[kind].options:
         options["dtype"] = entry["config"].get("dtype")
-    return Operation(kind, constants[0], options, name=entry.get("name"), dtype="float32")
-
-
-def _has_tensor(part: Any) -> bool:
-    """Whether an argument of a call is an array, or holds some."""
-    if isinstance(part, list | tuple):
-        return any(map(_has_tensor, part))
-    return isinstance(part, dict) and part.get("class_name") == "__keras_tensor__"
-
-
-def _without_constants(node: Node, layer: Layer) -> Node:
-    """Return a node of an operation with its arrays alone: it has the numbers itself."""
-    if not isinstance(layer, Operation):
-        return node
-    return Node(tuple(arg for arg in node.args if any(isinstance(part, Source) for part in leaves(arg))), {})
+    return Operation(kind, options, name=entry.get("name"), dtype="float32")
 
 
 # ---- building
@@ -263,25 +263,45 @@ def build(part: Part) -> None:
     if layer.built:
         return
     below = "" if isinstance(layer, Functional) else f"{enclosing_path.get()}/{layer.name}".strip("/")
-    if part.parts:
-        # As Keras' paths are: it builds what a functional model holds before that.
-        called_in(enclosing_path, below, _build_parts, (part,))
-        layer.build(None)
-        return
-    if part.inner is not None:
-        called_in(enclosing_path, below, build, (part.inner,))
     shapes = part.entry.get("build_config") or {}
     if not isinstance(shapes, dict):
         raise ValueError(f"`build_config` of layer '{layer.name}' must be a dictionary; received {shapes!r:.200}")
-    try:
-        if isinstance(shapes.get("shapes_dict"), dict):
-            layer.build(**{name: _shape(shape) for name, shape in shapes["shapes_dict"].items()})
-        else:
+    if part.parts:
+        # As Keras' paths are: it builds what a functional model holds before that.
+        called_in(enclosing_path, below, _build_parts, (part,))
+        if all(each.layer.built for each in part.parts):
             layer.build(_shape(shapes.get("input_shape")))
+        return
+    if part.inner is not None:
+        called_in(enclosing_path, below, build, (part.inner,))
+    if not shapes:
+        _build_stateless(layer)
+        return
+    try:
+        if not isinstance(shapes.get("shapes_dict"), dict):
+            layer.build(_shape(shapes.get("input_shape")))
+        elif has_own_build(layer):
+            layer.build(**_shape(shapes["shapes_dict"]))
+        else:
+            layer.build(None)
+            note_build_shapes(layer, _shape(shapes["shapes_dict"]))
     except (*_ERRORS, MemoryError, IndexError) as error:
         raise ValueError(f"layer '{layer.name}' cannot be built for {shapes}: {error}") from error
     for argument, initializer in part.initializers.items():
         setattr(layer, argument, initializer)
+
+
+def _build_stateless(layer: Layer) -> None:
+    """Build a layer of which no shape is known, if it has no variables; any other was saved before it was built."""
+
+    def built() -> None:
+        layer.build(None)
+        if layer.own_variables():
+            raise ValueError
+
+    if not isinstance(layer, Model):
+        with suppress(*_ERRORS, IndexError):
+            undone_if_it_fails(contents_of([layer]), built)
 
 
 def _build_parts(part: Part) -> None:

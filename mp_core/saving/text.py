@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from mp_core.dtype_policies.lookup import custom_object_scope
-from mp_core.interop.keras.files import blaming
-from mp_core.interop.keras.translation import build, translated
+from mp_core.files.registry import custom_object_scope
+from mp_core.saving.reading import blaming
+from mp_core.saving.translation import build, translated
+from mp_core.saving.weights import finish
+from mp_core.training.models import Model
 
 __all__ = ["model_from_json"]
 
 
-def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
+def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None = None) -> Model:
     """Return the model of what ``model.to_json`` returned, that of Keras 3 included, with new weights.
 
     It is built if the text says for which shapes, and compiled if it says with what, as in Keras. Nothing in it is
@@ -53,13 +55,13 @@ def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None =
     except ValueError as error:
         raise ValueError(f"`json_string` must be that of a model: {error}") from error
     with blaming("`json_string`"):
-        if any(each.entry.get("build_config") for each in part.flatten()):
-            build(part)
+        build(part)
+        finish(part.layer)
     config = entry.get("compile_config")
     if isinstance(config, dict) and config:  # Keras writes an empty one of a model that is not compiled
         with blaming("`compile_config` of `json_string`"), custom_object_scope(custom_objects):
             part.layer.compile_from_config(config)  # type: ignore[attr-defined]
-    return part.layer
+    return cast(Model, part.layer)
 
 
 def _parsed(text: str) -> Any:
