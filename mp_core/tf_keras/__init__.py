@@ -44,6 +44,6 @@ if not TYPE_CHECKING:
         """Import the tape at its first use: who only computes values loads no gradients."""
         if name != "GradientTape":
             raise AttributeError(f"module 'mp_core.tf_keras' has no attribute {name!r}")
-        from mp_core.tf_keras.tape import GradientTape
+        from mp_core.tf_keras.tape import GradientTape  # it loads the gradients
 
         return GradientTape

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes, layers
-from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize, standardize
+from mp_core.tf_keras.mixed_precision.variable import AutoCastVariable
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.tree import leaves, map_leaves
 
@@ -48,7 +48,9 @@ class Layer(layers.Layer):
     (dtype('float32'), 'float32')
     """
 
+    _face = "tf_keras.layers"
     _get_policy = staticmethod(get)
+    _variable_type = AutoCastVariable
 
     def add_weight(  # type: ignore[override]
         self,
@@ -102,7 +104,7 @@ class Layer(layers.Layer):
         if self.dtype_policy.name == "_infer":
             self.dtype_policy = Policy(target)
         follows = boolean(experimental_autocast if autocast is None else autocast, "autocast")
-        return super().add_weight(
+        return super().add_weight(  # type: ignore[return-value]  # it is of `_variable_type`
             shape=() if shape is None else shape,
             initializer=initializer,
             dtype=target,

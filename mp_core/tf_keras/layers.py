@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from mp_core import layers, training
-from mp_core.layers.sequential import add_face
 from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.mixed_precision.experimental.optimizer import wrap_optimizer
 from mp_core.tf_keras.mixed_precision.policy import is_floating
@@ -180,8 +179,6 @@ class Sequential(_Trained, Layer, training.Sequential):
     <Policy "mixed_float16">
     """
 
-    _face = "tf_keras.layers"
-
     def __init__(
         self,
         layers: Sequence[Layer] | Layer | None = None,
@@ -192,13 +189,14 @@ class Sequential(_Trained, Layer, training.Sequential):
     ) -> None:
         super().__init__(layers=layers, name=name, autocast=autocast, **kwargs)
 
-    def _add(self, layer: Any) -> None:
+    def append_unbuilt(self, layer: layers.Layer | training.KerasTensor) -> None:
+        """Append a layer of this face without building it; refuse those of Keras 3."""
         if not isinstance(layer, Layer | layers.InputLayer | training.KerasTensor):
             raise TypeError(
                 "The added layer must be an instance of class mp_core.tf_keras.Layer. "
                 f"Received: layer={layer!r} of type {type(layer)}."
             )
-        super()._add(layer)
+        super().append_unbuilt(layer)
 
     @classmethod
     def from_config(
@@ -206,7 +204,7 @@ class Sequential(_Trained, Layer, training.Sequential):
     ) -> Self:
         """Return the stack of a configuration: of this face, unless a layer's class is in `custom_objects`.
 
-        A list holds the configurations of the layers, as early releases wrote it.
+        A list holds the configurations of the layers, as early releases of Keras wrote it.
 
         Raises
         ------
@@ -226,9 +224,3 @@ class Softmax(Layer, layers.Softmax):
     >>> Softmax()(np.log([[1.0, 3.0]])).round(4)
     array([[0.25, 0.75]], dtype=float32)
     """
-
-
-add_face(
-    "tf_keras.layers",
-    (Activation, Conv2D, Dense, Dropout, EinsumDense, Embedding, LayerNormalization, Sequential, Softmax),
-)

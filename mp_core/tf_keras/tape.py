@@ -6,7 +6,8 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.arrays.recorded import Recorded, begin, finish
+from mp_core.arrays.holding import begin, finish
+from mp_core.arrays.recorded import Recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
 from mp_core.gradients.eager import TapeRecording
@@ -116,7 +117,7 @@ class GradientTape:
                 "A non-persistent GradientTape can only be used to compute one set of gradients (or jacobians)"
             )
         self._is_used = True
-        targets = [x for x in leaves(target) if type(x) is Recorded and x._recording is recording]
+        targets = [x for x in leaves(target) if type(x) is Recorded and x.recording is recording]
         given = [None] * len(targets) if output_gradients is None else list(leaves(output_gradients))
         noted, readable = recording.noted, recording.is_readable
         recording.noted, recording.is_readable = None, False
@@ -134,7 +135,7 @@ class GradientTape:
         """Return the array of the recording that a source is, None if it was not read in the block."""
         if isinstance(x, AutoCastVariable):
             return self._running().value_of(x)
-        return x if type(x) is Recorded and x._recording is self._recording else None
+        return x if type(x) is Recorded and x.recording is self._recording else None
 
 
 def _seed(recording: TapeRecording, target: Recorded, d: Any) -> Any:
@@ -144,4 +145,4 @@ def _seed(recording: TapeRecording, target: Recorded, d: Any) -> Any:
 
 
 def _value(x: Any) -> Array | None:
-    return None if x is None else np.array(x._array)
+    return None if x is None else np.array(x.array)

@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mp_core.dtype_policies.lookup import (
+from mp_core.dtype_policies.registry import policy_names
+from mp_core.files.deserialization import deserialized
+from mp_core.files.registry import (
     custom_object_scope,
     get_custom_objects,
     get_registered_name,
     get_registered_object,
     register_keras_serializable,
 )
-from mp_core.layers.deserialization import deserialized
-from mp_core.layers.sequential import layer_classes
-from mp_core.layers.serialization import serialize_keras_object as _serialize
+from mp_core.files.serialization import serialize_keras_object as _serialize
+from mp_core.layers.registry import layer_classes
 from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
 
 __all__ = [
@@ -71,4 +72,5 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     >>> deserialize_keras_object({"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}).dtype_policy
     <Policy "float32">
     """
-    return deserialized(config, custom_objects, deserialize, partial(layer_classes, face="tf_keras.layers"))
+    makers = dict.fromkeys(policy_names(), deserialize)
+    return deserialized(config, custom_objects, makers, partial(layer_classes, face="tf_keras.layers"))

@@ -1,6 +1,6 @@
 """tf.keras' ``mixed_precision``: policies, the default and loss scaling; ``experimental`` has what came before."""
 
-from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
+from mp_core.autocast import enable_auto_cast_variables
 from mp_core.tf_keras.mixed_precision import experimental
 from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer
 from mp_core.tf_keras.mixed_precision.policy import (
@@ -11,7 +11,7 @@ from mp_core.tf_keras.mixed_precision.policy import (
     serialize,
     set_global_policy,
 )
-from mp_core.tf_keras.mixed_precision.variable import create_autocast_variable
+from mp_core.tf_keras.mixed_precision.variable import AutoCastVariable, create_autocast_variable
 
 __all__ = [
     "AutoCastVariable",

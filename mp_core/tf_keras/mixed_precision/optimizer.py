@@ -7,27 +7,21 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mp_core import loss_scale as states
 from mp_core.autocast import AutoCastVariable
-from mp_core.dtype_policies.lookup import class_and_config, own_config
-from mp_core.loss_scale import (
-    DynamicLossScale,
-    LossScale,
-    Optimizer,
-    deserialize_optimizer,
-    serialize_optimizer,
-)
-from mp_core.loss_scaling import are_finite, check_floating, scale_number
-from mp_core.optimizers.protocol import check_optimizer, checked_pairs
+from mp_core.files.registry import class_and_config, own_config
+from mp_core.loss_scale import DynamicLossScale, LossScale, OptimizerLike, deserialize_optimizer, serialize_optimizer
+from mp_core.optimizers.loss_scale import ScaledOptimizer
+from mp_core.optimizers.protocol import checked_pairs
+from mp_core.optimizers.scales import check_floating, scale_number
 from mp_core.utilities.arguments import positive_integer, whole
 
-__all__ = ["LossScaleOptimizer"]
+__all__ = ["LossScaleOptimizer", "arguments_of"]
 
 _logger = logging.getLogger(__name__)
 _wrapped: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
-class LossScaleOptimizer:
+class LossScaleOptimizer(ScaledOptimizer):
     """A loss scale around an optimizer: gradients that are not finite are skipped.
 
     Scale the loss with :meth:`get_scaled_loss`, compute gradients, and pass them through
@@ -69,7 +63,7 @@ class LossScaleOptimizer:
 
     def __init__(
         self,
-        inner_optimizer: Optimizer,
+        inner_optimizer: OptimizerLike,
         dynamic: bool = True,
         initial_scale: float | None = None,
         dynamic_growth_steps: int | None = None,
@@ -82,30 +76,25 @@ class LossScaleOptimizer:
             raise ValueError(
                 f'"dynamic_growth_steps" must be None if "dynamic" is False, but got: {dynamic_growth_steps}'
             )
-        self.initial_scale = scale_number(2.0**15 if initial_scale is None else initial_scale, "initial_scale")
-        self.dynamic_growth_steps: int | None = None
-        self._state = LossScale(self.initial_scale)
+        state = LossScale(scale_number(2.0**15 if initial_scale is None else initial_scale, "initial_scale"))
         if dynamic:
             growth = 2000 if dynamic_growth_steps is None else dynamic_growth_steps
-            self.dynamic_growth_steps = positive_integer(whole(growth), "dynamic_growth_steps")
-            self._state = DynamicLossScale(self.initial_scale, period=self.dynamic_growth_steps)
+            state = DynamicLossScale(state.loss_scale, period=positive_integer(whole(growth), "dynamic_growth_steps"))
+        super().__init__(inner_optimizer, state)
         self._missed = ["get_scaled_loss", "get_unscaled_gradients"]
-        self.inner_optimizer = _claimed(inner_optimizer)
+        if id(inner_optimizer) in _wrapped:
+            raise ValueError('"inner_optimizer" is already wrapped by a LossScaleOptimizer.')
+        _wrapped[id(inner_optimizer)] = inner_optimizer
 
     @property
     def dynamic(self) -> bool:
         """Whether the scale changes."""
-        return isinstance(self._state, DynamicLossScale)
-
-    @property
-    def loss_scale(self) -> np.float32:
-        """The scale at this step."""
-        return np.float32(self._state.loss_scale)
+        return self.state.skips
 
     @property
     def dynamic_counter(self) -> int | None:
         """The finite steps since the scale last changed; None for a fixed scale."""
-        return self._state.counter if isinstance(self._state, DynamicLossScale) else None
+        return self.state.counter if self.dynamic else None
 
     @property
     def iterations(self) -> Any:
@@ -116,16 +105,7 @@ class LossScaleOptimizer:
     def iterations(self, value: Any) -> None:
         self.inner_optimizer.iterations = value
 
-    @property
-    def learning_rate(self) -> Any:
-        """The inner optimizer's."""
-        return self.inner_optimizer.learning_rate  # type: ignore[attr-defined]
-
-    @learning_rate.setter
-    def learning_rate(self, value: Any) -> None:
-        self.inner_optimizer.learning_rate = value  # type: ignore[attr-defined]
-
-    lr = learning_rate
+    lr = ScaledOptimizer.learning_rate
 
     def get_scaled_loss(self, loss: Any) -> Any:
         """Return the loss times the scale, in its own dtype; of a function that returns a loss, such a function.
@@ -135,14 +115,9 @@ class LossScaleOptimizer:
         TypeError
             The loss is not floating-point.
         """
-
-        def scaled(value: Any) -> Any:
-            check_floating(value, "loss")
-            return self._state.scale(value)
-
-        result = (lambda: scaled(loss())) if callable(loss) else scaled(loss)
+        scaled = (lambda: self.scale_loss(loss())) if callable(loss) else self.scale_loss(loss)
         self._called("get_scaled_loss")
-        return result
+        return scaled
 
     def get_unscaled_gradients(self, grads: Sequence[Any]) -> list[Any]:
         """Return the gradients times the reciprocal of the scale, each in its own dtype; None stays None.
@@ -157,7 +132,13 @@ class LossScaleOptimizer:
         grads = list(grads)
         check_floating(grads, "grads", allow_none=True)
         self._called("get_unscaled_gradients")
-        return [self._state.unscale(gradient) for gradient in grads]
+        unscaled: list[Any] = self.state.unscale(grads)
+        return unscaled
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
+        """Take a step with the gradients of a scaled loss, of these variables or of those of :meth:`build`."""
+        self._called("get_scaled_loss")  # or the loss was scaled by :attr:`loss_scale`, as training does
+        super().apply(self.get_unscaled_gradients(grads), trainable_variables)
 
     def minimize(
         self,
@@ -200,7 +181,7 @@ class LossScaleOptimizer:
             with tape:
                 loss = loss()
         variables = list(var_list() if callable(var_list) else var_list)
-        scale = self.loss_scale if grad_loss is None else self._state.scale(np.asarray(grad_loss, loss.dtype))
+        scale = self.loss_scale if grad_loss is None else self.state.scale(np.asarray(grad_loss, loss.dtype))
         self._called("get_scaled_loss")
         gradients = tape.gradient(loss, variables, output_gradients=scale)
         return self.apply_gradients(zip(self.get_unscaled_gradients(gradients), variables, strict=True))
@@ -222,11 +203,7 @@ class LossScaleOptimizer:
         """
         pairs = checked_pairs(grads_and_vars)
         self._warn_of_missed_calls()
-        finite = not self.dynamic or are_finite([gradient for gradient, _ in pairs], "grads_and_vars")
-        self._state = self._state.adjust(finite)
-        if finite:
-            self.inner_optimizer.apply_gradients(pairs)
-        else:
+        if not self._step(pairs, None):
             _count_step(self.inner_optimizer)
         return self.iterations
 
@@ -262,40 +239,37 @@ class LossScaleOptimizer:
             `config` is no dictionary of the constructor's arguments; its loss scale has a multiplier other than 2.
         """
         if "loss_scale" in own_config(config, "LossScaleOptimizer"):
-            config = {"inner_optimizer": config.get("optimizer"), **_arguments_of(config["loss_scale"])}
+            kinds = {"FixedLossScale": False, "DynamicLossScale": True}
+            refusal = (
+                "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose multiplier is not 2. "
+                "Got DynamicLossScale: "
+            )
+            arguments = arguments_of(*class_and_config(config["loss_scale"], kinds, "loss scale"), refusal)
+            config = {"inner_optimizer": config.get("optimizer"), **arguments}
         optimizer = cls.__new__(cls)
         inner = deserialize_optimizer(config.get("inner_optimizer"), custom_objects)
         LossScaleOptimizer.__init__(optimizer, **config | {"inner_optimizer": inner})
         return optimizer
 
 
-def _claimed(optimizer: Any) -> Optimizer:
-    if isinstance(optimizer, LossScaleOptimizer | states.LossScaleOptimizer):
-        raise TypeError(f"LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got: {optimizer}")
-    check_optimizer(optimizer, "inner_optimizer")
-    if id(optimizer) in _wrapped:
-        raise ValueError('"inner_optimizer" is already wrapped by a LossScaleOptimizer.')
-    _wrapped[id(optimizer)] = optimizer
-    return optimizer  # type: ignore[no-any-return]
-
-
-def _count_step(optimizer: Optimizer) -> None:
+def _count_step(optimizer: OptimizerLike) -> None:
     """Count a step of an optimizer whose iterations are a variable or an integer."""
-    if hasattr(optimizer.iterations, "assign_add"):
+    if isinstance(optimizer.iterations, AutoCastVariable):
         optimizer.iterations.assign_add(1)
     else:
         optimizer.iterations += 1
 
 
-def _arguments_of(loss_scale: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of :class:`LossScaleOptimizer` for the configuration of an experimental loss scale."""
-    dynamic, values = class_and_config(loss_scale, {"FixedLossScale": False, "DynamicLossScale": True}, "loss scale")
+def arguments_of(dynamic: bool, values: dict[str, Any], refusal: str) -> dict[str, Any]:
+    """Return the arguments of :class:`LossScaleOptimizer` for those of an experimental loss scale, fixed or dynamic.
+
+    Raises
+    ------
+    ValueError
+        It is `refusal` and the loss scale: a dynamic one whose multiplier is not 2.
+    """
     if not dynamic:
         return {"dynamic": False, "initial_scale": values.get("loss_scale_value")}
     if values.get("multiplier") != 2:
-        received = ", ".join(f"{key}={value}" for key, value in values.items())
-        raise ValueError(
-            "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose multiplier is not 2. "
-            f"Got DynamicLossScale: DynamicLossScale({received})"
-        )
+        raise ValueError(f"{refusal}DynamicLossScale({', '.join(f'{key}={value}' for key, value in values.items())})")
     return {"initial_scale": values.get("initial_loss_scale"), "dynamic_growth_steps": values.get("increment_period")}

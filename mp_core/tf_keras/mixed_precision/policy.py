@@ -7,9 +7,9 @@ import numpy as np
 from mp_core import dtype_policies, dtypes
 from mp_core.core.scopes import Scope
 from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
-from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.policy import default_as_set, replace_default
 from mp_core.dtype_policies.quantized import parse_quantized
+from mp_core.files.registry import own_config
 
 __all__ = [
     "Policy",
@@ -86,7 +86,8 @@ class Policy(DTypePolicy):
         """Cast `x` to `dtype` when both are floating-point and `autocast` is set."""
         return super().convert_input(x, autocast, dtype) if is_floating(dtype) else x
 
-    def _of_keras(self) -> DTypePolicy:
+    def of_keras(self) -> DTypePolicy:
+        """Return the policy of Keras 3 of the same dtypes; ``"_infer"`` stands for floatx there."""
         return DTypePolicy(dtypes.floatx() if self.name == "_infer" else self._spec.name)
 
     @classmethod

@@ -6,8 +6,9 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import loss_scale as states
-from mp_core.dtype_policies.lookup import check_depth, class_and_config, own_config
-from mp_core.loss_scaling import FLOAT32_MAX, are_finite, scale_number
+from mp_core.arrays.finite import are_finite
+from mp_core.files.registry import check_depth, class_and_config, own_config
+from mp_core.optimizers.scales import FLOAT32_MAX, scale_number
 from mp_core.utilities.arguments import float_of, is_number, number, positive_integer, whole
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]
@@ -61,7 +62,23 @@ class LossScale(ABC):
         return f"{type(self).__name__}({', '.join(f'{key}={value}' for key, value in self.get_config().items())})"
 
 
-class FixedLossScale(LossScale):
+class _Stated(LossScale):
+    """A loss scale around a state, which it replaces."""
+
+    state: states.LossScale
+
+    def __call__(self) -> np.float32:
+        """Return the value at this step."""
+        return np.float32(self.state.loss_scale)
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Change by a step's gradients; a dynamic scale has those applied that are finite, a fixed one all."""
+        finite = not self.state.skips or are_finite(grads, "grads")
+        self.state = self.state.adjust(finite)
+        return None, finite
+
+
+class FixedLossScale(_Stated):
     """A loss scale that stays as it is.
 
     Parameters
@@ -83,29 +100,22 @@ class FixedLossScale(LossScale):
     def __init__(self, loss_scale_value: float) -> None:
         if not is_number(loss_scale_value):
             raise ValueError(f"loss_scale_value must be a Python int or float. Received: {loss_scale_value!r}")
-        self._value = float_of(loss_scale_value)
-        if not 1 <= self._value <= FLOAT32_MAX:
+        value = float_of(loss_scale_value)
+        if not 1 <= value <= FLOAT32_MAX:
             raise ValueError(
                 f"loss_scale_value must be at least 1, and finite in float32. Received: {loss_scale_value}"
             )
-
-    def __call__(self) -> np.float32:
-        """Return the value."""
-        return np.float32(self._value)
-
-    def update(self, grads: Any) -> tuple[None, bool]:
-        """Change nothing: gradients are applied whatever they are."""
-        return None, True
+        self.state = states.LossScale(value)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"loss_scale_value": self._value}
+        return {"loss_scale_value": self.state.loss_scale}
 
     def __repr__(self) -> str:
-        return f"FixedLossScale({self._value})"
+        return f"FixedLossScale({self.state.loss_scale})"
 
 
-class DynamicLossScale(LossScale):
+class DynamicLossScale(_Stated):
     """A loss scale that grows after a period of finite gradients, and shrinks, down to 1, after others.
 
     Parameters
@@ -140,16 +150,6 @@ class DynamicLossScale(LossScale):
         self.state = states.DynamicLossScale(
             self.initial_loss_scale, period=self.increment_period, factor=self.multiplier
         )
-
-    def __call__(self) -> np.float32:
-        """Return the value at this step."""
-        return np.float32(self.state.loss_scale)
-
-    def update(self, grads: Any) -> tuple[None, bool]:
-        """Grow or shrink by a step's gradients, which are to be applied if they are finite."""
-        finite = are_finite(grads, "grads")
-        self.state = self.state.adjust(finite)
-        return None, finite
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

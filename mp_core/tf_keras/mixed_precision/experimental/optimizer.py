@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from mp_core import loss_scale as states
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.loss_scale import Optimizer
-from mp_core.optimizers.protocol import check_optimizer
+from mp_core.loss_scale import OptimizerLike
+from mp_core.optimizers.loss_scale import ScaledOptimizer, check_wrapping
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import DynamicLossScale, FixedLossScale, LossScale, get
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1
-from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer
+from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer, arguments_of
 from mp_core.utilities.arguments import is_number
 
 __all__ = ["LossScaleOptimizerV1", "wrap_optimizer"]
@@ -37,7 +36,7 @@ class LossScaleOptimizerV1(LossScaleOptimizer):
     np.float32(32768.0)
     """
 
-    def __init__(self, optimizer: Optimizer, loss_scale: Any) -> None:
+    def __init__(self, optimizer: OptimizerLike, loss_scale: Any) -> None:
         super().__init__(optimizer, **_arguments(loss_scale))
 
 
@@ -47,18 +46,9 @@ def _arguments(loss_scale: Any) -> dict[str, Any]:
         return {"dynamic": False, "initial_scale": loss_scale}
     if isinstance(loss_scale, dict) or (isinstance(loss_scale, str) and loss_scale == "dynamic"):
         loss_scale = get(loss_scale)
-    if isinstance(loss_scale, FixedLossScale):
-        return {"dynamic": False, "initial_scale": loss_scale.get_config()["loss_scale_value"]}
-    if isinstance(loss_scale, DynamicLossScale):
-        if loss_scale.multiplier != 2:
-            raise ValueError(
-                'When passing a DynamicLossScale to "loss_scale", DynamicLossScale.multiplier must be 2. '
-                f"Got: {loss_scale}"
-            )
-        return {
-            "initial_scale": loss_scale.initial_loss_scale,
-            "dynamic_growth_steps": loss_scale.increment_period,
-        }
+    if isinstance(loss_scale, FixedLossScale | DynamicLossScale):
+        refusal = 'When passing a DynamicLossScale to "loss_scale", DynamicLossScale.multiplier must be 2. Got: '
+        return arguments_of(isinstance(loss_scale, DynamicLossScale), loss_scale.get_config(), refusal)
     if isinstance(loss_scale, LossScale):
         raise TypeError(
             "Passing a LossScale that is not a FixedLossScale or a DynamicLossScale is no longer supported. "
@@ -70,7 +60,7 @@ def _arguments(loss_scale: Any) -> dict[str, Any]:
     )
 
 
-def wrap_optimizer(optimizer: Optimizer, policy: DTypePolicy) -> Optimizer:
+def wrap_optimizer(optimizer: OptimizerLike, policy: DTypePolicy) -> OptimizerLike:
     """Return the optimizer that ``Model.compile`` trained with under a policy.
 
     A policy that has a loss scale brings it; of those that never have one, ``"mixed_float16"`` needs a dynamic one.
@@ -86,10 +76,8 @@ def wrap_optimizer(optimizer: Optimizer, policy: DTypePolicy) -> Optimizer:
     >>> type(wrap_optimizer(SGD(), PolicyV1("mixed_float16"))).__name__
     'LossScaleOptimizerV1'
     """
-    check_optimizer(optimizer, "optimizer")
-    if not isinstance(policy, DTypePolicy):
-        raise TypeError(f"`policy` must be a policy, such as Policy('mixed_float16'); received {policy!r}")
-    if isinstance(optimizer, LossScaleOptimizer | states.LossScaleOptimizer):
+    check_wrapping(optimizer, policy)
+    if isinstance(optimizer, ScaledOptimizer):
         return optimizer
     if isinstance(policy, PolicyV1):
         return optimizer if policy.loss_scale is None else LossScaleOptimizerV1(optimizer, policy.loss_scale)

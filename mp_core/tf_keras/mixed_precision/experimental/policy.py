@@ -4,7 +4,7 @@ import logging
 from typing import Any, Self
 
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.lookup import own_config
+from mp_core.files.registry import own_config
 from mp_core.layers import Layer
 from mp_core.tf_keras.mixed_precision.experimental import loss_scale as loss_scales
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import LossScale
