@@ -2,12 +2,12 @@
 
 from mp_core.checkpoint.coding import QUANTIZATION
 from mp_core.checkpoint.conversion import MAX_MEMORY, convert
+from mp_core.checkpoint.conversion_plan import RequestError, stored_as
 from mp_core.checkpoint.errors import Threshold
 from mp_core.checkpoint.loading import open_tensors, stored_policies
 from mp_core.checkpoint.measure import inspect, verify
-from mp_core.checkpoint.plan import RequestError, stored_as
 from mp_core.checkpoint.pool import MIN_MEMORY
-from mp_core.checkpoint.saving import save_folder, save_tensors
+from mp_core.checkpoint.writing import save_folder, save_tensors
 
 __all__ = [
     "MAX_MEMORY",

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from mp_core.checkpoint.coding import SUFFIXES
+from mp_core.checkpoint.conversion_plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.errors import Sums, Threshold, failures
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
 from mp_core.checkpoint.header import Entry, write_header
 from mp_core.checkpoint.loading import policies_of
 from mp_core.checkpoint.mark import copy_files, dtype_of_most, marked, retype
 from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
-from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.sources import as_safetensors
 from mp_core.checkpoint.tensors import File, metadata_of
@@ -63,7 +63,8 @@ def convert(
     source : path
         A safetensors file, the ``.safetensors.index.json`` of a model in several, or a folder: all its files but hidden
         ones are converted or copied. Or a file of ``torch.save`` (``.bin``, ``.pt``, ``.pth``), of which nothing is
-        run, a GGUF file, or a folder with ``pytorch_model.bin``: written as safetensors first, beside `target`.
+        run, a GGUF or an ONNX file, or a folder with ``pytorch_model.bin``: written as safetensors first, beside
+        `target`.
     target : path
         A file if `source` is one, else a folder. Two exceptions: if `source` is a file and `target` an existing folder,
         the result goes into it under the name of `source`; if `source` is a folder with one safetensors file and

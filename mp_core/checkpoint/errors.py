@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core.arrays import F64, Array, cast
+from mp_core.utilities.numerals import number_of
 
 __all__ = ["Sums", "Threshold", "as_float64", "count", "failures"]
 
@@ -31,7 +32,7 @@ class Sums:
     """What parts of ``x`` and ``y`` add up to, in float64.
 
     Equal elements differ by 0, NaN and NaN included; any other NaN or infinity differs by infinity, and does not count
-    in the last three sums.
+    in the sums of products. `elements` counts those of ``x``.
     """
 
     max_abs_error: float = 0.0
@@ -42,11 +43,13 @@ class Sums:
     xx: float = 0.0
     yy: float = 0.0
     xy: float = 0.0
+    elements: int = 0
 
     @classmethod
     def of(cls, x: Array, y: Array, overflow: int = 0) -> Self:
         """Return the sums of one part, of which `overflow` elements had to be clamped."""
         x, y = (as_float64(part).reshape(-1) for part in (x, y))
+        elements = x.size
         flushed = count((y == 0) & (x != 0))
         with np.errstate(over="ignore", invalid="ignore"):
             difference = np.abs(x - y)
@@ -61,14 +64,18 @@ class Sums:
             x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
         with np.errstate(over="ignore"):
             sums = _dot(difference, difference), _dot(x, x), _dot(y, y), _dot(x, y)
-        return cls(float(difference.max(initial=0.0)), overflow, flushed, nans, *sums)
+        return cls(float(difference.max(initial=0.0)), overflow, flushed, nans, *sums, elements)
 
     def __add__(self, other: "Sums") -> "Sums":
         largest, *sums = zip(astuple(self), astuple(other), strict=True)
         return Sums(max(largest), *map(sum, sums))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the measures of the whole: `rel_rmse` is relative to the RMS of ``x``, `sqnr` in decibels."""
+        """Return the measures of the whole: `rel_rmse` is relative to the RMS of ``x``, `sqnr` in decibels.
+
+        Two numbers have no angle: in place of 1 their `cosine` is what two vectors of one length have whose difference
+        is `rel_rmse`.
+        """
         rel_rmse, cosine = 0.0, 1.0
         underflow = self.noise < _LOST or 0 < self.xx < _LOST
         if self.max_abs_error and (underflow or (self.max_abs_error < inf and inf in (self.noise, self.xx, self.yy))):
@@ -76,6 +83,8 @@ class Sums:
         elif self.noise:
             rel_rmse = _ratio(self.noise, self.xx) ** 0.5
             cosine = self.xy / sqrt(self.xx) / sqrt(self.yy) if self.xx and self.yy else 0.0
+            if self.elements == 1 and cosine:
+                cosine = max(1 - rel_rmse**2 / 2, -1.0)
         return {
             "max_abs_error": self.max_abs_error,
             "rel_rmse": rel_rmse,
@@ -126,7 +135,7 @@ class Threshold:
         measures = tuple(Sums().metrics())
         found = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*", text)
         try:
-            bound = float(found[3]) if found and found[1] in measures else nan
+            bound = number_of(found[3]) if found and found[1] in measures else nan
         except ValueError:
             bound = nan
         if found is None or isnan(bound):

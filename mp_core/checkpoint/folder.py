@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from typing import Any
 
 from mp_core.checkpoint.foreign import is_code, scale_names
 from mp_core.checkpoint.header import Header, load_json, read_header
+from mp_core.checkpoint.places import is_plain, leads_out
 from mp_core.checkpoint.reading import read_file
 from mp_core.checkpoint.tensors import Tensor, tensors_of
-from mp_core.utilities.system import is_there
+from mp_core.utilities.system import is_present
 
 __all__ = [
     "Checkpoint",
@@ -149,7 +151,7 @@ def open_checkpoint(
             raise ValueError(f"{path} holds no safetensors file{_other_weights(others)}")
     elif path.name.endswith(_INDEX):
         folder, indices, names = path.parent, [_index(path.parent, path.name)], []
-    elif not is_there(path):
+    elif not is_present(path):
         raise missing(path)
     else:
         folder, names = path.parent, [path.name]
@@ -180,12 +182,26 @@ def unique_tensors(checkpoint: Checkpoint) -> dict[str, tuple[Shard, Tensor]]:
 def missing(path: Path) -> FileNotFoundError:
     """Return the error that a file is not there, with what is there in its place."""
     if not path.parent.is_dir():
+        name = _published(path)
+        if name is not None:
+            how = f"`hf download {name} --local-dir FOLDER` of the huggingface_hub package gets a published model"
+            return FileNotFoundError(f"{name} is no folder here, and nothing is downloaded: {how}; then give FOLDER")
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     found = sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("."))
     stale = _other_weights(found) if path.name.endswith((".safetensors", _INDEX)) else ""
     listed = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
     there = stale or (f"; the folder has {listed} only" if found else "; the folder is empty")
     return FileNotFoundError(f"{path} is missing{there}")
+
+
+def _published(path: Path) -> str | None:
+    """Return the part of a path that has the form of the name of a published model, ``owner/name``, if it has one."""
+    parts = path.parts[:-1] if path.suffix in (".json", ".safetensors") else path.parts
+    is_name = len(parts) == _NAME and all(re.fullmatch(r"[\w.-]*\w[\w.-]*", part) for part in parts)
+    return "/".join(parts) if is_name else None
+
+
+_NAME = 2  # parts
 
 
 def _other_weights(files: Sequence[str]) -> str:
@@ -224,11 +240,7 @@ def _files(folder: Path, skipped: list[str] | None) -> Iterator[str]:
 
 def _check_link(path: Path, folder: Path) -> None:
     """Raise unless `path` leads into the folder, or into the blobs of a hub's cache of which it is a snapshot."""
-    if not path.is_symlink():
-        return
-    root, end = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
-    allowed = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
-    if not any(end.is_relative_to(place) for place in allowed):
+    if path.is_symlink() and leads_out(path, folder):
         raise ValueError(f"{path} is a link that leads out of {folder}")
 
 
@@ -242,7 +254,7 @@ def _index(folder: Path, name: str) -> Index:
         raise ValueError(f"{path} is not a valid index: metadata must be an object")
     shards = dict.fromkeys(files.values())
     for file in shards:
-        if file != os.path.basename(file) or file in ("", ".", "..") or "\0" in file:
+        if not is_plain(file):
             raise ValueError(f"{path}: the shard {file!r} is not the name of a file beside the index")
     return Index(name, loaded, tuple((Path(name).parent / file).as_posix() for file in shards))
 

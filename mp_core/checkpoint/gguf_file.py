@@ -4,6 +4,7 @@ The file comes from anybody: counts, lengths and places are checked against its 
 """
 
 import struct
+from itertools import pairwise
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -14,8 +15,7 @@ import numpy as np
 from mp_core import dtypes
 from mp_core.arrays import F32, I8, Array
 from mp_core.checkpoint.gguf_blocks import KINDS, Kind
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.output import naming
+from mp_core.checkpoint.maps import map_file
 from mp_core.quantization import QuantizedArray
 
 __all__ = ["GgufTensor", "open_gguf"]
@@ -93,11 +93,9 @@ def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[st
     ValueError
         It is no such file, damaged, or holds numbers of a type that mp_core does not read; the message says what.
     """
-    with naming(path), open_regular(path) as file:
-        size = file.seek(0, 2)
-        if size < 4:
-            raise ValueError(f"{path} has {size} bytes; a GGUF file has more")
-        whole = np.memmap(file, np.uint8, "r").view(np.ndarray)
+    whole = map_file(path)
+    if whole.size < 4:
+        raise ValueError(f"{path} has {whole.size} bytes; a GGUF file has more")
     return _Header(Path(path), memoryview(whole)).read(whole)
 
 
@@ -167,13 +165,18 @@ class _Header:
             raise self.refuse(f"general.alignment is {alignment!r}; expected a power of 2 up to {_MOST_ALIGNMENT}")
         begin = -(-self.at // alignment) * alignment
         found: dict[str, GgufTensor] = {}
+        spans = []
         for name, kind, shape, offset in places:
             size = prod(shape) // kind.length * kind.size
+            spans.append((offset, offset + size, name))
             if begin + offset + size > len(whole):
                 raise self.refuse(f"tensor {name} ends at byte {begin + offset + size} of {len(whole)}")
             if name in found:
                 raise self.refuse(f"two tensors are called {name}")
             found[name] = GgufTensor(kind, shape, whole[begin + offset : begin + offset + size])
+        for (_, end, before), (start, _, name) in pairwise(sorted(spans)):
+            if start < end:
+                raise self.refuse(f"tensors {before} and {name} overlap, at byte {begin + start}")
         return found, said
 
     def place(self) -> tuple[str, Kind, tuple[int, ...], int]:

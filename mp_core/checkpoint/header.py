@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from itertools import pairwise
 from math import prod
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class Header:
     metadata: dict[str, str]
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a regular file for reading; a pipe or a device would block or never end.
 
     The stream owns its descriptor from the moment there is one, so an interrupt leaves none open: an opener in Python
@@ -154,11 +154,14 @@ def _encodable(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _texts(values: list[Any]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            yield from _texts(value)
+    """Yield the strings among values and in lists of them, in a time that does not depend on how deep they are."""
+    waiting = [values]
+    while waiting:
+        for value in waiting.pop():
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, list):
+                waiting.append(value)
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:

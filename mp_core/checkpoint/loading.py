@@ -4,19 +4,17 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
-
 from mp_core.arrays import Array
 from mp_core.checkpoint.coding import SUFFIXES
-from mp_core.checkpoint.folder import Shard, open_checkpoint, refuse_tools, unique_tensors
+from mp_core.checkpoint.folder import Checkpoint, Shard, open_checkpoint, refuse_tools, unique_tensors
 from mp_core.checkpoint.header import Entry, load_json
-from mp_core.checkpoint.output import naming
+from mp_core.checkpoint.maps import map_file
 from mp_core.checkpoint.tensors import POLICIES, POLICY, Tensor, positive
 from mp_core.dtype_policies import policy_of
 from mp_core.quantization import QuantizedArray
 from mp_core.utilities.arguments import path_of
 
-__all__ = ["open_tensors", "policies_of", "stored_policies"]
+__all__ = ["open_stored", "open_tensors", "policies_of", "stored_policies"]
 
 
 def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]:
@@ -25,7 +23,7 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     A file stays mapped, and so one file handle in use, as long as one of its arrays lives. The arrays are read-only
     views of the map, as aligned as the file has them, which may be to one byte. What is written into the file changes
     them, and if it becomes shorter, reading behind its new end ends the process (SIGBUS): replace it by another file
-    (``os.replace``), as :func:`save_tensors` and :func:`convert` do.
+    (``os.replace``), as :func:`save_tensors` and :func:`convert` do. Models of texts check before each batch.
 
     Parameters
     ----------
@@ -42,8 +40,6 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
 
     Raises
     ------
-    TypeError
-        `path` is no path, such as bytes.
     OSError
         A file is missing or cannot be read.
     ValueError
@@ -55,15 +51,25 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
     >>> from safetensors.numpy import save_file
     >>> with TemporaryDirectory() as folder:
     ...     save_file({"x": np.arange(3, dtype="int8")}, Path(folder, "model.safetensors"))
     ...     open_tensors(Path(folder, "model.safetensors"))
     {'x': array([0, 1, 2], dtype=int8)}
     """
-    checkpoint = open_checkpoint(path_of(path, "path"))
+    return _tensors_in(open_checkpoint(path_of(path, "path")))
+
+
+def open_stored(path: Path) -> tuple[dict[str, Array | QuantizedArray], tuple[str | None, dict[str, str]]]:
+    """Return what :func:`open_tensors` and :func:`stored_policies` do, by one reading of the headers."""
+    checkpoint = open_checkpoint(path)
+    return _tensors_in(checkpoint), _policies_in(checkpoint)
+
+
+def _tensors_in(checkpoint: Checkpoint) -> dict[str, Array | QuantizedArray]:
     refuse_tools(checkpoint)
-    maps = {name: _map(shard.path) for name, shard in checkpoint.shards.items()}
+    maps = {name: map_file(shard.path) for name, shard in checkpoint.shards.items()}
     return {
         name: value
         for shard, tensor in unique_tensors(checkpoint).values()
@@ -71,16 +77,12 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     }
 
 
-def _map(path: Path) -> Array:
-    """Return the bytes of a file, read as they are needed."""
-    with naming(path):
-        return np.asarray(np.memmap(path, mode="r"))
-
-
 def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str, Array | QuantizedArray]]:
     """Yield what a tensor is, by name."""
 
     def view(entry: Entry) -> Array:
+        if entry.start + entry.nbytes > content.size:
+            raise ValueError(f"{shard.path} has become shorter while it was opened: it has {content.size} bytes")
         return content[entry.start : entry.start + entry.nbytes].view(entry.dtype).reshape(entry.shape)
 
     values, coding = view(tensor.values), tensor.coding
@@ -118,8 +120,6 @@ def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, st
 
     Raises
     ------
-    TypeError
-        `path` is no path, such as bytes.
     OSError
         A file is missing or cannot be read.
     ValueError
@@ -129,6 +129,7 @@ def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, st
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
     >>> from mp_core.checkpoint import save_tensors
     >>> with TemporaryDirectory() as folder:
     ...     tensors = {"a": np.ones(2), "b": np.ones(2)}
@@ -136,7 +137,11 @@ def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, st
     ...     stored_policies(Path(folder, "x"))
     ('float32', {'b': 'mixed_bfloat16'})
     """
-    shards = list(open_checkpoint(path_of(path, "path")).shards.values())
+    return _policies_in(open_checkpoint(path_of(path, "path")))
+
+
+def _policies_in(checkpoint: Checkpoint) -> tuple[str | None, dict[str, str]]:
+    shards = list(checkpoint.shards.values())
     (first, default, policies), *rest = [(shard, *policies_of(shard)) for shard in shards]
     for shard, other, own in rest:
         if other != default:

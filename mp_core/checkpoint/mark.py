@@ -41,7 +41,7 @@ def copy_files(
 
 
 def dtype_of_most(numbers: Iterable[tuple[str, int]]) -> str | None:
-    """Return the dtype that most numbers have, of those that a model can have; None if no number has one.
+    """Return the dtype of most numbers, among the dtypes of models; None if no number has one of these.
 
     `numbers` are names of dtypes, and how many numbers have each. transformers makes all of a model in one dtype.
     """

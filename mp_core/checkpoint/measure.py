@@ -82,8 +82,6 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
 
     Raises
     ------
-    TypeError
-        `path` is no path, such as bytes.
     OSError
         A file is missing or cannot be read.
     ValueError
@@ -93,7 +91,6 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np
     >>> import mp_core as mp
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "model.safetensors")
@@ -144,8 +141,6 @@ def verify(
 
     Raises
     ------
-    TypeError
-        `a` or `b` is no path, such as bytes.
     OSError
         A file is missing or cannot be read.
     ValueError
@@ -155,7 +150,6 @@ def verify(
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np
     >>> import mp_core as mp
     >>> with TemporaryDirectory() as folder:
     ...     a, b = Path(folder, "a.safetensors"), Path(folder, "b.safetensors")

@@ -14,9 +14,11 @@ from secrets import token_hex
 from typing import BinaryIO
 
 from mp_core.arrays import Array
-from mp_core.utilities.system import ENDING, files_below, is_there, sync_folder, write_at
+from mp_core.utilities.system import ENDING, files_below, is_taken, sync_folder, write_at
 
 __all__ = ["OutFile", "check_free", "check_space", "held", "naming", "new_file", "replace", "temporary_beside"]
+
+_SPARE_PIPES = 2  # of two descriptors each: to remove a folder takes one for each folder down to the last, and another
 
 
 class OutFile:
@@ -91,17 +93,23 @@ def temporary_beside(target: Path) -> Iterator[Path]:
     """
     start = os.fsdecode(os.fsencode(target.name)[:100])  # a name may have 255 bytes
     temporary = target.with_name(f".{start}.{token_hex(4)}.tmp")
-    try:
-        yield temporary
-    except OSError as error:
-        for attribute in ("filename", "filename2"):
-            name = getattr(error, attribute)
-            if isinstance(name, str | Path):
-                setattr(error, attribute, os.fspath(name).replace(str(temporary), str(target)))
-        raise
-    finally:
-        with held():
-            _remove(temporary)
+    with ExitStack() as spare:
+        with naming(target):
+            for _ in range(_SPARE_PIPES):
+                for descriptor in os.pipe():
+                    spare.callback(os.close, descriptor)
+        try:
+            yield temporary
+        except OSError as error:
+            for attribute in ("filename", "filename2"):
+                name = getattr(error, attribute)
+                if isinstance(name, str | Path):
+                    setattr(error, attribute, os.fspath(name).replace(str(temporary), str(target)))
+            raise
+        finally:
+            with held():
+                spare.close()
+                _remove(temporary)
 
 
 def check_space(folder: Path, needed: int) -> None:
@@ -134,9 +142,9 @@ def _replace_folder(temporary: Path, target: Path) -> None:
 
 def _settle(temporary: Path, target: Path, old: Path) -> None:
     """Remove what was replaced, or put it back if nothing has replaced it."""
-    if not is_there(temporary):
+    if not is_taken(temporary):
         _remove(old)
-    elif is_there(old) and not is_there(target):
+    elif is_taken(old) and not is_taken(target):
         os.rename(old, target)
 
 
@@ -146,7 +154,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_at_once(path: Path) -> None:
-    if not is_there(path):
+    if not is_taken(path):
         return
     if path.is_dir():
         shutil.rmtree(path)
@@ -201,7 +209,7 @@ def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: 
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
-    if not is_there(target):
+    if not is_taken(target):
         return
     _refuse_inputs(target, inputs)
     if target.is_dir() != bool(names):

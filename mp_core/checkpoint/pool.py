@@ -3,6 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Self, TypeVar
 
@@ -30,11 +32,21 @@ class Pool:
         threads = get_num_threads() if threads is None else threads
         self._threads = min(positive_integer(threads, "threads"), max_memory // MIN_MEMORY)
         self._executor = ThreadPoolExecutor(self._threads)
+        self._alone = False
         # glibc returns free memory to the system beyond twice the largest block that was ever freed, and all memory of
         # a box is free after it: without a larger one, the page faults would take most of the time.
         np.empty(MIN_MEMORY, np.uint8)
 
     def __enter__(self) -> Self:
+        """Start a thread; if the system has no room for one, all work is done by the caller."""
+        try:
+            with held():
+                self._executor.submit(int)
+        except RuntimeError:
+            self._alone = True
+        except BaseException:  # an interrupt, after which nobody calls __exit__
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,7 +64,7 @@ class Pool:
         try:
             for item in items:
                 with held():
-                    running.append(self._executor.submit(alone, item))
+                    running.append(self._submitted(partial(alone, item)))
                 if len(running) > 2 * self._threads:
                     yield _first(running)
             while running:
@@ -61,6 +73,24 @@ class Pool:
             for future in running:
                 if not future.cancel():
                     _wait(future)
+
+    def _submitted(self, work: Callable[[], R]) -> "Future[R]":
+        """Return what becomes of a task. The executor queues it before it fails to start one more thread for it."""
+        future: Future[R] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
+
+        if self._alone:
+            run()
+        else:
+            with suppress(RuntimeError):
+                self._executor.submit(run)
+        return future
 
 
 def _first(running: deque[Future[R]]) -> R:

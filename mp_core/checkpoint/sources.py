@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mp_core.checkpoint.conversion_plan import RequestError
 from mp_core.checkpoint.folder import matches, open_checkpoint
 from mp_core.checkpoint.header import load_json
 from mp_core.checkpoint.output import temporary_beside
-from mp_core.checkpoint.plan import RequestError
+from mp_core.checkpoint.places import path_in
 from mp_core.checkpoint.reading import read_file
-from mp_core.checkpoint.saving import save_tensors
+from mp_core.checkpoint.writing import save_tensors
 from mp_core.quantization import QuantizedArray
+from mp_core.utilities.system import is_present
 
 __all__ = ["CODES_OF_GGUF", "PARTS", "as_safetensors", "open_parts"]
 
@@ -24,20 +26,20 @@ PARTS = _OLD, _PARTS = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
 def _torch(path: Path) -> dict[str, Any]:
-    from mp_core.checkpoint.torch_file import open_torch  # seldom needed, as the other one
+    from mp_core.checkpoint.torch_file import open_torch  # seldom needed, as the other readers
 
     return dict(open_torch(path))
 
 
 def _gguf(path: Path) -> dict[str, Any]:
-    from mp_core.checkpoint.gguf_file import open_gguf
+    from mp_core.checkpoint.gguf_file import open_gguf  # seldom needed
 
     tensors, _ = open_gguf(path)
     return {name: tensor.codes() or tensor.numbers() for name, tensor in tensors.items()}
 
 
 def _onnx(path: Path) -> dict[str, Any]:
-    from mp_core.checkpoint.onnx_file import open_onnx
+    from mp_core.checkpoint.onnx_file import open_onnx  # seldom needed
 
     return dict(open_onnx(path))
 
@@ -117,16 +119,14 @@ def open_parts(folder: Path) -> tuple[Path, dict[str, Any]]:
     from mp_core.checkpoint.torch_file import open_torch  # only old folders need it, and zip archives
 
     old, parts = folder / _OLD, folder / _PARTS
-    if not parts.exists():
+    if not is_present(parts):
         return old, dict(open_torch(old))
     shards = load_json(read_file(parts), f"{parts} is not a valid index").get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise ValueError(f"{parts}: weight_map is {shards!r}; expected an object of names of files")
     found: dict[str, Any] = {}
     for name in dict.fromkeys(shards.values()):
-        if Path(name).name != name:
-            raise ValueError(f"{parts} names the file {name!r}; expected names in its own folder")
-        found |= open_torch(folder / name)
+        found |= open_torch(path_in(folder, name, str(parts)))
     return parts, found
 
 

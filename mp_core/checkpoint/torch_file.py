@@ -14,14 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array
 from mp_core.checkpoint.header import MAX_JSON, open_regular
+from mp_core.checkpoint.maps import map_open
 from mp_core.checkpoint.output import naming
+from mp_core.files.zip import entries
 from mp_core.utilities.system import reading_failure
 
 __all__ = ["open_torch"]
@@ -43,6 +45,10 @@ _DAMAGED = (
     zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, EOFError, RuntimeError, ValueError, OverflowError
 )  # fmt: skip
 """What zipfile raises for archives that are none, or damaged."""
+_MOST_SHARED = 32
+"""How many times the bytes of a file its tensors may have together. Tied weights share a storage, such as those of a
+table of words and of the end of a network, or of 24 equal layers; whoever copies them takes memory for each of them.
+"""
 _LOCAL_HEADER = 30  # bytes of the fixed part of what stands before a member of an archive
 
 
@@ -88,7 +94,7 @@ def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
     with naming(path), open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                return _tensors(archive, Path(path))
+                return _tensors(archive, file, Path(path))
         except _DAMAGED as error:
             if str(path) in str(error):
                 raise
@@ -98,8 +104,8 @@ def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
             raise ValueError(f"{path} is no archive of torch.save ({error}); {hint}") from None
 
 
-def _tensors(archive: zipfile.ZipFile, path: Path) -> dict[str, Array]:
-    members = {member.filename: member for member in archive.infolist()}
+def _tensors(archive: zipfile.ZipFile, file: BinaryIO, path: Path) -> dict[str, Array]:
+    members = entries(archive)
     pickles = [name for name in members if name.endswith("/data.pkl") or name == "data.pkl"]
     if len(pickles) != 1:
         raise ValueError(f"{path} has {len(pickles)} members data.pkl; expected one")
@@ -108,11 +114,18 @@ def _tensors(archive: zipfile.ZipFile, path: Path) -> dict[str, Array]:
     if order is not None and _content(archive, order, path)[:16] != b"little":
         raise ValueError(f"{path} has the byte order of another CPU; expected 'little'")
     content = _Reader(path).read(_content(archive, members[pickles[0]], path))
-    whole = np.memmap(path, np.uint8, "r").view(np.ndarray)
-    return {
+    whole = map_open(file, path)
+    found = {
         name: _mapped(whole, placed, members.get(f"{root}data/{placed.storage.key}"), f"{path}: tensor {name}")
         for name, placed in content
     }
+    total = sum(x.nbytes for x in found.values())
+    if total > _MOST_SHARED * len(whole):
+        raise ValueError(
+            f"{path} has {len(whole)} bytes, and its tensors have {total} together, since they share storages; allowed "
+            f"are {_MOST_SHARED} times the bytes of the file"
+        )
+    return found
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> bytes:
@@ -140,10 +153,11 @@ def _mapped(whole: Array, placed: _Placed, member: zipfile.ZipInfo | None, what:
     last = placed.offset + sum((n - 1) * stride for n, stride in zip(placed.shape, placed.strides, strict=True))
     if last >= storage.length:
         raise ValueError(f"{what} ends at element {last} of a storage of {storage.length}")
-    head = whole[member.header_offset :][:_LOCAL_HEADER].tobytes()
-    begin = member.header_offset + _LOCAL_HEADER
+    place = member.header_offset  # below 0 if the archive claims to begin behind its first byte
+    head = whole[max(place, 0) :][:_LOCAL_HEADER].tobytes()
+    begin = place + _LOCAL_HEADER
     begin += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")  # a name and extra fields
-    if head[:4] != b"PK\x03\x04" or begin + size > len(whole):
+    if place < 0 or head[:4] != b"PK\x03\x04" or begin + size > len(whole):
         raise ValueError(f"{what} has a member outside of the file")
     elements = whole[begin + placed.offset * dtype.itemsize : begin + size]
     strides = [stride * dtype.itemsize for stride in placed.strides]

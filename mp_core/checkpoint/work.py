@@ -10,10 +10,10 @@ import numpy as np
 
 from mp_core.arrays import F32, F64, FORMATS, I8, Array, cast
 from mp_core.checkpoint.coding import BOX, Box, Coding, boxes
+from mp_core.checkpoint.conversion_plan import Planned
 from mp_core.checkpoint.errors import Sums, count
 from mp_core.checkpoint.header import Entry
 from mp_core.checkpoint.output import OutFile
-from mp_core.checkpoint.plan import Planned
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import File
 from mp_core.core import pointwise

@@ -12,11 +12,11 @@ import numpy as np
 
 from mp_core.arrays import Array, refuse_masked
 from mp_core.checkpoint.coding import BOX, Coding
+from mp_core.checkpoint.conversion_plan import RequestError, one_policy
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.header import CODES, Entry, Header, write_header
 from mp_core.checkpoint.mark import copy_files, dtype_of_most, marked
 from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
-from mp_core.checkpoint.plan import RequestError, one_policy
 from mp_core.checkpoint.tensors import metadata_of, positive, tensors_of
 from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.quantization import QuantizedArray, check_unchanged

@@ -28,7 +28,6 @@ class RequestError(ValueError):
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np
     >>> import mp_core as mp
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "a.safetensors")
