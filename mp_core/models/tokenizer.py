@@ -1,50 +1,29 @@
 """Texts to tokens, by the tokenizer of a folder, at a cost that long texts do not drive up."""
 
-import itertools
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
-from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.header import MAX_JSON
 from mp_core.core.cpu import get_num_threads
-from mp_core.models.folder import read_object, read_text
-from mp_core.models.modules import Modules, token_limit
-from mp_core.models.rules import SWITCH, Rule, check, only
+from mp_core.models.architectures.static import STATIC
+from mp_core.models.modules import Modules
+from mp_core.models.pieces import Piece, TooManyTokensError, count_of, decoded, last_tokens, pieces_of
 from mp_core.models.settings import unexpected
-from mp_core.utilities.extras import needed_by
+from mp_core.models.tokenizer_opening import frames, open_plain, open_tokenizer, refusing
+from mp_core.models.tokenizer_steps import Step, steps_of
 
 __all__ = ["Tokenizer"]
 
 _AT_ONCE = 1024
 # Characters per unit that counts. Texts of fewer are not shortened: that would cost more than it saves.
 _SHORT = 8
-
-# Files of other tokenizers, of which transformers makes tokenizer.json.
-_OTHERS = ("vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json")
-
-# The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
-_BERT_CLASSES = (None, *(f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "MPNet") for fast in ("", "Fast")))
-
-# Those of them that tell a network the types of tokens, unless tokenizer_config.json says what tokenizers tell it.
-_TYPED = (None, "BertTokenizer", "BertTokenizerFast")
-
-# The entries of tokenizer_config.json that matter, except the length limit, and the values they may have.
-_RULES: dict[str, Rule] = {
-    "truncation_side": only("right"),
-    "model_input_names": (lambda value: value is None or isinstance(value, list), "a list or null"),
-    "do_lower_case": SWITCH,
-    "tokenize_chinese_chars": SWITCH,
-    "strip_accents": (lambda value: value is None or isinstance(value, bool), "true, false or null"),
-}
 
 # The characters at which BERT's tokenizers always cut: ASCII white space and punctuation, and ideographs.
 _GAP = r" \t\n\r"
@@ -89,59 +68,98 @@ class Tokenizer:
     """
 
     def __init__(self, modules: Modules) -> None:
-        config_path = modules.network / "tokenizer_config.json"
-        config = read_object(config_path) if config_path.exists() else {}
-        self._config = config
-        sides = only("right", "left") if modules.settings.is_relative else only("right")  # there is no padding here
-        rules = _RULES | {"padding_side": sides}
-        check(config_path, {name: config[name] for name in rules if name in config}, rules)
-        stated = modules.max_length or token_limit(config_path, config, "model_max_length")
-        longest = modules.settings.max_length
-        self.max_length = min(stated or longest, longest)
-        path = modules.network / "tokenizer.json"
-        self._tokenizer = _read(path, modules.settings.vocab_size)
+        settings, path = modules.settings, modules.network / "tokenizer.json"
+        if modules.config.get("model_type") in STATIC.model_types:
+            opened = open_plain(path, settings.vocab_size)
+        else:
+            pads_left = settings.is_relative or not settings.num_hidden_layers  # there is no padding here
+            opened = open_tokenizer(modules.network, modules.config, settings.vocab_size, pads_left)
+        self._tokenizer, self._named, self._beyond = opened.tokenizer, opened.named, opened.beyond
+        longest = settings.max_length
+        self.max_length = min(modules.max_length or opened.max_length or longest, longest)
         _mark(self._tokenizer, modules.markers)
-        special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        self._around = special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
         if special > self.max_length:  # the package would cut nothing
             limit = "max_position_embeddings" if self.max_length == longest else "max_seq_length or model_max_length"
             expected = f"at most {self.max_length}, what {limit} leaves to a text"
             raise unexpected(path, "the number of special tokens of a text", special, expected)
         self._special = modules.special_tokens
-        _set_normalizer(self._tokenizer, config, modules.lower_case)
-        names = config.get("model_input_names")
-        typed = config.get("tokenizer_class") in _TYPED if names is None else "token_type_ids" in names
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        self._frame = _frame(self._tokenizer, typed)
+        if modules.lower_case:
+            _lower_first(self._tokenizer)
+        found = next(frames(self._tokenizer, True), [])
+        self._frame = [(place, np.array(ids, np.int32), kind if opened.typed else 0) for place, kind, ids in found]
         self.types = 1 + max((kind for _, _, kind in self._frame), default=0)
+        self._left = opened.left
         self._tokenizer.enable_truncation(self.max_length)
         self._shorten = _shortening(self._tokenizer, self.max_length)
+        self._shorten_start = _shortening_of_starts(self._tokenizer, self.max_length)
+
+    def cuts_start(self, given: bool | None) -> bool:
+        """Return whether a text that is too long loses its start: what is given, or what the files say."""
+        return self._left if given is None else given
 
     def special(self, entry: str) -> str | None:
-        """Return the token that ``tokenizer_config.json`` names under an entry, such as ``mask_token``."""
-        word = self._config.get(entry)
-        word = word.get("content") if isinstance(word, dict) else word
-        return word if isinstance(word, str) else None
+        """Return the token that has a name, such as ``mask_token``."""
+        return self._named.get(entry)
 
     def index_of(self, token: str) -> int | None:
         """Return the index of a token of the vocabulary; None if it has none of this name."""
         index: int | None = self._tokenizer.token_to_id(token)
         return index
 
-    def __call__(self, texts: Sequence[str], special: bool = True) -> tuple[list[Array], list[int]]:
-        """Return the vocabulary indices of each text, and which texts were cut; maybe without special tokens."""
+    def __call__(
+        self, texts: Sequence[str], special: bool = True, *, from_start: bool | None = None
+    ) -> tuple[list[Array], list[int]]:
+        """Return the vocabulary indices of each text, and which texts were cut; maybe without special tokens.
+
+        A text that is too long loses its end, or with `from_start` its start; by default what the files say.
+        """
+        special = special and self._special
+        if self.cuts_start(from_start):
+            return self._ends(texts, special)
         rows: list[Array] = []
         cut: list[int] = []
-        for encoding in self._encoded(texts, special and self._special):
+        for encoding in self._encoded(texts, special):
             if encoding.overflowing:
                 cut.append(len(rows))
             rows.append(np.array(encoding.ids, np.int32))
         return rows, cut
 
+    def _ends(self, texts: Sequence[str], special: bool) -> tuple[list[Array], list[int]]:
+        """Return the indices of the last tokens of each text, with special tokens around them, and which were cut."""
+        rows: list[Array] = []
+        cut: list[int] = []
+        room = self.max_length - (self._around if special else 0)
+        for encoding in self._encoded(texts, special=False, shorten=self._shorten_start):
+            last, was_cut = last_tokens(encoding, room)
+            if was_cut:
+                cut.append(len(rows))
+            framed = self._tokenizer.post_process(last, add_special_tokens=special)
+            rows.append(np.array(framed.ids, np.int32))
+        return rows, cut
+
+    def pieces(self, texts: Sequence[str], special: bool = True, most: int | None = None) -> list[list[Piece]]:
+        """Return all tokens of each text with their places, with special tokens around them or not.
+
+        Raises
+        ------
+        TooManyTokensError
+            All texts together have more than `most`.
+        """
+        special = special and self._special
+        encodings = self._encode(texts, special, self._tokenizer.encode_batch)
+        count = sum(count_of(encoding, self._around if special else 0) for encoding in encodings)
+        if most is not None and count > most:
+            raise TooManyTokensError(count)
+        return list(map(pieces_of, texts, encodings))
+
+    def decode(self, rows: Sequence[Sequence[int]], skip_special: bool = True) -> list[str]:
+        """Return the texts of rows of vocabulary indices, without special tokens unless asked for."""
+        return decoded(self._tokenizer, rows, skip_special)
+
     def located(self, texts: Sequence[str]) -> tuple[list[Array], list[list[tuple[int, tuple[int, int]]]]]:
         """Return the vocabulary indices of each text, and of each token but special ones its number and characters."""
-        with _refusing("the model's tokenizer cannot take a text"):
-            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=self._special)
+        encodings = self._encode(texts, self._special, self._tokenizer.encode_batch)
         rows, places = [], []
         for encoding in encodings:
             rows.append(np.array(encoding.ids, np.int32))
@@ -149,11 +167,14 @@ class Tokenizer:
             places.append([(token, place) for token, place in enumerate(encoding.offsets) if not special[token]])
         return rows, places
 
-    def pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Array], list[Array], list[int]]:
+    def pairs(
+        self, pairs: Sequence[tuple[str, str]], *, from_start: bool | None = None
+    ) -> tuple[list[Array], list[Array], list[int]]:
         """Return the vocabulary indices of each pair of texts, the types of its tokens, and which pairs were cut.
 
         Types are 0 where the tokenizer's class, or its configuration, tells a network none. A pair that is too long
-        loses tokens at the end of the longer text, or if both are, of both.
+        loses tokens at the end of the longer text, or if both are, of both; with `from_start` at their starts, and by
+        default where the files say.
 
         Raises
         ------
@@ -167,41 +188,58 @@ class Tokenizer:
             raise ValueError(f"pairs of texts need {expected}; texts are cut at max_length={self.max_length}")
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         tokens, lengths = {}, {}
-        for text, encoding in zip(texts, self._encoded(texts, special=False), strict=True):
-            tokens[text], lengths[text] = np.array(encoding.ids, np.int32), _length(encoding)
+        left = self.cuts_start(from_start)
+        shorten = self._shorten_start if left else self._shorten
+        whole: dict[str, int] = {}  # how many tokens texts have that were shortened
+        for text, encoding in zip(texts, self._encoded(texts, special=False, shorten=shorten), strict=True):
+            kept = last_tokens(encoding, room)[0].ids if left else encoding.ids
+            tokens[text], lengths[text] = np.array(kept, np.int32), count_of(encoding, 0)
         rows: list[Array] = []
         types: list[Array] = []
         cut: list[int] = []
         for pair in pairs:
             n, m = (lengths[text] for text in pair)
-            if room % 2 and min(n, m) > room and any(self._shorten(text) != text for text in pair):
-                n, m = (_length(self._encode([text], special=False)[0]) for text in pair)
+            if room % 2 and min(n, m) > room:  # the one with more tokens keeps one more
+                for text in pair:
+                    if text not in whole:
+                        shorter = shorten(text) != text
+                        whole[text] = count_of(self._encode([text], special=False)[0], 0) if shorter else lengths[text]
+                n, m = (whole[text] for text in pair)
             if n + m > room:
                 cut.append(len(rows))
-            kept = [tokens[text][:count] for text, count in zip(pair, _longest_first(n, m, room), strict=True)]
-            parts = [ids if place is None else kept[place] for place, ids, _ in self._frame]
+            counts = zip(pair, _longest_first(n, m, room), strict=True)
+            both = [_cut(tokens[text], count, left) for text, count in counts]
+            parts = [ids if place is None else both[place] for place, ids, _ in self._frame]
             rows.append(np.concatenate(parts))
             kinds = [kind for _, _, kind in self._frame]
             types.append(np.concatenate([np.full(len(part), kind) for part, kind in zip(parts, kinds, strict=True)]))
         return rows, types, cut
 
-    def _encoded(self, texts: Sequence[str], special: bool = True) -> Iterator[Any]:
+    def _encoded(
+        self, texts: Sequence[str], special: bool, shorten: Callable[[str], str] | None = None
+    ) -> Iterator[Any]:
         """Yield what the tokenizers package makes of texts, without special tokens if these are parts of pairs."""
+        shorten = shorten or self._shorten
         # Each text is one task of the tokenizers package's thread pool, which by default has a thread per CPU. If that
         # is more than the caller wants, only as many texts are handed over at once, which keeps the others idle.
         threads = get_num_threads()
         at_once = threads if threads < _cpus() else _AT_ONCE
         for start in range(0, len(texts), at_once):
-            yield from self._encode([self._shorten(text) for text in texts[start : start + at_once]], special)
+            yield from self._encode([shorten(text) for text in texts[start : start + at_once]], special)
 
-    def _encode(self, texts: Sequence[str], special: bool) -> list[Any]:
-        with _refusing("the model's tokenizer cannot take a text"):  # such as a word without a token
-            encodings: list[Any] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=special)
+    def _encode(self, texts: Sequence[str], special: bool, how: Callable[..., list[Any]] | None = None) -> list[Any]:
+        with refusing("the model's tokenizer cannot take a text"):  # such as a word without a token
+            encodings = (how or self._tokenizer.encode_batch_fast)(texts, add_special_tokens=special)
+        if self._beyond is not None:
+            last = max((index for encoding in encodings for index in encoding.ids), default=0)
+            if last >= self._beyond:
+                word = self._tokenizer.id_to_token(last)
+                raise ValueError(f"the network has no vector for the token {word!r} of a text, {last}")
         return encodings
 
     def prompt_length(self, prompt: str) -> int:
         """Return how many tokens at the start of a text belong to a prompt that stands before it."""
-        with _refusing("the model's tokenizer cannot take the prompt"):
+        with refusing("the model's tokenizer cannot take the prompt"):
             encoding = self._tokenizer.encode(prompt)
         length: int = len(encoding.ids) - sum(encoding.special_tokens_mask[-1:])
         return length
@@ -210,35 +248,6 @@ class Tokenizer:
 def _cpus() -> int:
     """Return how many CPUs this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _read(path: Path, vocab_size: int) -> Any:
-    with needed_by("a sentence encoder"):
-        from tokenizers import Tokenizer
-    words = next((other for other in map(path.with_name, _OTHERS) if other.exists()), None)
-    if words is not None and not path.exists():
-        how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
-        needs = ", with the packages sentencepiece and protobuf" if words.suffix == ".model" else ""
-        raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}{needs}")
-    text = read_text(path, MAX_JSON)
-    with _refusing(f"{path} is not a valid tokenizer"):
-        tokenizer = Tokenizer.from_str(text)
-        around = tokenizer.encode("").ids
-    last = max([*tokenizer.get_vocab().values(), *around], default=0)
-    if last >= vocab_size:
-        raise ValueError(f"{path} has a token {last}; expected tokens below vocab_size, {vocab_size}")
-    return tokenizer
-
-
-@contextmanager
-def _refusing(what: str) -> Iterator[None]:
-    """Raise ValueError, with these words before it, for an error of the tokenizers package."""
-    try:
-        yield
-    except BaseException as error:  # the package raises Exception, and where its own code panics not even that
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise ValueError(f"{what}: {error}") from error
 
 
 def _mark(tokenizer: Any, markers: Sequence[str]) -> None:
@@ -250,54 +259,25 @@ def _mark(tokenizer: Any, markers: Sequence[str]) -> None:
     for marker in markers:
         parts = (marker, *marker.split(None, 1)[:1])
         known = next((part for part in parts if tokenizer.token_to_id(part) is not None), None)
-        with _refusing("the model's tokenizer cannot take the marker of a text"):
+        with refusing("the model's tokenizer cannot take the marker of a text"):
             cut = known is not None and tokenizer.encode(known, add_special_tokens=False).tokens != [known]
         if cut:
             tokenizer.add_special_tokens([AddedToken(known, normalized=False, special=True)])
 
 
-def _set_normalizer(tokenizer: Any, config: dict[str, Any], lower_case: bool) -> None:
-    """Do with a normalizer what transformers and sentence-transformers do with it when they load a folder."""
-    from tokenizers.normalizers import BertNormalizer, Lowercase
+def _lower_first(tokenizer: Any) -> None:
+    """Lowercase texts before all else, as sentence-transformers does where no step of the normalizer does it alone."""
+    from tokenizers.normalizers import Lowercase
     from tokenizers.normalizers import Sequence as InTurn
 
     normalizer = tokenizer.normalizer
-    if isinstance(normalizer, BertNormalizer) and config.get("tokenizer_class") in _BERT_CLASSES:
-        normalizer = BertNormalizer(
-            clean_text=True,
-            handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-            strip_accents=config.get("strip_accents"),
-            lowercase=config.get("do_lower_case", True),
-        )
-        tokenizer.normalizer = normalizer
-    if lower_case:
+    if not any(step["type"] == "Lowercase" for step in _steps(normalizer)):
         tokenizer.normalizer = InTurn([Lowercase(), *([] if normalizer is None else [normalizer])])
 
 
-def _frame(tokenizer: Any, typed: bool) -> list[tuple[int | None, Array, int]]:
-    """Return the parts of a pair: which text each is or None, the special tokens that stand there, and their type.
-
-    The type is 0 unless tokens are typed. Nothing if the tokenizer does not put two texts side by side.
-    """
-    for word in itertools.chain(["a"], filter(None, map(tokenizer.id_to_token, range(100)))):
-        try:
-            with _refusing("no pair"):
-                encoding = tokenizer.encode(word, word)
-        except ValueError:  # a word that the tokenizer has no token for
-            continue
-        tokens = zip(encoding.sequence_ids, encoding.type_ids, encoding.ids, strict=True)
-        parts = [
-            (*part, np.array([id for *_, id in run], np.int32))
-            for part, run in itertools.groupby(tokens, itemgetter(0, 1))
-        ]
-        if [place for place, *_ in parts if place is not None] == [0, 1]:
-            return [(place, ids, kind if typed else 0) for place, kind, ids in parts]
-    return []
-
-
-def _length(encoding: Any) -> int:
-    """Return how many tokens a text has, those that were cut off included."""
-    return len(encoding.ids) + sum(len(part.ids) for part in encoding.overflowing)
+def _cut(ids: Array, count: int, from_start: bool) -> Array:
+    """Return the first tokens, or with `from_start` the last ones."""
+    return ids[len(ids) - count :] if from_start else ids[:count]
 
 
 def _longest_first(n: int, m: int, room: int) -> tuple[int, int]:
@@ -329,6 +309,34 @@ def _first_words(text: str, needed: int) -> str:
     return text
 
 
+def _shortening_of_starts(tokenizer: Any, max_length: int) -> Callable[[str], str]:
+    """Return a function that makes long texts shorter without a change of their last tokens, if there is one."""
+    if _cuts_at_spaces(tokenizer) or (_Shortener.of(tokenizer, max_length) and not _joins_words(tokenizer, [])):
+        return partial(_last_words, needed=max_length + 2)
+    return str
+
+
+def _last_words(text: str, needed: int) -> str:
+    """Return a text with the same last tokens: what is behind the last places but `needed` where a word ends.
+
+    For tokenizers whose tokens lie on one side of each of these places. Only the first word behind a place may have
+    other tokens than in the whole text, where its space may belong to a token before it; each has one token at least.
+    """
+    if len(text) > _SHORT * needed:
+        ends = deque((end.end() for end in _WORD_END.finditer(text)), needed + 1)
+        if len(ends) > needed:
+            return text[ends[0] :]
+    return text
+
+
+def _joins_words(tokenizer: Any, steps: Sequence[Callable[[str], str]]) -> bool:
+    """Whether an added token, as it is or after one of some steps, has a letter with a space behind it."""
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    return any(
+        re.search(f"[{_LETTERS}] ", text) for token in added for text in (token, *(step(token) for step in steps))
+    )
+
+
 def _cuts_at_spaces(tokenizer: Any) -> bool:
     """Whether the words before an ASCII space have the same tokens without it and what follows, at least one each.
 
@@ -339,7 +347,7 @@ def _cuts_at_spaces(tokenizer: Any) -> bool:
     from tokenizers.pre_tokenizers import ByteLevel
 
     normalizer, model = tokenizer.normalizer, tokenizer.model
-    steps, cuts = _parts(normalizer, "normalizers"), _parts(tokenizer.pre_tokenizer, "pretokenizers")
+    steps, cuts = _steps(normalizer), _steps(tokenizer.pre_tokenizer)
     if not (
         cuts
         and all(cut["type"] in _PRE_TOKENIZERS and cut.get("split", cut.get("use_regex", True)) for cut in cuts)
@@ -347,7 +355,6 @@ def _cuts_at_spaces(tokenizer: Any) -> bool:
     ):
         return False
     normalized: Callable[[str], str] = str if normalizer is None else normalizer.normalize_str
-    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     letters = [letter for letter in map(chr, range(0x500)) if re.match(f"[{_LETTERS}]", letter)]
     bytewise = cuts[-1]["type"] == "ByteLevel" and all(
         tokenizer.token_to_id(byte) is not None for byte in ByteLevel.alphabet()
@@ -356,16 +363,14 @@ def _cuts_at_spaces(tokenizer: Any) -> bool:
         (type(model).__name__ == "Unigram" or model.unk_token is not None or bytewise)
         and normalized("a b") == "a b"
         and all(normalized(letter).strip() for letter in letters)
-        and not any(re.search(f"[{_LETTERS}] ", text) for token in added for text in (token, normalized(token)))
+        and not _joins_words(tokenizer, [normalized])
     )
     return cut
 
 
-def _parts(part: Any, name: str) -> list[dict[str, Any]]:
-    """Return what the steps of a normalizer or pre-tokenizer say of themselves."""
-    state = {} if part is None else json.loads(part.__getstate__())
-    steps: list[dict[str, Any]] = state.get(name, [state] if state else [])
-    return steps
+def _steps(part: Any) -> list[Step]:
+    """Return what the steps of a normalizer or pre-tokenizer say of themselves; none where there is no such part."""
+    return [] if part is None else list(steps_of(json.loads(part.__getstate__())))
 
 
 class _Shortener:
@@ -409,8 +414,7 @@ class _Shortener:
         """Return the one for a tokenizer of BERT's kind, None for any other."""
         from tokenizers import models, pre_tokenizers
 
-        normalizer = tokenizer.normalizer
-        *before, last = _parts(normalizer, "normalizers") or [{}]
+        *before, last = _steps(tokenizer.normalizer) or [{}]
         if not (
             last.get("type") == "BertNormalizer"
             and all(step["type"] == "Lowercase" for step in before)

@@ -1,0 +1,311 @@
+"""A tokenizer from the files of a folder, as ``AutoTokenizer`` of transformers 5 makes it."""
+
+import itertools
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from mp_core.checkpoint.header import MAX_JSON
+from mp_core.models.folder import parsed, read_optional, read_text
+from mp_core.models.modules import token_limit
+from mp_core.models.rules import check
+from mp_core.models.settings import unexpected
+from mp_core.models.tokenizer_classes import AS_THE_FILE, RECIPES, REFUSED, Options, Recipe, class_named
+from mp_core.models.tokenizer_keys import FILES, check_config
+from mp_core.models.tokenizer_steps import check_steps
+from mp_core.models.tokenizer_tokens import Tokens, text_of, tokens_of
+from mp_core.utilities.extras import needed_by
+from mp_core.utilities.system import is_present
+
+__all__ = ["Opened", "frames", "open_plain", "open_tokenizer", "refusing"]
+
+# Files of other tokenizers, of which transformers makes tokenizer.json.
+_OTHERS = ("vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A tokenizer of the tokenizers package, and what else the files say of it.
+
+    Attributes
+    ----------
+    tokenizer : tokenizers.Tokenizer
+        Without padding and truncation.
+    max_length : int or None
+        The most tokens of a text, if a file says so.
+    left : bool
+        Whether texts that are too long lose their first tokens.
+    typed : bool
+        Whether a network is told the types of tokens.
+    named : mapping of str to str
+        The special tokens that have names.
+    beyond : int
+        The first index that the network has no vector for, if special tokens that no file names have such indices.
+    """
+
+    tokenizer: Any
+    max_length: int | None = None
+    left: bool = False
+    typed: bool = False
+    named: Mapping[str, str] = field(default_factory=dict)
+    beyond: int | None = None
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Raise ValueError, with these words before it, for an error of the tokenizers package."""
+    try:
+        yield
+    except BaseException as error:  # the package raises Exception, and where its own code panics not even that
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what}: {error}") from error
+
+
+_MOST_PARTS = 1 << 22
+"""Values of a tokenizer.json: four times those of the largest that is known, Gemma's, and some 500 MB."""
+
+
+def open_plain(path: Path, vocab_size: int) -> Opened:
+    """Return the tokenizer of static embeddings: that of ``tokenizer.json`` alone, which may say where it cuts."""
+    content = _read(path)
+    tokenizer = _built(path, content)
+    _check_vocabulary(path, content, tokenizer, vocab_size)
+    cut = content.get("truncation")
+    limit = token_limit(path, cut, "max_length") if isinstance(cut, dict) else None
+    return Opened(tokenizer, limit, _is_left("truncation", {}, content))
+
+
+def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pads_left: bool) -> Opened:
+    """Return the tokenizer of a network.
+
+    Parameters
+    ----------
+    folder : Path
+        That of the network.
+    config : mapping
+        What its ``config.json`` says.
+    vocab_size : int
+        How many tokens the network has vectors for.
+    pads_left : bool
+        Whether padding before a text would change nothing.
+
+    Raises
+    ------
+    OSError
+        A file is missing or unreadable.
+    ValueError
+        A file holds something else than expected, or names a class that mp_core does not have.
+    ImportError
+        The tokenizers package is missing.
+    """
+    at, path = folder / "tokenizer_config.json", folder / "tokenizer.json"
+    said = read_optional(at)
+    check_config(at, said)
+    name, is_said = _class_of(said, config, path)
+    if name in REFUSED:
+        raise ValueError(f"{at}: tokenizer_class is {name!r}, which {REFUSED[name]}")
+    content = _read(path)
+    recipe = RECIPES.get(name, AS_THE_FILE)
+    model = content.get("model")
+    kind = model.get("type") if isinstance(model, dict) else None
+    made = recipe
+    if recipe.model not in (None, kind):
+        if is_said:
+            raise unexpected(path, "the type of its model", kind, f"{recipe.model!r}, of which {name} is made")
+        made = AS_THE_FILE  # no file names the class
+    tokens = tokens_of(folder, said, content, made)
+    options = _options(said, made, tokens, content)
+    tokenizer = _built(path, content, made, options)
+    with refusing(f"{path} and {at.name} do not make a tokenizer"):
+        tokenizer.add_tokens(tokens.to_add(tokenizer))
+        if name == "Qwen2Tokenizer" and made is recipe:
+            tokenizer.add_tokens(tokens.again())
+        tokenizer.encode_special_tokens = said.get("split_special_tokens", False)
+        _set_ends(tokenizer, made, options)
+    beyond = _check_vocabulary(path, content, tokenizer, vocab_size, tokens.implied)
+    _check_flags(at, said, tokenizer, tokens)
+    if _is_left("padding", said, content, recipe.left) and not pads_left:
+        where, entry = (at, "padding_side") if "padding_side" in said else (path, "padding.direction")
+        raise unexpected(where, entry, "left", "'right'")
+    names = said.get("model_input_names")
+    return Opened(
+        tokenizer,
+        _limit(at, said),
+        _is_left("truncation", said, content),
+        recipe.typed if names is None else "token_type_ids" in names,
+        {entry: str(token) for entry, token in tokens.named.items() if token is not None},
+        beyond,
+    )
+
+
+def _class_of(said: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> tuple[str, bool]:
+    """Return the name of the class of a folder's tokenizer, and whether a file names it."""
+    named = said.get("tokenizer_class") or config.get("tokenizer_class")
+    code = said.get("auto_map")
+    has_code = isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer") is not None)
+    named = named if isinstance(named, str) else None
+    is_llama = named is not None and named.removesuffix("Fast") == "LlamaTokenizer"
+    in_bytes = is_llama and is_present(path) and '"ByteLevel"' in read_text(path, MAX_JSON)
+    return class_named(named, config.get("model_type"), in_bytes, has_code)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what ``tokenizer.json`` holds, checked before the tokenizers package sees it."""
+    with needed_by("a sentence encoder"):
+        import_module("tokenizers")
+    words = next((other for other in map(path.with_name, _OTHERS) if is_present(other)), None)
+    if words is not None and not is_present(path):
+        how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
+        needs = ", with the packages sentencepiece and protobuf" if words.suffix == ".model" else ""
+        raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}{needs}")
+    content: dict[str, Any] = parsed(read_text(path, MAX_JSON), path, dict, _MOST_PARTS)
+    check_steps(path, content)
+    parts = {name: content.get(name) for name in ("model", "truncation", "padding")}
+    check(path, parts, dict.fromkeys(parts, (lambda part: part is None or isinstance(part, dict), "an object or null")))
+    said = {f"{part}.{name}": value for part, entries in parts.items() for name, value in (entries or {}).items()}
+    rules = {name: row.rule for name, row in FILES[path.name].items() if "." in name}
+    check(path, {name: value for name, value in said.items() if name in rules}, rules)
+    return content
+
+
+def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = AS_THE_FILE, options: Options | None = None) -> Any:
+    """Return the tokenizer that a file holds, or that a class makes of its vocabulary; it neither pads nor cuts."""
+    from tokenizers import Tokenizer
+
+    given = dict(content) | {"padding": None, "truncation": None}
+    with refusing(f"{path} is not a valid tokenizer"):
+        if recipe.parts is not None and options is not None:
+            model, normalizer, cuts = recipe.parts(options)
+            kept = {name: content["model"].get(name) for name in ("vocab", "merges") if name in content["model"]}
+            given |= {"normalizer": normalizer, "pre_tokenizer": cuts, "added_tokens": [], "model": model | kept}
+        return Tokenizer.from_str(json.dumps(given, ensure_ascii=False))
+
+
+def _options(said: Mapping[str, Any], recipe: Recipe, tokens: Tokens, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a class: those that are said, else its own."""
+    options = {name: said.get(name, default) for name, default in recipe.settings.items()}
+    named = {entry: None if token is None else text_of(token) for entry, token in tokens.named.items()}
+    return {**options, **named, "_file": content}
+
+
+def _set_ends(tokenizer: Any, recipe: Recipe, options: Options) -> None:
+    """Give a tokenizer the post-processor of its class, and one that adds nothing where there is none."""
+    from tokenizers.processors import TemplateProcessing
+
+    unknown = options["unk_token"]
+
+    def index(word: str, otherwise: int | None) -> int:
+        places = (tokenizer.token_to_id(name) for name in (word, unknown) if name is not None)
+        found: int | None = next((place for place in places if place is not None), otherwise)
+        if found is None:
+            raise ValueError(f"the vocabulary has no token {word!r}")
+        return found
+
+    if recipe.ends is not None and (recipe.wins or tokenizer.post_processor is None):
+        tokenizer.post_processor = recipe.ends(options, index)
+    elif tokenizer.post_processor is None:
+        tokenizer.post_processor = TemplateProcessing("$A:0", "$A:0 $B:1", [])
+
+
+def _check_vocabulary(
+    path: Path, content: Mapping[str, Any], tokenizer: Any, size: int, implied: Collection[str] = ()
+) -> int | None:
+    """Raise ValueError for a token that the network has no vector for, or one that takes memory without end.
+
+    Those that no file names are not refused as long as no text has them: return `size` if there are some.
+    """
+    _check_added(path, tokenizer)
+    words = content["model"]["vocab"]  # by index, or a list in their order, of which the package makes a larger dict
+    largest = max(words.values(), default=0) if isinstance(words, dict) else len(words) - 1
+    beyond = {}
+    if max([largest, *tokenizer.get_added_tokens_decoder()]) >= size:
+        beyond = {word: index for word, index in tokenizer.get_vocab().items() if index >= size}
+    with refusing(f"{path} is not a valid tokenizer"):
+        around = tokenizer.encode("").ids
+    last = max([*(index for word, index in beyond.items() if word not in implied), *around], default=0)
+    if last >= size:
+        raise ValueError(f"{path} has a token {last}; expected tokens below vocab_size, {size}")
+    return size if beyond else None
+
+
+def _check_added(path: Path, tokenizer: Any) -> None:
+    """Raise ValueError for too many tokens around a text, or an added token that the package finds everywhere."""
+    for texts, is_pair in (("text", False), ("pair", True)):
+        special = tokenizer.num_special_tokens_to_add(is_pair=is_pair)
+        if special > _MOST_SPECIAL:
+            raise unexpected(path, f"the number of special tokens of a {texts}", special, f"at most {_MOST_SPECIAL}")
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if token.normalized and tokenizer.normalizer and not tokenizer.normalizer.normalize_str(token.content):
+            raise ValueError(f"{path}: nothing is left of the added token {token.content!r} when it is normalized")
+
+
+_MOST_SPECIAL = 1 << 16
+"""Special tokens around a text: a network has far fewer positions."""
+
+
+def _check_flags(path: Path, said: Mapping[str, Any], tokenizer: Any, tokens: Tokens) -> None:
+    """Raise ValueError if ``add_bos_token`` or ``add_eos_token`` contradict the post-processor.
+
+    transformers 5 obeys the latter. transformers 4, with which most of these models were trained, obeys the former in
+    the classes of :data:`_OBEYED`.
+    """
+    frame = next(frames(tokenizer, False), None)
+    if frame is None:
+        return
+    texts = [place for place, (sequence, *_) in enumerate(frame) if sequence is not None]
+    obeyed = str(said.get("tokenizer_class")).removesuffix("Fast") in _OBEYED
+    for side, part, end in (("bos", frame[: texts[0]], 0), ("eos", frame[texts[-1] + 1 :], -1)):
+        flag, token = said.get(f"add_{side}_token"), tokens.named[f"{side}_token"]
+        ids = [index for *_, found in part for index in found]
+        is_added = bool(ids) and token is not None and ids[end] == tokenizer.token_to_id(text_of(token))
+        if (flag is True and token and not ids) or (flag is False and obeyed and is_added):
+            what = "none" if flag else f"{text_of(token)!r}"
+            raise ValueError(
+                f"{path}: add_{side}_token is {flag}, but the post_processor of tokenizer.json adds {what}: "
+                "transformers 4 obeys the former, transformers 5 the latter. Which one the model was trained with "
+                f"decides: delete add_{side}_token to go by tokenizer.json, or change that file"
+            )
+
+
+_OBEYED = ("LlamaTokenizer", "GemmaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer")
+
+
+def frames(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, int, list[int]]]]:
+    """Yield the parts of a text or pair: which text each is or None, the type of its tokens, and their indices.
+
+    Each is that of another word; nothing if the tokenizer takes none.
+    """
+    words = (word for word in map(tokenizer.id_to_token, range(100)) if word and len(word) <= _LONGEST_TRIED)
+    for word in itertools.chain(["a"], words):
+        try:
+            with refusing("no text"):
+                encoding = tokenizer.encode(word, word if is_pair else None)
+        except ValueError:  # a word that the tokenizer has no token for
+            continue
+        tokens = zip(encoding.sequence_ids, encoding.type_ids, encoding.ids, strict=True)
+        parts = [(*part, [id for *_, id in run]) for part, run in itertools.groupby(tokens, itemgetter(0, 1))]
+        if [place for place, *_ in parts if place is not None] == list(range(1 + is_pair)):
+            yield parts
+
+
+_LONGEST_TRIED = 64  # characters: the time that a pattern takes is bounded for these
+
+
+def _limit(path: Path, said: Mapping[str, Any]) -> int | None:
+    """Return the most tokens of a text that ``tokenizer_config.json`` states, if it does."""
+    return token_limit(path, said, "model_max_length" if "model_max_length" in said else "max_len")
+
+
+def _is_left(entry: str, said: Mapping[str, Any], content: Mapping[str, Any], default: bool = False) -> bool:
+    """Whether texts are cut or padded on the left: what tokenizer_config.json says, else tokenizer.json."""
+    side = said.get(f"{entry}_side")
+    other = content.get(entry)
+    if side is None and isinstance(other, dict) and "direction" in other:
+        side = str(other["direction"]).lower()
+    return default if side is None else side == "left"

@@ -1,0 +1,192 @@
+"""The special tokens of a folder, and the tokens that its files add to the vocabulary of ``tokenizer.json``."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mp_core.models.folder import read_optional
+from mp_core.models.rules import check
+from mp_core.models.settings import KINDS, Count, unexpected
+from mp_core.models.tokenizer_classes import Recipe
+from mp_core.models.tokenizer_keys import FLAGS, NAMES, check_map, is_added, is_token
+
+__all__ = ["Tokens", "text_of", "tokens_of"]
+
+_LISTS = _EXTRA, _MORE = "extra_special_tokens", "additional_special_tokens"
+
+
+@dataclass(slots=True)
+class Tokens:
+    """The special tokens of a folder and those that its files add to the vocabulary.
+
+    Attributes
+    ----------
+    named : dict
+        Those that have names: a string, an ``AddedToken`` or None each.
+    extra : list
+        Special tokens without names.
+    added : dict of int to AddedToken
+        Those that files list. The indices say their order, and not what they get.
+    implied : set of str
+        Those that no file names, but a class.
+    """
+
+    named: dict[str, Any] = field(default_factory=dict)
+    extra: list[Any] = field(default_factory=list)
+    added: dict[int, Any] = field(default_factory=dict)
+    implied: set[str] = field(default_factory=set)
+
+    def to_add(self, tokenizer: Any) -> list[Any]:
+        """Return what is added to a tokenizer, as ``TokenizersBackend`` has it."""
+        from tokenizers import AddedToken
+
+        found = [token for _, token in sorted(self.added.items(), key=lambda item: item[0])]
+        known = {token.content for token in tokenizer.get_added_tokens_decoder().values()} | set(map(text_of, found))
+        for token in filter(None, (*self.named.values(), *self.extra)):
+            if text_of(token) not in known and token not in found:
+                found.append(token)
+        names = {text_of(token) for token in self.named.values() if token}
+        found = [AddedToken(token, special=True) if isinstance(token, str) else token for token in found]
+        for token in found:
+            token.special = token.special or token.content in names
+        return found
+
+    def again(self) -> list[Any]:
+        """Return all special tokens without their own flags, as Qwen2Tokenizer adds them once more."""
+        from tokenizers import AddedToken
+
+        words = dict.fromkeys(text_of(token) for token in (*self.named.values(), *self.extra) if token)
+        return [AddedToken(word, special=True) for word in words]
+
+
+def tokens_of(folder: Path, said: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> Tokens:
+    """Return the tokens of a folder.
+
+    Parameters
+    ----------
+    folder : Path
+    said, content : mapping
+        What ``tokenizer_config.json`` and ``tokenizer.json`` hold.
+    recipe : Recipe
+        The class of the tokenizer.
+
+    Raises
+    ------
+    OSError, ValueError
+        ``special_tokens_map.json``, ``added_tokens.json`` or ``added_tokens`` hold something else than expected.
+    """
+    found = Tokens()
+    given = {
+        entry: _token(value) for entry, value in said.items() if entry.endswith("_token") and _is_named(entry, value)
+    }
+    lists = {entry: said[entry] for entry in _LISTS if entry in said}
+    if _MORE in lists and not lists.get(_EXTRA):
+        lists[_EXTRA] = lists.pop(_MORE)
+    apart: dict[str, Any] = dict(said.get("model_specific_special_tokens") or {})
+    apart |= _taken(lists)
+    if "added_tokens_decoder" in said:
+        found.added = {int(index): _added(token) for index, token in said["added_tokens_decoder"].items()}
+    else:
+        words = {entry: value for entry, value in said.items() if entry in NAMES and isinstance(value, str)}
+        words |= _take_map(folder / "special_tokens_map.json", given, lists)
+        apart |= _taken(lists)
+        special = {*words.values(), *(text_of(_token(token)) for token in lists.get(_EXTRA) or ())}
+        found.added = _listed(folder / "added_tokens.json", special) | _in_file(folder / "tokenizer.json", content)
+    if recipe.extra is not None:
+        lists[_MORE] = recipe.extra({**recipe.settings, **said}, lists.get(_MORE))
+    extra = lists.get(_EXTRA, lists.get(_MORE))
+    found.extra = [_token(token) for token in extra or ()]
+    _name(found, given, content, recipe)
+    found.named |= {entry: _token(token) for entry, token in apart.items()}
+    return found
+
+
+def _taken(lists: dict[str, Any]) -> dict[str, Any]:
+    """Take the special tokens that have names of their own out of the lists."""
+    found: dict[str, Any] = lists.pop(_EXTRA) if isinstance(lists.get(_EXTRA), dict) else {}
+    return found
+
+
+def _is_named(entry: str, value: Any) -> bool:
+    """Whether an entry names a special token, if only that there is none."""
+    return is_token(value) or (entry in NAMES and value is None)
+
+
+def _name(found: Tokens, given: dict[str, Any], content: Mapping[str, Any], recipe: Recipe) -> None:
+    """Give tokens their names: those of the files, else those of the class, with the flags that a list gives them."""
+    from tokenizers import AddedToken
+
+    known = {token.content: token for token in found.added.values()}
+    given = {
+        entry: known.get(text_of(token), token) if entry in NAMES and token else token for entry, token in given.items()
+    }
+    padding = content.get("padding")
+    if isinstance(padding, dict) and "pad_token" not in given and "pad_token" not in recipe.tokens:
+        given["pad_token"] = padding.get("pad_token")
+    found.named = {entry: given.get(entry, recipe.tokens.get(entry)) for entry in NAMES}
+    found.implied = {text_of(token) for entry, token in found.named.items() if token and entry not in given}
+    mask = found.named["mask_token"]
+    if recipe.mask_takes_space and isinstance(mask, str):
+        found.named["mask_token"] = AddedToken(mask, lstrip=True, special=True)
+    found.named |= {entry: token for entry, token in given.items() if entry not in NAMES}
+
+
+def _take_map(path: Path, given: dict[str, Any], lists: dict[str, Any]) -> dict[str, str]:
+    """Take up ``special_tokens_map.json``, if there is one; return the words of the tokens that it names."""
+    mapped = read_optional(path)
+    check_map(path, mapped)
+    words: dict[str, str] = {}
+    for entry, value in mapped.items():
+        if entry.endswith("_token"):
+            given[entry] = None if value is None else _marked(value)
+            words |= {entry: text_of(given[entry] or "")} if entry in NAMES else {}
+        elif entry == _EXTRA and isinstance(value, list):
+            lists[entry] = [*(lists.get(entry) or ())]
+            lists[entry] += [token for token in map(_marked, value) if token not in lists[entry]]
+        elif isinstance(value, dict):
+            lists[entry] = {name: _marked(token) for name, token in value.items()}
+        else:
+            lists[entry] = value
+    return words
+
+
+def _token(value: Any) -> Any:
+    """Return a token as the tokenizers package has it: a string as it is, an object as an ``AddedToken``."""
+    return _added(value) if isinstance(value, dict) else value
+
+
+def _added(value: Mapping[str, Any], **flags: bool) -> Any:
+    from tokenizers import AddedToken
+
+    given = {flag: value[flag] for flag in FLAGS if isinstance(value.get(flag), bool)}
+    return AddedToken(value["content"], **given | flags)
+
+
+def _marked(value: Any) -> Any:
+    """Return a token of ``special_tokens_map.json``, where objects are special tokens."""
+    return _added(value, special=True) if isinstance(value, dict) else value
+
+
+def text_of(token: Any) -> str:
+    """Return the word of a token."""
+    return token if isinstance(token, str) else str(token.content)
+
+
+def _listed(path: Path, special: Collection[str]) -> dict[int, Any]:
+    """Return the tokens of ``added_tokens.json``, if there is one."""
+    from tokenizers import AddedToken
+
+    said = read_optional(path)
+    check(path, said, dict.fromkeys(said, KINDS[Count]))
+    return {
+        index: AddedToken(word, normalized=word not in special, special=word in special) for word, index in said.items()
+    }
+
+
+def _in_file(path: Path, content: Mapping[str, Any]) -> dict[int, Any]:
+    """Return the added tokens of ``tokenizer.json``."""
+    listed = content.get("added_tokens") or []
+    if not isinstance(listed, list) or not all(map(is_added, listed)):
+        raise unexpected(path, "added_tokens", listed, "a list of objects, each with the content and id of a token")
+    return {token["id"]: _added(token) for token in listed}
