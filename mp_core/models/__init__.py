@@ -1,43 +1,64 @@
-"""Models that load from the folders in which they are published; and `model_from_json`, as Keras has it here."""
+"""Models that load from the folders in which they are published, and the models of Keras by the names of its module."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mp_core.models.bert import BertEncoder
 from mp_core.models.classifiers import Classifier, TokenClassifier
 from mp_core.models.m3 import M3Encoder, M3Vectors
-from mp_core.models.model import Model
 from mp_core.models.multi import MultiVectorEncoder, max_similarity
+from mp_core.models.network import TextNetwork
 from mp_core.models.reranker import Reranker
 from mp_core.models.sparse import SparseEncoder, SparseVectors
 from mp_core.models.templates import Template
+from mp_core.models.text_encoder import BertEncoder, TextEncoder
+
+if TYPE_CHECKING:
+    from mp_core.training import Functional, Model, Sequential
+
+    clone_model: Callable[..., Model]
+    load_model: Callable[..., Model]
+    model_from_json: Callable[..., Model]
+    save_model: Callable[..., None]
 
 __all__ = [
     "BertEncoder",
     "Classifier",
+    "Functional",
     "M3Encoder",
     "M3Vectors",
     "Model",
     "MultiVectorEncoder",
     "Reranker",
+    "Sequential",
     "SparseEncoder",
     "SparseVectors",
     "Template",
+    "TextEncoder",
+    "TextNetwork",
     "TokenClassifier",
+    "clone_model",
+    "load_model",
     "max_similarity",
     "model_from_json",
+    "save_model",
 ]
 
-model_from_json: Callable[..., Any]
+_OF_KERAS = {
+    **dict.fromkeys(("Functional", "Model", "Sequential"), "training"),
+    **dict.fromkeys(("load_model", "save_model"), "saving"),
+    "clone_model": "saving.cloning",
+    "model_from_json": "saving.text",
+}
+"""What Keras has in a module of this name -> the module of mp_core that has it, which is imported at its first use."""
 
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
 
     def __getattr__(name: str) -> Any:
-        """Return what Keras has in a module of this name, from :mod:`mp_core.interop.keras`, at its first use."""
-        if name != "model_from_json":
+        """Return what Keras has in a module of this name."""
+        if name not in _OF_KERAS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module("mp_core.interop.keras"), name)
+        return getattr(import_module(f"mp_core.{_OF_KERAS[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -14,16 +14,16 @@ from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.checkpoint import open_tensors
 from mp_core.checkpoint.output import check_free, naming, replace, temporary_beside
-from mp_core.checkpoint.saving import save_tensors
+from mp_core.checkpoint.writing import save_tensors
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.layers import Dense, Embedding
-from mp_core.layers.contents import contents_of
+from mp_core.layers.base.contents import contents_of
 from mp_core.layers.filters import chooser
 from mp_core.layers.initializers import HeUniform
-from mp_core.layers.lora import AdaptableLayer
+from mp_core.layers.lora import AdaptableLayer, adapt, drop_lora, lora_of, thin_variables
 from mp_core.layers.seeds import SeedGenerator
 from mp_core.models.folder import read_object
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 from mp_core.models.ragged import Plans
 from mp_core.models.rules import ANY, Rule, check, only
 from mp_core.utilities.arguments import is_number, path_of
@@ -62,7 +62,7 @@ _RULES: dict[str, Rule] = {
 class AdaptedModel:
     """The part of a text model that adapts its network by LoRA."""
 
-    model: Model
+    model: TextNetwork
     _plans: Plans
 
     def enable_lora(
@@ -145,7 +145,7 @@ class AdaptedModel:
         tensors = {
             f"{_START}{names[place]}.{part}": np.ascontiguousarray(variable.numpy().T)
             for place, layer in adapted.items()
-            for part, variable in zip(_PARTS[type(layer)], layer._thin, strict=True)
+            for part, variable in zip(_PARTS[type(layer)], thin_variables(layer), strict=True)
         }
         config = json.dumps(_config([names[place] for place in adapted], [*adapted.values()]), indent=2)
         files = {*ADAPTER_FILES}
@@ -176,13 +176,13 @@ class AdaptedModel:
         folder, layers = path_of(path, "path"), _adaptable(self.model)
         found = _read(folder, {name: layers[place] for place, name in self._module_names().items() if place in layers})
 
-        def adapt() -> None:
+        def load() -> None:
             for layer in layers.values():
-                layer._drop_lora()
+                drop_lora(layer)
             for layer, alpha, a, b in found:
-                layer._adapt(a.shape[1], alpha, _giving(a), _giving(b))
+                adapt(layer, a.shape[1], alpha, _giving(a), _giving(b))
 
-        undone_if_it_fails(contents_of(layers.values()), adapt)
+        undone_if_it_fails(contents_of(layers.values()), load)
         self._freeze()
 
     def with_adapter(self, path: str | PathLike[str]) -> Self:
@@ -218,11 +218,11 @@ class AdaptedModel:
 
     def _module_names(self) -> dict[str, str]:
         """Return the path of each layer -> what `transformers` calls its module in a model of this kind."""
-        return self.model.names("" if type(self.model) is Model else self.model.architecture.prefix)
+        return self.model.names("" if type(self.model) is TextNetwork else self.model.architecture.prefix)
 
     def _freeze(self) -> None:
         """Let training change LoRA and nothing else."""
-        thin = {id(variable) for layer in _adaptable(self.model).values() for variable in layer._thin}
+        thin = {id(variable) for layer in _adaptable(self.model).values() for variable in thin_variables(layer)}
         for variable in self.model.weights:
             variable.trainable = id(variable) in thin
 
@@ -230,13 +230,14 @@ class AdaptedModel:
         """Adapt the network as another one of the same kind is."""
         layers = _adaptable(self.model)
         for path, layer in _adaptable(other.model).items():
-            if layer._lora is not None:
-                rank, alpha, a, b = layer._lora
-                layers[path]._adapt(rank, alpha, _giving(a.numpy()), _giving(b.numpy()))
+            lora = lora_of(layer)
+            if lora is not None:
+                rank, alpha, a, b = lora
+                adapt(layers[path], rank, alpha, _giving(a.numpy()), _giving(b.numpy()))
                 self._freeze()
 
 
-def _adaptable(model: Model) -> dict[str, AdaptableLayer]:
+def _adaptable(model: TextNetwork) -> dict[str, AdaptableLayer]:
     """Return the path of each layer that can have LoRA, and the layer."""
     layers = (layer for layer in model.flatten() if isinstance(layer, AdaptableLayer))
     return {str(layer.path): layer for layer in layers if type(layer) in _PARTS}

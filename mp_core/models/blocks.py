@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,6 +16,10 @@ from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.settings import Settings
+from mp_core.models.slots import Slot, Tensor
+
+if TYPE_CHECKING:
+    from mp_core.models.weights import Weights
 
 __all__ = [
     "Attention",
@@ -77,14 +82,22 @@ class Part(Layer):
     """A layer of a network. It casts no inputs, and gives its own policy to the layers in it."""
 
     _options: tuple[str, ...] = ("settings",)
+    tensors: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Of each tensor of its own how the name ends in files, and the attribute that is its variable."""
 
     def __init__(self, settings: Settings, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.settings = settings
 
+    def slots(self) -> list[Slot]:
+        """Return the tensors of its own: those of the layers in it are theirs."""
+        return [Slot(str(self.path), part, getattr(self, name)) for part, name in self.tensors]
+
     def part(self, kind: Callable[..., Any], *args: Any, shape: Shape = (None, None), **kwargs: Any) -> Any:
         """Return a built layer below this one."""
         layer = kind(*args, dtype=self.dtype_policy, **kwargs)
+        if kwargs.get("name") in self.settings.overflowing:
+            layer.exceeds_float16 = True
         layer.build(shape)
         return layer
 
@@ -110,6 +123,52 @@ class Part(Layer):
         shape, epsilon = (None, None, width or self.settings.hidden_size), self.settings.layer_norm_eps
         layer: LayerNormalization = self.part(LayerNormalization, epsilon=epsilon, center=bias, shape=shape, name=name)
         return layer
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums(Slot):
+    """The table of positions, plus those of types and tasks: the variable holds their sum for each type and position.
+
+    It is computed in float32 whatever the file has, so that it is rounded once.
+    """
+
+    types: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the table of positions."""
+        return self.variable.shape[1:]
+
+    def _sums(self, weights: "Weights") -> Array:
+        width = self.shape[1]
+        sums = ops.cast(weights.take(self.path, "weight", *self.shape), F32)[np.newaxis]
+        if self.types:
+            table = weights.take(_TYPES, "weight", self.types, width)
+            sums = sums + table[: len(self.variable), np.newaxis]
+        if (tasks := weights.tensor(_TASKS, "weight")) is not None:
+            sums = sums + weights.take(_TASKS, "weight", tasks.shape[0], width)[0]
+        return sums
+
+    def read(self, weights: "Weights") -> None:
+        """Give the layer the sums."""
+        self.variable.assign(self._sums(weights))
+
+    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
+        """Return nothing if the table is still the sum of those of the file, which are kept in this case."""
+        table = self.variable.numpy()
+        if ops.cast(self._sums(weights), table.dtype).tobytes() == table.tobytes():
+            return {}
+        if len(table) > 1:
+            raise ValueError(f"{self.path} was changed; files hold positions and types apart, not their sums")
+        tensors: dict[str, Tensor | None] = {weights.name(self.path, "weight"): table[0]}
+        for path in (_TYPES, _TASKS):
+            if (beside := weights.tensor(path, "weight")) is not None:
+                tensors[weights.name(path, "weight")] = np.zeros(beside.shape, table.dtype)
+        return tensors
+
+
+_TYPES, _TASKS = "embeddings/token_type", "embeddings/task"
+"""The paths of the tables whose vectors are added to those of positions."""
 
 
 class Positions(Part):
@@ -139,6 +198,10 @@ class Positions(Part):
         """Create the table."""
         shape = self.types, self.settings.max_position_embeddings, self.settings.embedding_width
         self.table = self.add_weight(shape, "zeros", name="table")
+
+    def slots(self) -> list[Slot]:
+        """Return the sums."""
+        return [_Sums(str(self.path), "weight", self.table, types=self.settings.type_vocab_size)]
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
         """Return the rows of the table, all types one below the other, that belong to the tokens of ragged texts.
@@ -317,6 +380,8 @@ class PositionBias(Part):
     ----------
     table : AutoCastVariable, shape (buckets, heads)
     """
+
+    tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""

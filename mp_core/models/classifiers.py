@@ -1,6 +1,6 @@
 """Classifiers of texts, of pairs of them, and of their tokens, from folders as transformers writes them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
-from mp_core.models.heads import TokenNetwork, label_names
-from mp_core.models.model import Model
+from mp_core.models.heads import TokenNetwork, function_of_scores, label_names
 from mp_core.models.modules import Modules, read_cross
+from mp_core.models.network import TextNetwork
 from mp_core.models.reranker import Reranker
-from mp_core.models.texts import Text, TextModel, batches, list_of_texts, pad
+from mp_core.models.texts import Text, TextModel, Tokens, list_of_texts, pad
 from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["Classifier", "Span", "TokenClassifier"]
@@ -40,11 +40,14 @@ class Classifier(Reranker):
         super().__init__(folder, modules, *args)
         path = modules.network / "config.json"
         self.labels = label_names(modules.config, self.model.labels, path)
-        several = modules.config.get("problem_type") == "multi_label_classification" or self.model.labels == 1
-        self._probabilities = activations.get("sigmoid" if several else "softmax")
+        self._probabilities = activations.get(function_of_scores(modules.config, self.model.labels, path))
 
     def probabilities(self, inputs: Iterable[Text | Sequence[Text]], batch_size: int = 32) -> Array:
-        """Return how probable each label is: softmax of the scores, or sigmoid if there is one, or labels are several.
+        """Return how probable each label is, as ``problem_type`` of ``config.json`` says.
+
+        That is the sigmoid of each score for ``"multi_label_classification"``, and the softmax of all otherwise, which
+        for a model of one label is the sigmoid again. The outputs of a ``"regression"`` are no probabilities, and
+        returned as they are.
 
         Parameters
         ----------
@@ -123,7 +126,7 @@ class TokenClassifier(TextModel):
     [[Span('PER', 0.998, 0, 12), Span('LOC', 0.999, 25, 31)]]
     """
 
-    kind: type[Model] = TokenNetwork
+    kind: type[TextNetwork] = TokenNetwork
     model: TokenNetwork
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
@@ -146,13 +149,13 @@ class TokenClassifier(TextModel):
             Folder of a token classification as transformers saves it: ``config.json``, ``model.safetensors`` or
             ``pytorch_model.bin``, ``tokenizer.json`` and, where it exists, ``tokenizer_config.json``.
         policy : str or DTypePolicy, optional
-            As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
+            As in :meth:`mp_core.models.TextEncoder.from_folder`. The layers of the head are at ``head/dense``,
             ``head/norm`` and ``head/output``.
 
         Raises
         ------
         OSError, ValueError, ImportError
-            As :meth:`mp_core.models.BertEncoder.from_folder`.
+            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, read_cross(folder)[0], policy)
@@ -187,17 +190,19 @@ class TokenClassifier(TextModel):
         for position, row in enumerate(rows):
             if not len(row):
                 raise ValueError(f"`texts[{position}]` must have a token; the model's tokenizer gives it none")
-        found: list[list[Span]] = [[] for _ in rows]
-        for batch in batches(rows, size, False):
-            ids, mask = pad([rows[index] for index in batch])
-            scores = ops.softmax(ops.cast(self.model(ids, mask=mask), F32))
-            for index, own in zip(batch, scores, strict=True):
+
+        def spans(tokens: Tokens, positions: Array) -> Iterator[list[Span]]:
+            ids, mask = pad(tokens.rows)
+            scores = ops.cast(self.model(ids, mask=mask), F32)
+            self._check([own[kept] for own, kept in zip(scores, mask, strict=True)], tokens.rows, positions)
+            for index, own in zip(positions, ops.softmax(scores), strict=True):
                 best = own.argmax(axis=1)
-                found[index] = [
+                yield [
                     Span(self.labels[best[token]], float(own[token, best[token]]), start, end)
                     for token, (start, end) in places[index]
                 ]
-        return found
+
+        return self.each(spans, Tokens(rows), size)
 
     def entities(self, texts: Text | Iterable[Text], batch_size: int = 32) -> list[list[Span]]:
         """Return what neighbouring tokens of one label stand for, without those of the label ``O``.

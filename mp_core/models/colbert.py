@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mp_core.models.files import tensors_in
-from mp_core.models.folder import read_object
+from mp_core.models.folder import read_object, read_optional
 from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network
 from mp_core.models.pooling import unit
 from mp_core.models.rules import ANY, SWITCH, Rule, check, only
 from mp_core.models.steps import KINDS_OF_STEPS, Step, product, read_steps
+from mp_core.utilities.system import is_present
 
 __all__ = ["PYLATE", "STANFORD", "format_of", "read_colbert"]
 
@@ -62,9 +63,9 @@ _DEFAULT = 32  # tokens of a query
 def format_of(folder: Path) -> str | None:
     """Return whether a folder is one of PyLate 3 or of Stanford's ColBERT; None for any other."""
     said = folder / _SAID
-    if said.exists() and read_object(said).get("model_type") == "ColBERT":
+    if is_present(said) and read_object(said).get("model_type") == "ColBERT":
         return PYLATE
-    if (folder / "modules.json").exists() or not (folder / "config.json").exists():
+    if is_present(folder / "modules.json") or not is_present(folder / "config.json"):
         return None
     names = read_object(folder / "config.json").get("architectures")
     return STANFORD if isinstance(names, list) and "HF_ColBERT" in names else None
@@ -96,7 +97,7 @@ def _pylate(folder: Path) -> tuple[Modules, dict[str, Any]]:
 
 def _stanford(folder: Path) -> tuple[Modules, dict[str, Any]]:
     path = folder / _METADATA
-    written = read_object(path) if path.exists() else {}
+    written = read_optional(path)
     said = {name: value for name, value in written.items() if name in _STANFORD}
     check(path, said, _STANFORD)
     found = read_network(folder)

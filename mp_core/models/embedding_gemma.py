@@ -11,7 +11,7 @@ from typing import Any
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
 from mp_core.models.blocks import Part, Shape
-from mp_core.models.gated import GatedBlock, GatedEncoder, GatedSettings
+from mp_core.models.gated_blocks import GatedBlock, GatedEncoder, GatedSettings
 
 __all__ = ["EmbeddingGemmaEncoder", "EmbeddingGemmaSettings", "Factor"]
 
@@ -57,6 +57,8 @@ class Factor(Part):
     table : AutoCastVariable, shape (1,)
     """
 
+    tensors = (("weight", "table"),)
+
     def build(self, input_shape: Shape) -> None:
         """Create the number, which training leaves as it is."""
         self.table = self.add_weight((1,), "ones", autocast=False, trainable=False, name="table")
@@ -91,7 +93,7 @@ class EmbeddingGemmaBlock(GatedBlock):
         `signal` has a vector for each of `hidden`, in the compute dtype.
         """
         hidden = GatedBlock.call(self, hidden, keep, bias, offsets)
-        opened = ops.multiply(self.signal_gate(ops.cast(hidden, self._compute)), signal)
+        opened = ops.multiply(self.signal_gate(ops.cast(hidden, self.signal_gate.compute_dtype)), signal)
         scaled: Array = self.factor(ops.add(hidden, self.signal_norm(self.signal_output(opened))))
         return scaled
 

@@ -46,6 +46,8 @@ class Routing:
 class Router(Part):
     """The share of each expert in the outputs for a token, in float32 under every policy."""
 
+    tensors = (("weight", "table"),)
+
     def __init__(self, settings: Settings, experts: int, **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)
         self.experts = experts
@@ -72,6 +74,8 @@ class Experts(Part):
         The two products of each expert.
     bias : AutoCastVariable, shape (width,)
     """
+
+    tensors = (("bias", "bias"),)
 
     def __init__(self, settings: Settings, routing: Routing, **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)

@@ -1,21 +1,25 @@
 """Read the JSON files of a model folder: every error names the file."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from mp_core.checkpoint.folder import missing
 from mp_core.checkpoint.header import refuse_other
 from mp_core.checkpoint.reading import read_file
+from mp_core.utilities.system import is_present
 
-__all__ = ["read_list", "read_object", "read_text"]
+__all__ = ["parsed", "read_list", "read_object", "read_optional", "read_text"]
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a character that is escaped, of which no tokenizer makes a text
+_MOST_PARTS = 1 << 20  # values of a file of settings: ten times those of any that is known
 _MOST = 1 << 24  # bytes of a file of settings: some hundred times those of any that is known
 
 
 def read_text(path: Path, most: int = _MOST) -> str:
     """Return the text of a file; if it is missing, or something else than text, the error says what there is."""
-    if not path.exists():
+    if not is_present(path):
         raise missing(path)
     content = read_file(path, most)
     refuse_other(content, path)
@@ -31,6 +35,11 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_optional(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one without this file."""
+    return read_object(path) if is_present(path) else {}
+
+
 def read_list(path: Path) -> list[Any]:
     """Return the JSON array in a file."""
     content: list[Any] = _read_json(path, list)
@@ -38,9 +47,21 @@ def read_list(path: Path) -> list[Any]:
 
 
 def _read_json(path: Path, kind: type) -> Any:
-    text = read_text(path)
+    return parsed(read_text(path), path, kind)
+
+
+def parsed(text: str, path: Path, kind: type, most: int = _MOST_PARTS) -> Any:
+    """Return the JSON object or array that is the text of a file, and that has at most so many values.
+
+    Each value takes up to a hundred times the memory of its text.
+    """
+    count = sum(map(text.count, ",[{"))
+    if count > most:
+        raise ValueError(f"{path} has some {count} values; expected at most {most}")
     try:
         content = json.loads(text)
+        if _HALF.search(text):
+            json.dumps(content, ensure_ascii=False).encode()  # it raises unless the other half follows
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, kind):

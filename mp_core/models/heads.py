@@ -1,19 +1,23 @@
 """From the vectors of the tokens of a text to its scores: the heads of all architectures, in one table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array, as_mask
 from mp_core.models.blocks import Part, Shape, dropped
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 from mp_core.models.pooling import pool
 from mp_core.models.settings import ACTIVATIONS, KINDS, Settings, choices, unexpected
+from mp_core.models.slots import Slot, Tensor
 
-__all__ = ["SCORED", "Answer", "Classifier", "Head", "TokenNetwork", "label_names"]
+if TYPE_CHECKING:
+    from mp_core.models.weights import Weights
+
+__all__ = ["SCORED", "Classifier", "Head", "TokenNetwork", "function_of_scores", "label_names"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,8 @@ class Head:
     words : bool
         Whether the score is the logit of one token, maybe less that of another: ``true_token_id`` and
         ``false_token_id`` of the configuration.
+    before_padding : bool
+        Whether the score is read at the last token that is not ``pad_token_id``, wherever that token stands in a text.
     entries : mapping of str to tuple of (str, mapping)
         Attribute of this class -> the entry of ``config.json`` that says it, and a mapping of the values that the entry
         may have to those of the attribute. The first value is the default.
@@ -45,6 +51,7 @@ class Head:
     norm_bias: bool = False
     output_bias: bool = True
     words: bool = False
+    before_padding: bool = False
     entries: Mapping[str, tuple[str, Mapping[Any, Any]]] = field(default_factory=dict)
 
     @classmethod
@@ -80,7 +87,9 @@ _TIED = ("gemma", "gemma2", "gemma3_text")  # where config.json says nothing
 _CAPS = {"gemma2": 30.0}
 """``model_type`` -> the cap of the logits of words where ``config.json`` says nothing."""
 _ANSWER = Head(tensors={"head": "lm_head"}, pooling="lasttoken", words=True)
-_SCORE = Head(tensors={"head/output": "score"}, pooling="lasttoken", output_bias=False)
+_SCORE = Head(tensors={"head/output": "score"}, pooling="lasttoken", output_bias=False, before_padding=True)
+_PADDING = {"phi3": 32000, "gemma": 0, "gemma2": 0, "gemma3_text": 0}
+"""``model_type`` -> the padding token of transformers where ``config.json`` says nothing; of the others None."""
 _HEADS = {
     "bert": Head(tensors={"head/dense": "bert.pooler.dense", "head/output": "classifier"}),
     "ernie": Head(tensors={"head/dense": "ernie.pooler.dense", "head/output": "classifier"}),
@@ -147,6 +156,23 @@ class Scores(Part):
         return outputs
 
 
+@dataclass(frozen=True, slots=True)
+class _Words(Slot):
+    """Rows of the matrix of the vocabulary that a head has: the first, less the second if there is one."""
+
+    words: tuple[int, ...] = ()
+
+    def read(self, weights: "Weights") -> None:
+        """Give the layer the row."""
+        table, _ = weights.find(self.path, self.part, self.rows or 0, self.variable.shape[1])
+        rows = ops.take_rows(table, np.array(self.words), F32)
+        self.variable.assign(rows[:1] - rows[1:] if len(rows) > 1 else rows)
+
+    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
+        """Return nothing: the matrix of the file is kept."""
+        return {}
+
+
 class Answer(Part):
     """The logit of one token, maybe less that of another, in float32 under every policy.
 
@@ -174,6 +200,11 @@ class Answer(Part):
         """Create the table."""
         self.table = self.add_weight((1, self.settings.hidden_size), "zeros", autocast=False, name="table")
 
+    def slots(self) -> list[Slot]:
+        """Return the rows of the words in the matrix of the logits."""
+        path = "embeddings/word" if self.tied else str(self.path)
+        return [_Words(path, "weight", self.table, self.settings.vocab_size, self.words)]
+
     def call(self, pooled: Array) -> Array:
         """Return the scores, shape (n, 1), of vectors of shape (n, width)."""
         column = self.table.derived("column", lambda stored: ops.pack(ops.cast(stored, F32).T))
@@ -181,7 +212,7 @@ class Answer(Part):
         return outputs
 
 
-class Classifier(Model):
+class Classifier(TextNetwork):
     """A network and the head that scores texts, or pairs of them.
 
     Parameters
@@ -189,7 +220,7 @@ class Classifier(Model):
     config : dict
         What ``config.json`` says. There are as many scores as ``id2label`` has entries.
     types, **kwargs
-        Those of :class:`Model`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
+        Those of :class:`TextNetwork`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
 
     Attributes
     ----------
@@ -205,12 +236,16 @@ class Classifier(Model):
         self.types = min(self.types, max(1, self.settings.type_vocab_size))
         self._head = Head.of(self.config, "`config`", self.of_tokens)
         self.labels = 1 if self._head.words else _labels(self.config, "`config`")
+        self._padding = _padding(self.config, "`config`") if self._head.before_padding else None
 
     @classmethod
     def check(cls, config: Mapping[str, Any], path: Any) -> None:
         """Raise ValueError, with the path, if mp_core does not compute the head that ``config.json`` says."""
-        if not Head.of(config, path, cls.of_tokens).words:
+        head = Head.of(config, path, cls.of_tokens)
+        if not head.words:
             _labels(config, path)
+        if head.before_padding:
+            _padding(config, path)
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -236,7 +271,7 @@ class Classifier(Model):
         return super().names(prefix) | dict(self._head.tensors)
 
     def shapes(self) -> dict[str, dict[str, int]]:
-        """Return what :meth:`Model.shapes` does, and the weights that hold the number of labels."""
+        """Return what :meth:`TextNetwork.shapes` does, and the weights that hold the number of labels."""
         if self._head.words:
             return super().shapes()
         entry = "id2label" if self.config.get("id2label") is not None else "num_labels"
@@ -246,6 +281,17 @@ class Classifier(Model):
     def pooling(self) -> str:
         """The name of the pooling that makes one vector of those of the tokens."""
         return self._head.pooling
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether no token sees those behind it."""
+        return bool(getattr(self.settings, "is_causal", False))
+
+    def lengths(self, rows: Sequence[Array]) -> list[int]:
+        """Return how many tokens each text has up to the last one that a score may be read at, at least 1."""
+        if self._padding is None:
+            return [len(row) for row in rows]
+        return [int(np.flatnonzero(row != self._padding).max(initial=0)) + 1 for row in rows]
 
     def call(
         self,
@@ -257,10 +303,12 @@ class Classifier(Model):
     ) -> Array:
         """Return the scores before any activation, shape (n, labels).
 
+        Of ragged texts the score is read at the last token: texts end at those that :meth:`lengths` returns.
+
         Parameters
         ----------
         ids, mask, types, places, offsets
-            Those of :meth:`Model.call`.
+            Those of :meth:`TextNetwork.call`.
         """
         if offsets is not None:
             hidden, longest = super().call(ids, places=places, offsets=offsets), self.settings.max_length
@@ -268,8 +316,17 @@ class Classifier(Model):
             return ragged
         hidden = super().call(ids, mask=mask, types=types)
         kept = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
-        outputs: Array = self.head(pool((self._head.pooling,), hidden, kept, kept))
+        outputs: Array = self.head(pool((self._head.pooling,), hidden, kept, self._readable(ids, kept)))
         return outputs
+
+    def _readable(self, ids: Array, kept: Array) -> Array:
+        """Return which tokens the head may read: no padding token, but the first one of a text without others."""
+        if self._padding is None:
+            return kept
+        found: Array = kept & (ids != self._padding)
+        empty = ~found.any(axis=1)
+        found[empty, kept[empty].argmax(axis=1)] = True
+        return found
 
 
 class TokenNetwork(Classifier):
@@ -296,9 +353,9 @@ class TokenNetwork(Classifier):
         Parameters
         ----------
         ids, mask, types, places, offsets
-            Those of :meth:`Model.call`.
+            Those of :meth:`TextNetwork.call`.
         """
-        hidden = Model.call(self, ids, mask=mask, types=types, places=places, offsets=offsets)
+        hidden = TextNetwork.call(self, ids, mask=mask, types=types, places=places, offsets=offsets)
         outputs: Array = self.head(hidden)
         return outputs
 
@@ -312,6 +369,38 @@ def label_names(config: Mapping[str, Any], count: int, path: Any) -> tuple[str, 
     if not all(isinstance(name, str) for name in found):
         raise unexpected(path, "id2label", names, f"names of the labels '0' to '{count - 1}'")
     return tuple(found)
+
+
+def function_of_scores(config: Mapping[str, Any], labels: int, path: Any) -> str:
+    """Return the name of the activation that makes probabilities of scores, or numbers of those of a regression.
+
+    Raises
+    ------
+    ValueError
+        ``problem_type`` is none of those of `transformers`.
+    """
+    problem = config.get("problem_type")
+    if not (problem is None or isinstance(problem, str)) or problem not in _PROBLEMS:
+        raise unexpected(path, "problem_type", problem, choices(_PROBLEMS))
+    found = _PROBLEMS[problem]
+    return "sigmoid" if found == "softmax" and labels == 1 else found
+
+
+_PROBLEMS = {
+    None: "softmax",
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "linear",
+}
+"""``problem_type`` -> the activation of several scores; of one score the sigmoid stands for the softmax."""
+
+
+def _padding(config: Mapping[str, Any], path: Any) -> int | None:
+    """Return the token at which no score is read."""
+    found = config.get("pad_token_id", _PADDING.get(config["model_type"]))
+    if found is not None and type(found) is not int:
+        raise unexpected(path, "pad_token_id", found, "an int or null")
+    return found
 
 
 def _labels(config: Mapping[str, Any], path: Any) -> int:

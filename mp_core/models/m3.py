@@ -4,18 +4,17 @@
    Self-Knowledge Distillation", 2024, arXiv:2402.03216; the formulas are those of FlagEmbedding's BGEM3FlagModel.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.models.bert import BertEncoder
 from mp_core.models.files import refuse_stretched
 from mp_core.models.modules import Modules
 from mp_core.models.multi import max_similarity
@@ -23,9 +22,11 @@ from mp_core.models.pooling import unit
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse import SparseVectors
 from mp_core.models.steps import applied, fitting
-from mp_core.models.texts import Text, Tokens, batches, in_a_row
+from mp_core.models.text_encoder import TextEncoder
+from mp_core.models.texts import Text, Tokens, in_a_row
 from mp_core.ops import PackedMatrix, pack
-from mp_core.utilities.arguments import is_number, positive_integer
+from mp_core.utilities.arguments import is_number
+from mp_core.utilities.system import is_present
 
 __all__ = ["M3Encoder", "M3Vectors", "has_heads"]
 
@@ -112,13 +113,21 @@ class M3Vectors:
 
 def has_heads(folder: Path) -> bool:
     """Whether a folder has the files that make an M3Encoder of it, beside those of an encoder."""
-    return all((folder / name).exists() for name in _FILES)
+    return all(is_present(folder / name) for name in _FILES)
 
 
-class M3Encoder(BertEncoder):
+class _Three(NamedTuple):
+    """The three kinds of vectors of one text, the sparse one as its indices and values."""
+
+    dense: Array
+    sparse: tuple[Array, Array]
+    multi: Array
+
+
+class M3Encoder(TextEncoder):
     """An encoder like BGE-M3: one pass gives a text a vector, weights of its tokens, and a vector for each token.
 
-    It is a :class:`BertEncoder`, whose :meth:`encode` gives the first kind alone. :meth:`from_folder` builds one, of
+    It is a :class:`TextEncoder`, whose :meth:`encode` gives the first kind alone. :meth:`from_folder` builds one, of
     folders that have ``sparse_linear.pt`` and ``colbert_linear.pt`` beside the network.
 
     Attributes
@@ -132,6 +141,8 @@ class M3Encoder(BertEncoder):
     >>> vectors = encoder.encode_all(["Where does it rain?", "It rains in the north."])  # doctest: +SKIP
     >>> vectors.dense.shape, vectors.sparse[0], vectors.multi[0].shape  # doctest: +SKIP
     """
+
+    vector_kinds = ("dense", "sparse", "multi-vector")
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         kind = modules.config["model_type"]
@@ -160,7 +171,7 @@ class M3Encoder(BertEncoder):
         Parameters
         ----------
         texts : str or iterable of str
-            As in :meth:`BertEncoder.encode`; one str is a list of one text.
+            As in :meth:`TextEncoder.encode`; one str is a list of one text.
         batch_size : int
             Texts of similar length that go through the network at once; no result depends on it.
         show_progress : bool
@@ -177,29 +188,65 @@ class M3Encoder(BertEncoder):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`BertEncoder.encode`.
+            As :meth:`TextEncoder.encode`.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
         return self.encode_all_tokens(tokens, batch_size, show_progress)
 
     def encode_all_tokens(self, tokens: Tokens, batch_size: int = 32, show_progress: bool = False) -> M3Vectors:
         """Return the vectors of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_all`."""
-        batch_size = positive_integer(batch_size, "batch_size")
-        dense = np.empty((len(tokens), self.dim), F32)
-        sparse: list[Any] = [None] * len(tokens)
-        multi: list[Any] = [None] * len(tokens)
-        for batch in batches(tokens.rows, batch_size, show_progress):
-            ids, offsets = in_a_row([tokens.rows[index] for index in batch])
-            hidden = self.model.ragged(ids, offsets)
-            longest = self.model.settings.max_length
-            pooled = ops.ragged_pool(hidden, offsets, self.poolings, tokens.skipped, longest)
-            dense[batch] = applied(self._modules.steps, pooled, None)[:, : self.dim]
-            hidden = ops.cast(hidden, F32)
-            weights = np.maximum(_product(self._weigh, hidden)[:, 0], 0)
-            for place, (begin, end) in zip(batch, pairwise(offsets), strict=True):
-                sparse[place] = self._lexical(ids[begin:end], weights[begin:end])
-                multi[place] = unit(_product(self._project, hidden[begin + 1 : end]))
-        return M3Vectors(dense, SparseVectors.stacked(sparse, self.model.settings.vocab_size), multi)
+        found = self.each(self._vectors, tokens, batch_size, show_progress)
+        dense = np.array([own.dense for own in found], F32).reshape(len(found), self.dim)
+        return M3Vectors(dense, self._stacked([own.sparse for own in found]), [own.multi for own in found])
+
+    def encode_sparse_tokens(
+        self,
+        tokens: Tokens,
+        batch_size: int = 32,
+        show_progress: bool = False,
+        *,
+        on_batch: Callable[[int], object] | None = None,
+    ) -> SparseVectors:
+        """Return the sparse vectors alone, as :class:`SparseEncoder` gives them."""
+
+        def vectors(texts: Tokens, positions: Array) -> list[tuple[Array, Array]]:
+            return [own.sparse for own in self._vectors(texts, positions)]
+
+        return self._stacked(self.each(vectors, tokens, batch_size, show_progress, on_batch))
+
+    def encode_multi_tokens(
+        self,
+        tokens: Tokens,
+        batch_size: int = 32,
+        show_progress: bool = False,
+        *,
+        on_batch: Callable[[int], object] | None = None,
+    ) -> list[Array]:
+        """Return the vectors of tokens alone, as :class:`MultiVectorEncoder` gives them."""
+
+        def vectors(texts: Tokens, positions: Array) -> list[Array]:
+            return [own.multi for own in self._vectors(texts, positions)]
+
+        return self.each(vectors, tokens, batch_size, show_progress, on_batch)
+
+    def _vectors(self, texts: Tokens, positions: Array) -> list[_Three]:
+        """Return the three kinds of vectors of each text of a batch."""
+        ids, offsets = in_a_row(texts.rows)
+        hidden = self.model.ragged(ids, offsets)
+        pooled = ops.ragged_pool(hidden, offsets, self.poolings, texts.skipped, self.model.settings.max_length)
+        dense = ops.cast(applied(self._modules.steps, pooled, None)[:, : self.dim], F32)
+        hidden = ops.cast(hidden, F32)
+        weights = np.maximum(_product(self._weigh, hidden)[:, 0], 0)
+        found, outputs = [], []
+        for row, (begin, end) in zip(dense, pairwise(offsets), strict=True):
+            multi = unit(_product(self._project, hidden[begin + 1 : end]))
+            found.append(_Three(row, self._lexical(ids[begin:end], weights[begin:end]), multi))
+            outputs.append((row, weights[begin:end], multi))
+        self._check(outputs, texts.rows, positions)
+        return found
+
+    def _stacked(self, vectors: list[tuple[Array, Array]]) -> SparseVectors:
+        return SparseVectors.stacked(vectors, self.model.settings.vocab_size)
 
     def _lexical(self, ids: Array, weights: Array) -> tuple[Array, Array]:
         """Return the tokens of a text that have a weight above 0, ascending, and the largest weight of each."""

@@ -10,7 +10,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.models.blocks import Part, Shape
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 from mp_core.models.settings import ACTIVATIONS, Settings, choices, unexpected
 
 __all__ = ["MASKED", "MaskedModel"]
@@ -95,7 +95,7 @@ class _Transform(Part):
         return outputs
 
 
-class MaskedModel(Model):
+class MaskedModel(TextNetwork):
     """A network and the head of a masked language model.
 
     Parameters
@@ -103,7 +103,7 @@ class MaskedModel(Model):
     config : dict
         What ``config.json`` says.
     **kwargs
-        Those of :class:`Model`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
+        Those of :class:`TextNetwork`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
     """
 
     def __init__(self, config: Mapping[str, Any], types: int = 1, **kwargs: Any) -> None:

@@ -12,13 +12,15 @@ from typing import Any
 from mp_core.checkpoint.folder import missing
 from mp_core.models.architectures import architecture_of
 from mp_core.models.architectures.jina import JINA_V3_OWN
-from mp_core.models.files import static_tensors
+from mp_core.models.architectures.static import one_table
+from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
 from mp_core.models.routes import ROUTERS, Router, read_router
 from mp_core.models.rules import ANY, PLACE, SWITCH, TEXT, Rule, check, only, read_known
 from mp_core.models.settings import LEAST_TOKENS, Settings, choices
 from mp_core.models.steps import KINDS_OF_STEPS, Step, read_layer_weights, read_steps
+from mp_core.utilities.system import is_present
 
 __all__ = [
     "TRANSFORMER",
@@ -56,6 +58,29 @@ def _texts(how: Mapping[str, str]) -> Rule:
     return lambda value: isinstance(value, dict) and value.get("text") == how, f"an object whose text is {how}"
 
 
+def _harmless(*dtypes: str, **more: Rule) -> Rule:
+    """Return the rule that arguments of a loader change no vector: how it loads, not what."""
+    known = dict.fromkeys(_LOADING, ANY) | dict.fromkeys(dtypes, only(None, "auto", "float32")) | more
+
+    def fits(value: Any) -> bool:
+        return value is None or (
+            isinstance(value, dict) and all(name in known and known[name][0](said) for name, said in value.items())
+        )
+
+    return fits, f"an object with some of {', '.join(known)}, or null"
+
+
+_LOADING = (
+    "trust_remote_code", "revision", "token", "cache_dir", "local_files_only", "force_download", "code_revision",
+)  # fmt: skip
+_MODEL_ARGUMENTS = _harmless(
+    *("torch_dtype", "dtype"),
+    **dict.fromkeys(
+        ("attn_implementation", "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors"), ANY
+    ),
+)
+_TOKENIZER_ARGUMENTS = _harmless(use_fast=ANY)
+_CONFIG_ARGUMENTS = _harmless(use_cache=ANY)
 TRANSFORMER: dict[str, Rule] = {
     "max_seq_length": ANY,  # checked as a limit
     "do_lower_case": SWITCH,
@@ -67,12 +92,12 @@ TRANSFORMER: dict[str, Rule] = {
     "document_length": only(None),
     "query_expansion": only(None),
     "processing_kwargs": _NOTHING,
-    "model_kwargs": _NOTHING,
-    "processor_kwargs": _NOTHING,
-    "config_kwargs": _NOTHING,
-    "model_args": _NOTHING,
-    "tokenizer_args": _NOTHING,
-    "config_args": _NOTHING,
+    "model_kwargs": _MODEL_ARGUMENTS,
+    "processor_kwargs": _TOKENIZER_ARGUMENTS,
+    "config_kwargs": _CONFIG_ARGUMENTS,
+    "model_args": _MODEL_ARGUMENTS,
+    "tokenizer_args": _TOKENIZER_ARGUMENTS,
+    "config_args": _CONFIG_ARGUMENTS,
     "tokenizer_name_or_path": only(None),
 }
 _LENGTH: Rule = (
@@ -208,16 +233,16 @@ def _read_static(folder: Path, route: str | None) -> Modules | None:
     Neither says in words how large the table is, so its file does.
     """
     listing, said = folder / "modules.json", folder / "config.json"
-    if listing.exists():
+    if is_present(listing):
         if kinds_of(folder, route)[:1] != ["StaticEmbedding"]:
             return None
         (_, network), *others = modules_listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS, route)
-    elif said.exists() and read_object(said).get("model_type") == "model2vec":
+    elif is_present(said) and read_object(said).get("model_type") == "model2vec":
         network, others = folder, [("Normalize", folder / "no file")] * (read_object(said).get("normalize") is True)
     else:
         return None
-    path, tensors, _ = static_tensors(network)
-    tables = {name: tensor.shape for name, tensor in tensors.items()}
+    path, tensors, _ = tensors_in(network)
+    tables = {name: tensor.shape for name, tensor in one_table(tensors, path).items()}
     shape: tuple[int, ...] = next(iter(tables.values()), ())
     if len(shape) != 2 or tables.keys() not in ({"embedding.weight"}, {"embeddings"}):
         expected = "'embedding.weight', or 'embeddings' and maybe 'mapping' and 'weights', with two axes"
@@ -305,10 +330,10 @@ def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None
 def _module_folders(folder: Path, route: str | None) -> tuple[Path, Path | None, Path, list[tuple[str, Path]]]:
     """Return where the settings of the network, of its layers if they are mixed, and of the pooling are, and the rest.
 
-    The rest are the kinds and folders of what follows the pooling.
+    The rest is a list of (kind, folder), one entry for each module after the pooling.
     """
     mixed = kinds_of(folder, route)[1:2] == [_LAYERS]
-    if not (folder / "modules.json").exists():
+    if not is_present(folder / "modules.json"):
         return folder, None, folder / "1_Pooling", []
     order = (_ORDER[0], (_LAYERS,), _ORDER[1]) if mixed else _ORDER
     listed = modules_needed(folder, order, KINDS_OF_STEPS, route)
@@ -334,7 +359,7 @@ def modules_listed(
     place of the module that has routes.
     """
     path = folder / "modules.json"
-    if not path.exists():
+    if not is_present(path):
         return []
     found = _listed(folder, route)
     for place, (kind, _) in enumerate(found):
@@ -352,7 +377,7 @@ def modules_needed(
 ) -> list[tuple[str, Path]]:
     """Return what :func:`modules_listed` does; raise if the file is missing, or lists fewer modules than `order`."""
     path = folder / "modules.json"
-    if not path.exists():
+    if not is_present(path):
         raise missing(path)
     found = modules_listed(folder, order, others, route)
     if len(found) < len(order):
@@ -376,7 +401,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
     """Return the classes and folders of the modules that ``modules.json`` lists; none without this file."""
     path = folder / "modules.json"
     found = []
-    for module in read_list(path) if path.exists() else []:
+    for module in read_list(path) if is_present(path) else []:
         if not isinstance(module, dict):
             raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
         module = _known(module, folder)
@@ -400,7 +425,7 @@ def _known(module: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     if module.get("type") != "custom_st.Transformer" or module.get("path") != "":
         return module
     path = folder / "config.json"
-    if not path.exists() or architecture_of(read_object(path), path) is not JINA_V3_OWN:
+    if not is_present(path) or architecture_of(read_object(path), path) is not JINA_V3_OWN:
         return module
     kept = {name: value for name, value in module.items() if (name, value) != ("kwargs", ["task"])}
     return kept | {"type": "sentence_transformers.models.Transformer"}

@@ -4,8 +4,9 @@
    BERT", SIGIR 2020.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -19,7 +20,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.colbert import format_of, read_colbert
 from mp_core.models.folder import read_object
 from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network, read_prompts
-from mp_core.models.prompted import PromptedModel
+from mp_core.models.prompted import PromptedModel, TextError
 from mp_core.models.rules import Rule, check, only, read_known
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.steps import KINDS_OF_STEPS, applied, read_steps
@@ -27,7 +28,7 @@ from mp_core.models.texts import Text, Tokens, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
 from mp_core.quantization import quantize
-from mp_core.utilities.arguments import path_of, positive_integer
+from mp_core.utilities.arguments import path_of
 
 __all__ = ["MultiVectorEncoder", "max_similarity"]
 
@@ -124,7 +125,7 @@ class MultiVectorEncoder(PromptedModel):
 
     Attributes
     ----------
-    model : Model
+    model : TextNetwork
         The network.
     dim : int
         The length of a vector.
@@ -133,7 +134,7 @@ class MultiVectorEncoder(PromptedModel):
     prompts : dict of str to str
         Name -> text to put before a text, as the folder lists them: ``"query"`` and ``"document"`` are those of tasks.
     tensor_names, kernel_names : dict of str to str
-        As those of :class:`BertEncoder`.
+        As those of :class:`TextEncoder`.
 
     Examples
     --------
@@ -141,6 +142,8 @@ class MultiVectorEncoder(PromptedModel):
     >>> query = encoder.encode_multi("Where does it rain?", task="query")  # doctest: +SKIP
     >>> encoder.similarity(query, encoder.encode_multi(["It rains in the north."]))  # doctest: +SKIP
     """
+
+    vector_kinds = ("multi-vector",)
 
     def __init__(
         self, folder: Path, modules: Modules, said: Mapping[str, Any], policy: str | DTypePolicy | None
@@ -164,12 +167,12 @@ class MultiVectorEncoder(PromptedModel):
             ``Normalize`` and the like for the vectors of tokens, and a ``MultiVectorMask``. Or a folder of PyLate 3 or
             of Stanford's ColBERT.
         policy : str or DTypePolicy, optional
-            As in :meth:`mp_core.models.BertEncoder.from_folder`.
+            As in :meth:`mp_core.models.TextEncoder.from_folder`.
 
         Raises
         ------
         OSError, ValueError, ImportError
-            As :meth:`mp_core.models.BertEncoder.from_folder`.
+            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, *_read(folder), policy)
@@ -189,7 +192,7 @@ class MultiVectorEncoder(PromptedModel):
         Parameters
         ----------
         texts, batch_size, show_progress
-            Those of :meth:`mp_core.models.BertEncoder.encode`; one str is a list of one text.
+            Those of :meth:`mp_core.models.TextEncoder.encode`; one str is a list of one text.
         task : {"document", "query"}
             What the texts are. It decides how many tokens they may have and which of their vectors count, and fills up
             queries if the folder says so.
@@ -204,7 +207,7 @@ class MultiVectorEncoder(PromptedModel):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`mp_core.models.BertEncoder.encode`; `task` is none of these.
+            As :meth:`mp_core.models.TextEncoder.encode`; `task` is none of these.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
         return self.encode_multi_tokens(tokens, batch_size, show_progress, task=task)
@@ -215,6 +218,7 @@ class MultiVectorEncoder(PromptedModel):
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        from_start: bool | None = None,
         task: str = "document",
     ) -> Tokens:
         """Return the tokens of texts: the first half of :meth:`encode_multi`, which may run in another thread.
@@ -223,14 +227,26 @@ class MultiVectorEncoder(PromptedModel):
         ----------
         texts, prompt, prompt_name, task
             Those of :meth:`encode_multi`.
+        from_start : bool, optional
+            Whether a text that is too long loses its start instead of its end; one with a marker there is refused.
+            Default: what the files of the tokenizer say.
         """
         if task not in TASKS:
             raise ValueError(f"`task` must be 'query' or 'document'; received {task!r}")
         prefix = self._prompt(prompt, task if prompt is None and prompt_name is None else prompt_name)
-        return self._tokens(texts, prefix, self._tokenizers[task])
+        tokens = self._tokens(texts, prefix, self._tokenizers[task], from_start)
+        if prefix and tokens.cut and self._tokenizers[task].cuts_start(from_start):
+            raise TextError(tokens.cut[0], f"must not be cut at its start: there is {prefix!r}, which the model needs")
+        return tokens
 
     def encode_multi_tokens(
-        self, tokens: Tokens, batch_size: int = 32, show_progress: bool = False, *, task: str = "document"
+        self,
+        tokens: Tokens,
+        batch_size: int = 32,
+        show_progress: bool = False,
+        *,
+        task: str = "document",
+        on_batch: Callable[[int], object] | None = None,
     ) -> list[Array]:
         """Return the vectors of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_multi`.
 
@@ -239,16 +255,17 @@ class MultiVectorEncoder(PromptedModel):
         tokens : Tokens
         batch_size, show_progress, task
             Those of :meth:`encode_multi`.
+        on_batch : callable, optional
+            Called with the number of texts of each batch once it is done.
         """
-        batch_size = positive_integer(batch_size, "batch_size")
-        return self._each(tokens.rows, batch_size, show_progress, lambda rows: self._vectors(rows, task))
+        return self.each(partial(self._vectors, task=task), tokens, batch_size, show_progress, on_batch)
 
     def similarity(self, queries: Sequence[Any], documents: Sequence[Any], *, dtype: str = "float32") -> Array:
         """Return :func:`max_similarity` of the vectors of queries and of documents, shape (queries, documents)."""
         return max_similarity(queries, documents, dtype=dtype)
 
-    def _vectors(self, rows: list[Array], task: str) -> list[Array]:
-        ids, mask = pad(rows)
+    def _vectors(self, tokens: Tokens, positions: Array, task: str) -> list[Array]:
+        ids, mask = pad(tokens.rows)
         counted = mask
         if task == "query" and self._late.expansion is not None:
             ids, mask, counted = _filled(ids, mask, *self._late.expansion)
@@ -257,7 +274,9 @@ class MultiVectorEncoder(PromptedModel):
         if task == "document" and self._late.kept is not None:
             counted &= np.isin(ids, [*self._late.kept])
         vectors = applied(self._modules.steps, hidden[counted], None)
-        return np.split(vectors, np.cumsum(counted.sum(axis=1))[:-1])
+        found = np.split(vectors, np.cumsum(counted.sum(axis=1))[:-1])
+        self._check(found, tokens.rows, positions)
+        return found
 
 
 def _filled(ids: Array, mask: Array, length: int, token: int, attended: bool) -> tuple[Array, Array, Array]:

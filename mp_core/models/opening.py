@@ -1,19 +1,21 @@
 """Which class a folder is for, by what its files say."""
 
+import warnings
 from pathlib import Path
 
-from mp_core.models.bert import BertEncoder
 from mp_core.models.colbert import format_of
 from mp_core.models.folder import read_object
 from mp_core.models.m3 import M3Encoder, has_heads
 from mp_core.models.modules import kinds_of, router_in
 from mp_core.models.multi import MultiVectorEncoder
 from mp_core.models.reranker import Reranker
-from mp_core.models.sparse import SparseEncoder
+from mp_core.models.sparse import SparseEncoder, is_masked
+from mp_core.models.text_encoder import TextEncoder
+from mp_core.utilities.system import is_present
 
 __all__ = ["Opened", "class_of"]
 
-Opened = type[BertEncoder] | type[MultiVectorEncoder] | type[SparseEncoder] | type[Reranker]
+Opened = type[TextEncoder] | type[MultiVectorEncoder] | type[SparseEncoder] | type[Reranker]
 _SPARSE = {"SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder"}
 _ANSWERS = "Classification", "ForCausalLM"
 
@@ -35,10 +37,17 @@ def class_of(folder: Path) -> Opened:
         return SparseEncoder
     if "MultiVectorMask" in kinds:
         return MultiVectorEncoder
-    if kinds & {"Pooling", "StaticEmbedding"} or (not kinds and (folder / "1_Pooling").exists()):
-        return M3Encoder if has_heads(folder) else BertEncoder
+    if kinds & {"Pooling", "StaticEmbedding"} or (not kinds and is_present(folder / "1_Pooling")):
+        return M3Encoder if has_heads(folder) else TextEncoder
     if kinds:
         return Reranker
     names = read_object(folder / "config.json").get("architectures")
     written = [str(name) for name in names] if isinstance(names, list) else []
-    return Reranker if any(kind in name for name in written for kind in _ANSWERS) else BertEncoder
+    if is_masked(written):
+        warnings.warn(
+            f"{folder} has no modules.json, and its network is a masked language model: it is opened as SPLADE, which "
+            "gives weights of tokens. For embeddings, let sentence-transformers save the folder",
+            stacklevel=2,
+        )
+        return SparseEncoder
+    return Reranker if any(kind in name for name in written for kind in _ANSWERS) else TextEncoder

@@ -7,7 +7,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 
-__all__ = ["POOLINGS", "pool", "unit"]
+__all__ = ["LONGEST", "POOLINGS", "SHORTEST", "pool", "unit"]
 
 
 def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array:
@@ -28,9 +28,24 @@ def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array
 
 
 def unit(rows: Array) -> Array:
-    """Return every row scaled to length 1; rows of zeros stay zeros."""
-    scaled: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    """Return every row scaled to length 1; rows of zeros stay zeros.
+
+    Rows whose squares would overflow or underflow are divided by their largest magnitude first.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    lost = ~((lengths >= SHORTEST) & (lengths <= LONGEST))[:, 0]
+    if lost.any():
+        largest = np.abs(rows[lost]).max(axis=1, initial=0, keepdims=True)
+        rows = np.array(rows)
+        rows[lost] /= np.where((largest > 0) & (largest < np.inf), largest, 1)
+        lengths[lost] = np.linalg.norm(rows[lost], axis=1, keepdims=True)
+    scaled: Array = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
     return scaled
+
+
+SHORTEST, LONGEST = 2.0**-50, 2.0**63
+"""The lengths of rows of float32 whose squares lose nothing that counts."""
 
 
 def _sum(hidden: Array, weights: Array) -> Array:

@@ -1,18 +1,16 @@
 """Encoders of single texts: a prompt is put before each text, and the tokenizer makes tokens of both."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from mp_core.arrays import Array
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules
-from mp_core.models.texts import Text, TextModel, Tokens, batches, encodable, list_of_texts
+from mp_core.models.pieces import Piece
+from mp_core.models.texts import Text, TextModel, Tokens, encodable, list_of_texts
 from mp_core.models.tokenizer import Tokenizer
 
 __all__ = ["PromptedModel", "TextError"]
-
-T = TypeVar("T")
 
 
 class TextError(ValueError):
@@ -62,7 +60,12 @@ class PromptedModel(TextModel):
         return f"dim={self.dim}"
 
     def tokenize(
-        self, texts: Text | Iterable[Text], *, prompt: str | None = None, prompt_name: str | None = None
+        self,
+        texts: Text | Iterable[Text],
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        from_start: bool | None = None,
     ) -> Tokens:
         """Return the tokens of texts: the first half of embedding them, which may run in another thread.
 
@@ -70,6 +73,9 @@ class PromptedModel(TextModel):
         ----------
         texts, prompt, prompt_name
             Those of the method that embeds texts.
+        from_start : bool, optional
+            Whether a text that is too long loses its start, and the prompt there, instead of its end.
+            Default: what the files of the tokenizer say.
 
         Returns
         -------
@@ -81,13 +87,38 @@ class PromptedModel(TextModel):
         TypeError, ValueError
             As that method.
         """
-        return self._tokens(texts, self._prompt(prompt, prompt_name), self._tokenizer)
+        return self._tokens(texts, self._prompt(prompt, prompt_name), self._tokenizer, from_start)
 
-    def _tokens(self, texts: Text | Iterable[Text], prefix: str, tokenizer: Tokenizer) -> Tokens:
+    def pieces(
+        self,
+        texts: Text | Iterable[Text],
+        *,
+        special: bool = True,
+        most: int | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ) -> list[list[Piece]]:
+        """Return the tokens of each text, behind its prompt, as the tokenizer makes them.
+
+        Parameters
+        ----------
+        texts, special, most
+            Those of :meth:`TextModel.pieces`.
+        prompt, prompt_name
+            Those of the method that embeds texts.
+        """
+        prefix = self._prompt(prompt, prompt_name)
+        return super().pieces([prefix + text for text in list_of_texts(texts, "texts")], special=special, most=most)
+
+    def _tokens(
+        self, texts: Text | Iterable[Text], prefix: str, tokenizer: Tokenizer, from_start: bool | None = None
+    ) -> Tokens:
         """Return the tokens of texts with a prompt before each."""
         given = list_of_texts(texts, "texts")
-        rows, cut = tokenizer([prefix + text for text in given] if prefix else given)
+        rows, cut = tokenizer([prefix + text for text in given] if prefix else given, from_start=from_start)
         skipped = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
+        if skipped and cut and tokenizer.cuts_start(from_start):
+            raise TextError(cut[0], "must not be cut at its start: there is the prompt, whose tokens are not pooled")
         self._check_lengths(rows, skipped)
         return Tokens(rows, cut, skipped=skipped)
 
@@ -117,12 +148,3 @@ class PromptedModel(TextModel):
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
         return "" if name is None else encodable(self.prompts[name], f"prompts[{name!r}]")
-
-    def _each(
-        self, rows: list[Array], batch_size: int, show_progress: bool, compute: Callable[[list[Array]], Iterable[T]]
-    ) -> list[T]:
-        """Return what a function of the tokens of a batch returns for each text, in the order of `rows`."""
-        found: dict[int, T] = {}
-        for batch in batches(rows, batch_size, show_progress):
-            found |= zip(batch.tolist(), compute([rows[index] for index in batch]), strict=True)
-        return [found[index] for index in range(len(rows))]

@@ -7,12 +7,13 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.autocast.memory import trim_heap
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
 from mp_core.layers import Layer
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 from mp_core.plans import ForwardPlan, UnseenError, is_eager
-from mp_core.utilities.system import trim_heap
+from mp_core.plans.cache import Cache
 
 __all__ = ["Plans", "RaggedTexts", "cut"]
 
@@ -26,7 +27,7 @@ _EXAMPLES = 3, 4  # texts of the two examples by which a plan tells its sizes
 class _Pooled(Layer):
     """A network, and one vector for each text."""
 
-    def __init__(self, model: Model, poolings: Sequence[str], skipped: int) -> None:
+    def __init__(self, model: TextNetwork, poolings: Sequence[str], skipped: int) -> None:
         super().__init__(autocast=False)
         self.model, self.poolings, self.skipped = model, tuple(poolings), skipped
 
@@ -40,7 +41,7 @@ class _Pooled(Layer):
 class _Scored(Layer):
     """A network with a head, and its scores in float32."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TextNetwork) -> None:
         super().__init__(autocast=False)
         self.model = model
 
@@ -55,7 +56,7 @@ class RaggedTexts:
 
     Parameters
     ----------
-    model : Model
+    model : TextNetwork
     layer : Layer
         What is computed: of the ids of tokens, their places and the offsets of texts, float32 of shape (texts, width).
     width : int
@@ -63,7 +64,7 @@ class RaggedTexts:
         How many tokens a text has at least.
     """
 
-    def __init__(self, model: Model, layer: Layer, width: int, shortest: int = 1) -> None:
+    def __init__(self, model: TextNetwork, layer: Layer, width: int, shortest: int = 1) -> None:
         self._model, self._width, self._shortest = model, width, shortest
         (example, sizes), others = (_example(model, texts, shortest) for texts in _EXAMPLES)
         self.plan = ForwardPlan(layer, example, {}, sizes, others)
@@ -117,12 +118,12 @@ class RaggedTexts:
             raise ValueError(f"`lengths` must {allowed}; received the sum {sum(lengths)}")
 
 
-def _sizes(model: Model, tokens: int, texts: int) -> tuple[int, ...]:
+def _sizes(model: TextNetwork, tokens: int, texts: int) -> tuple[int, ...]:
     """Return all numbers of rows of a call with so many tokens and texts."""
     return tokens, texts, *(tokens * rows for rows in model.settings.rows_of_token)
 
 
-def _example(model: Model, texts: int, shortest: int) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+def _example(model: TextNetwork, texts: int, shortest: int) -> tuple[tuple[Array, ...], tuple[int, ...]]:
     """Return what a layer is called with for so many texts of 5, 6, ... tokens, and the numbers of rows of the call."""
     lengths = np.clip(np.arange(5, 5 + texts), shortest, model.settings.max_length)
     ids, offsets = np.zeros(lengths.sum(), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
@@ -130,19 +131,19 @@ def _example(model: Model, texts: int, shortest: int) -> tuple[tuple[Array, ...]
 
 
 class Plans:
-    """The plans of an encoder or reranker: those that it made last. A copy of it begins with none."""
+    """The plans of an encoder or reranker: those that it used last. A copy of it begins with none."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, tuple[str, ...], int], RaggedTexts] = {}
+        self._kept: Cache[RaggedTexts] = Cache(_PLANS)
         self._unseen: object = None  # what `count` was when the network could not be recorded
 
-    def vectors(self, model: Model, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
+    def vectors(self, model: TextNetwork, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
         """Return the plan for vectors of texts whose first tokens are skipped; None: the network runs without one."""
         width = model.settings.vector_size * len(poolings)
         key = id(model), tuple(poolings), skipped  # the plan holds the model: no other one gets its id
         return self._of(key, lambda: RaggedTexts(model, _Pooled(model, poolings, skipped), width, 1 + skipped))
 
-    def scores(self, model: Model, pooling: str, labels: int) -> RaggedTexts | None:
+    def scores(self, model: TextNetwork, pooling: str, labels: int) -> RaggedTexts | None:
         """Return the plan for the scores of texts by a network whose head pools so; None as for :meth:`vectors`."""
         return self._of((id(model), (pooling,), 0), lambda: RaggedTexts(model, _Scored(model), labels))
 
@@ -152,17 +153,13 @@ class Plans:
         found = self._kept.get(key)
         try:
             if found is None:
-                found = make()
+                found = self._kept.put(key, make())
                 trim_heap()  # kernels have been packed
-                self._kept = dict([*self._kept.items()][1 - _PLANS :]) | {key: found}
             found.plan.refresh()
         except (UnseenError, TypeError):  # of a form or a type that no plan has
             self._unseen = count()
             return None
         return found
-
-    def __reduce__(self) -> tuple[type["Plans"], tuple[()]]:
-        return Plans, ()
 
 
 def cut(lengths: Sequence[int], threads: int) -> list[tuple[int, int]]:

@@ -14,12 +14,13 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
 from mp_core.models.heads import Classifier, Head
 from mp_core.models.modules import Modules, read_cross
+from mp_core.models.sentence_transformers import also_named
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.templates import Template, template_of
-from mp_core.models.texts import Text, TextModel, Tokens, batches, in_order, is_one, list_of_texts, one_text, pad
+from mp_core.models.texts import Text, TextModel, Tokens, in_order, is_one, list_of_texts, one_text, pad
 from mp_core.utilities.arguments import path_of, positive_integer
 
-__all__ = ["Reranker"]
+__all__ = ["Reranker", "ranked"]
 
 _ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -44,7 +45,7 @@ class Reranker(TextModel):
     template : Template or None
         How a decoder is asked about a pair; None where pairs are joined by the tokenizer.
     tensor_names, kernel_names : dict of str to str
-        As those of :class:`BertEncoder`.
+        As those of :class:`TextEncoder`.
 
     Examples
     --------
@@ -116,7 +117,7 @@ class Reranker(TextModel):
             it: ``config.json``, ``model.safetensors``, ``tokenizer.json`` and, where they exist, ``modules.json``,
             ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
         policy : str or DTypePolicy, optional
-            As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
+            As in :meth:`mp_core.models.TextEncoder.from_folder`. The layers of the head are at ``head/dense``,
             ``head/norm`` and ``head/output``.
         template : str or Template, optional
             How a decoder is asked about a pair: ``"qwen3"`` (Qwen3-Reranker), ``"mxbai"`` (mxbai-rerank v2),
@@ -129,7 +130,7 @@ class Reranker(TextModel):
         Raises
         ------
         OSError, ValueError, ImportError
-            As :meth:`mp_core.models.BertEncoder.from_folder`; there is no such template.
+            As :meth:`mp_core.models.TextEncoder.from_folder`; there is no such template.
         """
         folder = path_of(path, "path")
         return cls(folder, *read_cross(folder), policy, template)
@@ -138,6 +139,7 @@ class Reranker(TextModel):
         """Return the scores of pairs, as :meth:`predict`, or of single texts, which classifiers of texts take."""
         return self.predict_tokens(self.tokenize(inputs))
 
+    @also_named("pairs")
     def predict(
         self,
         pairs: Iterable[Sequence[str]],
@@ -179,13 +181,16 @@ class Reranker(TextModel):
         tokens = self._pairs(_list_of_pairs(pairs))
         return self._predictions(tokens, *how, show_progress)
 
-    def tokenize(self, inputs: Iterable[Text | Sequence[Text]]) -> Tokens:
+    def tokenize(self, inputs: Iterable[Text | Sequence[Text]], *, from_start: bool | None = None) -> Tokens:
         """Return the tokens of pairs of texts, or of single texts, which classifiers of texts take.
 
         Parameters
         ----------
         inputs : iterable of str or of pairs of str
             What has more than `max_length` tokens is cut, a pair as :meth:`predict` says, a single text at its end.
+        from_start : bool, optional
+            Whether it loses tokens at its start instead, a pair at the starts of both texts. Default: what the files
+            of the tokenizer say.
 
         Returns
         -------
@@ -197,16 +202,18 @@ class Reranker(TextModel):
         TypeError
             An input is neither a str nor a pair of str.
         ValueError
-            An input has no token, or a character that UTF-8 cannot encode.
+            An input has no token, or a character that UTF-8 cannot encode; or `from_start` is true for a model that is
+            asked about pairs in words.
         """
         given = list(in_order(inputs, "inputs", "an iterable of str or of pairs of str"))
         single = [position for position, each in enumerate(given) if is_one(each)]
         paired = [position for position, each in enumerate(given) if not is_one(each)]
         parts = []
         if single or not paired:
-            parts.append(self._singles([one_text(given[position], f"inputs[{position}]") for position in single]))
+            texts = [one_text(given[position], f"inputs[{position}]") for position in single]
+            parts.append(self._singles(texts, from_start))
         if paired:
-            parts.append(self._pairs(_list_of_pairs([given[position] for position in paired])))
+            parts.append(self._pairs(_list_of_pairs([given[position] for position in paired]), from_start))
         return Tokens.joined(parts).taken(np.argsort([*single, *paired]).tolist())
 
     def predict_tokens(
@@ -239,16 +246,18 @@ class Reranker(TextModel):
         size = positive_integer(batch_size, "batch_size")
         return size, activations.get(self.activation if activation is None else activation)
 
-    def _pairs(self, pairs: list[tuple[str, str]]) -> Tokens:
+    def _pairs(self, pairs: list[tuple[str, str]], from_start: bool | None = None) -> Tokens:
         if self.template is not None:
+            if from_start:
+                raise ValueError("`from_start` must be false for a model that is asked about pairs in words")
             return Tokens(*self.template.tokens(self._tokenizer, pairs))
-        rows, types, cut = self._tokenizer.pairs(pairs)
+        rows, types, cut = self._tokenizer.pairs(pairs, from_start=from_start)
         return self._typed(rows, types, cut, "pairs")
 
-    def _singles(self, texts: list[str]) -> Tokens:
+    def _singles(self, texts: list[str], from_start: bool | None = None) -> Tokens:
         if texts and self.template is not None:
             raise ValueError("`inputs` must be pairs of texts for a model that is asked about them; received a text")
-        rows, cut = self._tokenizer(texts)
+        rows, cut = self._tokenizer(texts, from_start=from_start)
         return self._typed(rows, [np.zeros(len(row), int) for row in rows], cut, "inputs")
 
     def _typed(self, rows: list[Array], types: list[Array], cut: list[int], argument: str) -> Tokens:
@@ -260,18 +269,23 @@ class Reranker(TextModel):
                 raise ValueError(f"`{argument}[{position}]` must have {most}")
         return Tokens(rows, cut, types if self.model.types > 1 else None)
 
+    def read_tokens(self, tokens: Tokens) -> Tokens:
+        """Return tokens up to that at which the score is read, where those behind it change nothing."""
+        return tokens.cut_to(self.model.lengths(tokens.rows)) if self.model.is_causal else tokens
+
     def _predictions(self, tokens: Tokens, batch_size: int, apply: Callable[[Array], Array], show: bool) -> Array:
+        tokens = self.read_tokens(tokens)
         scores = np.empty((len(tokens), self.model.labels), F32)
-        for batch in batches(tokens.rows, batch_size, show):
-            kinds = None if tokens.types is None else [tokens.types[index] for index in batch]
-            scores[batch] = self._scores([tokens.rows[index] for index in batch], kinds)
+        for batch, pairs in self.in_batches(tokens, batch_size, show):
+            scores[batch] = found = self._scores(pairs.rows, pairs.types)
+            self._check(found, pairs.rows, batch, pairs.types)
         scores = np.asarray(apply(scores))
         return scores[:, 0] if self.model.labels == 1 else scores
 
     def _scores(self, rows: list[Array], types: list[Array] | None) -> Array:
         """Return the scores of pairs, by a plan if there is one."""
         texts = self._plans.scores(self.model, self.model.pooling, self.model.labels)
-        if texts is None:
+        if texts is None or self.model.lengths(rows) != [len(row) for row in rows]:
             ids, mask = pad(rows)
             return ops.cast(self.model(ids, mask=mask, types=None if types is None else pad(types)[0]), F32)
         kinds = None if types is None else np.concatenate(types)
@@ -308,10 +322,11 @@ class Reranker(TextModel):
             A row is two texts and a label; for classifiers of single texts, one text and a label.
         loss : str
             ``"cross_entropy"``: the label of a model of one score is from 0 to 1, that of a model of several the number
-            of a class. ``"mse"``, the mean square of the difference to the scores of a teacher: a label is the score
-            before any activation, or a list of them.
+            of a class, or with the ``problem_type`` ``"multi_label_classification"`` a list of numbers from 0 to 1, one
+            for each score, as transformers takes it. ``"mse"``, the mean square of the difference to the scores of a
+            teacher: a label is the score before any activation, or a list of them.
         epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout
-            Those of :meth:`mp_core.models.BertEncoder.fit`.
+            Those of :meth:`mp_core.models.TextEncoder.fit`.
         chunk, cluster, shuffle, seed, validation_data, callbacks, verbose
             Those too.
 
@@ -324,7 +339,7 @@ class Reranker(TextModel):
         OSError
             A file is missing or unreadable.
         TypeError, ValueError
-            As :meth:`mp_core.models.BertEncoder.fit`. No weight has changed.
+            As :meth:`mp_core.models.TextEncoder.fit`. No weight has changed.
 
         Examples
         --------
@@ -333,8 +348,8 @@ class Reranker(TextModel):
         >>> reranker.fit(pairs, epochs=2).history["loss"]  # doctest: +SKIP
         [0.31, 0.12]
         """
-        from mp_core.models.tuning.fitting import Recipe
-        from mp_core.models.tuning.scoring import fit_reranker
+        from mp_core.models.tuning.fitting import Recipe  # inference does not load it, nor the next
+        from mp_core.models.tuning.scoring import fit_reranker  # as above
 
         recipe = Recipe(
             epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
@@ -350,14 +365,15 @@ class Reranker(TextModel):
         query : str
         documents : iterable of str
             Each may be ``{"text": "..."}``, and sets, other dicts and tables are refused, as in
-            :meth:`mp_core.models.BertEncoder.encode`.
+            :meth:`mp_core.models.TextEncoder.encode`.
         top_k : int, optional
             How many documents to return; default: all.
 
         Returns
         -------
         list of tuple of (int, float)
-            Position in `documents` and score. Of documents with the same score the earlier one comes first.
+            Position in `documents` and score. The order is that of the scores before the activation, which may make
+            several of them 1. Of documents with the same score the earlier one comes first.
 
         Raises
         ------
@@ -371,9 +387,22 @@ class Reranker(TextModel):
             raise ValueError(f"`rank` needs a model of one label; this one has {self.model.labels}")
         count = None if top_k is None else positive_integer(top_k, "top_k")
         query = one_text(query, "query")
-        scores = self.predict([(query, document) for document in list_of_texts(documents, "documents")])
-        order = np.argsort(-scores, kind="stable")[:count]
-        return [(int(index), float(scores[index])) for index in order]
+        pairs = [(query, document) for document in list_of_texts(documents, "documents")]
+        return ranked(self.predict(pairs, activation="linear"), activations.get(self.activation))[:count]
+
+
+def ranked(scores: Array, activation: Callable[[Array], Array]) -> list[tuple[int, float]]:
+    """Return the positions of scores, the highest first, of equal ones the earlier, and the scores that are shown.
+
+    Parameters
+    ----------
+    scores : ndarray of float32, shape (n,)
+        Before the activation.
+    activation : callable
+        It keeps the order, though different scores may become equal.
+    """
+    shown = activation(scores)
+    return [(int(index), float(shown[index])) for index in np.argsort(-scores, kind="stable")]
 
 
 def _list_of_pairs(pairs: Any) -> list[tuple[str, str]]:

@@ -9,11 +9,12 @@ from typing import Any
 from mp_core.models.folder import read_object
 from mp_core.models.rules import PLACE, SWITCH, Rule, check
 from mp_core.models.settings import choices
+from mp_core.utilities.system import is_present
 
 __all__ = ["ROUTERS", "Router", "read_router"]
 
 ROUTERS = "Router", "Asym"
-"""The names of its class, today's and that of before sentence-transformers 5."""
+"""Names of its class in files: since sentence-transformers 5, and in older versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def read_router(folder: Path) -> Router:
         It holds something else than expected.
     """
     path = folder / "router_config.json"
-    path = path if path.exists() else folder / "config.json"
+    path = path if is_present(path) else folder / "config.json"
     said = read_object(path)
     check(path, said, _ROUTER)
     types, structure = said.get("types", {}), said.get("structure", {})

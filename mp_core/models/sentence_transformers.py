@@ -1,18 +1,22 @@
 """The names of the sentence-transformers library, so that code that was written for it runs on encoders of mp_core."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from importlib import import_module
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict, TypeVar, cast
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, imported
-from mp_core.models.pooling import unit
+from mp_core.models.pooling import LONGEST, SHORTEST, unit
+from mp_core.models.precision import PRECISIONS, with_precision
 from mp_core.models.texts import Text
 from mp_core.utilities.arguments import boolean
 
-__all__ = ["Options", "SentenceTransformerNames", "as_asked", "check_options"]
+__all__ = ["Options", "SentenceTransformerNames", "also_named", "as_asked", "check_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Options(TypedDict, total=False):
@@ -33,7 +37,7 @@ _SWITCHES = ("normalize_embeddings", "convert_to_numpy", "convert_to_tensor")
 _ONLY: Mapping[str, tuple[str | None, ...]] = {
     "device": (None, "cpu"),
     "output_value": ("sentence_embedding",),
-    "precision": ("float32", None),
+    "precision": (*PRECISIONS, None),
     "pool": (None,),
     "chunk_size": (None,),
 }
@@ -52,8 +56,34 @@ def check_options(options: Options) -> None:
             raise ValueError(f"`{name}` must be {allowed}; received {value!r}")
 
 
-def as_asked(embeddings: Array, options: Options) -> Any:
-    """Return embeddings as they are, as a tensor of torch, or as a list of such tensors: without a copy."""
+def also_named(argument: str) -> Callable[[F], F]:
+    """Let the first argument of a method have the names that it has in sentence-transformers, too.
+
+    Parameters
+    ----------
+    argument : str
+        Its name here. There it is ``inputs``, and was ``sentences`` before version 6.
+    """
+
+    def decorated(method: F) -> F:
+        @wraps(method)
+        def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+            for name in ("inputs", "sentences"):
+                if name in kwargs:
+                    if args or argument in kwargs:
+                        raise TypeError(f"`{argument}` and `{name}` are the same argument; received both")
+                    kwargs[argument] = kwargs.pop(name)
+            return method(self, *args, **kwargs)
+
+        return cast(F, called)
+
+    return decorated
+
+
+def as_asked(embeddings: Array, options: Options, one: bool) -> Any:
+    """Return embeddings, or the only one, in a precision: an array, a tensor of torch, or a list of such tensors."""
+    embeddings = with_precision(embeddings, options.get("precision") or "float32")
+    embeddings = embeddings[0] if one else embeddings
     if options.get("convert_to_tensor"):
         return _tensor(embeddings)
     if not options.get("convert_to_numpy", True):
@@ -69,7 +99,7 @@ def _tensor(array: Array) -> Any:
 _PAIRS: dict[str, Callable[[Array, Array], Array]] = {
     "cosine": lambda a, b: np.einsum("nd,nd->n", unit(a), unit(b)),
     "dot": lambda a, b: np.einsum("nd,nd->n", a, b),
-    "euclidean": lambda a, b: -np.linalg.norm(a - b, axis=1),
+    "euclidean": lambda a, b: -_distances(a, b),
     "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
 }
 """The name of a similarity -> that of each row of one array and the same row of another."""
@@ -81,6 +111,17 @@ _MATRICES: dict[str, Callable[[Array, Array], Array]] = {
     "manhattan": lambda a, b: _by_rows("manhattan", a, b),
 }
 """The name of a similarity -> that of each row of one array and each of another."""
+
+
+def _distances(a: Array, b: Array) -> Array:
+    """Return the Euclidean distances of rows; those whose squares would overflow or underflow come from float64."""
+    with np.errstate(over="ignore", under="ignore"):
+        found = np.linalg.norm(a - b, axis=1)
+        if not ((found >= SHORTEST) & (found <= LONGEST)).all():
+            exact = np.linalg.norm(a.astype(np.float64) - b.astype(np.float64), axis=1)
+            found = np.where((found >= SHORTEST) & (found <= LONGEST), found, exact.astype(np.float32))
+    distances: Array = found
+    return distances
 
 
 def _by_rows(name: str, a: Array, b: Array) -> Array:
@@ -112,6 +153,7 @@ class SentenceTransformerNames:
     dim: int
     _similarity = "cosine"
 
+    @also_named("texts")
     def encode_query(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
         """Return ``encode(texts, **arguments)`` with the prompt ``"query"``, unless a prompt is named.
 
@@ -119,6 +161,7 @@ class SentenceTransformerNames:
         """
         return self._encode_as("query", texts, arguments)
 
+    @also_named("texts")
     def encode_document(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
         """Return ``encode(texts, **arguments)`` with the first prompt of ``"document"``, ``"passage"``, ``"corpus"``.
 

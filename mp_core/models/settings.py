@@ -1,11 +1,13 @@
 """What ``config.json`` says about a network, in the same words for all architectures."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NewType
 
-__all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "MOST_BLOCKS", "Count", "Settings", "choices", "unexpected"]
+from mp_core.utilities.arguments import Rule
+
+__all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "MOST_BLOCKS", "Count", "Settings", "choices", "shown", "unexpected"]
 
 LEAST_TOKENS = 2
 """How many tokens a text may have at least, whatever limits them: plans tell a text from a token by their numbers."""
@@ -34,15 +36,14 @@ ACTIVATIONS = {
 Count = NewType("Count", int)
 """The type of a setting that may be 0."""
 
-Kind = tuple[Callable[[Any], bool], str]
-KINDS: dict[Any, Kind] = {
+_COUNTED = "an int from 0 to 2^31 - 1"
+KINDS: dict[Any, Rule] = {
     int: (lambda value: type(value) is int and 0 < value < 2**31, "a positive int below 2^31"),
-    Count: (lambda value: type(value) is int and 0 <= value < 2**31, "an int from 0 to 2^31"),
-    int | None: (lambda value: type(value) is int and 0 <= value < 2**31, "an int from 0 to 2^31"),
+    **dict.fromkeys((Count, int | None), (lambda value: type(value) is int and 0 <= value < 2**31, _COUNTED)),
     float: (lambda value: type(value) is float and 0 < value < math.inf, "a positive, finite float"),
     bool: (lambda value: type(value) is bool, "true or false"),
 }
-"""Type of a setting -> the function that says whether a value is allowed, and what is allowed, for messages."""
+"""Type of a setting -> the rule that its values follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,11 @@ class Settings:
         return ()
 
     @property
+    def overflowing(self) -> tuple[str, ...]:
+        """The names of layers whose outputs are beyond the range of float16: they compute in float32 instead."""
+        return ()
+
+    @property
     def vector_size(self) -> int:
         """The length of the vectors of the network."""
         return self.hidden_size
@@ -109,6 +115,15 @@ def choices(allowed: Iterable[Any]) -> str:
     return " or ".join(map(repr, allowed))
 
 
+def shown(value: Any) -> str:
+    """Return a value as a part of a message: the beginning of one that is very long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_SHOWN = 1000  # characters
+
+
 def unexpected(path: Any, entry: str, value: Any, expected: str) -> ValueError:
     """Return the error for an entry of a file that has a value which is not allowed."""
-    return ValueError(f"{path}: {entry} is {value!r}; expected {expected}")
+    return ValueError(f"{path}: {entry} is {shown(value)}; expected {expected}")

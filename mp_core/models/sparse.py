@@ -7,12 +7,12 @@ that is in the text.
    SIGIR 2021; max pooling: T. Formal et al., arXiv:2109.10086, 2021.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,12 +30,15 @@ from mp_core.models.modules import (
     read_prompts,
     router_in,
 )
+from mp_core.models.network import TextNetwork
 from mp_core.models.prompted import PromptedModel
 from mp_core.models.rules import only
+from mp_core.models.settings import unexpected
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
 from mp_core.models.steps import KINDS_OF_STEPS, applied
 from mp_core.models.texts import Text, Tokens, in_a_row, list_of_texts
 from mp_core.utilities.arguments import path_of, positive_integer
+from mp_core.utilities.system import is_present
 
 __all__ = ["SparseEncoder", "SparseVectors"]
 
@@ -141,7 +144,7 @@ class SparseEncoder(PromptedModel):
 
     Attributes
     ----------
-    model : Model
+    model : TextNetwork
         The network.
     dim : int
         The length of a vector: the size of the vocabulary.
@@ -152,13 +155,15 @@ class SparseEncoder(PromptedModel):
     default_prompt_name : str or None
         The name of the prompt that :meth:`encode_sparse` uses if the caller names none.
     tensor_names, kernel_names : dict of str to str
-        As those of :class:`BertEncoder`.
+        As those of :class:`TextEncoder`.
 
     Examples
     --------
     >>> encoder = SparseEncoder.from_folder("splade-tiny", policy="mixed_bfloat16")  # doctest: +SKIP
     >>> indices, values = encoder.encode_sparse(["Where does it rain?"])[0]  # doctest: +SKIP
     """
+
+    vector_kinds = ("sparse",)
 
     def __init__(self, folder: Path, parts: "_Parts", policy: str | DTypePolicy | None) -> None:
         modules, self._end = parts.modules, parts.end
@@ -182,17 +187,18 @@ class SparseEncoder(PromptedModel):
         path : path
             Folder of a ``SparseEncoder`` as sentence-transformers saves it: a network with the head of a masked
             language model, of one of the kinds of :data:`mp_core.models.masked.MASKED`, and a ``SpladePooling``; or a
-            network, its pooling and a ``SparseAutoEncoder``; or a ``SparseStaticEmbedding``, which needs no other
-            network. On one route of a ``Router`` at most, such as that of documents, there may be anything else than
-            the last.
+            network, its pooling and a ``SparseAutoEncoder``; or the network of a masked language model without
+            ``modules.json``, whose logits are pooled by their maximum, as of SPLADE; or a ``SparseStaticEmbedding``,
+            which needs no other network. On one route of a ``Router`` at most, such as that of documents, there may be
+            anything else than the last.
         policy : str or DTypePolicy, optional
-            As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
+            As in :meth:`mp_core.models.TextEncoder.from_folder`. The layers of the head are at ``head/dense``,
             ``head/norm`` and ``head/output``. Static weights are of float32 under every policy.
 
         Raises
         ------
         OSError, ValueError, ImportError
-            As :meth:`mp_core.models.BertEncoder.from_folder`.
+            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, _read(folder), policy)
@@ -213,7 +219,7 @@ class SparseEncoder(PromptedModel):
         Parameters
         ----------
         texts, batch_size, show_progress
-            Those of :meth:`mp_core.models.BertEncoder.encode`; one str is a list of one text.
+            Those of :meth:`mp_core.models.TextEncoder.encode`; one str is a list of one text.
         prompt, prompt_name : str, optional
             What is put before each text, or its name; by default `default_prompt_name`.
         max_active_dims : int, optional
@@ -231,7 +237,7 @@ class SparseEncoder(PromptedModel):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`mp_core.models.BertEncoder.encode`; `max_active_dims` is no positive integer, or there is no route
+            As :meth:`mp_core.models.TextEncoder.encode`; `max_active_dims` is no positive integer, or there is no route
             for `task`.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
@@ -243,6 +249,7 @@ class SparseEncoder(PromptedModel):
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        from_start: bool | None = None,
         task: str | None = None,
     ) -> Tokens:
         """Return the tokens of texts: the first half of :meth:`encode_sparse`, which may run in another thread.
@@ -251,14 +258,18 @@ class SparseEncoder(PromptedModel):
         ----------
         texts, prompt, prompt_name, task
             Those of :meth:`encode_sparse`.
+        from_start : bool, optional
+            Whether a text that is too long loses its start instead of its end. Default: what the files of the
+            tokenizer say.
         """
         if prompt is None and prompt_name is None and task in self.prompts:
             prompt_name = task
         weights = self._weights_of(task)
         if weights is None:
-            return super().tokenize(texts, prompt=prompt, prompt_name=prompt_name)
+            return super().tokenize(texts, prompt=prompt, prompt_name=prompt_name, from_start=from_start)
         prefix = self._prompt(prompt, prompt_name)
-        return Tokens(*weights.tokenizer([prefix + text for text in list_of_texts(texts, "texts")]))
+        given = [prefix + text for text in list_of_texts(texts, "texts")]
+        return Tokens(*weights.tokenizer(given, from_start=from_start))
 
     def encode_sparse_tokens(
         self,
@@ -268,6 +279,7 @@ class SparseEncoder(PromptedModel):
         *,
         max_active_dims: int | None = None,
         task: str | None = None,
+        on_batch: Callable[[int], object] | None = None,
     ) -> SparseVectors:
         """Return the weights of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_sparse`.
 
@@ -276,19 +288,22 @@ class SparseEncoder(PromptedModel):
         tokens : Tokens
         batch_size, show_progress, max_active_dims, task
             Those of :meth:`encode_sparse`.
+        on_batch : callable, optional
+            Called with the number of texts of each batch once it is done.
         """
-        batch_size = positive_integer(batch_size, "batch_size")
         most = self._modules.max_active_dims
         if max_active_dims is not None:
             most = positive_integer(max_active_dims, "max_active_dims")
         weights = self._weights_of(task)
 
-        def vectors(rows: list[Array]) -> SparseVectors:
-            return (
-                self._vectors(rows, tokens.skipped, most) if weights is None else SparseVectors.of(weights(rows), most)
-            )
+        def vectors(texts: Tokens, positions: Array) -> SparseVectors:
+            if weights is not None:
+                own = weights(texts.rows)
+                self._check(own, texts.rows, positions)
+                return SparseVectors.of(own, most)
+            return self._vectors(texts.rows, positions, texts.skipped, most)
 
-        return SparseVectors.stacked(self._each(tokens.rows, batch_size, show_progress, vectors), self.dim)
+        return SparseVectors.stacked(self.each(vectors, tokens, batch_size, show_progress, on_batch), self.dim)
 
     def _weights_of(self, task: str | None) -> TokenWeights | None:
         """Return the weights of tokens that make the vectors of texts for a task, if no network does."""
@@ -298,15 +313,28 @@ class SparseEncoder(PromptedModel):
         own = TokenWeights(self.model, self._tokenizer) if self._end is None else None
         return own if router is None else self._weights.get(router.route_of(task), own)
 
-    def _vectors(self, rows: list[Array], skipped: int, most: int | None) -> SparseVectors:
+    def _vectors(self, rows: list[Array], positions: Array, skipped: int, most: int | None) -> SparseVectors:
         ids, offsets = in_a_row(rows)
         if isinstance(self._end, Splade):
-            model: Any = self.model
-            return SparseVectors.of(model.pooled(ids, offsets, self._end.pooling, self._end.logs), most)
+            weights = self._of_vocabulary(self.model, ids, offsets)
+            self._check(weights, rows, positions)
+            return SparseVectors.of(weights, most)
         hidden, longest = self.model.ragged(ids, offsets), self.model.settings.max_length
         pooled = ops.ragged_pool(hidden, offsets, self._modules.poolings, skipped, longest)
         end: Any = self._end
-        return SparseVectors.of(end(applied(self._modules.steps, pooled, None)), most or end.most)
+        found = end(applied(self._modules.steps, pooled, None))
+        self._check([*zip(pooled, found, strict=True)], rows, positions)
+        return SparseVectors.of(found, most or end.most)
+
+    def _of_vocabulary(self, model: TextNetwork, ids: Array, offsets: Array) -> Array:
+        network, end = cast(MaskedModel, model), cast(Splade, self._end)
+        return network.pooled(ids, offsets, end.pooling, end.logs)
+
+    def _run_alone(self, model: TextNetwork, row: Array, types: Array | None) -> None:
+        if isinstance(self._end, Splade):
+            self._of_vocabulary(model, *in_a_row([row]))
+        else:
+            super()._run_alone(model, row, types)
 
 
 _NETWORK = TRANSFORMER | {
@@ -347,6 +375,8 @@ def _read(folder: Path) -> _Parts:
 def _read_network(folder: Path, route: str | None) -> tuple[Modules, Splade | AutoEncoder]:
     """Return the modules of the route with the network, and what makes sparse vectors at its end."""
     if "SparseAutoEncoder" not in kinds_of(folder, route):
+        if is_present(folder / "config.json") and not is_present(folder / "modules.json"):
+            return _without_modules(folder)
         order = ("Transformer", "MLMTransformer"), ("SpladePooling",)
         (_, network), (_, pooling) = modules_needed(folder, order, (), route)
         return read_network(network, _NETWORK), Splade.read(pooling)
@@ -358,3 +388,19 @@ def _read_network(folder: Path, route: str | None) -> tuple[Modules, Splade | Au
     modules = read_pooled(network, pooling, steps)
     width = [modules.settings.vector_size * len(modules.poolings), *(step.width for step in modules.steps)][-1]
     return modules, AutoEncoder.read(home, width)
+
+
+def _without_modules(folder: Path) -> tuple[Modules, Splade]:
+    """Return the modules of a masked language model alone, as sentence-transformers takes it: with max pooling."""
+    modules = read_network(folder, _NETWORK)
+    names = modules.config.get("architectures")
+    if not isinstance(names, list) or not is_masked(map(str, names)):
+        raise unexpected(
+            folder / "config.json", "architectures", names, "a ...ForMaskedLM, since there is no modules.json"
+        )
+    return modules, Splade("max", 1)
+
+
+def is_masked(architectures: Iterable[str]) -> bool:
+    """Whether classes that ``config.json`` names are those of a masked language model."""
+    return any(name.endswith("ForMaskedLM") for name in architectures)

@@ -11,15 +11,16 @@ from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.models.architectures import architecture_of
 from mp_core.models.files import tensors_in
-from mp_core.models.folder import read_object
-from mp_core.models.model import Model
+from mp_core.models.folder import read_object, read_optional
 from mp_core.models.modules import Modules
+from mp_core.models.network import TextNetwork
 from mp_core.models.rules import ANY, SWITCH, Rule, check, only
 from mp_core.models.settings import KINDS, unexpected
 from mp_core.models.steps import fitting
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import read_model
 from mp_core.ops import PackedMatrix, pack
+from mp_core.ops.norms import squared
 
 __all__ = ["AutoEncoder", "Splade", "TokenWeights", "static_weights"]
 
@@ -110,8 +111,9 @@ class AutoEncoder:
         """Return the products of vectors, shape (n, dim), of which negative ones are 0."""
         if self.normalize:
             vectors = vectors - ops.mean(vectors, axis=-1, keepdims=True)
-            deviation = np.sqrt(ops.sum(vectors * vectors, axis=-1, keepdims=True) / max(vectors.shape[-1] - 1, 1))
-            vectors = vectors / (deviation + F32.type(1e-5))
+            vectors, squares, by = squared(vectors, -1)
+            deviation = np.sqrt(squares / max(vectors.shape[-1] - 1, 1))
+            vectors = vectors / (deviation + F32.type(1e-5) * (F32.type(1) if by is None else by))
         outputs: Array = ops.matmul(vectors - self.before, self.matrix, bias=self.after, activation="relu")
         return outputs
 
@@ -119,7 +121,7 @@ class AutoEncoder:
 def static_weights(folder: Path, prompts: Mapping[str, Any]) -> Modules:
     """Return the module ``SparseStaticEmbedding`` in a folder as a network; `prompts` are those of all modules."""
     path = folder / "config.json"
-    check(path, read_object(path) if path.exists() else {}, _STATIC)
+    check(path, read_optional(path), _STATIC)
     file, tensors, _ = tensors_in(folder)
     shape = getattr(tensors.get("weight"), "shape", ())
     (weights,) = fitting(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
@@ -134,19 +136,19 @@ class TokenWeights:
 
     Attributes
     ----------
-    model : Model
+    model : TextNetwork
         A network of static weights.
     tokenizer : Tokenizer
         Which adds no special tokens.
     """
 
-    model: Model
+    model: TextNetwork
     tokenizer: Tokenizer
 
     @classmethod
     def read(cls, modules: Modules) -> "TokenWeights":
         """Return the weights of :func:`static_weights`, with a network of their own."""
-        return cls(read_model(modules.network, modules.config, None, Model)[0], Tokenizer(modules))
+        return cls(read_model(modules.network, modules.config, None, TextNetwork)[0], Tokenizer(modules))
 
     def __call__(self, rows: list[Array]) -> Array:
         """Return the weights of the tokens of texts, shape (n, vocabulary), zeros included."""

@@ -15,7 +15,7 @@ import numpy as np
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
 from mp_core.models.files import tensors_in
-from mp_core.models.folder import read_object
+from mp_core.models.folder import read_object, read_optional
 from mp_core.models.pooling import unit
 from mp_core.models.settings import KINDS, Settings, choices, unexpected
 from mp_core.ops import PackedMatrix, pack
@@ -78,7 +78,7 @@ def read_steps(
     steps: list[Step] = []
     for kind, folder in folders:
         path = folder / "config.json"
-        config = read_object(path) if path.exists() else {}
+        config = read_optional(path)
         for entry in _SENTENCE:
             if config.get(entry) not in of:
                 raise unexpected(path, entry, config.get(entry), choices(of))

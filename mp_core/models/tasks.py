@@ -6,7 +6,7 @@ their product.
 .. [1] S. Sturua et al., "jina-embeddings-v3: Multilingual Embeddings With Task LoRA", 2024, arXiv:2409.10173.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.layers import Dense, Embedding, Layer
-from mp_core.models.gated import TokenTypes
-from mp_core.models.model import Model
+from mp_core.layers import Dense
+from mp_core.layers.lora import AdaptableLayer, adapt
+from mp_core.models.gated_blocks import TokenTypes
+from mp_core.models.network import TextNetwork
 from mp_core.models.settings import KINDS, choices, unexpected
-from mp_core.models.weights import Weights, layers_of
+from mp_core.models.weights import Weights, slots_in
 
 __all__ = ["adapted_to", "check_task", "instruction"]
 
@@ -44,18 +45,14 @@ def instruction(task: str, config: Mapping[str, Any]) -> dict[str, str]:
     return {task: prompt} if isinstance(prompt, str) else {}
 
 
-def adapted_to(
-    model: Model, weights: Weights, names: Mapping[str, str], number: int, config: Mapping[str, Any]
-) -> Model:
+def adapted_to(model: TextNetwork, weights: Weights, number: int, config: Mapping[str, Any]) -> TextNetwork:
     """Return a model for one task, which shares the weights of another one.
 
     Parameters
     ----------
-    model : Model
+    model : TextNetwork
     weights : Weights
         Of the folder that it was read from.
-    names : mapping of str to str
-        The path of each layer -> how the names of its tensors begin, with a point at the end.
     number : int
         Of the task.
     config : mapping
@@ -72,33 +69,23 @@ def adapted_to(
         fits, expected = KINDS[int]
         if not fits(value):
             raise unexpected(path.with_name("config.json"), entry, value, expected)
-    own = {id(layer.table) for layer in layers_of(model) if isinstance(layer, TokenTypes)}
+    own = {id(layer.table) for layer in model.flatten() if isinstance(layer, TokenTypes)}
     found = deepcopy(model, {id(v): v for v in model.weights if id(v) not in own})
     adapted = 0
-    for layer in layers_of(found):
-        start = names.get(str(layer.path), "")
-        a, b = (weights.tensors.get(f"{start}{part}") for part in _PARTS)
-        if a is None or b is None or type(layer) not in _ADAPT:
+    for layer, (slot, *_) in slots_in(found):
+        a, b = (weights.tensor(slot.path, part) for part in _PARTS)
+        if a is None or b is None or not isinstance(layer, AdaptableLayer | TokenTypes):
             continue
-        inputs, outputs = _shape(layer)
+        rows, columns = slot.shape
         turned = isinstance(layer, Dense)  # (rank, inputs) and (outputs, rank) of a product, of a table the other way
-        shapes = ((rank, inputs), (outputs, rank)) if turned else ((inputs, rank), (rank, outputs))
-        pair = [_matrix(x, number, shape, f"{path}: the adapters of {start}weight")
+        shapes = ((rank, columns), (rows, rank)) if turned else ((rows, rank), (rank, columns))
+        pair = [_matrix(x, number, shape, f"{path}: the adapters of {weights.name(slot.path)}")
                 for x, shape in zip((a, b), shapes, strict=True)]  # fmt: skip
-        _ADAPT[type(layer)](layer, rank, float(alpha), *(x.T if turned else x for x in pair))
+        _adapt(layer, rank, float(alpha), *(x.T if turned else x for x in pair))
         adapted += 1
     if not adapted:
         raise ValueError(f"{path} has no tensors {_PARTS[0]} of adapters")
     return found
-
-
-def _shape(layer: Any) -> tuple[int, int]:
-    """Return the numbers of inputs and outputs of a matrix."""
-    if isinstance(layer, Dense):
-        return layer.depth, layer.units
-    if isinstance(layer, Embedding):
-        return layer.input_dim, layer.output_dim
-    return layer.settings.type_vocab_size, layer.settings.hidden_size
 
 
 def _matrix(tensors: Any, number: int, shape: tuple[int, int], what: str) -> Array:
@@ -113,17 +100,8 @@ def _matrix(tensors: Any, number: int, shape: tuple[int, int], what: str) -> Arr
     return matrix
 
 
-def _adapt(layer: Any, rank: int, alpha: float, a: Array, b: Array) -> None:
-    layer._adapt(rank, alpha, lambda *_: a, lambda *_: b)
-
-
-def _adapt_types(layer: TokenTypes, rank: int, alpha: float, a: Array, b: Array) -> None:
-    layer.table.assign(layer.table.numpy().astype(F32) + alpha / rank * ops.matmul(a, b)[: layer.types])
-
-
-_ADAPT: dict[type[Layer], Callable[[Any, int, float, Array, Array], None]] = {
-    Dense: _adapt,
-    Embedding: _adapt,
-    TokenTypes: _adapt_types,
-}
-"""Kind of layer -> how it is adapted by two matrices."""
+def _adapt(layer: AdaptableLayer | TokenTypes, rank: int, alpha: float, a: Array, b: Array) -> None:
+    if isinstance(layer, TokenTypes):
+        layer.table.assign(layer.table.numpy().astype(F32) + alpha / rank * ops.matmul(a, b)[: layer.types])
+    else:
+        adapt(layer, rank, alpha, lambda *_: a, lambda *_: b)

@@ -13,6 +13,7 @@ from mp_core.arrays import Array
 from mp_core.models.folder import read_text
 from mp_core.models.settings import choices
 from mp_core.models.tokenizer import Tokenizer
+from mp_core.utilities.system import is_present
 
 __all__ = ["TEMPLATES", "Template", "template_of"]
 
@@ -63,7 +64,7 @@ class Template:
 
     def check_words(self, path: Path) -> None:
         """Raise ValueError unless a chat template, if there is one, has all words of the pieces."""
-        if not path.exists():
+        if not is_present(path):
             return
         text = _bare(read_text(path))
         for words in (words for piece in self.pieces for words, *_ in Formatter().parse(piece)):

@@ -2,31 +2,36 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.checkpoint import save_folder
+from mp_core.checkpoint.maps import noted
 from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.layers import Dense, Layer
 from mp_core.models.adapters import AdaptedModel
-from mp_core.models.model import Model
+from mp_core.models.finite import check_outputs
 from mp_core.models.modules import Modules
+from mp_core.models.network import TextNetwork
+from mp_core.models.pieces import Piece
 from mp_core.models.ragged import Plans
 from mp_core.models.tokenizer import Tokenizer
-from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
+from mp_core.models.weights import Weights, read_model, tensors_of
+from mp_core.utilities.arguments import boolean, positive_integer
+from mp_core.utilities.extras import needed_by
 from mp_core.utilities.html import html_table
 from mp_core.utilities.progress import progress
+from mp_core.utilities.system import is_present
 
 __all__ = [
     "Text",
     "TextModel",
     "Tokens",
-    "batches",
     "encodable",
     "in_a_row",
     "in_order",
@@ -36,6 +41,7 @@ __all__ = [
     "pad",
 ]
 
+T = TypeVar("T")
 Text = str | Mapping[str, str]
 """A text: a str, or as sentence-transformers has it too a mapping of the one key ``"text"`` to a str."""
 
@@ -49,7 +55,7 @@ class Tokens:
     rows : list of ndarray of int32
         The vocabulary indices of each text, special tokens included.
     cut : list of int
-        The positions of the texts that were longer than the model takes, and lost their ends.
+        The positions of the texts that were longer than the model takes, and lost their ends or starts.
     types : list of ndarray of int, optional
         The type of each token, if the network has several types.
     skipped : int
@@ -70,6 +76,16 @@ class Tokens:
         rows = [self.rows[index] for index in positions]
         types = None if self.types is None else [self.types[index] for index in positions]
         return Tokens(rows, [place for place, index in enumerate(positions) if index in were_cut], types, self.skipped)
+
+    def cut_to(self, lengths: Sequence[int]) -> "Tokens":
+        """Return the texts with only the first tokens of each, so many."""
+        if list(lengths) == [len(row) for row in self.rows]:
+            return self
+
+        def cut(rows: list[Array]) -> list[Array]:
+            return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+
+        return replace(self, rows=cut(self.rows), types=None if self.types is None else cut(self.types))
 
     @staticmethod
     def joined(parts: Sequence["Tokens"]) -> "Tokens":
@@ -98,16 +114,24 @@ class TextModel(AdaptedModel):
 
     Attributes
     ----------
-    model : Model
+    model : TextNetwork
         The network.
     tensor_names : dict of str to str
         The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin.
     kernel_names : dict of str to str
         The path of each layer with a kernel -> the name of its tensor in the checkpoint.
+    maps : Maps
+        The mapped files of the weights.
+    has_told : bool
+        Whether a warning has said that outputs were not finite; there is one only.
     """
 
-    kind: type[Model] = Model
+    kind: type[TextNetwork] = TextNetwork
     """The class of the network."""
+    vector_kinds: ClassVar[tuple[str, ...]] = ()
+    """The kinds of vectors that it gives, the default first: ``"dense"``, ``"sparse"``, ``"multi-vector"``."""
+
+    _auto_tokenizer: Any = None  # `tokenizer`, once it was asked for
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         self._folder = folder
@@ -156,15 +180,77 @@ class TextModel(AdaptedModel):
         return other
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
-        self._policy = policy
-        self.model, weights = read_model(self._modules.network, self._modules.config, policy, self.kind)
+        self._policy, self.has_told = policy, False
+        with noted() as self.maps:
+            self.model, weights, layers = read_model(self._modules.network, self._modules.config, policy, self.kind)
         if self._modules.layer_weights is not None:
             self.model.encoder.layer_weights = self._modules.layer_weights
         self._plans = Plans()
-        names = names_of(self.model, weights)
-        kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
-        self.tensor_names = {path: f"{name}." for path, name in names.items()}
-        self.kernel_names = {path: weights.name(f"{names[path]}.weight") for path in names if path in kernels}
+        found = {str(layer.path): layer for layer in layers}
+        self.tensor_names = {path: f"{weights.starts[path]}." for path in found}
+        self.kernel_names = {path: weights.name(path) for path, layer in found.items() if isinstance(layer, Dense)}
+
+    def in_batches(
+        self,
+        tokens: Tokens,
+        batch_size: int,
+        show_progress: bool = False,
+        on_batch: Callable[[int], object] | None = None,
+    ) -> Iterator[tuple[Array, Tokens]]:
+        """Yield texts of similar length, `batch_size` at a time, the longest first: their positions and their tokens.
+
+        Parameters
+        ----------
+        tokens : Tokens
+        batch_size : int
+        show_progress : bool
+            Whether to show a bar on stderr.
+        on_batch : callable, optional
+            Called with the number of texts of each batch once it is done.
+
+        Raises
+        ------
+        OSError
+            The file of the weights has become shorter: reading behind its end would end the process.
+        TypeError, ValueError
+            `batch_size` is no positive integer.
+        """
+        size = positive_integer(batch_size, "batch_size")
+        longest_first = np.argsort([-len(row) for row in tokens.rows], kind="stable")
+        found = [longest_first[start : start + size] for start in range(0, len(tokens), size)]
+        for batch in progress(found, show=show_progress, total=len(found), unit="batch"):
+            self.maps.check()
+            yield batch, tokens.taken(batch)
+            if on_batch is not None:
+                on_batch(len(batch))
+
+    def each(self, compute: Callable[[Tokens, Array], Iterable[T]], tokens: Tokens, *batching: Any) -> list[T]:
+        """Return what a function of the tokens of a batch, and of their positions, returns for each text, in order.
+
+        The other arguments are those of :meth:`in_batches`.
+        """
+        found: dict[int, T] = {}
+        for batch, texts in self.in_batches(tokens, *batching):
+            found |= zip(batch.tolist(), compute(texts, batch), strict=True)
+        return [found[position] for position in range(len(found))]
+
+    def _check(
+        self,
+        outputs: Array | Sequence[Array | tuple[Array, ...]],
+        rows: Sequence[Array],
+        positions: Sequence[int] | Array,
+        types: Sequence[Array] | None = None,
+    ) -> None:
+        """Tell, or refuse, outputs that are not finite: of texts with these tokens, at these positions of a call."""
+
+        def run(model: TextNetwork, place: int) -> None:
+            self._run_alone(model, rows[place], None if types is None else types[place])
+
+        check_outputs(self, outputs, positions, run)
+
+    def _run_alone(self, model: TextNetwork, row: Array, types: Array | None) -> None:
+        """Run a copy of the network on one text."""
+        model(row[np.newaxis], types=None if types is None else types[np.newaxis])
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the model as a folder from which :meth:`from_folder`, without a policy, reads the same bits.
@@ -191,12 +277,11 @@ class TextModel(AdaptedModel):
             positions of a network with several types of tokens were changed; or a module behind the pooling has its
             weights in ``pytorch_model.bin`` only.
         """
-        weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
-        weights.names.update(self.model.aliases(weights.names, weights.prefix))
+        weights = Weights.open(self._modules.network, self.model)
         tensors, policy, policies = tensors_of(self.model, weights)
         home = self._modules.network.relative_to(self._folder).as_posix()
         for file in self._folder.rglob("pytorch_model.bin"):
-            if file.parent != self._modules.network and not file.with_name("model.safetensors").exists():
+            if file.parent != self._modules.network and not is_present(file.with_name("model.safetensors")):
                 raise ValueError(f"{file} would be left out: convert it to safetensors first")
         save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force, home=home)
 
@@ -205,6 +290,62 @@ class TextModel(AdaptedModel):
         """The most tokens that a text may have; longer texts are cut."""
         length: int = self._tokenizer.max_length
         return length
+
+    def pieces(
+        self, texts: Text | Iterable[Text], *, special: bool = True, most: int | None = None
+    ) -> list[list[Piece]]:
+        """Return the tokens of each text as the tokenizer makes them, those beyond `max_length` included.
+
+        Parameters
+        ----------
+        texts : str or iterable of str
+        special : bool
+            Whether special tokens are put around each.
+        most : int, optional
+            How many tokens all texts together may have.
+
+        Returns
+        -------
+        list of list of Piece
+            Of each token `id`, `text`, `special`, and `start` and `stop` in bytes of UTF-8.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A text is not a str, the tokenizer cannot take it, or there are more tokens than `most`
+            (:class:`TooManyTokensError`).
+        """
+        return self._tokenizer.pieces(list_of_texts(texts, "texts"), boolean(special, "special"), most)
+
+    def decode(self, rows: Iterable[Sequence[int]], *, skip_special: bool = True) -> list[str]:
+        """Return the texts of rows of vocabulary indices.
+
+        Parameters
+        ----------
+        rows : iterable of sequences of int
+        skip_special : bool
+            Whether special tokens are left out.
+
+        Raises
+        ------
+        ValueError
+            The vocabulary has no such index.
+        """
+        return self._tokenizer.decode([list(map(int, row)) for row in rows], boolean(skip_special, "skip_special"))
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of transformers for this folder, for code that was written for sentence-transformers.
+
+        The model does not use it: nothing that is set there changes embeddings or scores. Without transformers,
+        :meth:`tokenize`, :meth:`pieces` and :meth:`decode` do its work.
+        """
+        if self._auto_tokenizer is None:
+            with needed_by(f"{type(self).__name__}.tokenizer"):
+                from transformers import AutoTokenizer
+            length = self.max_length
+            self._auto_tokenizer = AutoTokenizer.from_pretrained(self._modules.network, model_max_length=length)
+        return self._auto_tokenizer
 
     @property
     def weight_bytes(self) -> int:
@@ -282,13 +423,6 @@ def encodable(text: Any, argument: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"`{argument}` must be text that UTF-8 can encode: {error}") from None
     return text
-
-
-def batches(rows: list[Array], batch_size: int, show_progress: bool) -> Iterator[Array]:
-    """Yield the positions of rows of similar length, `batch_size` at a time, the longest first."""
-    longest_first = np.argsort([-len(row) for row in rows], kind="stable")
-    found = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-    yield from progress(found, show=show_progress, total=len(found), unit="batch")
 
 
 def in_a_row(rows: list[Array]) -> tuple[Array, Array]:

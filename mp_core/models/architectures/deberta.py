@@ -72,6 +72,7 @@ class DistanceEmbeddings(Part):
     table : AutoCastVariable, shape (2 * span, width)
     """
 
+    tensors = (("weight", "table"),)
     settings: DebertaSettings
 
     def build(self, input_shape: Shape) -> None:

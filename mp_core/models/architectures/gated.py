@@ -1,4 +1,4 @@
-"""What the tables of the networks of :mod:`mp_core.models.gated` share: blocks of two kinds, and how vectors turn."""
+"""What the tables of the networks of :mod:`mp_core.models.gated_blocks` share: kinds of blocks, how vectors turn."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.blocks import Embeddings, Encoder
-from mp_core.models.gated import GatedEmbeddings, GatedEncoder, GatedSettings
+from mp_core.models.gated_blocks import GatedEmbeddings, GatedEncoder, GatedSettings
 from mp_core.models.rope import Rope
 from mp_core.models.settings import KINDS, Settings, unexpected
 

@@ -11,8 +11,9 @@ from typing import Any
 from mp_core.models.architectures.gated import FULL, NEAR, GatedArchitecture
 from mp_core.models.architectures.qwen import QWEN2, QWEN3
 from mp_core.models.embedding_gemma import EmbeddingGemmaEncoder, EmbeddingGemmaSettings
-from mp_core.models.gated import GatedSettings, Layout
-from mp_core.models.settings import KINDS, Settings, choices, unexpected
+from mp_core.models.gated_blocks import GatedSettings, Layout
+from mp_core.models.settings import KINDS, MOST_BLOCKS, Settings, choices, unexpected
+from mp_core.utilities.numerals import integer_of
 
 __all__ = ["EMBEDDING_GEMMA2", "GEMMA", "GEMMA2", "GEMMA3"]
 
@@ -21,6 +22,10 @@ _NORMED_OUTPUTS = {
     "encoder/layer_{}/intermediate_norm": "layers.{}.pre_feedforward_layernorm",
     "encoder/layer_{}/output_norm": "layers.{}.post_feedforward_layernorm",
 }
+
+
+_OVERFLOWING = ("attention_output", "after_attention_norm", "output", "output_norm")
+"""What Gemma adds to its sum, and what makes it: the factors of its norms can be larger than float16 has numbers."""
 
 
 def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
@@ -49,7 +54,11 @@ GEMMA3 = GatedArchitecture(
         "query_pre_attn_scalar": 256,
     },
     fixed=dict(QWEN3.fixed)
-    | {"layout": Layout(normed_heads=True, normed_outputs=True, norm_offset=1.0, scaled_embeddings=True)},
+    | {
+        "layout": Layout(
+            normed_heads=True, normed_outputs=True, overflowing=_OVERFLOWING, norm_offset=1.0, scaled_embeddings=True
+        )
+    },
     allowed={
         "is_causal": (True,),
         "attn_logit_softcapping": (None,),
@@ -103,7 +112,8 @@ GEMMA2 = GatedArchitecture(
     entries=GEMMA3.entries,
     defaults=dict(GEMMA3.defaults)
     | {"vocab_size": 256000, "max_position_embeddings": 8192, "attn_logit_softcapping": 50.0},
-    fixed=dict(QWEN3.fixed) | {"layout": Layout(normed_outputs=True, norm_offset=1.0, scaled_embeddings=True)},
+    fixed=dict(QWEN3.fixed)
+    | {"layout": Layout(normed_outputs=True, overflowing=_OVERFLOWING, norm_offset=1.0, scaled_embeddings=True)},
     allowed={"is_causal": (True,), "use_bidirectional_attention": (False, None)},
     kinds=lambda config, blocks, path: [FULL if index % 2 else NEAR for index in range(blocks)],
     kinds_of=(FULL, NEAR),
@@ -175,7 +185,8 @@ def _heads(config: Mapping[str, Any], found: GatedSettings, path: Any) -> tuple[
 
 def _number(name: Any) -> Any:
     """Return the number of a block, which JSON has as a string, maybe with zeros before."""
-    return int(name) if isinstance(name, str) and name.isdecimal() and len(name) < 10 else name
+    number = integer_of(name, 0, MOST_BLOCKS) if isinstance(name, str) else None
+    return name if number is None else number
 
 
 _GLOBAL_HEADS = "num_global_key_value_heads"
@@ -207,9 +218,16 @@ EMBEDDING_GEMMA2 = EmbeddingGemmaArchitecture(
     },
     fixed=dict(GEMMA3.fixed)
     | {
-        "layout": Layout(normed_heads=True, normed_values=True, normed_outputs=True, scaled_embeddings=True),
+        "layout": Layout(
+            normed_heads=True,
+            normed_values=True,
+            normed_outputs=True,
+            scaled_embeddings=True,
+            overflowing=(*_OVERFLOWING, "signal_gate", "signal_output", "signal_norm"),
+        ),
         "heads": (),
     },
+    renamed={r"\.layer_scalar$": ".layer_scalar.weight"},
     settings=EmbeddingGemmaSettings,
     encoder=EmbeddingGemmaEncoder,
     kinds=_kinds,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from mp_core.models.architectures.bert import DEFAULTS, TENSORS
 from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
-from mp_core.models.gated import Layout
+from mp_core.models.gated_blocks import Layout
 
 __all__ = ["JINA_V2", "JINA_V3", "JINA_V3_OWN"]
 
@@ -81,6 +81,7 @@ JINA_V3 = GatedArchitecture(
         "down_bias": True,
         "layout": Layout(joined=True, gated=False, normed_inputs=False, normed_embeddings=True, root_mean_square=False),
     },
+    renamed={r"\.parametrizations\.weight\.original": ".weight"},  # beside adapters
     thetas={FULL: ("rope_theta", 20_000.0)},
 )
 JINA_V3_OWN = replace(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
-from mp_core.models.gated import Layout
+from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import unexpected
 
 __all__ = ["MODERNBERT"]

@@ -8,15 +8,22 @@ GTE's own folders, with code that is not needed here, have the ``model_type`` ``
    Retrieval", 2024, arXiv:2407.19669.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mp_core.models.architectures.bert import DEFAULTS
 from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
+from mp_core.models.architectures.table import Tensors
 from mp_core.models.experts import Routing
-from mp_core.models.gated import Layout
+from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import KINDS, Settings, unexpected
+from mp_core.models.slots import Tensor
+from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["GTE", "GTE_OWN", "NOMIC_BERT", "NOMIC_EXPERTS"]
 
@@ -115,6 +122,34 @@ class ExpertArchitecture(GatedArchitecture):
         return found | {"encoder/layer_1/experts/router": sizes}
 
 
+_STACKED = re.compile(r"(.*\bmlp\.experts)\.mlp\.(w1|w2)")
+
+
+def _experts_apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
+    """Return the tensors with the matrices of each expert apart, as those of products of rows with their transposes.
+
+    Raises
+    ------
+    ValueError
+        A matrix has not as many rows for each expert.
+    """
+    experts: int = settings.routing.experts  # type: ignore[attr-defined]
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        stacked = _STACKED.fullmatch(name)
+        if stacked is None:
+            found[name] = tensor
+            continue
+        rows = dequantize(tensor) if isinstance(tensor, QuantizedArray) else np.asarray(tensor)
+        if rows.ndim != 2 or len(rows) % experts:
+            raise ValueError(f"{path}: tensor {name} has shape {rows.shape}; expected rows of num_experts={experts}")
+        start, which = stacked.groups()
+        for expert, own in enumerate(rows.reshape(experts, -1, rows.shape[1])):
+            part, matrix = ("inner", own) if which == "w1" else ("outer", own.T)
+            found[f"{start}.{expert}.{part}.weight"] = matrix
+    return found
+
+
 NOMIC_EXPERTS = ExpertArchitecture(
     model_types=("nomic_bert with experts",),
     prefix=NOMIC_BERT.prefix,
@@ -149,6 +184,7 @@ NOMIC_EXPERTS = ExpertArchitecture(
         "ffn_div": (1,),
     },
     thetas={FULL: ("rotary_emb_base", 10000.0)},
+    adapt=_experts_apart,
 )
 GTE = GatedArchitecture(
     model_types=("gte",),

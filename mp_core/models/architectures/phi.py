@@ -9,7 +9,7 @@ from typing import Any
 
 from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
 from mp_core.models.architectures.qwen import LLAMA, TENSORS
-from mp_core.models.gated import Layout
+from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import Settings
 
 __all__ = ["PHI3"]

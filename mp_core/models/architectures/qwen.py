@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
-from mp_core.models.gated import Layout
+from mp_core.models.gated_blocks import Layout
 
 __all__ = ["EUROBERT", "LLAMA", "LLAMA_BOTH_WAYS", "MISTRAL", "QWEN2", "QWEN3", "TENSORS"]
 

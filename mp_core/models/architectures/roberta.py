@@ -4,10 +4,18 @@
 .. [2] A. Conneau et al., "Unsupervised Cross-lingual Representation Learning at Scale", ACL 2020.
 """
 
+import re
 from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
 
 from mp_core.models.architectures.bert import ALLOWED, DEFAULTS, TENSORS
-from mp_core.models.architectures.table import Architecture
+from mp_core.models.architectures.table import Architecture, Tensors
+from mp_core.models.settings import Settings
+from mp_core.models.slots import Tensor
+from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["ROBERTA", "XLM_ROBERTA"]
 
@@ -20,4 +28,40 @@ ROBERTA = Architecture(
     fixed={"position_buckets": 0},
     allowed=ALLOWED,
 )
-XLM_ROBERTA = replace(ROBERTA, model_types=("xlm-roberta", "camembert"), defaults=DEFAULTS | {"padding_idx": 1})
+_NAMES = (
+    (r"^((?:roberta\.)?)emb_ln\.", r"\1embeddings.LayerNorm."),
+    (r"\bencoder\.layers\.(\d+)\.mixer\.out_proj\.", r"encoder.layer.\1.attention.output.dense."),
+    (r"\bencoder\.layers\.(\d+)\.norm1\.", r"encoder.layer.\1.attention.output.LayerNorm."),
+    (r"\bencoder\.layers\.(\d+)\.mlp\.fc1\.", r"encoder.layer.\1.intermediate.dense."),
+    (r"\bencoder\.layers\.(\d+)\.mlp\.fc2\.", r"encoder.layer.\1.output.dense."),
+    (r"\bencoder\.layers\.(\d+)\.norm2\.", r"encoder.layer.\1.output.LayerNorm."),
+)
+"""Pattern of a name in such files -> the name that transformers gives the tensor."""
+_FUSED = re.compile(r"(.*\b)?encoder\.layers\.(\d+)\.mixer\.Wqkv\.(weight|bias)")
+
+
+def _apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
+    """Return the tensors by the names of transformers, and queries, keys and values apart.
+
+    Jina's code for FlashAttention (jina-reranker-v2) writes one matrix for the three, and other names.
+    """
+    if not any(_FUSED.fullmatch(name) for name in tensors):
+        return tensors
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        fused = _FUSED.fullmatch(name)
+        if fused is None:
+            found[reduce(lambda said, pair: re.sub(pair[0], pair[1], said), _NAMES, name)] = tensor
+            continue
+        start, block, kind = fused.groups()
+        rows = dequantize(tensor) if isinstance(tensor, QuantizedArray) else np.asarray(tensor)
+        for part, own in zip(
+            ("query", "key", "value"), np.array_split(rows, 3) if rows.ndim else [rows] * 3, strict=True
+        ):
+            found[f"{start or ''}encoder.layer.{block}.attention.self.{part}.{kind}"] = own
+    return found
+
+
+XLM_ROBERTA = replace(
+    ROBERTA, model_types=("xlm-roberta", "camembert"), defaults=DEFAULTS | {"padding_idx": 1}, adapt=_apart
+)

@@ -7,15 +7,18 @@ Static weights of sparse encoders are one number for each token.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.models.architectures.table import Architecture
+from mp_core.files.zip import EXPANSION
+from mp_core.models.architectures.table import Architecture, Tensors
 from mp_core.models.blocks import Embeddings, Encoder, Shape
+from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["STATIC", "STATIC_WEIGHTS", "StaticWeights"]
+__all__ = ["STATIC", "STATIC_WEIGHTS", "one_table"]
 
 
 class StaticEmbeddings(Embeddings):
@@ -43,6 +46,8 @@ class StaticWeights(StaticEmbeddings):
     table : AutoCastVariable, shape (vocabulary,)
     """
 
+    tensors = (("weight", "table"),)
+
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
         self.table = self.add_weight((self.settings.vocab_size,), "zeros", autocast=False, name="table")
@@ -64,6 +69,43 @@ class NoBlocks(Encoder):
         return hidden
 
 
+def one_table(tensors: Tensors, path: Path) -> Tensors:
+    """Return the tensors of static embeddings: one table, whose rows are those of the tokens.
+
+    Files of model2vec may hold each vector once: ``mapping`` says which one a token has, and ``weights`` by what it is
+    multiplied.
+    """
+    names = tensors.keys()
+    if not {"embeddings"} < names <= {"embeddings", "mapping", "weights"}:
+        return tensors
+    table = tensors["embeddings"]
+    rows = dequantize(table) if isinstance(table, QuantizedArray) else table
+    mapping, weights = (np.asarray(tensors.get(name, ())) for name in ("mapping", "weights"))
+    if rows.ndim == 2 and "mapping" in names:
+        held = sum(x.nbytes for x in tensors.values())
+        most = max(_FEW, EXPANSION * held)
+        if mapping.ndim == 1 and mapping.size * rows.shape[1] * rows.itemsize > most:
+            made = f"{mapping.size} rows of {rows.shape[1]} numbers"
+            raise ValueError(
+                f"{path}: tensor mapping makes {made} of {held} bytes; expected at most {most} bytes of rows"
+            )
+        is_row = mapping.ndim == 1 and mapping.dtype.kind in "iu"
+        if not (is_row and (not mapping.size or 0 <= mapping.min() <= mapping.max() < len(rows))):
+            raise ValueError(f"{path}: tensor mapping is {_told(mapping)}; expected a row below {len(rows)} per token")
+        rows = rows[mapping]
+    if rows.ndim == 2 and "weights" in names:
+        if weights.shape != rows.shape[:1] or not dtypes.is_float(weights.dtype):
+            raise ValueError(f"{path}: tensor weights is {_told(weights)}; expected {len(rows)} floating-point numbers")
+        rows = ops.cast(rows, F32) * ops.cast(weights, F32)[:, np.newaxis]
+    return {"embeddings": rows}
+
+
+def _told(x: Array) -> str:
+    return f"{x.dtype} of shape {x.shape}" + (f", {x.min()} to {x.max()}" if x.size and x.dtype.kind in "iu" else "")
+
+
+_FEW = 1 << 24  # bytes that the table of all tokens may have, however small the file is
+
 STATIC = Architecture(
     model_types=("model2vec",),
     prefix="",
@@ -81,6 +123,8 @@ STATIC = Architecture(
         "padding_idx": None,
         "position_buckets": 0,
     },
+    renamed={"^(embeddings|weight)$": "embedding.weight"},  # of model2vec, and of sparse encoders
+    adapt=lambda tensors, settings, path: one_table(tensors, path),
     embeddings=StaticEmbeddings,
     encoder=NoBlocks,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mp_core.models.architectures.gated import FIXED, GatedArchitecture
-from mp_core.models.gated import Layout
+from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import Settings, unexpected
 
 __all__ = ["MT5", "T5", "UMT5"]
@@ -41,6 +41,7 @@ class T5Architecture(GatedArchitecture):
 
 
 _NO_BIASES = dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
+_LAYOUT = Layout(overflowing=("output",))
 T5 = T5Architecture(
     model_types=("t5",),
     prefix="transformer.",
@@ -59,6 +60,7 @@ T5 = T5Architecture(
         "encoder/layer_{}/output": "encoder.block.{}.layer.1.DenseReluDense.wo",
         "encoder/norm": "encoder.final_layer_norm",
     },
+    tied={"encoder.embed_tokens.weight": "shared.weight"},
     entries={
         "hidden_size": "d_model",
         "num_hidden_layers": "num_layers",
@@ -79,7 +81,7 @@ T5 = T5Architecture(
         "hidden_act": "relu",
         "layer_norm_eps": 1e-6,
     },
-    fixed=FIXED | _NO_BIASES | {"type_vocab_size": 0, "layout": Layout(), "position_buckets": 32},
+    fixed=FIXED | _NO_BIASES | {"type_vocab_size": 0, "layout": _LAYOUT, "position_buckets": 32},
     allowed={
         "relative_attention_num_buckets": (32,),
         "relative_attention_max_distance": (128,),
@@ -100,5 +102,5 @@ UMT5 = replace(
     model_types=("umt5",),
     tensors={path: name for path, name in T5.tensors.items() if path != "encoder/position_bias"}
     | {"encoder/layer_{}/position_bias": "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias"},
-    fixed=dict(MT5.fixed) | {"layout": Layout(own_biases=True)},
+    fixed=dict(MT5.fixed) | {"layout": replace(_LAYOUT, own_biases=True)},
 )

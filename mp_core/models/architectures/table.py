@@ -1,14 +1,23 @@
 """What one architecture says about itself: its settings, and the names of its tensors."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from mp_core.models.blocks import Embeddings, Encoder
 from mp_core.models.settings import ACTIVATIONS, KINDS, LEAST_TOKENS, MOST_BLOCKS, Settings, choices, unexpected
+from mp_core.models.slots import Tensor
 
-__all__ = ["Architecture"]
+__all__ = ["Architecture", "Tensors"]
+
+Tensors = Mapping[str, Tensor]
+
+
+def _as_they_are(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
+    return tensors
+
 
 _TABLES = {
     "embeddings/word": "vocab_size",
@@ -19,6 +28,7 @@ _TABLES = {
 _OUTPUT = "hidden_size", "intermediate_size"
 _AXES = {"encoder/layer_{}/output": _OUTPUT, "encoder/layer_0/output": _OUTPUT}
 """The path of another layer -> the settings that are the lengths of its weights' axes."""
+_RENAMED = {r"LayerNorm\.gamma$": "LayerNorm.weight", r"LayerNorm\.beta$": "LayerNorm.bias"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +56,12 @@ class Architecture:
         Entry of ``config.json`` that would change the computation -> the values it may have, first the default.
     most_positions : int
         The most positions of a network. More than any has, but the tables made from this number fit into memory.
+    tied : mapping of str to str
+        The name of a tensor that is the same as another one -> the name of the latter, which a file may lack.
+    renamed : mapping of str to str
+        Pattern of a part of an older name of a tensor -> what it is replaced by.
+    adapt : callable
+        ``(tensors, settings, path)`` -> the tensors of a file with those apart that some files have as one.
     settings, embeddings, encoder : type
         The classes of the settings and of the two parts of the network, where they are not those of BERT.
     """
@@ -59,6 +75,9 @@ class Architecture:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     most_positions: int = 2**20
+    tied: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=lambda: _RENAMED)
+    adapt: Callable[[Tensors, Settings, Path], Tensors] = _as_they_are
     settings: type[Settings] = Settings
     embeddings: type[Embeddings] = Embeddings
     encoder: type[Encoder] = Encoder
@@ -117,6 +136,16 @@ class Architecture:
         blocks = range(settings.num_hidden_layers)
         found = {path.format(i): name.format(i) for path, name in self.tensors.items() if "{}" in path for i in blocks}
         return {path: name for path, name in self.tensors.items() if "{}" not in path} | found
+
+    def today(self, name: str) -> str:
+        """Return the name that a tensor has today, of the one in a file."""
+        for pattern, other in self.renamed.items():
+            name = re.sub(pattern, other, name)
+        return name
+
+    def example(self, prefix: str) -> str:
+        """Return the name of a tensor of the first block, in a checkpoint with this prefix."""
+        return prefix + next(name for path, name in self.tensors.items() if "{}" in path).format(0) + ".weight"
 
     @property
     def is_numbered(self) -> bool:

@@ -8,9 +8,9 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.models.blocks import Padding
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 from mp_core.models.texts import Tokens
-from mp_core.training.batches import Batch
+from mp_core.training.batches import Batch, Batches
 
 __all__ = ["GROUP", "TextBatches", "groups_of", "laid_out"]
 
@@ -23,7 +23,7 @@ _SHARE = 6  # bits: lengths of batches are rounded up by at most 1/32, so that a
 _LEAST_UNIT = 16  # tokens
 
 
-def laid_out(model: Model, tokens: Tokens) -> dict[str, Any]:
+def laid_out(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
     """Return texts as a network takes them: their tokens, their places, and where each text begins.
 
     One more text is behind them, whose vector nobody reads: it makes the number of tokens a multiple of some number, so
@@ -31,7 +31,7 @@ def laid_out(model: Model, tokens: Tokens) -> dict[str, Any]:
 
     Parameters
     ----------
-    model : Model
+    model : TextNetwork
     tokens : Tokens
 
     Returns
@@ -90,12 +90,12 @@ def groups_of(tokens: Array) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise([*begins, len(tokens)])]
 
 
-class TextBatches:
+class TextBatches(Batches):
     """The examples of a fit, batch by batch.
 
     Parameters
     ----------
-    model : Model
+    model : TextNetwork
     columns : sequence of Tokens
         One for each text of an example.
     labels : ndarray, optional
@@ -106,12 +106,16 @@ class TextBatches:
     """
 
     def __init__(
-        self, model: Model, columns: Sequence[Tokens], labels: Array | None, size: int,
+        self, model: TextNetwork, columns: Sequence[Tokens], labels: Array | None, size: int,
         order: Callable[[int, int], Array] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.columns, self.labels, self.size, self.order = model, columns, labels, size, order
         self.tokens = np.sum([[len(row) for row in column.rows] for column in columns], axis=0)
-        self.steps: int | None = -(-len(columns[0]) // size)
+
+    @property
+    def steps(self) -> int:
+        """How many batches an epoch has."""
+        return -(-len(self.columns[0]) // self.size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield the batches of an epoch; a batch of several groups has a list of their inputs."""

@@ -20,7 +20,7 @@ def measured(encoder: Any, examples: Examples, batch_size: int = 32) -> dict[str
 
     Parameters
     ----------
-    encoder : BertEncoder
+    encoder : TextEncoder
     examples : Examples
     batch_size : int
 
@@ -47,7 +47,7 @@ def retrieval(encoder: Any, queries: list[str], documents: list[str], batch_size
 
     Parameters
     ----------
-    encoder : BertEncoder
+    encoder : TextEncoder
     queries, documents : list of str
         Document i is the one that query i is for.
     batch_size : int
@@ -86,7 +86,7 @@ def correlation(
 
     Parameters
     ----------
-    encoder : BertEncoder
+    encoder : TextEncoder
     first, second : list of str
     labels : ndarray, shape (n,)
     batch_size : int
@@ -122,7 +122,8 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
 
     That is :func:`ranking` if a query, which is the first text, has several documents with different labels; else the
     correlation of the scores with the labels, as :func:`correlation` returns it. For a model of several labels it is
-    ``accuracy``: the share of examples whose label has the highest score.
+    ``accuracy``: the share of examples whose label has the highest score, or of the labels whose scores are above 0 if
+    they should be, and only then, where a text may have several.
 
     Parameters
     ----------
@@ -135,15 +136,16 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
     ValueError
         :meth:`mp_core.models.Reranker.fit` refuses the examples.
     """
-    inputs, labels = scored(examples, reranker.model.labels, "eval")
+    inputs, labels = scored(examples, reranker.model, "eval")
     scores = reranker.predict_tokens(reranker.tokenize(inputs), batch_size, activation="linear")
     if scores.ndim > 1:
-        return {"accuracy": float(np.mean(scores.argmax(axis=1) == labels))}
+        right = scores.argmax(axis=1) == labels if labels.ndim == 1 else (scores > 0) == (labels > 0.5)
+        return {"accuracy": float(np.mean(right))}
     found = ranking(examples.texts[0], scores, labels)
     if found:
         return found
-    scores = activations.get(reranker.activation)(scores)
-    return {"pearson": _pearson(scores, labels), "spearman": _pearson(_ranks(scores), _ranks(labels))}
+    shown = activations.get(reranker.activation)(scores)
+    return {"pearson": _pearson(shown, labels), "spearman": _pearson(_ranks(scores), _ranks(labels))}
 
 
 def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float]:

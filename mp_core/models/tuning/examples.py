@@ -20,6 +20,7 @@ from mp_core.checkpoint.header import open_regular, unique
 from mp_core.checkpoint.output import naming
 from mp_core.models.texts import encodable, in_order
 from mp_core.utilities.arguments import path_of
+from mp_core.utilities.numerals import number_of
 
 __all__ = ["LABELS", "Examples", "read_examples"]
 
@@ -269,7 +270,7 @@ def _with_names(path: Path, table: list[tuple[int, list[str]]]) -> Iterator[tupl
 def _value(cell: str) -> Any:
     """Return the number that a cell has, or the list of numbers, or else the cell itself."""
     try:
-        found = json.loads(cell) if cell.lstrip().startswith("[") else float(cell)
+        found = json.loads(cell) if cell.lstrip().startswith("[") else number_of(cell)
     except (ValueError, RecursionError):
         return cell
     return found

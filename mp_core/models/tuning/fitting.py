@@ -6,17 +6,18 @@ from typing import Any, NamedTuple
 from mp_core import optimizers
 from mp_core.arrays import Array
 from mp_core.layers import Layer
-from mp_core.layers.lora import AdaptableLayer
+from mp_core.layers.lora import AdaptableLayer, thin_variables
+from mp_core.losses.texts import CoSENT, TextLoss, get
 from mp_core.models.prompted import TextError
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import GROUP, TextBatches
 from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import Examples, read_examples
-from mp_core.models.tuning.losses import CoSENT, TextLoss, get
 from mp_core.models.tuning.schedule import WarmupLinear
 from mp_core.models.tuning.training import TunedEncoder, TunedModel
 from mp_core.training.fitting import job_of
 from mp_core.training.loop import Fit, evaluated, fitted
+from mp_core.training.measured import training_state
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, integer, number, positive, positive_integer, share
 
@@ -44,7 +45,7 @@ def fit_encoder(
     encoder: Any, data: Any, loss: Any, recipe: Recipe, *, chunk: int | None, validation_data: Any,
     prompts: str | Mapping[str, str] | None, cluster: Any,
 ) -> Any:  # fmt: skip
-    """Train an encoder: see :meth:`mp_core.models.BertEncoder.fit`."""
+    """Train an encoder: see :meth:`mp_core.models.TextEncoder.fit`."""
     check_trainable(encoder.model)
     text_loss = get(loss)
     size = positive_integer(recipe.batch_size, "batch_size")
@@ -80,8 +81,8 @@ def run(
             f"received {batches.size}"
         )
     tuned.compile(_optimizer(recipe, epochs * (batches.steps or 1)))
-    compiled = tuned._compiled
-    compiled.workers = job_of(cluster)
+    compiled = training_state(tuned)
+    compiled.workers = job_of(cluster, compiled)
     if recipe.seed is not None:
         compiled.seed = integer(recipe.seed, "seed")
     batches.order = order_of(lambda: compiled.seed) if boolean(recipe.shuffle, "shuffle") else None
@@ -91,7 +92,7 @@ def run(
 
 
 def _trains_more_than_lora(network: Any) -> bool:
-    thin = {id(v) for layer in network.flatten() if isinstance(layer, AdaptableLayer) for v in layer._thin}
+    thin = {id(v) for layer in network.flatten() if isinstance(layer, AdaptableLayer) for v in thin_variables(layer)}
     return any(id(variable) not in thin for variable in network.trainable_weights)
 
 

@@ -17,14 +17,15 @@ from mp_core.losses import (
     sparse_categorical_crossentropy,
 )
 from mp_core.models.blocks import Positions
-from mp_core.models.model import Model as Network
+from mp_core.models.network import TextNetwork
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import TextBatches
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.models.tuning.fitting import Recipe, check_trainable, rates, run
 from mp_core.models.tuning.training import TunedModel, vectors_of
 from mp_core.optimizers import Adam
-from mp_core.training.models import Sequential
+from mp_core.training import Sequential
+from mp_core.training.measured import training_state
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["fit_classifier", "fit_head", "fit_reranker", "scored"]
@@ -43,15 +44,15 @@ class TunedScores(TunedModel):
         From a batch to its scores, float32 of shape (texts, labels).
     head : Dense, optional
         What is trained beside the network.
-    loss : str
-        A key of the table of losses.
+    loss : callable, optional
+        Returns the loss of outputs and targets. Default: the cross-entropy of one score, or of classes.
     """
 
     def __init__(
-        self, network: Network, rates: Mapping[str, float], seed: int | None, scores: Callable[[Any], Array],
-        head: Dense | None = None, loss: str = "cross_entropy",
+        self, network: TextNetwork, rates: Mapping[str, float], seed: int | None, scores: Callable[[Any], Array],
+        head: Dense | None = None, loss: Callable[[list[Array], Any], Any] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(network, rates, seed, _LOSSES[loss].function)
+        super().__init__(network, rates, seed, loss or _cross_entropy)
         self.head, self._scores = head, scores
 
     def outputs_of(self, x: dict[str, Any]) -> Array:
@@ -65,6 +66,12 @@ def _cross_entropy(outputs: list[Array], y: Any) -> Any:
     if scores.shape[1] == 1:
         return ops.mean(binary_crossentropy(y[:, None], scores, from_logits=True))
     return ops.mean(sparse_categorical_crossentropy(y, scores, from_logits=True))
+
+
+def _cross_entropies(outputs: list[Array], y: Any) -> Any:
+    """Return the mean cross-entropy of a batch and of its labels, each of which has a logistic of its own."""
+    (scores,) = outputs
+    return ops.mean(binary_crossentropy(y, scores, from_logits=True))
 
 
 def _mean_square(outputs: list[Array], y: Any) -> Any:
@@ -102,20 +109,20 @@ def fit_reranker(
     if validation_data is not None:
         held = TextBatches(network, *_tokens(reranker, validation_data, loss, "validation_data"), size)
 
-    scores = partial(_scores_of, network)
-    tuned = TunedScores(network, rates(network, recipe.dropout), recipe.seed, scores, loss=loss)
+    scores, function = partial(_scores_of, network), _loss_of(network, loss).function
+    tuned = TunedScores(network, rates(network, recipe.dropout), recipe.seed, scores, loss=function)
     with _frozen(network):
         return run(tuned, batches, held, recipe, chunk, cluster)
 
 
-def _scores_of(network: Network, x: dict[str, Any]) -> Array:
+def _scores_of(network: TextNetwork, x: dict[str, Any]) -> Array:
     """Return the scores that a network has of ragged texts, float32, without that of the last one."""
     found: Array = ops.cast(network(x["ids"], places=x["places"], offsets=x["offsets"]), F32)
     return found[: len(x["lengths"])]
 
 
 @contextmanager
-def _frozen(network: Network) -> Iterator[None]:
+def _frozen(network: TextNetwork) -> Iterator[None]:
     """Freeze sums of positions and types meanwhile: files hold the two apart, and no sum that is trained."""
     sums = [
         layer for layer in network.flatten() if isinstance(layer, Positions) and layer.types > 1 and layer.trainable
@@ -132,20 +139,27 @@ def _frozen(network: Network) -> Iterator[None]:
 
 def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[Tokens], Array]:
     """Return the tokens of examples, and their targets."""
-    inputs, targets = scored(read_examples(data, argument), reranker.model.labels, argument, loss)
-    return [reranker.tokenize(inputs)], targets
+    inputs, targets = scored(read_examples(data, argument), reranker.model, argument, loss)
+    tokens, network = reranker.read_tokens(reranker.tokenize(inputs)), reranker.model
+    for place, (row, length) in enumerate(zip(tokens.rows, network.lengths(tokens.rows), strict=True)):
+        if len(row) != length:  # tokens behind it change the score, so they cannot be left out
+            raise ValueError(
+                f"row {place} of `{argument}` ends in the padding token, and this network, which is not causal, is "
+                "not trained on such texts"
+            )
+    return [tokens], targets
 
 
 def scored(
-    examples: Examples, count: int, argument: str, loss: str = "cross_entropy"
+    examples: Examples, network: Any, argument: str, loss: str = "cross_entropy"
 ) -> tuple[list[str] | list[tuple[str, ...]], Array]:
-    """Return the texts, or pairs of texts, of examples, and what a model of so many scores should give for them.
+    """Return the texts, or pairs of texts, of examples, and what a network should give for them.
 
     Parameters
     ----------
     examples : Examples
-    count : int
-        The scores of an example.
+    network : Classifier
+        The network and its head.
     argument : str
         What messages call the data.
     loss : str
@@ -160,7 +174,7 @@ def scored(
         raise ValueError(f"`{argument}` must have one or two texts a row; received the columns {examples.names}")
     if examples.labels is None:
         raise ValueError(f"`{argument}` must have a column 'label' or 'score'")
-    targets = _LOSSES[loss].targets(examples, count, argument)
+    targets = _loss_of(network, loss).targets(examples, network.labels, argument)
     return examples.texts[0] if len(examples.texts) == 1 else list(zip(*examples.texts, strict=True)), targets
 
 
@@ -170,6 +184,17 @@ def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
     if labels[0].size != count:
         raise ValueError(f"labels of `{argument}` must be {count} scores of a teacher; received {labels[0].size}")
     return labels.reshape(-1, count)
+
+
+def _shares(examples: Examples, count: int, argument: str) -> Array:
+    """Return the labels as rows of numbers from 0 to 1."""
+    labels = examples.numbers(argument)
+    if labels.shape[1:] != (count,) or not ((labels >= 0) & (labels <= 1)).all():
+        raise ValueError(
+            f"labels of `{argument}` must be lists of {count} numbers from 0 to 1, as problem_type of the model is "
+            f"{_MANY!r}; received {examples.labels[0]!r:.200}"
+        )
+    return labels
 
 
 def _classes(examples: Examples, count: int, argument: str) -> Array:
@@ -189,6 +214,13 @@ def _classes(examples: Examples, count: int, argument: str) -> Array:
 
 
 _LOSSES = {"cross_entropy": _Loss(_cross_entropy, _classes), "mse": _Loss(_mean_square, _scores_of_teacher)}
+_MANY = "multi_label_classification"
+
+
+def _loss_of(network: Any, name: str) -> _Loss:
+    """Return the loss of a name: of several labels that a text may have at once, the cross-entropy of each."""
+    has_many = network.labels > 1 and network.config.get("problem_type") == _MANY
+    return _Loss(_cross_entropies, _shares) if has_many and name == "cross_entropy" else _LOSSES[name]
 
 
 # ---- heads of encoders
@@ -210,7 +242,7 @@ def fit_head(vectors: Array, classes: Array, count: int, seed: int) -> Dense:
     head.build((None, vectors.shape[1]))
     model = Sequential([head], dtype="float32")
     model.compile(Adam(_HEAD_RATE), SparseCategoricalCrossentropy(from_logits=True))
-    model._compiled.seed = seed
+    training_state(model).seed = seed
     epochs = -(-_HEAD_STEPS // -(-len(vectors) // _HEAD_BATCH))
     model.fit(vectors, classes, batch_size=_HEAD_BATCH, epochs=max(epochs, 10), verbose=0)
     return head

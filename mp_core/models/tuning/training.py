@@ -7,12 +7,14 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.scopes import called_in
 from mp_core.layers.seeds import SeedGenerator
+from mp_core.losses.texts import TextLoss
 from mp_core.models.blocks import Padding, dropping, padding
-from mp_core.models.model import Model as Network
+from mp_core.models.network import TextNetwork
 from mp_core.models.steps import Step, in_training
 from mp_core.models.tuning.cached import CachedGradients, joined
 from mp_core.models.tuning.dropout import drops_of
-from mp_core.models.tuning.losses import TextLoss
+from mp_core.plans.parts import PartGradients
+from mp_core.training.measured import training_state
 from mp_core.training.models import Model
 
 __all__ = ["TunedEncoder", "TunedModel", "vectors_of"]
@@ -36,7 +38,7 @@ class TunedModel(Model):
     """
 
     def __init__(
-        self, network: Network, rates: Mapping[str, float], seed: int | None,
+        self, network: TextNetwork, rates: Mapping[str, float], seed: int | None,
         text_loss: Callable[[list[Array], Any], Any], columns: int = 1,
     ) -> None:  # fmt: skip
         super().__init__(name="tuned", dtype=network.dtype_policy, autocast=False)
@@ -61,7 +63,8 @@ class TunedModel(Model):
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
         """Return the loss of the outputs of a batch, and what regularizers add."""
-        return self._compiled.loss_of(None, y_pred, None, [self.text_loss(self.by_column(y_pred), y), *self.losses])
+        others = [self.text_loss(self.by_column(y_pred), y), *self.losses]
+        return training_state(self).loss_of(None, y_pred, None, others)
 
     def by_column(self, outputs: Array) -> list[Array]:
         """Return the outputs for the texts of each column."""
@@ -84,11 +87,11 @@ class TunedModel(Model):
         if not isinstance(data[0], list):
             return super().train_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
-        variables = self._compiled.prepare()
+        variables = training_state(self).prepare()
         if not variables:
             raise ValueError(f"'{self.name}' has no trainable weights")
         loss, gradients = self.cached.step(groups, y)
-        self._compiled.move(gradients, variables)
+        training_state(self).move(gradients, variables)
         return self._noted(loss, groups)
 
     def test_step(self, data: Any) -> dict[str, Any]:
@@ -101,16 +104,16 @@ class TunedModel(Model):
 
     def _noted(self, loss: Any, groups: list[dict[str, Any]]) -> dict[str, Any]:
         """Take the loss of a batch into its mean, and return the means."""
-        self._compiled.losses[0].update_state(loss, sum(len(group["lengths"]) for group in groups))
-        return self._compiled.logs()
+        training_state(self).losses[0].update_state(loss, sum(len(group["lengths"]) for group in groups))
+        return self.get_metrics_result()
 
-    def in_parts(self) -> CachedGradients:
+    def in_parts(self) -> PartGradients:
         """Return what computes groups of a batch on another machine."""
-        return self.cached
+        return self.cached.groups
 
 
 def vectors_of(
-    network: Network, x: dict[str, Any], poolings: Sequence[str], steps: Sequence[Step], skipped: int
+    network: TextNetwork, x: dict[str, Any], poolings: Sequence[str], steps: Sequence[Step], skipped: int
 ) -> Array:
     """Return the vectors of ragged texts, of :func:`laid_out`, float32: what an encoder makes of its network's."""
     hidden = network(x["ids"], places=x["places"], offsets=x["offsets"])
@@ -136,7 +139,7 @@ class TunedEncoder(TunedModel):
     """
 
     def __init__(
-        self, network: Network, rates: Mapping[str, float], seed: int | None, *, poolings: Sequence[str],
+        self, network: TextNetwork, rates: Mapping[str, float], seed: int | None, *, poolings: Sequence[str],
         steps: Sequence[Step], skipped: int, columns: int, text_loss: TextLoss,
     ) -> None:  # fmt: skip
         super().__init__(network, rates, seed, text_loss, columns)

@@ -20,6 +20,7 @@ from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape
 from mp_core.models.experts import Experts, Routing
 from mp_core.models.rope import Rope, angles, short_of
 from mp_core.models.settings import Count, Settings
+from mp_core.models.slots import Slot
 from mp_core.ops.elementwise import concatenated
 
 __all__ = ["GatedEmbeddings", "GatedEncoder", "GatedSettings", "Layout", "RootMeanSquare", "TokenTypes"]
@@ -60,6 +61,8 @@ class Layout:
         Whether scores of attention lose a multiple of the distance of two tokens, which each head has of its own.
     own_biases : bool
         Whether each block has biases of distances of its own, if there are any.
+    overflowing : tuple of str
+        The names of layers in a block whose outputs, in published weights, are beyond the range of float16.
     """
 
     joined: bool = False
@@ -76,6 +79,7 @@ class Layout:
     gated: bool = True
     slopes: bool = False
     own_biases: bool = False
+    overflowing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,11 @@ class GatedSettings(Settings):
         """How many rows the norms of heads have for each token."""
         return (self.num_attention_heads, self.num_key_value_heads) if self.layout.normed_heads else ()
 
+    @property
+    def overflowing(self) -> tuple[str, ...]:
+        """The names of layers whose outputs are beyond the range of float16: they compute in float32 instead."""
+        return self.layout.overflowing
+
     def heads_of(self, index: int) -> tuple[int, int]:
         """Return how many heads keys and values of a block have, and the length of their vectors."""
         return self.num_key_value_heads, self.head_dim
@@ -145,6 +154,7 @@ class GatedSettings(Settings):
 class RootMeanSquare(Part):
     """``x / sqrt(mean(x**2) + epsilon) * (scale + offset)`` along the last axis, rounded once to the compute dtype."""
 
+    tensors = (("weight", "scale"),)
     settings: GatedSettings
     _options = ("settings", "width")
 
@@ -199,6 +209,10 @@ class TokenTypes(Part):
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
         self.table = self.add_weight((self.types, self.settings.hidden_size), "zeros", name="table")
+
+    def slots(self) -> list[Slot]:
+        """Return the table, of which files have the vectors of all types."""
+        return [Slot(str(self.path), "weight", self.table, self.settings.type_vocab_size)]
 
     def call(self, types: Array) -> Array:
         """Return the vector of each type."""
@@ -384,6 +398,8 @@ class GatedBlock(GatedPart):
             gate, up = (up, gate) if layout.up_first else (gate, up)
         else:
             gate, up = side_by_side((self.gate, self.up), hidden)
+        if self.output.exceeds_float16 and gate.dtype == np.float16:
+            gate, up = ops.cast(gate, F32), ops.cast(up, F32)
         outputs: Array = self.output(ops.gate(gate, up, self.settings.hidden_act))
         return outputs
 

@@ -1,0 +1,130 @@
+"""Outputs that are not finite: the layer that made the first of them is found by a second run that looks at each."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.arrays.finite import all_finite
+from mp_core.dtype_policies.map import policy_at
+from mp_core.layers import Layer
+from mp_core.models.network import TextNetwork
+from mp_core.plans import eager
+from mp_core.utilities.nonfinite import NonFiniteError, action_here
+
+__all__ = ["check_outputs", "first_layer"]
+
+
+class _Owner(Protocol):
+    """What has a network."""
+
+    model: TextNetwork
+    has_told: bool
+
+
+def check_outputs(
+    owner: _Owner,
+    outputs: Array | Sequence[Array | tuple[Array, ...]],
+    positions: Sequence[int] | Array,
+    run: Callable[[TextNetwork, int], object],
+) -> None:
+    """Warn of the first outputs that are not finite, or refuse them: see :mod:`mp_core.utilities.nonfinite`.
+
+    Parameters
+    ----------
+    owner : object with a network
+        Its `has_told` is set by the first warning, which is the only one.
+    outputs : array, or sequence of arrays or of tuples of them
+        One for each input.
+    positions : sequence or array of int
+        What errors call the inputs.
+    run : callable
+        Runs a copy of the network on the input at a place.
+
+    Raises
+    ------
+    NonFiniteError
+        An output is not finite, in a block that says so.
+    """
+    action = action_here()
+    if action == "ignore" or (action == "warn" and owner.has_told) or all_finite(outputs):
+        return
+    place = next(place for place, output in enumerate(outputs) if not all_finite(output))
+    error = NonFiniteError(int(positions[place]), first_layer(owner.model, lambda model: run(model, place)))
+    if action == "raise":
+        raise error
+    owner.has_told = True
+    warnings.warn(f"{error}; later ones of this model are not told", RuntimeWarning, stacklevel=4)
+
+
+def first_layer(model: TextNetwork, run: Callable[[TextNetwork], object]) -> str:
+    """Return which layer is the first whose outputs are not finite, and under which policy, as a sentence.
+
+    Parameters
+    ----------
+    model : TextNetwork
+        It is not changed: a copy runs, which shares its weights.
+    run : callable
+        Calls the copy.
+    """
+    copy = deepcopy(model, {id(variable): variable for variable in model.weights})
+    watch = _Watch()
+    for layer in copy.flatten():
+        if isinstance(layer, Layer):
+            kind: Any = type(layer)
+            object.__setattr__(layer, "__class__", _watched(kind))
+            vars(layer)["watch"] = watch
+    with eager(), np.errstate(all="ignore"):
+        run(copy)
+    return watch.told()
+
+
+class _Watch:
+    """Notes the first layer whose outputs are not finite."""
+
+    def __init__(self) -> None:
+        self.layer: Layer | None = None
+        self.inside: list[Layer] = []
+
+    def call(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a layer returns. What it is given comes from the layer around it, between two others."""
+        if self.inside and args and not _is_finite(args[0]):
+            self.layer = self.layer or self.inside[-1]
+        self.inside.append(layer)
+        kind: Any = type(layer)
+        outputs = kind.__base__.call(layer, *args, **kwargs)
+        self.inside.pop()
+        if not _is_finite(outputs):
+            self.layer = self.layer or layer
+        return outputs
+
+    def told(self) -> str:
+        """Return the sentence."""
+        layer = self.layer
+        if layer is None:
+            return "it is made by a module behind the network"
+        policy = policy_at(layer.dtype_policy, layer.path).name
+        told = f"layer '{layer.path or layer.name}' under the policy '{policy}' is the first to return Inf or NaN"
+        if not all_finite([variable.numpy() for variable in layer.own_variables()]):
+            return f"{told}: its weights hold some"
+        if layer.compute_dtype == "float16":
+            return f"{told}: it exceeds the range of float16, and 'mixed_bfloat16' has that of float32"
+        return told
+
+
+def _is_finite(x: Any) -> bool:
+    return not isinstance(x, np.ndarray) or all_finite(x)
+
+
+@lru_cache(maxsize=256)
+def _watched(kind: Any) -> Any:
+    """Return a class of layers that show what they return to a :class:`_Watch`."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.watch.call(self, args, kwargs)
+
+    return type(kind.__name__, (kind,), {"call": call, "_arrays": kind._arrays, "__module__": kind.__module__})

@@ -1,0 +1,68 @@
+"""Embeddings in fewer bits, as sentence-transformers' ``quantize_embeddings`` gives them."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array
+
+__all__ = ["CODES", "PRECISIONS", "UNIT_RANGES", "unit_codes", "with_precision"]
+
+CODES = ("int8", "uint8")
+"""The precisions whose codes depend on the range of each number."""
+
+PRECISIONS = ("float32", *CODES, "binary", "ubinary")
+"""Of the last two, bits of positive numbers are packed by eight; ``"binary"`` has 128 subtracted from each byte."""
+
+
+def with_precision(embeddings: Array, precision: str, ranges: Any = None) -> Array:
+    """Return embeddings in a precision.
+
+    Parameters
+    ----------
+    embeddings : ndarray of float32, shape (n, dim)
+    precision : str
+        One of `PRECISIONS`.
+    ranges : array of float32, shape (2, dim) or (2, 1), optional
+        For int8 and uint8: the numbers that get the least and the largest code. Default: the least and the largest
+        number of the embeddings in each dimension.
+
+    Raises
+    ------
+    ValueError
+        The range of a single embedding is asked for, which has none.
+
+    Examples
+    --------
+    >>> with_precision(np.array([[0.5, -1, 1, 0]], np.float32), "ubinary").tolist()
+    [[160]]
+    """
+    if precision == "float32":
+        return embeddings
+    if precision not in CODES:
+        bits = np.packbits(embeddings > 0, axis=-1)
+        return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+    if ranges is None:
+        if len(embeddings) == 1:
+            several = "several texts, whose embeddings say the range of each number"
+            raise ValueError(f'`precision` "{precision}" needs {several}; received 1')
+        ranges = [embeddings.min(axis=0, initial=np.inf), embeddings.max(axis=0, initial=-np.inf)]
+    least, largest = np.asarray(ranges, np.float32)
+    step = (largest - least) / np.float32(255)
+    codes: Array = np.clip(np.floor((embeddings - least) / np.where(step == 0, np.float32(1), step)), 0, 255)
+    return codes.astype(np.uint8) if precision == "uint8" else (codes - 128).astype(np.int8)
+
+
+UNIT_RANGES = np.array([[-128.5 / 127], [126.5 / 127]], np.float32)
+"""The ranges of codes that are 127 times a number from -1 to 1, rounded; of uint8 with 128 added."""
+
+
+def unit_codes(embeddings: Array, precision: str) -> Array:
+    """Return embeddings of length 1 in a precision, each alone, by `UNIT_RANGES`.
+
+    Examples
+    --------
+    >>> unit_codes(np.array([[0.6, -0.8, 0]], np.float32), "int8").tolist()
+    [[76, -102, 0]]
+    """
+    return with_precision(embeddings, precision, UNIT_RANGES)
