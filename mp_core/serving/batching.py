@@ -5,18 +5,20 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.arrays.finite import all_finite
 from mp_core.models.texts import Tokens
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Metrics
 from mp_core.serving.models import Served
+from mp_core.utilities.nonfinite import NonFiniteError, nonfinite
 
 __all__ = ["Batcher"]
 
@@ -52,6 +54,15 @@ class _Line:
     works: deque[_Work] = field(default_factory=deque)
 
 
+def _finite_rows(line: _Line, tokens: Tokens) -> Array:
+    """Return what the model of a line computes; raise NonFiniteError if a part of it is infinite or NaN."""
+    with nonfinite("raise"):
+        rows = line.model.compute(tokens, line.options)
+    if not all_finite(rows if rows.dtype != object else list(rows)):
+        raise NonFiniteError(0, f"{line.model.name} returned Inf or NaN")
+    return rows
+
+
 class Batcher:
     """Computes texts of concurrent requests together, in a thread of its own: the event loop stays free.
 
@@ -76,15 +87,22 @@ class Batcher:
         self._limits, self._metrics = limits, metrics
         self._lines: dict[Any, _Line] = {}
         self._changed = asyncio.Event()
-        self._closing = False
+        self._closing = self._finishing = False
         self._done, self._busy = 0, 0.0  # tokens computed, and the seconds that they took
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._task: asyncio.Task[None] | None = None
+        self._batch: Future[Array] | None = None
+        self._answers: set[asyncio.Future[Array]] = set()  # those that somebody waits for
 
     @property
     def running(self) -> bool:
         """Whether texts are computed."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the thread is in the middle of a batch."""
+        return self._batch is not None and not self._batch.done()
 
     @property
     def texts(self) -> int:
@@ -95,15 +113,25 @@ class Batcher:
         """Begin to compute. Call it in the event loop of the requests."""
         self._task = asyncio.create_task(self._run())
 
+    def finish(self) -> None:
+        """From now on compute requests in their order, each to its end: turns would end all of them late."""
+        self._finishing = True
+        for line in self._lines.values():
+            line.works = deque(sorted(line.works, key=lambda work: work.arrived))
+
     async def close(self) -> None:
-        """Take no more requests, compute what waits, end the thread."""
+        """Take no more requests, compute what somebody waits for, and end the thread or leave it to its last batch."""
         self._closing = True
         self._changed.set()
         try:
-            if self._task is not None:
-                await self._task
+            while self._answers and self._task is not None and not self._task.done():
+                awaited: list[asyncio.Future[Any]] = [self._task, *self._answers]
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         finally:  # also of a server that is cancelled
-            self._thread.shutdown()
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})
+            self._thread.shutdown(wait=not self.busy, cancel_futures=True)
 
     def check(self) -> None:
         """Raise RefusedError if no requests are taken."""
@@ -139,11 +167,14 @@ class Batcher:
         line.works.append(work)
         self.waiting += work.rest
         self._changed.set()
+        self._answers.add(work.answer)
         try:
             return await work.answer, work.waited
         except asyncio.CancelledError:  # nobody waits for it any more
             self._forget(line, work)
             raise
+        finally:
+            self._answers.discard(work.answer)
 
     def _forget(self, line: _Line, work: _Work) -> None:
         """Take what is left of a request from the queue."""
@@ -155,13 +186,18 @@ class Batcher:
         while True:
             self._lines = {key: line for key, line in self._lines.items() if line.works}
             if self._lines:
-                line = min(self._lines.values(), key=lambda line: line.works[0].turn)
+                line = min(self._lines.values(), key=self._age)
                 await self._compute(line, self._next_batch(line))
             elif self._closing:
                 return
             else:
                 self._changed.clear()
                 await self._changed.wait()
+
+    def _age(self, line: _Line) -> float:
+        """Return when the first request of a line came, or began to wait for its turn."""
+        work = line.works[0]
+        return work.arrived if self._finishing else work.turn
 
     def _next_batch(self, line: _Line) -> list[tuple[_Work, range]]:
         """Take texts from a line, the oldest request first, as many as fit into a batch, but at least one."""
@@ -182,22 +218,32 @@ class Batcher:
             batch.append((line.works.popleft(), range(start, stop)))
             if stop < len(work.lengths):
                 rest.append(work)
-        line.works.extend(rest)
+        if self._finishing:
+            line.works.extendleft(reversed(rest))
+        else:
+            line.works.extend(rest)
         return batch
 
     async def _compute(self, line: _Line, batch: list[tuple[_Work, range]]) -> None:
         size = sum(work.lengths[place] for work, places in batch for place in places)
         self.waiting -= size
+        await self._answer(line, batch, size)
+
+    async def _answer(self, line: _Line, batch: list[tuple[_Work, range]], size: int) -> None:
         start = time.perf_counter()
         try:
             tokens = Tokens.joined([work.tokens.taken(places) for work, places in batch])
-            loop = asyncio.get_running_loop()
-            rows = await loop.run_in_executor(self._thread, line.model.compute, tokens, line.options)
+            self._batch = self._thread.submit(_finite_rows, line, tokens)
+            rows = await asyncio.wrap_future(self._batch)
+        except NonFiniteError as error:
+            if len(batch) > 1:  # only the request that it belongs to fails
+                for part in batch:
+                    await self._answer(line, [part], sum(part[0].lengths[place] for place in part[1]))
+                return
+            self._fail(line, batch, RefusedError("failed", f"a text has no finite output: {error.cause}"))
+            return
         except Exception as error:
-            for work, _ in batch:
-                self._forget(line, work)
-                if not work.answer.done():
-                    work.answer.set_exception(error)
+            self._fail(line, batch, error)
             return
         self._count(line.model.name, len(tokens), size, time.perf_counter() - start)
         for work, places in batch:
@@ -205,6 +251,13 @@ class Batcher:
             rows = rows[len(places) :]
             if places.stop == len(work.lengths) and not work.answer.done():
                 work.answer.set_result(work.rows[0] if len(work.rows) == 1 else np.concatenate(work.rows))
+
+    def _fail(self, line: _Line, batch: list[tuple[_Work, range]], error: Exception) -> None:
+        """Answer the requests of a batch by an error."""
+        for work, _ in batch:
+            self._forget(line, work)
+            if not work.answer.done():
+                work.answer.set_exception(error)
 
     def _count(self, name: str, texts: int, tokens: int, seconds: float) -> None:
         """Count a batch."""

@@ -1,4 +1,4 @@
-"""Refusals: the status, and the JSON in the form of OpenAI under ``/v1``, of text-embeddings-inference elsewhere."""
+"""Refusals: the status, and the JSON in the form of OpenAI at its paths, of text-embeddings-inference elsewhere."""
 
 import json
 from collections.abc import Mapping
@@ -23,11 +23,13 @@ _KINDS = {
     "invalid": _Kind(422, "invalid_request_error", "invalid_value", "Validation"),
     "text": _Kind(422, "invalid_request_error", "invalid_value", "Tokenizer"),
     "key": _Kind(401, "invalid_request_error", "invalid_api_key", "Unauthorized"),
+    "origin": _Kind(403, "invalid_request_error", "origin_not_allowed", "Unauthorized"),
     "model": _Kind(404, "invalid_request_error", "model_not_found", "Validation"),
     "path": _Kind(404, "invalid_request_error", "unknown_url", "Validation"),
     "method": _Kind(405, "invalid_request_error", "method_not_allowed", "Validation"),
     "slow": _Kind(408, "invalid_request_error", "timeout", "Validation"),
     "large": _Kind(413, "invalid_request_error", "request_too_large", "Validation"),
+    "coding": _Kind(415, "invalid_request_error", "unsupported_content_encoding", "Validation"),
     "busy": _Kind(429, "rate_limit_error", "overloaded", "Overloaded"),
     "failed": _Kind(500, "server_error", None, "Backend"),
     "stopping": _Kind(503, "server_error", "stopping", "Unhealthy"),
@@ -70,7 +72,7 @@ def error_response(path: str, error: RefusedError) -> Response:
     """
     kind = _KINDS[error.kind]
     status, body = kind.status, {"error": error.message, "error_type": kind.tei}
-    if path.startswith("/v1/"):
+    if path.startswith("/v1/") or path == "/embeddings":
         told = {"message": error.message, "type": kind.type, "param": error.param, "code": kind.code}
         status, body = _OPENAI.get(status, status), {"error": told}  # type: ignore[dict-item]
     return Response(json.dumps(body), status, error.headers, "application/json")

@@ -2,40 +2,52 @@
 
 import asyncio
 import hmac
+import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
+from urllib.parse import quote, unquote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from mp_core.serving.cors import Origins
 from mp_core.serving.errors import RefusedError, error_response
+from mp_core.serving.flight import Share
 from mp_core.serving.limits import Limits
 from mp_core.serving.logs import Log
-from mp_core.serving.models import Served
+from mp_core.serving.models import KINDS, Served
 from mp_core.serving.routes import ROUTES
 from mp_core.serving.service import Record, Service
 
-__all__ = ["create_app"]
+__all__ = ["Front", "create_app"]
 
 _OPEN = ("/health", "/ready")
 """The paths that need no key: those that orchestrators ask."""
 
 _MODELS = "/v1/models"
 
+_PORTION = 1 << 16
+"""Bytes of an answer that are written at once: the server keeps no more of one that the client is slow to read."""
+
 _GONE = 499
 """The status, in log and metrics only, of a request whose client went away; nginx has it too."""
 
 
 def create_app(
-    models: Sequence[Served], *, limits: Limits | None = None, keys: Collection[str] = (), log: Log | None = None
-) -> ASGIApp:
+    models: Sequence[Served],
+    *,
+    limits: Limits | None = None,
+    keys: Collection[str] = (),
+    log: Log | None = None,
+    origins: Origins | None = None,
+) -> "Front":
     """Return the application for a server of ASGI.
 
     Parameters
@@ -47,6 +59,8 @@ def create_app(
         Of which a request must have one, as ``Authorization: Bearer KEY``. Default: it needs none.
     log : Log, optional
         Default: a plain one.
+    origins : Origins, optional
+        Whose pages may ask. Default: those of no other origin.
     """
     service = Service(models, limits or Limits())
 
@@ -60,9 +74,8 @@ def create_app(
 
     paths = [Route(path, _endpoint(service, path), methods=["POST"]) for path in ROUTES]
     paths += [Route(path, partial(answer, service)) for path, answer in _ASKED.items()]
-    return _Front(
-        service, Router(paths, redirect_slashes=False, default=_nowhere, lifespan=lifespan), keys, log or Log()
-    )
+    router = Router(paths, redirect_slashes=False, default=_nowhere, lifespan=lifespan)
+    return Front(service, router, keys, log or Log(), origins or Origins())
 
 
 def _endpoint(service: Service, path: str) -> Callable[[Request], object]:
@@ -72,31 +85,65 @@ def _endpoint(service: Service, path: str) -> Callable[[Request], object]:
     return answer
 
 
-class _Front:
+class Front:
     """Admits requests, turns errors into answers, and counts and logs what became of each."""
 
-    def __init__(self, service: Service, app: Router, keys: Collection[str], log: Log) -> None:
-        self._service, self._app, self._log = service, app, log
+    def __init__(self, service: Service, app: Router, keys: Collection[str], log: Log, origins: Origins) -> None:
+        self._service, self._app, self._log, self._origins = service, app, log, origins
         self._keys = [key.encode() for key in keys]
         self._paths = {route.path for route in app.routes if isinstance(route, Route)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, record, sent = time.perf_counter(), Record(), 0
+        with self._service.flight.share() as share:
+            await self._answer(scope, share, receive, send)
+
+    def finish(self) -> None:
+        """Answer what was received in its order: the server is going to stop."""
+        self._service.batcher.finish()
+
+    @property
+    def busy(self) -> bool:
+        """Whether, after the end, a thread still works on what nobody waits for."""
+        return self._service.busy
+
+    async def _answer(self, scope: Scope, share: Share, receive: Receive, send: Send) -> None:
+        start, record, sent, whole = time.perf_counter(), Record(), 0, False
+        address = _ADDRESS.match(scope.get("raw_path", b""))
+        scope, headers = _in_origin_form(scope, address), Headers(scope=scope)
+
+        async def receiving() -> Message:
+            nonlocal whole
+            message = await receive()
+            share.add(len(message.get("body", b"")))
+            if message["type"] == "http.request" and not (whole or message.get("more_body", False)):
+                self._check_room()
+                whole = True
+                self._service.whole += 1
+            return message
 
         async def sending(message: Message) -> None:
             nonlocal sent
             sent = message.get("status", sent)
-            await send(message)
+            if message["type"] == "http.response.start":
+                added = self._origins.headers(headers.get("origin"))
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
+            for portion in _portions(message):
+                await send(portion)
 
         # As the application, Starlette hands on its refusals of a path or a method, instead of answering in its words.
-        inner = {**scope, "app": self, "mp_core.record": record}
+        inner = {**scope, "app": self, "mp_core.record": record, "mp_core.share": share}
         self._service.in_flight += 1
         try:
-            self._admit(scope["path"], Headers(scope=scope))
-            await self._app(inner, receive, sending)
+            _check_address(address)
+            _check_framing(headers)
+            preflight = self._origins.preflight(scope["method"], headers)
+            if preflight is None:
+                self._admit(scope["path"], headers)
+            await (preflight or self._app)(inner, receiving, sending)
         except ClientDisconnect:
             sent = _GONE
         except (Exception, asyncio.CancelledError) as error:
@@ -104,8 +151,10 @@ class _Front:
             record.error = refusal.message[:200]
             if not sent:
                 await error_response(scope["path"], refusal)(scope, receive, sending)
+            error.__traceback__ = None  # Its frames refer to the body, and to it: only a collection would free them.
         finally:
             self._service.in_flight -= 1
+            self._service.whole -= whole
             self._tell(scope, record, sent, time.perf_counter() - start)
 
     def _admit(self, path: str, headers: Headers) -> None:
@@ -117,7 +166,12 @@ class _Front:
             known = [hmac.compare_digest(key.strip().encode(), each) for each in self._keys]
             if scheme.lower() != "bearer" or not any(known):
                 raise RefusedError("key", "a key is needed: Authorization: Bearer KEY", headers=_CHALLENGE)
-        if path in ROUTES and self._service.in_flight > self._service.limits.requests:
+        if path in ROUTES:
+            self._check_room()
+
+    def _check_room(self) -> None:
+        """Raise RefusedError if as many requests as may be are answered; an incomplete body is no request yet."""
+        if self._service.whole >= self._service.limits.requests:
             retry = {"Retry-After": str(self._service.batcher.retry_after())}
             most = f"at most {self._service.limits.requests} requests are answered at once"
             raise RefusedError("busy", f"the server is busy: {most}", headers=retry)
@@ -146,7 +200,43 @@ class _Front:
         client = scope["client"][0] if scope.get("client") else None
         told = {"status": status, "ms": round(seconds * 1e3, 3), **asdict(record), "client": client}
         gone = ", whose client went away" if status == _GONE else ""
-        self._log.write(level, f"{scope['method']} {path[:200]}{gone}", **told)
+        self._log.write(level, f"{scope['method']} {quote(path[:200], safe=_PLAIN)}{gone}", **told)
+
+
+_ADDRESS = re.compile(rb"https?://(?P<host>[^/]*)(?P<path>.*)", re.IGNORECASE)
+
+
+def _in_origin_form(scope: Scope, address: re.Match[bytes] | None) -> Scope:
+    """Return a request whose target is a whole address, as proxies send it, as one of the path (RFC 9112, 3.2.2)."""
+    return scope if address is None else {**scope, "path": unquote(address["path"].decode()) or "/"}
+
+
+def _check_address(address: re.Match[bytes] | None) -> None:
+    """Raise RefusedError if a target is a whole address without a host, or with a user (RFC 9110, 4.2)."""
+    if address is not None and (not address["host"] or b"@" in address["host"]):
+        raise RefusedError("malformed", "an address must be http://HOST/PATH, with a host and without a user")
+
+
+def _check_framing(headers: Headers) -> None:
+    """Raise RefusedError if a body has two lengths, of which a proxy may read another one (RFC 9112, 6.1)."""
+    if "transfer-encoding" in headers and "content-length" in headers:
+        both = "a request must have Content-Length or Transfer-Encoding; received both"
+        raise RefusedError("malformed", both, headers={"Connection": "close"})
+
+
+_PLAIN = "/:@!$&'()*+,;~"
+"""What is not quoted of a path in the log, besides letters, digits and ``_.-``."""
+
+
+def _portions(message: Message) -> Iterator[Message]:
+    """Yield a message to the server, its long body in portions: the server waits for room before each."""
+    body = memoryview(message.get("body", b""))
+    if len(body) <= _PORTION:
+        yield message
+        return
+    for start in range(0, len(body), _PORTION):
+        yield {**message, "body": bytes(body[start : start + _PORTION]), "more_body": True}
+    yield {**message, "body": b""}
 
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
@@ -161,7 +251,7 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _health(service: Service, request: Request) -> Response:
     """Whether the process computes: a supervisor starts it again if not."""
-    good = service.batcher.running
+    good = service.batcher.running and all(served.is_whole for served in service.models)
     return JSONResponse({"status": "ok" if good else "failed"}, 200 if good else 503)
 
 
@@ -189,8 +279,7 @@ async def _models(service: Service, request: Request) -> Response:
 
 async def _model(service: Service, request: Request) -> Response:
     name = request.path_params["name"]
-    kinds = ("encoder", "sparse", "multi-vector", "reranker", "classifier")
-    return JSONResponse(_listed(service.find(name, kinds)))
+    return JSONResponse(_listed(service.find(name, KINDS)))
 
 
 _ASKED = {

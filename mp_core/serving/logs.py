@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 import time
 import traceback
@@ -36,14 +37,18 @@ class Log:
         self._stream = sys.stderr if stream is None else stream
 
     def write(self, level: str, message: str, **fields: Any) -> None:
-        """Write a line. Fields that are None are left out, and no text can end the line or steer a terminal."""
+        """Write a line. Fields that are None are left out.
+
+        No text can end the line, steer a terminal, or look like a field: a value that is no plain word is quoted. The
+        message must hold no text of clients in which there are spaces.
+        """
         now = time.time()
         stamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"
         kept = {name: value for name, value in fields.items() if value is not None}
         if self.form == "json":
             line = json.dumps({"time": stamp, "level": level, "message": message} | kept)
         else:
-            told = "".join(f" {name}={value}" for name, value in kept.items())
+            told = "".join(f" {name}={_word(value)}" for name, value in kept.items())
             line = f"{stamp} {level} {message}{told}"
             line = line if line.isprintable() else ascii(line)[1:-1]
         with suppress(OSError, ValueError):  # nobody reads any more: the server goes on
@@ -61,6 +66,12 @@ class Log:
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [_Handler(self)], False
             logger.setLevel(logging.WARNING)
+
+
+def _word(value: Any) -> str:
+    """Return a value as one word of a line: quoted as in JSON if it has spaces, quotes, ``=`` or no character."""
+    text = str(value)
+    return text if re.fullmatch(r'[^\s="]+', text) and text.isprintable() else json.dumps(text)
 
 
 class _Handler(logging.Handler):

@@ -11,12 +11,19 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.models import BertEncoder, M3Encoder, MultiVectorEncoder, Reranker, SparseEncoder, SparseVectors
+from mp_core.layers import activations
+from mp_core.models import M3Encoder, MultiVectorEncoder, Reranker, SparseEncoder, SparseVectors, TextEncoder
+from mp_core.models.heads import function_of_scores
 from mp_core.models.multi import TASKS
 from mp_core.models.opening import class_of
+from mp_core.models.pieces import Piece
+from mp_core.models.prompted import PromptedModel
 from mp_core.models.texts import TextModel, Tokens
 
-__all__ = ["Encoder", "Scorer", "Served", "open_models"]
+__all__ = ["KINDS", "Encoder", "Scorer", "Served", "open_models"]
+
+KINDS = ("encoder", "sparse", "multi-vector", "reranker", "classifier")
+"""What a model can be; the last two give one score and several."""
 
 
 class Served(ABC):
@@ -33,7 +40,7 @@ class Served(ABC):
     Attributes
     ----------
     kind : str
-        ``"encoder"``, ``"sparse"``, ``"multi-vector"``, ``"reranker"`` (one score) or ``"classifier"`` (several).
+        One of `KINDS`.
     kinds : tuple of str
         All that it can do: one kind, or of BGE-M3 the first three.
     tasks : collection of str
@@ -49,11 +56,17 @@ class Served(ABC):
     kind: str
 
     def __init__(self, name: str, model: TextModel, created: int = 0) -> None:
-        self.name, self.created = name, created
+        self.name, self.created, self._texts = name, created, model
         self.policy: str = model.model.dtype_policy.name
         self.max_length = model.max_length
         self.prompts: Sequence[str] = ()
         self.tasks: Sequence[str] = ()
+        self._maps = model.maps
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the files of its weights can still be read."""
+        return self._maps.are_whole
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -61,8 +74,26 @@ class Served(ABC):
         return (self.kind,)
 
     @abstractmethod
-    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
-        """Return the tokens of texts, or of pairs of texts; raise ValueError if a text has none."""
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
+        """Return the tokens of texts, or of pairs of texts; raise ValueError if a text has none.
+
+        Texts that are too long lose their ends, or with `from_start` their starts; by default what the folder says.
+        """
+
+    def pieces(self, texts: Sequence[str], prompt_name: str | None, special: bool, most: int) -> list[list[Piece]]:
+        """Return all tokens of texts, each behind the prompt, with special tokens around them or without.
+
+        Raises
+        ------
+        TooManyTokensError
+            There are more than `most`.
+        """
+        prompted = {} if prompt_name is None else {"prompt_name": prompt_name}
+        return self._texts.pieces(texts, special=special, most=most, **prompted)
+
+    def decode(self, rows: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
+        """Return the texts of rows of tokens; raise ValueError for a token that there is not."""
+        return self._texts.decode(rows, skip_special=skip_special)
 
     @abstractmethod
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
@@ -70,6 +101,10 @@ class Served(ABC):
 
         Rows of different lengths are objects.
         """
+
+    def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
+        """Return about how many numbers :meth:`compute` gives for texts: by default one for each."""
+        return len(tokens)
 
     @abstractmethod
     def as_tei(self) -> dict[str, Any]:
@@ -80,103 +115,117 @@ class Served(ABC):
         return {"kind": self.kind, "policy": self.policy, "max_length": self.max_length}
 
 
-class Encoder(Served):
-    """An encoder of texts.
+class _Prompted(Served):
+    """An encoder of any kind.
 
     Attributes
     ----------
     dim : int
-        The length of an embedding.
+        The length of an embedding, or of the vectors of tokens.
     """
+
+    dim: int
+    _model: PromptedModel
+
+    def __init__(self, name: str, model: PromptedModel, created: int = 0) -> None:
+        super().__init__(name, model, created)
+        self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a client may want to know of it."""
+        return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
+
+
+class Encoder(_Prompted):
+    """An encoder of texts."""
 
     kind = "encoder"
 
-    def __init__(self, name: str, model: BertEncoder, created: int = 0) -> None:
+    _model: TextEncoder
+
+    def __init__(self, name: str, model: TextEncoder, created: int = 0) -> None:
         super().__init__(name, model, created)
-        self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
         self._routes = model.with_each_task()
 
-    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
         """Return the tokens of texts, each behind the prompt."""
-        return self._of_task(prompt_name).tokenize(inputs, prompt_name=prompt_name)
+        return self._of_task(prompt_name).tokenize(inputs, prompt_name=prompt_name, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
         """Return an embedding for each text."""
         given = {name: value for name, value in options.items() if name != "task"}
         return self._of_task(options.get("task")).encode_tokens(tokens, **given)
 
-    def _of_task(self, task: str | None) -> BertEncoder:
+    def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
+        """Return the length of all embeddings."""
+        return len(tokens) * (options.get("truncate_dim") or self.dim)
+
+    def _of_task(self, task: str | None) -> TextEncoder:
         return self._model if task is None else self._routes.get(task, self._model)
 
     def as_tei(self) -> dict[str, Any]:
         """Return the pooling."""
         return {"embedding": {"pooling": "+".join(self._model.poolings)}}
 
-    def describe(self) -> dict[str, Any]:
-        """Return what a client may want to know of it."""
-        return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
 
-
-class Sparse(Served):
+class Sparse(_Prompted):
     """An encoder of texts as weights of tokens."""
 
     kind = "sparse"
 
-    def __init__(self, name: str, model: SparseEncoder, created: int = 0) -> None:
-        super().__init__(name, model, created)
-        self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
+    _model: SparseEncoder
 
-    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
         """Return the tokens of texts, each behind the prompt."""
         task = prompt_name if prompt_name in self.tasks else None
-        return self._model.tokenize(inputs, prompt_name=prompt_name, task=task)
+        return self._model.tokenize(inputs, prompt_name=prompt_name, task=task, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
         """Return the indices and the values of each text."""
         return _objects(self._model.encode_sparse_tokens(tokens, task=options.get("task")))
 
+    def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
+        """Return an index and a value for each token; how many words a network adds depends on the text."""
+        return 2 * sum(map(len, tokens.rows))
+
     def as_tei(self) -> dict[str, Any]:
         """Return the pooling."""
         return {"embedding": {"pooling": "splade"}}
 
-    def describe(self) -> dict[str, Any]:
-        """Return what a client may want to know of it."""
-        return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
 
-
-class Multi(Served):
+class Multi(_Prompted):
     """An encoder that gives each token of a text a vector."""
 
     kind = "multi-vector"
 
+    _model: MultiVectorEncoder
+
     def __init__(self, name: str, model: MultiVectorEncoder, created: int = 0) -> None:
         super().__init__(name, model, created)
-        self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), TASKS
+        self.tasks = TASKS
 
-    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
         """Return the tokens of texts, each behind the prompt."""
         task = prompt_name if prompt_name in self.tasks else "document"
-        return self._model.tokenize(inputs, prompt_name=prompt_name, task=str(task))
+        return self._model.tokenize(inputs, prompt_name=prompt_name, task=str(task), from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
         """Return the vectors of each text."""
         return _objects(self._model.encode_multi_tokens(tokens, task=options.get("task", "document")))
 
+    def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
+        """Return the length of the vectors of all tokens."""
+        return sum(map(len, tokens.rows)) * self.dim
+
     def as_tei(self) -> dict[str, Any]:
         """Return that nothing is pooled."""
         return {"embedding": {"pooling": "none"}}
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a client may want to know of it."""
-        return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
 
 
 class Three(Encoder):
     """An encoder like BGE-M3, which gives a text a vector, weights of its tokens or a vector for each token."""
 
-    def __init__(self, name: str, model: M3Encoder, created: int = 0) -> None:
-        super().__init__(name, model, created)
-        self._three = model
+    _model: M3Encoder
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -188,8 +237,15 @@ class Three(Encoder):
         kind = options.get("kind")
         if kind is None:
             return super().compute(tokens, options)
-        vectors = self._three.encode_all_tokens(tokens)
-        return _objects(vectors.sparse if kind == Sparse.kind else vectors.multi)
+        encode = self._model.encode_sparse_tokens if kind == Sparse.kind else self._model.encode_multi_tokens
+        return _objects(encode(tokens))
+
+    def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
+        """Return how many numbers those of its kind have."""
+        kind = options.get("kind")
+        if kind is None:
+            return super().numbers(tokens, options)
+        return sum(map(len, tokens.rows)) * (2 if kind == Sparse.kind else self.dim)
 
 
 def _objects(items: SparseVectors | list[Array]) -> Array:
@@ -207,6 +263,10 @@ class Scorer(Served):
     ----------
     labels : list of str
         The names of the scores, as ``config.json`` has them.
+    default : callable
+        The activation that the folder says.
+    probabilities : callable
+        What makes probabilities of scores, or numbers of those of a regression.
     """
 
     def __init__(self, name: str, model: Reranker, created: int = 0) -> None:
@@ -214,14 +274,21 @@ class Scorer(Served):
         self._model, self.kind = model, "reranker" if model.model.labels == 1 else "classifier"
         names: Mapping[str, str] = model.model.config.get("id2label") or {}
         self.labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(model.model.labels)]
+        self.default = activations.get(model.activation)
+        meant = function_of_scores(model.model.config, model.model.labels, f"the config.json of {name}")
+        self.probabilities = activations.get(meant)
 
-    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None) -> Tokens:
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
         """Return the tokens of texts and pairs; there are no prompts."""
-        return self._model.tokenize(inputs)
+        return self._model.tokenize(inputs, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
         """Return a score, or a row of scores, for each."""
         return self._model.predict_tokens(tokens, **options)
+
+    def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
+        """Return the count of all scores."""
+        return len(tokens) * len(self.labels)
 
     def as_tei(self) -> dict[str, Any]:
         """Return the names of the scores."""
@@ -252,7 +319,7 @@ def open_models(
     Raises
     ------
     OSError, ValueError, ImportError
-        As :meth:`mp_core.models.BertEncoder.from_folder` and :meth:`mp_core.models.BertEncoder.with_adapter`.
+        As :meth:`mp_core.models.TextEncoder.from_folder` and :meth:`mp_core.models.TextEncoder.with_adapter`.
     """
     models: dict[str, tuple[TextModel, Path]] = {}
     for name, folder in folders.items():
@@ -272,7 +339,7 @@ def _served(name: str, model: TextModel, created: int) -> Served:
 
 _SERVED: dict[type[TextModel], Callable[[str, Any, int], Served]] = {
     M3Encoder: Three,
-    BertEncoder: Encoder,
+    TextEncoder: Encoder,
     SparseEncoder: Sparse,
     MultiVectorEncoder: Multi,
     Reranker: Scorer,

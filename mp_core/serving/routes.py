@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
+from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.layers import activations
+from mp_core.models.pieces import TooManyTokensError
+from mp_core.models.precision import CODES, unit_codes
+from mp_core.models.reranker import ranked
 from mp_core.serving import schema
 from mp_core.serving.errors import RefusedError
-from mp_core.serving.models import Encoder, Scorer, Served
+from mp_core.serving.models import KINDS, Encoder, Scorer, Served
 from mp_core.serving.schema import Fields
 
-__all__ = ["ROUTES", "Asked", "Route", "as_json"]
+__all__ = ["ROUTES", "Asked", "ByKind", "Route", "Unqueued"]
 
 
 class Asked(NamedTuple):
@@ -45,29 +48,70 @@ class Route:
     ask : callable
         Returns what the fields ask a model for.
     answer : callable
-        Returns the JSON of the rows of numbers, of the fields, the model and the count of tokens.
+        Returns the answer from the rows of numbers, the fields, the model and the count of tokens, as
+        :func:`mp_core.serving.portions.json_portions` writes it.
+    within : str, optional
+        The field in which the body says how texts are read. Default: the body itself says it.
     """
 
     fields: Fields
     kinds: tuple[str, ...]
     ask: Callable[[Served, dict[str, Any]], Asked]
     answer: Callable[[Served, dict[str, Any], Array, dict[str, Any]], Any]
+    within: str | None = None
 
 
-def as_json(answer: Any) -> bytes:
-    """Return an answer as JSON. What a model that overflows makes infinite or NaN is null: JSON has no such numbers."""
-    try:
-        return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError:
-        return json.dumps(_finite(answer), separators=(",", ":")).encode()
+@dataclass(frozen=True, slots=True)
+class Unqueued:
+    """A path at which only the tokenizer works.
+
+    Attributes
+    ----------
+    fields, kinds
+        Those of :class:`Route`.
+    inputs : str
+        The field with the texts.
+    work : callable
+        Returns what there is for each text, and how many tokens that is; raises TooManyTokensError if it is more than a
+        number.
+    answer : callable
+        Returns its JSON.
+    bytes : int
+        What a token takes until it is answered.
+    """
+
+    fields: Fields
+    kinds: tuple[str, ...]
+    inputs: str
+    work: Callable[[Served, dict[str, Any], int], tuple[list[Any], int]]
+    answer: Callable[[list[Any]], Any]
+    bytes: int
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+@dataclass(frozen=True, slots=True)
+class ByKind:
+    """A path that is answered as another one.
+
+    Attributes
+    ----------
+    paths : mapping of str to str
+        Kind of the model -> path.
+    objects : mapping of str to str
+        The same where ``inputs`` is an object.
+    """
+
+    paths: Mapping[str, str]
+    objects: Mapping[str, str]
+
+    def route(self, served: Served, data: Any) -> Route:
+        """Return the route for a model and a body."""
+        given = isinstance(data, dict) and isinstance(data.get("inputs"), dict)
+        path = self.objects.get(served.kind) if given else None
+        return cast(Route, ROUTES[path or self.paths[served.kind]])
+
+
+_LOGITS = {"activation": "linear"}
+"""Scores are put in order before the activation, which may make several of them 1."""
 
 
 def _dimensions(served: Served, fields: dict[str, Any]) -> int | None:
@@ -83,29 +127,31 @@ def _dimensions(served: Served, fields: dict[str, Any]) -> int | None:
 
 
 def _ask_embeddings(served: Served, fields: dict[str, Any]) -> Asked:
-    """Ask for embeddings as the folder says, or for shorter ones of length 1, as OpenAI's are."""
+    """Ask for embeddings as the folder says; for shorter ones, and for codes, of length 1, as OpenAI's are."""
     dim = _dimensions(served, fields)
-    return Asked(fields["input"], {"truncate_dim": dim, "normalize": None if dim is None else True})
+    of_length_1 = dim is not None or fields["encoding_format"] in CODES
+    return Asked(fields["input"], {"truncate_dim": dim, "normalize": True if of_length_1 else None})
 
 
 def _answer_embeddings(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
+    vectors: Any = rows
     if fields["encoding_format"] == "base64":
         vectors = [base64.b64encode(row.tobytes()).decode() for row in rows.astype("<f4", copy=False)]
-    else:
-        vectors = rows.tolist()
+    elif fields["encoding_format"] != "float":
+        vectors = unit_codes(rows, fields["encoding_format"])
     data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
     return {"object": "list", "data": data, "model": served.name} | usage
 
 
 def _ask_reranking(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked([(fields["query"], document) for document in fields["documents"]], {})
+    return Asked([(fields["query"], document) for document in fields["documents"]], _LOGITS)
 
 
 def _answer_reranking(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     results = [
         {"index": index, "relevance_score": score}
         | ({"document": {"text": fields["documents"][index]}} if fields["return_documents"] else {})
-        for index, score in _ranked(rows)[: fields["top_n"]]
+        for index, score in ranked(rows, cast(Scorer, served).default)[: fields["top_n"]]
     ]
     return {"object": "list", "model": served.name, "results": results} | usage
 
@@ -114,11 +160,23 @@ def _answer_reranking(served: Served, fields: dict[str, Any], rows: Array, usage
 
 
 def _ask_embed(served: Served, fields: dict[str, Any]) -> Asked:
+    if fields["precision"] in CODES and not fields["normalize"]:
+        told = f'with "precision" {json.dumps(fields["precision"])}, whose codes are those of numbers from -1 to 1'
+        raise RefusedError("invalid", f'"normalize" must be true {told}; received false', "normalize")
     return Asked(fields["inputs"], {"truncate_dim": _dimensions(served, fields), "normalize": fields["normalize"]})
 
 
 def _answer_embed(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
-    return rows.tolist()
+    return unit_codes(rows, fields["precision"])
+
+
+def _ask_similarity(served: Served, fields: dict[str, Any]) -> Asked:
+    texts = [fields["inputs"]["source_sentence"], *fields["inputs"]["sentences"]]
+    return Asked(texts, {"truncate_dim": None, "normalize": True})
+
+
+def _answer_similarity(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
+    return ops.matmul(rows[1:], rows[0])
 
 
 def _ask_sparse(served: Served, fields: dict[str, Any]) -> Asked:
@@ -126,10 +184,10 @@ def _ask_sparse(served: Served, fields: dict[str, Any]) -> Asked:
 
 
 def _answer_sparse(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
-    return [
+    return (
         [{"index": index, "value": value} for index, value in zip(indices.tolist(), values.tolist(), strict=True)]
         for indices, values in rows
-    ]
+    )
 
 
 def _ask_all(served: Served, fields: dict[str, Any]) -> Asked:
@@ -137,54 +195,80 @@ def _ask_all(served: Served, fields: dict[str, Any]) -> Asked:
 
 
 def _answer_all(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
-    return [vectors.tolist() for vectors in rows]
-
-
-def _activation(served: Served, fields: dict[str, Any]) -> dict[str, Any]:
-    if fields["raw_scores"]:
-        return {"activation": "linear"}
-    return {"activation": "sigmoid" if served.kind == "reranker" else "softmax"}
+    return rows
 
 
 def _ask_rerank(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked([(fields["query"], text) for text in fields["texts"]], _activation(served, fields))
+    return Asked([(fields["query"], text) for text in fields["texts"]], _LOGITS)
 
 
 def _answer_rerank(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     return [
         {"index": index, "score": score} | ({"text": fields["texts"][index]} if fields["return_text"] else {})
-        for index, score in _ranked(rows)
+        for index, score in ranked(rows, activations.get("linear" if fields["raw_scores"] else "sigmoid"))
     ]
 
 
 def _ask_predict(served: Served, fields: dict[str, Any]) -> Asked:
+    if fields["raw_scores"] and (fields["parameters"] or {}).get("function_to_apply"):
+        both = '"raw_scores" and "function_to_apply" of "parameters" exclude each other; received both'
+        raise RefusedError("invalid", both, "raw_scores")
     inputs = fields["inputs"]
-    return Asked(inputs if isinstance(inputs, list) else [inputs], _activation(served, fields))
+    return Asked(inputs if isinstance(inputs, list) else [inputs], _LOGITS)
 
 
 def _answer_predict(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
-    labels = cast(Scorer, served).labels
-    told = [
-        [{"score": score, "label": labels[index]} for index, score in _ranked(row)]
-        for row in rows.reshape(len(rows), len(labels))
-    ]
-    return told if isinstance(fields["inputs"], list) else told[0]
+    """Answer as text-embeddings-inference, or to parameters as huggingface_hub's InferenceClient reads it: by texts."""
+    scorer, parameters = cast(Scorer, served), fields["parameters"] or {}
+    function = parameters.get("function_to_apply") or ("none" if fields["raw_scores"] else None)
+    meant = scorer.probabilities if function is None else activations.get(schema.FUNCTIONS[function])
+    most = parameters.get("top_k")
+    told = (
+        [{"score": score, "label": scorer.labels[index]} for index, score in ranked(row, meant)[:most]]
+        for row in rows.reshape(len(rows), len(scorer.labels))
+    )
+    return told if isinstance(fields["inputs"], list) or fields["parameters"] is not None else next(told)
 
 
-def _ranked(scores: Array) -> list[tuple[int, float]]:
-    """Return the positions of scores and the scores, the best first, of equal ones the earlier."""
-    return [(int(index), float(scores[index])) for index in np.argsort(-scores, kind="stable")]
+def _pieces(served: Served, fields: dict[str, Any], most: int) -> tuple[list[Any], int]:
+    rows = served.pieces(fields["inputs"], fields["prompt_name"], fields["add_special_tokens"], most)
+    return rows, sum(map(len, rows))
 
 
-_SCORING = ("reranker", "classifier")
+def _answer_pieces(rows: list[Any]) -> Any:
+    return ((piece._asdict() for piece in row) for row in rows)
 
-ROUTES: Mapping[str, Route] = {
-    "/v1/embeddings": Route(schema.EMBEDDINGS, ("encoder",), _ask_embeddings, _answer_embeddings),
+
+def _decoded(served: Served, fields: dict[str, Any], most: int) -> tuple[list[Any], int]:
+    count = sum(map(len, fields["ids"]))
+    if count > most:
+        raise TooManyTokensError(count)
+    return served.decode(fields["ids"], fields["skip_special_tokens"]), count
+
+
+_EMBEDDINGS = Route(schema.EMBEDDINGS, ("encoder",), _ask_embeddings, _answer_embeddings)
+
+ROUTES: Mapping[str, Route | Unqueued | ByKind] = {
+    "/v1/embeddings": _EMBEDDINGS,
+    "/embeddings": _EMBEDDINGS,
     "/v1/rerank": Route(schema.RERANKING, ("reranker",), _ask_reranking, _answer_reranking),
     "/embed": Route(schema.EMBED, ("encoder",), _ask_embed, _answer_embed),
     "/embed_sparse": Route(schema.EMBED_PARTS, ("sparse",), _ask_sparse, _answer_sparse),
     "/embed_all": Route(schema.EMBED_PARTS, ("multi-vector",), _ask_all, _answer_all),
+    "/similarity": Route(schema.SIMILARITY, ("encoder",), _ask_similarity, _answer_similarity, "parameters"),
     "/rerank": Route(schema.RERANK, ("reranker",), _ask_rerank, _answer_rerank),
-    "/predict": Route(schema.PREDICT, _SCORING, _ask_predict, _answer_predict),
+    "/predict": Route(schema.PREDICT, ("reranker", "classifier"), _ask_predict, _answer_predict),
+    "/tokenize": Unqueued(schema.TOKENIZE, KINDS, "inputs", _pieces, _answer_pieces, 500),
+    "/decode": Unqueued(schema.DECODE, KINDS, "ids", _decoded, list, 100),
+    "/": ByKind(
+        {
+            "encoder": "/embed",
+            "sparse": "/embed_sparse",
+            "multi-vector": "/embed_all",
+            "reranker": "/rerank",
+            "classifier": "/predict",
+        },
+        {"encoder": "/similarity"},
+    ),
 }
 """Path -> what is asked and answered there."""

@@ -1,16 +1,32 @@
 """What the body of a request may hold: a table of fields for each route."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from mp_core.models.precision import PRECISIONS
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.limits import Limits
 
-__all__ = ["EMBED", "EMBEDDINGS", "EMBED_PARTS", "PREDICT", "RERANK", "RERANKING", "Fields", "checked", "read_json"]
+__all__ = [
+    "DECODE",
+    "EMBED",
+    "EMBEDDINGS",
+    "EMBED_PARTS",
+    "FUNCTIONS",
+    "PREDICT",
+    "RERANK",
+    "RERANKING",
+    "SIMILARITY",
+    "TOKENIZE",
+    "Fields",
+    "checked",
+    "read_json",
+]
 
 
 class _Field(NamedTuple):
@@ -23,6 +39,8 @@ class _Field(NamedTuple):
 
 Fields = Mapping[str, _Field]
 
+_OBJECTS = 16  # of a body, beside one for each text
+
 
 def _wrong(name: str, must: str, value: Any) -> RefusedError:
     return RefusedError("invalid", f"{name} must be {must}; received {_told(value)}", name.split('"')[1])
@@ -34,14 +52,17 @@ def _told(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, str):
         return f"the string {json.dumps(value)}" if len(value) <= 40 else f"a string of {len(value)} characters"
-    return {int: "a large number", list: "a list", dict: "an object"}[type(value)]
+    return {int: "a large number", list: "a list" if value else "an empty list", dict: "an object"}[type(value)]
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "a string", value)
-    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise RefusedError("text", f"{name} has half of a surrogate pair, which is no character", name.split('"')[1])
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        half = f"{name} has half of a surrogate pair, which is no character"
+        raise RefusedError("text", half, name.split('"')[1]) from None
     return value
 
 
@@ -65,11 +86,45 @@ def _documents(value: Any, name: str) -> list[str]:
     """Read texts, or objects that hold one each."""
     if not isinstance(value, list) or not value:
         raise _wrong(name, 'a list of at least one string, or of objects with "text"', value)
-    found = []
-    for place, item in enumerate(value):
-        text = item.get("text") if isinstance(item, dict) and item.keys() == {"text"} else item
-        found.append(_text(text, f"{name}[{place}]"))
-    return found
+    return [_document(item, f"{name}[{place}]") for place, item in enumerate(value)]
+
+
+def _document(value: Any, name: str) -> str:
+    text: str = _object(_DOCUMENT)(value, name)["text"] if isinstance(value, dict) else _text(value, name)
+    return text
+
+
+def _object(fields: Fields) -> Callable[[Any, str], dict[str, Any]]:
+    """Return a function that reads an object of these fields, and names those that it has beside them."""
+
+    def read(value: Any, name: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _wrong(name, "an object", value)
+        return _values(value, fields, name)
+
+    return read
+
+
+def _ids(value: Any, name: str) -> list[list[int]]:
+    """Read a row of numbers of tokens, or several."""
+    if not isinstance(value, list) or not value:
+        raise _wrong(name, "a list of at least one token, or of such lists", value)
+    if not isinstance(value[0], list):
+        if not all(map(_is_token, value)):
+            place = next(place for place, item in enumerate(value) if not _is_token(item))
+            raise _wrong(f"{name}[{place}]", "the number of a token", value[place])
+        return [value]
+    return [row for place, item in enumerate(value) for row in _row(item, f"{name}[{place}]")]
+
+
+def _row(value: Any, name: str) -> list[list[int]]:
+    if not isinstance(value, list) or not value or isinstance(value[0], list):
+        raise _wrong(name, "a list of at least one token", value)
+    return _ids(value, name)
+
+
+def _is_token(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31
 
 
 def _predicted(value: Any, name: str) -> str | tuple[str, ...] | list[str | tuple[str, ...]]:
@@ -112,19 +167,28 @@ def _one_of(*words: str) -> Callable[[Any, str], str]:
     return read
 
 
+def _side(value: Any, name: str) -> str:
+    if not isinstance(value, str) or value.lower() not in ("left", "right"):
+        raise _wrong(name, '"left" or "right"', value)
+    return value.lower()
+
+
+_DOCUMENT: Fields = {"text": _Field(_text, required=True)}
 _CUT: Fields = {"truncate": _Field(_flag, True)}
-_TEI: Fields = {**_CUT, "truncation_direction": _Field(_one_of("right", "Right")), "model": _Field(_text)}
+_SIDES: Fields = {**_CUT, "truncation_direction": _Field(_side)}
+_TEI: Fields = {**_SIDES, "model": _Field(_text)}
+_SIMILAR: Fields = {**_SIDES, "prompt_name": _Field(_text)}
 _VECTORS: Fields = {"dimensions": _Field(_positive), "prompt_name": _Field(_text)}
 
 EMBEDDINGS: Fields = {
     "input": _Field(_inputs, required=True),
     "model": _Field(_text),
-    "encoding_format": _Field(_one_of("float", "base64"), "float"),
+    "encoding_format": _Field(_one_of("float", "base64", *PRECISIONS[1:]), "float"),
     "user": _Field(_text),
     **_VECTORS,
     **_CUT,
 }
-"""Of ``/v1/embeddings``."""
+"""Of ``/v1/embeddings``, and of ``/embeddings``."""
 
 RERANKING: Fields = {
     "query": _Field(_text, required=True),
@@ -139,6 +203,7 @@ RERANKING: Fields = {
 EMBED: Fields = {
     "inputs": _Field(_inputs, required=True),
     "normalize": _Field(_flag, True),
+    "precision": _Field(_one_of(*PRECISIONS), "float32"),
     **_VECTORS,
     **_TEI,
 }
@@ -146,6 +211,31 @@ EMBED: Fields = {
 
 EMBED_PARTS: Fields = {"inputs": _Field(_inputs, required=True), "prompt_name": _Field(_text), **_TEI}
 """Of ``/embed_sparse`` and ``/embed_all``, which have the same fields."""
+
+SIMILARITY: Fields = {
+    "inputs": _Field(
+        _object({"source_sentence": _Field(_text, required=True), "sentences": _Field(_texts, required=True)}),
+        required=True,
+    ),
+    "parameters": _Field(_object(_SIMILAR), {name: field.default for name, field in _SIMILAR.items()}),
+    "model": _Field(_text),
+}
+"""Of ``/similarity``."""
+
+TOKENIZE: Fields = {
+    "inputs": _Field(_inputs, required=True),
+    "add_special_tokens": _Field(_flag, True),
+    "prompt_name": _Field(_text),
+    "model": _Field(_text),
+}
+"""Of ``/tokenize``."""
+
+DECODE: Fields = {
+    "ids": _Field(_ids, required=True),
+    "skip_special_tokens": _Field(_flag, True),
+    "model": _Field(_text),
+}
+"""Of ``/decode``."""
 
 RERANK: Fields = {
     "query": _Field(_text, required=True),
@@ -156,9 +246,13 @@ RERANK: Fields = {
 }
 """Of ``/rerank``."""
 
+FUNCTIONS = {"sigmoid": "sigmoid", "softmax": "softmax", "none": "linear"}
+"""What huggingface_hub calls a function of scores -> its name among activations."""
+
 PREDICT: Fields = {
     "inputs": _Field(_predicted, required=True),
     "raw_scores": _Field(_flag, False),
+    "parameters": _Field(_object({"top_k": _Field(_positive), "function_to_apply": _Field(_one_of(*FUNCTIONS))})),
     **_TEI,
 }
 """Of ``/predict``."""
@@ -178,16 +272,24 @@ def checked(data: Any, fields: Fields) -> dict[str, Any]:
     """
     if not isinstance(data, dict):
         raise RefusedError("malformed", f"the body must be a JSON object; received {_told(data)}")
+    return _values(data, fields)
+
+
+def _values(data: dict[str, Any], fields: Fields, within: str = "") -> dict[str, Any]:
+    """Return the value of every field of an object: of the body, or of one that is called `within`."""
     for name in data:
         if name not in fields:
             known = ", ".join(map(json.dumps, fields))
-            raise RefusedError("invalid", f"the field {json.dumps(name[:40])} is unknown; known are {known}", name[:40])
+            unknown = f"the field {json.dumps(name[:40])}{within and f' of {within}'} is unknown"
+            raise RefusedError(
+                "invalid", f"{unknown}; known are {known}", within.split('"')[1] if within else name[:40]
+            )
     found = {}
     for name, field in fields.items():
-        value = data.get(name)
+        value, path = data.get(name), f'{within}{within and "."}"{name}"'
         if value is None and field.required:
-            raise RefusedError("invalid", f'"{name}" is missing', name)
-        found[name] = field.default if value is None else field.read(value, f'"{name}"')
+            raise RefusedError("invalid", f"{path} is missing", path.split('"')[1])
+        found[name] = field.default if value is None else field.read(value, path)
     return found
 
 
@@ -197,13 +299,17 @@ async def read_json(request: Request, limits: Limits) -> Any:
     Raises
     ------
     RefusedError
-        The body is too long, comes too slowly, or is no JSON.
+        The body is too long, coded, comes too slowly, is no JSON, or has too many objects or one with a key twice.
     ClientDisconnect
         The client went away before it was complete.
     """
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", ""):
+        told = f"a body must have no Content-Encoding; received {coding[:40]}"
+        raise RefusedError("coding", told, headers={"Accept-Encoding": "identity"})
     large = RefusedError("large", f"a body may have at most {limits.body_bytes} bytes")
     if int(request.headers.get("content-length", 0)) > limits.body_bytes:
-        raise large  # uvicorn reads the rest and drops it
+        raise large  # the connection drops the rest
     body = bytearray()
     try:
         async with asyncio.timeout(limits.body_seconds):
@@ -215,6 +321,32 @@ async def read_json(request: Request, limits: Limits) -> Any:
         late = f"a body must arrive within {limits.body_seconds:g} seconds"
         raise RefusedError("slow", late, headers={"Connection": "close"}) from None
     try:
-        return json.loads(body)
+        return json.loads(body, object_pairs_hook=_objects(limits.texts + _OBJECTS), parse_constant=_constant)
     except (ValueError, RecursionError) as error:
-        raise RefusedError("malformed", f"the body must be JSON: {error}") from None
+        why = str(error).partition(";")[0]  # Python advises how to read integers of more digits
+        raise RefusedError("malformed", f"the body must be JSON: {why}") from None
+
+
+def _objects(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return what makes objects of pairs, at most so many.
+
+    It refuses the same key twice in one object, of which programs take the first value or the last.
+    """
+    count = itertools.count(1)
+
+    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if next(count) > most:
+            raise RefusedError("large", f"a body may have at most {most} objects, as one for each text")
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            known: set[str] = set()
+            twice = next(name for name, _ in pairs if name in known or known.add(name))  # type: ignore[func-returns-value]
+            raise RefusedError("malformed", f"the body has the key {json.dumps(twice[:40])} twice in one object")
+        return found
+
+    return made
+
+
+def _constant(word: str) -> None:
+    """Refuse what Python writes for numbers that JSON has not."""
+    raise ValueError(f"{word} is no number of it")

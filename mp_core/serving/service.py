@@ -2,34 +2,41 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from mp_core.arrays import Array
 from mp_core.core.cpu import __version__
+from mp_core.models.pieces import TooManyTokensError
 from mp_core.models.texts import Tokens
 from mp_core.serving.batching import Batcher
 from mp_core.serving.errors import RefusedError
+from mp_core.serving.flight import Flight, Share
 from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Gauge, Metrics
-from mp_core.serving.models import Served
-from mp_core.serving.routes import Asked, Route, as_json
+from mp_core.serving.models import KINDS, Served
+from mp_core.serving.portions import json_portions, text_portions, tokens_of
+from mp_core.serving.routes import Asked, ByKind, Route, Unqueued
 from mp_core.serving.schema import checked, read_json
 
 __all__ = ["Record", "Service"]
 
 T = TypeVar("T")
 
-# Characters to make tokens of, or numbers to write, for which another thread costs more than it spares the event loop.
+# Characters to make tokens of, or numbers to write, for which another thread costs more than it spares the event loop;
+# bytes of a body that need no second count.
 # 384 numbers take 0.26 ms as decimals (Zen 4, November 2026).
 _SMALL = 2048
+
+_DECIMAL_BYTES = 20  # of a number of an answer, at most, as a decimal with what separates it from the next
+_NUMBER_BYTES = 4 + _DECIMAL_BYTES
 
 
 @dataclass(slots=True)
@@ -59,24 +66,35 @@ class Service:
     batcher : Batcher
     in_flight : int
         Requests that are read, wait or are answered.
+    whole : int
+        Those of them whose body is complete.
     """
 
     def __init__(self, models: Sequence[Served], limits: Limits) -> None:
-        self.models, self.limits, self.in_flight = list(models), limits, 0
+        self.models, self.limits = list(models), limits
+        self.in_flight = self.whole = 0
         self.metrics = Metrics(
             Gauge("mp_core_requests_in_flight", "Requests that are not answered yet.", lambda: self.in_flight),
+            Gauge("mp_core_bytes_in_flight", "Of bodies and answers.", lambda: self.flight.bytes),
             Gauge("mp_core_queue_tokens", "Tokens that wait.", lambda: self.batcher.waiting),
             Gauge("mp_core_queue_texts", "Texts that wait.", lambda: self.batcher.texts),
         )
         self.batcher = Batcher(limits, self.metrics)
+        self.flight = Flight(limits.flight_bytes)
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="texts")  # reads texts and writes answers
+        self._beside_now = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is in the middle of something."""
+        return self.batcher.busy or self._beside_now > 0
 
     async def close(self) -> None:
-        """Compute what waits, and end the threads."""
+        """Compute what somebody waits for, and end the threads, or leave them to what nobody waits for."""
         try:
             await self.batcher.close()
         finally:
-            self._aside.shutdown()
+            self._aside.shutdown(wait=not self._beside_now, cancel_futures=True)
 
     def find(self, name: str | None, kinds: Sequence[str]) -> Served:
         """Return the model of a name, or the first one of these kinds.
@@ -90,16 +108,16 @@ class Service:
         names = ", ".join(served.name for served in known)
         wanted = " or ".join(kinds)
         if not known:
-            raise RefusedError("model", f"this server has no {wanted}", "model")
+            raise RefusedError("model", f"this server has no model of kind {wanted}", "model")
         found = known if name is None else [served for served in self.models if served.name == name]
         if not found:
             raise RefusedError("model", f"there is no model of that name; those of this kind are {names}", "model")
         if not set(found[0].kinds) & set(kinds):
-            told = f"{found[0].name} is no {wanted}, but of kind {found[0].kind}"
+            told = f"{found[0].name} is of kind {found[0].kind}, not {wanted}"
             raise RefusedError("invalid", f"{told}; those of this kind are {names}", "model")
         return found[0]
 
-    async def respond(self, route: Route, record: Record, request: Request) -> Response:
+    async def respond(self, route: Route | Unqueued | ByKind, record: Record, request: Request) -> Response:
         """Return the answer to a request, whose client may go away meanwhile.
 
         Raises
@@ -109,46 +127,95 @@ class Service:
         ClientDisconnect
             Nobody waits for the answer any more.
         """
-        fields = checked(await read_json(request, self.limits), route.fields)
+        data = await read_json(request, self.limits)
+        if isinstance(route, ByKind):
+            name = data.get("model") if isinstance(data, dict) else None
+            route = route.route(self.find(name if isinstance(name, str) else None, KINDS), data)
+        fields = checked(data, route.fields)
         served = self.find(fields["model"], route.kinds)
         record.model = served.name
-        asked = route.ask(served, fields)
-        if fields.get("prompt_name") in served.tasks:
-            asked = asked._replace(options={**asked.options, "task": fields["prompt_name"]})
-        record.texts = len(asked.inputs)
-        if record.texts > self.limits.texts:
+        share: Share = request.scope["mp_core.share"]
+        if share.bytes > _SMALL:  # texts of a small body take four times as much at most
+            share.add(max(0, _memory(fields) - share.bytes))
+        if isinstance(route, Unqueued):
+            self._check_texts(record, len(fields[route.inputs]))
+            return await _unless_gone(request, self._read(route, record, served, fields, share))
+        asked, how = route.ask(served, fields), fields if route.within is None else fields[route.within]
+        if how.get("prompt_name") in served.tasks:
+            asked = asked._replace(options={**asked.options, "task": how["prompt_name"]})
+        self._check_texts(record, len(asked.inputs))
+        return await _unless_gone(request, self._computed(route, record, served, fields, asked, share))
+
+    def _check_texts(self, record: Record, count: int) -> None:
+        record.texts = count
+        if count > self.limits.texts:
             most = f"a request may have at most {self.limits.texts} texts"
-            raise RefusedError("large", f"{most}; received {record.texts}")
-        return await _unless_gone(request, self._computed(route, record, served, fields, asked))
+            raise RefusedError("large", f"{most}; received {count}")
+
+    def _check_tokens(self, record: Record, count: int) -> None:
+        record.tokens = count
+        if count > self.limits.tokens:
+            most = f"a request may have at most {self.limits.tokens} tokens"
+            raise RefusedError("large", f"{most}; received {count}")
+
+    async def _read(
+        self, route: Unqueued, record: Record, served: Served, fields: dict[str, Any], share: Share
+    ) -> Response:
+        """Answer what needs the tokenizer only."""
+        self.batcher.check()
+        _check_prompt(served, fields.get("prompt_name"))
+        work = partial(route.work, served, fields, min(self.limits.tokens, share.room // route.bytes))
+        try:
+            rows, count = await self._beside(work, _size(fields[route.inputs]))
+        except TooManyTokensError as error:
+            self._check_tokens(record, error.count)
+            share.add(error.count * route.bytes)  # which says that there is no room, unless others have just made some
+            raise RefusedError("busy", "the server is busy", headers={"Retry-After": "1"}) from None
+        except ValueError as error:
+            raise RefusedError("text", str(error)) from None
+        record.tokens = count
+        share.add(count * route.bytes)
+        body = await self._written(route.answer(rows), count, share, count * route.bytes)
+        return Response(body, headers={"X-Compute-Tokens": str(count)}, media_type="application/json")
 
     async def _computed(
-        self, route: Route, record: Record, served: Served, fields: dict[str, Any], asked: Asked
+        self, route: Route, record: Record, served: Served, fields: dict[str, Any], asked: Asked, share: Share
     ) -> Response:
-        tokens = await self._tokens(served, fields, asked)
-        record.tokens, record.truncated = sum(map(len, tokens.rows)), len(tokens.cut)
-        if record.tokens > self.limits.tokens:
-            most = f"a request may have at most {self.limits.tokens} tokens"
-            raise RefusedError("large", f"{most}; received {record.tokens}")
+        tokens = await self._tokens(served, fields if route.within is None else fields[route.within], asked)
+        record.truncated = len(tokens.cut)
+        count = sum(map(len, tokens.rows))
+        self._check_tokens(record, count)
+        expected = served.numbers(tokens, asked.options)
+        share.add(expected * _NUMBER_BYTES)
         rows, waited = await self.batcher(served, tokens, asked.options)
+        numbers = _numbers(rows)
+        share.add(max(0, numbers - expected) * _NUMBER_BYTES)
         record.queue_ms = round(waited * 1e3, 3)
         self.metrics.queued.add(waited, served.name)
         self.metrics.truncated.add(len(tokens.cut), served.name)
-        body = await self._beside(partial(_body, route, served, fields, rows, tokens), _numbers(rows))
-        told = {"X-Compute-Tokens": str(record.tokens), "X-Truncated": str(len(tokens.cut))}
+        usage: dict[str, Any] = {"usage": {"prompt_tokens": count, "total_tokens": count}}
+        if tokens.cut:
+            usage["truncated"] = tokens.cut
+        answer = await self._beside(partial(route.answer, served, fields, rows, usage), numbers)
+        body = await self._written(answer, numbers, share, max(numbers, expected) * _DECIMAL_BYTES)
+        told = {"X-Compute-Tokens": str(count), "X-Truncated": str(len(tokens.cut))}
         return Response(body, headers=told, media_type="application/json")
 
-    async def _tokens(self, served: Served, fields: dict[str, Any], asked: Asked) -> Tokens:
+    async def _tokens(self, served: Served, how: dict[str, Any], asked: Asked) -> Tokens:
         """Return the tokens of a request's texts; refuse those that are cut though they should not be."""
-        prompt = fields.get("prompt_name")
-        if prompt is not None and prompt not in served.prompts:
-            known = ", ".join(map(json.dumps, served.prompts))
-            raise RefusedError("invalid", f'"prompt_name" must be one of {known}', "prompt_name")
+        prompt = how.get("prompt_name")
+        _check_prompt(served, prompt)
+        side = how.get("truncation_direction")
+        cut = {} if side is None or not how["truncate"] else {"from_start": side == "left"}
         try:
-            size = sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in asked.inputs)
-            tokens = await self._beside(partial(served.tokenize, asked.inputs, prompt), size)
+            parts = [
+                await self._beside(partial(tokens_of, served, portion, prompt, first, **cut), size)
+                for first, portion, size in text_portions(asked.inputs)
+            ]
+            tokens = parts[0] if len(parts) == 1 else Tokens.joined(parts)
         except ValueError as error:
             raise RefusedError("text", str(error)) from None
-        if tokens.cut and not fields["truncate"]:
+        if tokens.cut and not how["truncate"]:
             told = f"text {tokens.cut[0]} has more than {served.max_length} tokens"
             raise RefusedError("text", f'{told}, and "truncate" is false')
         return tokens
@@ -157,7 +224,24 @@ class Service:
         """Return what a function returns; if it reads or writes much, in a thread, so that others need not wait."""
         if size <= _SMALL:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._aside, work)
+
+        def counted() -> T:
+            self._beside_now += 1
+            try:
+                return work()
+            finally:
+                self._beside_now -= 1
+
+        return await asyncio.get_running_loop().run_in_executor(self._aside, counted)
+
+    async def _written(self, answer: Any, size: int, share: Share, counted: int) -> memoryview:
+        """Return an answer as JSON, of which others wait for one portion at most; count bytes beyond those counted."""
+        body, written = bytearray(), json_portions(answer)
+        while portion := await self._beside(partial(next, written, b""), size):
+            body += portion
+            share.add(max(0, len(body) - counted))
+            counted = max(counted, len(body))
+        return memoryview(body)
 
     def described(self) -> dict[str, Any]:
         """Return what ``/info`` says, of the first model as text-embeddings-inference has it."""
@@ -176,17 +260,34 @@ class Service:
         }
 
 
+def _check_prompt(served: Served, name: str | None) -> None:
+    """Raise RefusedError unless a model has a prompt of this name, if one is named."""
+    if name is not None and name not in served.prompts:
+        known = (
+            f"one of {', '.join(map(json.dumps, served.prompts))}" if served.prompts else f"absent for {served.name}"
+        )
+        raise RefusedError("invalid", f'"prompt_name" must be {known}; received {json.dumps(name[:40])}', "prompt_name")
+
+
+def _memory(value: Any) -> int:
+    """Return the bytes of all strings of a body: each character of one has as many as the widest one."""
+    if type(value) is str:
+        return sys.getsizeof(value)
+    if type(value) is list or type(value) is tuple:
+        return sum(map(_memory, value))
+    return sum(map(_memory, value.values())) if type(value) is dict else 0
+
+
+def _size(inputs: Sequence[Any]) -> int:
+    """Return how many characters texts and pairs have, or tokens rows of them."""
+    return sum(sum(map(len, each)) if isinstance(each, tuple) else len(each) for each in inputs)
+
+
 def _numbers(rows: Array) -> int:
-    """Return how many numbers rows have, those of objects included."""
-    return rows.size if rows.dtype != object else sum(np.size(part) for row in rows for part in row)
-
-
-def _body(route: Route, served: Served, fields: dict[str, Any], rows: Array, tokens: Tokens) -> bytes:
-    count = sum(map(len, tokens.rows))
-    usage: dict[str, Any] = {"usage": {"prompt_tokens": count, "total_tokens": count}}
-    if tokens.cut:
-        usage["truncated"] = tokens.cut
-    return as_json(route.answer(served, fields, rows, usage))
+    """Return how many numbers rows have, those of objects included: arrays, or tuples of arrays."""
+    if rows.dtype != object:
+        return rows.size
+    return sum(part.size for row in rows for part in (row if isinstance(row, tuple) else [row]))
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
