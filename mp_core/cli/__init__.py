@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import about, checkpoints, choose, completion, embed, options, plan, profile, serve, tune
+from mp_core.cli import about, checkpoints, choose, completion, embed, options, product_plan, profile, serve, tune
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -110,7 +110,7 @@ def _parser() -> Parser:
         commands, "info", _info, "report versions, CPU features, the kernels in use and the threads", examples
     )
     options.add(info, "json")
-    plan.add_options(info)
+    product_plan.add_options(info)
 
     embed.add_command(commands)
     serve.add_command(commands)
@@ -165,8 +165,8 @@ lists the policies."""
 def _info(arguments: argparse.Namespace) -> int:
     options.check_outputs(arguments)
     if arguments.plan:
-        found = plan.described(arguments)
-        options.show(arguments, found, lambda: plan.text(found))
+        found = product_plan.described(arguments)
+        options.show(arguments, found, lambda: product_plan.text(found))
     else:
         report = config.show_config(as_dict=True)
         options.show(arguments, report, lambda: "\n".join(outline(report)))

@@ -7,15 +7,15 @@ from typing import Any
 
 from mp_core import checkpoint
 from mp_core.checkpoint import RequestError, Threshold
+from mp_core.checkpoint.conversion_plan import plain_name
 from mp_core.checkpoint.errors import failures
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.output import check_free, replace, temporary_beside
-from mp_core.checkpoint.plan import plain_name
 from mp_core.cli import options
 from mp_core.cli.embed import read_texts
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.fitting import calibrate
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.utilities.patterns import matcher
 from mp_core.utilities.system import files_below
 
@@ -36,7 +36,7 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     Parameters
     ----------
     arguments : argparse.Namespace
-        Those of the command; `calibrate` holds the names of files with texts.
+        Those of the command; `calibrate` and `held_out` hold the names of files with texts.
     policy : str
         The policy of all layers that no pair matches.
     pairs : sequence of (str, str)
@@ -49,7 +49,7 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     RequestError
         A pattern matches the weights of no layer, source or target cannot be, or the source is quantized already.
     OSError, ValueError
-        As :meth:`BertEncoder.from_folder` and :func:`mp_core.calibrate`.
+        As :meth:`TextEncoder.from_folder` and :func:`mp_core.calibrate`.
     """
     for option, is_given in _NOT_HERE.items():
         if is_given(arguments):
@@ -64,7 +64,7 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     if source.folder.resolve() in target.parents:
         raise RequestError(f"the target {target} lies inside the folder that is converted")
     check_free(target, _names(source), source.paths, force=arguments.force)
-    encoder = BertEncoder.from_folder(arguments.model, "float32" if arguments.allow_requantize else None)
+    encoder = TextEncoder.from_folder(arguments.model, "float32" if arguments.allow_requantize else None)
     held = next((layer for layer in encoder.flatten() if layer.quantized), None)
     if held is not None:
         raise RequestError(
@@ -74,7 +74,8 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     policies = _by_layer(encoder, policy, pairs, arguments.keep)
     texts = list(read_texts(arguments.calibrate))
     options.tell(arguments, f"fitting {len(encoder.tensor_names)} layers to {len(texts):,} texts")
-    fitted = calibrate(encoder, texts, policies)
+    held_out = list(read_texts(arguments.held_out)) if arguments.held_out else None
+    fitted = calibrate(encoder, texts, policies, held_out=held_out)
     with temporary_beside(target) as temporary:
         options.tell(arguments, f"writing {arguments.output} and measuring its losses")
         fitted.save(temporary)
@@ -92,7 +93,7 @@ def _names(source: Checkpoint) -> set[str]:
 
 
 def _by_layer(
-    encoder: BertEncoder, policy: str, pairs: Sequence[tuple[str, str]], keep: Sequence[str]
+    encoder: TextEncoder, policy: str, pairs: Sequence[tuple[str, str]], keep: Sequence[str]
 ) -> DTypePolicyMap:
     """Return the map of policies that the patterns for names of weights mean."""
     default = policy_of(policy)

@@ -11,12 +11,12 @@ from typing import Any
 
 from mp_core import checkpoint, demo
 from mp_core.checkpoint import Threshold
-from mp_core.cli import calibrated, options, reports
-from mp_core.cli.common import DONE, FAILED, printable
+from mp_core.cli import calibrated, finite_outputs, options, reports
+from mp_core.cli.common import DONE, FAILED, finite, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import stored_map, stored_policy
 from mp_core.models.architectures import ARCHITECTURES
-from mp_core.models.folder import read_object
+from mp_core.models.folder import read_optional
 from mp_core.utilities.patterns import matcher
 from mp_core.utilities.suggest import refusal
 
@@ -51,7 +51,7 @@ def add_commands(commands: Any) -> None:
     verify.add_argument("other", metavar="OTHER", help="what is compared with it")
     verify.add_argument(
         "--rtol",
-        type=_tolerance,
+        type=finite,
         default=0.0,
         metavar="R",
         help="exit with 1 if the RMS of a tensor's differences exceeds R times its own (default: 0)",
@@ -65,6 +65,7 @@ def _add_convert(commands: Any) -> None:
         "convert MODEL -o small --policy int8",
         "convert MODEL -o small --policy int4/64 --fail-if 'sqnr<20'",
         "convert MODEL -o small --policy int8 --calibrate news.txt",
+        "convert MODEL -o small --policy float16 --verify news.txt",
     )
     convert = new_command(commands, "convert", _convert, summary, examples)
     options.add_model(convert, _SOURCE)
@@ -100,6 +101,13 @@ def _add_convert(commands: Any) -> None:
         help="texts, one a line: fit the layers of the encoder MODEL to the inputs that these give them",
     )
     convert.add_argument(
+        "--held-out",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="beside --calibrate, more texts: widen the ranges of inputs by theirs if the worst of them gains by it",
+    )
+    convert.add_argument(
         "--saturate",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -120,6 +128,12 @@ def _add_convert(commands: Any) -> None:
         type=_checked(Threshold.parse),
         metavar="CONDITION",
         help="such as 'sqnr<30': write nothing and exit with 1 if a tensor meets it",
+    )
+    convert.add_argument(
+        "--verify",
+        nargs="+",
+        metavar="FILE",
+        help="texts, one a line: exit with 1 if OUT has an infinite output or NaN",
     )
     convert.add_argument("--allow-requantize", action="store_true", help="quantize what is quantized already")
     options.add(convert, "all", "json", "threads", "quiet", "no-progress")
@@ -165,28 +179,26 @@ def _policies(arguments: argparse.Namespace) -> tuple[str, list[tuple[str, str]]
 
 def _size(text: str) -> int:
     """Read bytes with a unit."""
-    found = re.fullmatch(r"(\d{1,15})\s*(?:([kmgt])(i?))?b?", text, re.IGNORECASE)
+    found = re.fullmatch(r"([0-9]{1,15})\s*(?:([kmgt])(i?))?b?", text, re.IGNORECASE)
     if not found:
         raise argparse.ArgumentTypeError(refusal(text, "must be a number of bytes such as 512MiB or 2GB"))
     size: int = int(found[1]) * (1024 if found[3] else 1000) ** (" kmgt".index((found[2] or " ").lower()))
     return size
 
 
-def _tolerance(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not number >= 0:
-        raise argparse.ArgumentTypeError(refusal(text, "must be a number of at least 0"))
-    return number
-
-
 def _convert(arguments: argparse.Namespace) -> int:
-    options.check_outputs(arguments, _place(arguments.model), arguments.output, *(arguments.calibrate or ()))
+    texts = [*(arguments.calibrate or ()), *arguments.held_out, *(arguments.verify or ())]
+    options.check_outputs(arguments, _place(arguments.model), arguments.output, *texts)
+    if arguments.held_out and not arguments.calibrate:
+        raise argparse.ArgumentError(None, "argument --held-out: not allowed without argument --calibrate")
     _check_form(arguments.output)
+    if arguments.verify and (arguments.dry_run or not Path(arguments.model).is_dir()):
+        told = "not allowed with argument --dry-run" if arguments.dry_run else "MODEL must be a folder that embed opens"
+        raise argparse.ArgumentError(None, f"argument --verify: {told}")
     policy, pairs = _policies(arguments)
     report = (calibrated.convert if arguments.calibrate else _streamed)(arguments, policy, pairs)
+    if arguments.verify and not report["failed"]:
+        report["failed"] = finite_outputs.failures(arguments)
     options.show(arguments, report, lambda: "\n".join(_told(arguments, report)))
     return _judged(report)
 
@@ -222,7 +234,7 @@ def _unknown_network(folder: Path) -> str | None:
     """Return the architecture that the configuration in a folder names, if mp_core has no network of that name."""
     path = folder / "config.json"
     try:
-        config = read_object(path) if path.exists() else {}
+        config = read_optional(path)
     except (OSError, ValueError):  # a conversion copies it, whatever it holds
         return None
     kind = config.get("model_type")

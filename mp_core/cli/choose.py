@@ -1,7 +1,6 @@
 """``mp-core choose``: the cheapest policies under which embeddings stay good."""
 
 import argparse
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -10,13 +9,12 @@ from typing import Any
 
 from mp_core.checkpoint.output import check_free, new_file
 from mp_core.cli import options
-from mp_core.cli.common import DONE, as_json, check_output
+from mp_core.cli.common import DONE, as_json, check_output, finite
 from mp_core.cli.embed import input_files, read_texts
 from mp_core.cli.grammar import new_command
 from mp_core.dtype_policies import policy_of, serialize
 from mp_core.fitting import METRICS, POLICIES, PolicyChoice, choose_policy
-from mp_core.models import BertEncoder
-from mp_core.utilities.suggest import refusal
+from mp_core.models import TextEncoder
 from mp_core.utilities.system import files_below
 
 __all__ = ["add_command"]
@@ -32,21 +30,11 @@ def add_command(commands: Any) -> None:
     choose = new_command(commands, "choose", _choose, summary, examples)
     options.add_model(choose)
     choose.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="the sample, one text a line")
-    choose.add_argument("--max-error", type=_budget, required=True, metavar="E", help="the most that --metric may be")
-    choose.add_argument("--metric", choices=METRICS, default="max", help="default: %(default)s")
+    choose.add_argument("--max-error", type=finite, required=True, metavar="E", help="the most that --metric may be")
+    choose.add_argument("--metric", choices=METRICS, help="default: max")
     options.add(choose, "policies", default=POLICIES, help=f"default: {' '.join(POLICIES)}")
     options.add(choose, "output", help="write the model here, or if the name ends in .json the map, for --map")
     options.add(choose, "force", "json", "threads", "quiet", "no-progress")
-
-
-def _budget(text: str) -> float:
-    try:
-        budget = float(text)
-    except ValueError:
-        budget = math.nan
-    if not 0 <= budget < math.inf:
-        raise argparse.ArgumentTypeError(refusal(text, "must be a finite number of at least 0"))
-    return budget
 
 
 def _choose(arguments: argparse.Namespace) -> int:
@@ -81,8 +69,8 @@ def _check_stored(policies: Iterable[str]) -> None:
             raise argparse.ArgumentError(None, f"argument --policies: {error}") from error
 
 
-def _chosen(arguments: argparse.Namespace) -> tuple[BertEncoder, PolicyChoice]:
-    encoder = BertEncoder.from_folder(arguments.model, "float32")
+def _chosen(arguments: argparse.Namespace) -> tuple[TextEncoder, PolicyChoice]:
+    encoder = TextEncoder.from_folder(arguments.model, "float32")
     return encoder, choose_policy(
         encoder,
         list(read_texts(arguments.texts)),

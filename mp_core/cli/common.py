@@ -8,15 +8,16 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from math import isfinite
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any
 
 from mp_core.checkpoint.output import new_file
+from mp_core.utilities.numerals import integer_of, number_of
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.system import ENDING
 
-__all__ = ["as_json", "check_output", "path", "positive", "printable", "removable", "write_json"]
+__all__ = ["as_json", "check_output", "finite", "path", "positive", "printable", "removable", "write_json"]
 
 DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 130, 141
 
@@ -35,11 +36,23 @@ def removable() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def positive(text: str) -> int:
+def positive(text: str, most: int = 2**31 - 1) -> int:
     """Read an integer of at least 1."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(refusal(text, "must be an integer of at least 1"))
+    number = integer_of(text, 1, most)
+    if number is None:
+        allowed = f"from 1 to {most}" if text.isdecimal() and text.strip("0") else "of at least 1"
+        raise argparse.ArgumentTypeError(refusal(text, f"must be an integer {allowed}"))
+    return number
+
+
+def finite(text: str) -> float:
+    """Read a number of at least 0."""
+    try:
+        number = number_of(text)
+    except ValueError:
+        number = nan
+    if not 0 <= number < inf:
+        raise argparse.ArgumentTypeError(refusal(text, "must be a finite number of at least 0"))
     return number
 
 

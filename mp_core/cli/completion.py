@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mp_core.cli.common import DONE
-from mp_core.cli.grammar import new_command
+from mp_core.cli.grammar import Parser, new_command
 from mp_core.cli.policies import WORDS, policy, stored_policy
 from mp_core.utilities.extras import needed_by
 
@@ -15,7 +15,7 @@ SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 _PATHS = {"FILE", "MODEL", "OTHER", "OUT", "REGEX=POLICY|FILE"}  # what help calls an argument that is a file or folder
 
 
-def add_command(commands: Any, parser: argparse.ArgumentParser) -> None:
+def add_command(commands: Any, parser: Parser) -> None:
     """Add the command `completion`, which describes the arguments of `parser`."""
     examples = ("completion bash > ~/.local/share/bash-completion/completions/mp-core",)
     command = new_command(
@@ -28,7 +28,7 @@ def add_command(commands: Any, parser: argparse.ArgumentParser) -> None:
     command.add_argument("shell", choices=SHELLS)
 
 
-def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
+def _completion(parser: Parser, shell: str) -> int:
     with needed_by("mp-core completion"):
         import shtab
     for action in actions_of(parser):
@@ -45,10 +45,9 @@ def is_path(action: argparse.Action) -> bool:
     return action.metavar in _PATHS
 
 
-def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def actions_of(parser: Parser) -> Iterator[argparse.Action]:
     """Yield the arguments of a parser and of its commands."""
-    for action in parser._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from actions_of(command)
+    yield from parser.arguments
+    if parser.commands is not None:
+        for command in parser.commands.choices.values():
+            yield from actions_of(command)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from mp_core.arrays import Array
 from mp_core.checkpoint.output import naming, new_file
 from mp_core.checkpoint.reading import lines_of
 from mp_core.cli import options
@@ -23,9 +24,11 @@ from mp_core.cli.grammar import new_command
 from mp_core.cli.kinds import KINDS, Kind, kind_of
 from mp_core.cli.policies import policy_map
 from mp_core.interop.sources import text_of
-from mp_core.models import BertEncoder, Reranker
+from mp_core.models import Reranker, TextEncoder
 from mp_core.models.opening import class_of
+from mp_core.models.precision import PRECISIONS
 from mp_core.models.prompted import TextError
+from mp_core.utilities.nonfinite import NonFiniteError, nonfinite
 from mp_core.utilities.progress import counting
 from mp_core.utilities.suggest import not_one_of
 from mp_core.utilities.system import files_below
@@ -58,6 +61,7 @@ def add_command(commands: Any) -> None:
     embed.add_argument(
         "--truncate-dim", type=positive, metavar="N", help="keep N numbers of each (default: what the model says)"
     )
+    embed.add_argument("--precision", choices=PRECISIONS, help="fewer bits for each number (default: float32)")
     embed.add_argument("--kind", choices=KINDS, help="of vectors, of models that have several (default: dense)")
     embed.add_argument(
         "--task", metavar="NAME", help="what the texts are, such as query, of models that tell tasks apart"
@@ -87,7 +91,7 @@ class _Line(NamedTuple):
 
 @dataclass
 class _Tally:
-    """The number of texts, the number of those that were cut off, and the place of the first of these."""
+    """The number of texts, how many were cut off, and where the first of them is, in words."""
 
     texts: int = 0
     cut: int = 0
@@ -132,11 +136,11 @@ def _encoder(arguments: argparse.Namespace) -> Any:
     """Return the encoder in a folder, of whichever kind it is, for the task that is named."""
     folder = Path(arguments.model)
     found = class_of(folder)
-    kind: Any = BertEncoder if found is Reranker else found  # which refuses a reranker by name
+    kind: Any = TextEncoder if found is Reranker else found  # which refuses a reranker by name
     encoder = kind.from_folder(folder, _policy_of(arguments))
-    if arguments.task is not None and isinstance(encoder, BertEncoder):
+    if arguments.task is not None and isinstance(encoder, TextEncoder):
         try:
-            encoder = encoder.with_task(arguments.task)
+            encoder, arguments.task = encoder.with_task(arguments.task), None
         except ValueError as error:
             raise argparse.ArgumentError(None, f"argument --task: {error}") from None
     if arguments.prompt_name not in (None, *encoder.prompts):
@@ -153,7 +157,7 @@ def _written(stream: BinaryIO, encoder: Any, kind: Kind, chosen: str, arguments:
     with counting(show=show, total=_number_of_lines(names) if show else None, unit="text") as done:
         batches = _embedded(partial(kind.encode, encoder), _read_lines(names), arguments, tally, done)
         if chosen == "npy":
-            _write_npy(stream, batches, encoder.encode([], truncate_dim=arguments.truncate_dim).shape[1])
+            _write_npy(stream, batches, kind.encode(encoder, [], arguments, lambda _: None, done))
         elif chosen == "tsv":
             _write_tsv(stream, batches)
         else:
@@ -165,13 +169,15 @@ def _embed_on_cluster(arguments: argparse.Namespace) -> int:
     options.check_address(arguments)
     if arguments.kind not in (None, "dense") or arguments.task is not None:
         raise argparse.ArgumentError(None, "argument --dask: embeds texts as dense vectors, on the default route only")
+    if arguments.precision not in (None, "float32"):
+        raise argparse.ArgumentError(None, "argument --precision: does not go with --dask, which writes float32")
     if arguments.threads is not None:
         raise argparse.ArgumentError(None, "argument --threads: does not go with --dask, whose workers have their own")
     if not arguments.output or not arguments.files or "-" in arguments.files:
         raise argparse.ArgumentError(None, "argument --dask: needs --output and files, which the workers read")
     if arguments.format not in (None, "npy", "parquet"):
         raise argparse.ArgumentError(None, f"argument --format: {arguments.format} does not go with --dask")
-    from mp_core.interop import dask
+    from mp_core.interop import dask  # needs the package distributed
 
     with options.client_of(arguments) as client:
         try:
@@ -230,8 +236,9 @@ def _embedded(
             tally.cut += len(positions)
 
         try:
-            embeddings = encode(texts, arguments, count, done)
-        except TextError as error:
+            with nonfinite("raise"):
+                embeddings = encode(texts, arguments, count, done)
+        except (TextError, NonFiniteError) as error:
             raise ValueError(f"{window[error.position].place} {error.reason}") from error
         tally.texts += len(texts)
         yield texts, embeddings
@@ -276,25 +283,28 @@ def _number_of_lines(names: list[str]) -> int | None:
     return number
 
 
-def _write_npy(stream: BinaryIO, batches: Iterable[tuple[list[str], np.ndarray[Any, Any]]], dim: int) -> None:
-    """Write one array; its header, which says how many rows there are, is written again at the end."""
+def _write_npy(stream: BinaryIO, batches: Iterable[tuple[list[str], Array]], empty: Array) -> None:
+    """Write one array; its header, which says how many rows there are, is written again at the end.
+
+    `empty` is the array of no text.
+    """
     with TemporaryFile() if stream is sys.stdout.buffer or not stream.seekable() else nullcontext(stream) as file:
         rows = 0
-        file.write(_npy_header(rows, dim))
+        file.write(_npy_header(rows, empty))
         for _, embeddings in batches:
             file.write(embeddings.data)
             rows += len(embeddings)
         file.seek(0)
-        file.write(_npy_header(rows, dim))
+        file.write(_npy_header(rows, empty))
         if file is not stream:
             file.seek(0)
             shutil.copyfileobj(file, stream)
 
 
-def _npy_header(rows: int, dim: int) -> bytes:
-    """Return how a file of float32 starts; NumPy leaves room, so that the length does not depend on the rows."""
+def _npy_header(rows: int, empty: Array) -> bytes:
+    """Return how a file starts; NumPy leaves room, so that the length does not depend on the rows."""
     header = io.BytesIO()
-    description = {"shape": (rows, dim), "fortran_order": False, "descr": np.dtype(np.float32).str}
+    description = {"shape": (rows, empty.shape[1]), "fortran_order": False, "descr": empty.dtype.str}
     np.lib.format.write_array_header_1_0(header, description)
     return header.getvalue()
 
@@ -305,7 +315,7 @@ def _write_jsonl(stream: BinaryIO, batches: Iterable[tuple[list[str], Any]], kin
             stream.write(f'{{"text": {json.dumps(text)}, {kind.entries(vector)}}}\n'.encode())
 
 
-def _write_tsv(stream: BinaryIO, batches: Iterable[tuple[list[str], np.ndarray[Any, Any]]]) -> None:
+def _write_tsv(stream: BinaryIO, batches: Iterable[tuple[list[str], Array]]) -> None:
     for _, embeddings in batches:
         for row in embeddings:
             stream.write(("\t".join(map(str, row)) + "\n").encode())

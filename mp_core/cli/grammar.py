@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 import textwrap
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -80,13 +79,41 @@ class _Formatter(argparse.HelpFormatter):
         return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
+def _with_files(words: list[str]) -> list[str]:
+    """Return words in which each --json has a file: "-", unless the next word is one by its name."""
+    end = words.index("--") if "--" in words else len(words)
+    pairs = zip(words[:end], [*words[1:end], "--"], strict=False)
+    given = [
+        "--json=-" if word == "--json" and not re.fullmatch(r"|-|.*\.json", after) else word for word, after in pairs
+    ]
+    return given + words[end:]
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that says what was meant, and whose errors end with the command that shows the help."""
+
+    commands: Any = None
+    """The action that :meth:`add_subparsers` has returned: its ``choices`` are the parsers of the commands."""
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(**rest | {"formatter_class": _Formatter})
         self.color = False  # from Python 3.14 on argparse colours by itself, by other rules
         self._intermixed = False
+
+    def add_subparsers(self, **told: Any) -> Any:
+        """Add commands, and remember the action as :attr:`commands`."""
+        self.commands = super().add_subparsers(**told)
+        return self.commands
+
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """The arguments, those of groups too: argparse has no public list of them."""
+        return self._actions
+
+    @property
+    def options(self) -> list[str]:
+        """The options in all their spellings."""
+        return [option for action in self.arguments for option in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
         """End with a usage error: what is wrong, then the command that shows the help."""
@@ -97,9 +124,10 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else list(args)
         if self._intermixed:
             return super().parse_known_args(words, namespace)
-        words = self._present(words)
+        if "--json" in self.options:
+            words = _with_files(words)
         self._check_options(words)
-        if not any(not action.option_strings and action.nargs in ("*", "+") for action in self._actions):
+        if not any(not action.option_strings and action.nargs in ("*", "+") for action in self.arguments):
             return super().parse_known_args(words, namespace)
         self._intermixed = True  # so that options may stand between the first and the last of many arguments
         try:
@@ -107,32 +135,11 @@ class Parser(argparse.ArgumentParser):
         finally:
             self._intermixed = False
 
-    def _present(self, words: list[str]) -> list[str]:
-        """Return words in the spelling of today: a model comes first, --json has a file only if its name says so."""
-        has_model = any(action.dest == "model" for action in self._actions)
-        has_json = "--json" in self._option_string_actions
-        end = words.index("--") if "--" in words else len(words)
-        given, models, others = deque(words[:end]), [], []
-        while given:
-            word = given.popleft()
-            name, equals, value = word.partition("=")
-            if (has_model and name == "--model") or (has_json and name == "--report"):
-                value = value if equals or not given else given.popleft()
-                if name == "--model":
-                    models.append(value)
-                else:
-                    others.append(f"--json={value}")
-            elif has_json and word == "--json" and not (given and re.fullmatch(r"|-|.*\.json", given[0])):
-                others.append("--json=-")
-            else:
-                others.append(word)
-        return [*models, *others, *words[end:]]
-
     def _check_options(self, words: list[str]) -> None:
-        known = list(self._option_string_actions)
+        known = self.options
         for word in words:
             name = word.partition("=")[0]
-            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+            if word == "--" or (self.commands is not None and not word.startswith("-")):
                 return
             if re.fullmatch(r"--[\w-]+", name) and not any(option.startswith(name) for option in known):
                 self.error(f"unknown option {name}{suggestion(name, known)}")
@@ -142,8 +149,7 @@ class Parser(argparse.ArgumentParser):
         if words and words[0].startswith("-"):
             self.error(f"unknown option {words[0]}")
         if words:
-            has_json = "--json" in self._option_string_actions
-            hint = "; a file of another name than .json is --json=FILE" if has_json else ""
+            hint = "; a file of another name than .json is --json=FILE" if "--json" in self.options else ""
             self.error(f"unexpected argument {words[0]}{hint}")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
@@ -154,7 +160,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        if isinstance(action, argparse._SubParsersAction):
+        if action is self.commands:
             self.error(f"unknown command: {not_one_of(value, action.choices)}")
         raise argparse.ArgumentError(action, not_one_of(str(value), map(str, action.choices)))
 

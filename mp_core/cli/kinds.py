@@ -2,11 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from math import isfinite
+from functools import partial
 from typing import Any, NamedTuple
 
-from mp_core.models import BertEncoder, M3Encoder, MultiVectorEncoder, SparseEncoder
-from mp_core.models.texts import Tokens, batches
+from mp_core.models import TextEncoder
+from mp_core.models.precision import CODES, unit_codes
+from mp_core.models.texts import TextModel
 
 __all__ = ["KINDS", "Kind", "kind_of"]
 
@@ -33,45 +34,34 @@ class Kind(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-def _dense(model: BertEncoder, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
-    return model.encode(
+def _dense(model: TextEncoder, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
+    """Return embeddings; codes are those of each alone, so that no line of the output depends on others."""
+    precision = options.precision or "float32"
+    embeddings = model.encode(
         texts,
         batch_size=options.batch_size,
-        normalize=options.normalize,
+        normalize=True if precision in CODES else options.normalize,
         prompt=options.prompt,
         prompt_name=options.prompt_name,
         truncate_dim=options.truncate_dim,
         on_cut=cut,
         on_batch=done,
     )
+    return unit_codes(embeddings, precision)
 
 
-def _late(model: Any, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
-    """Return the sparse or multi-vectors of texts."""
-    task = {} if options.task is None or isinstance(model, M3Encoder) else {"task": options.task}
-    tokens = model.tokenize(texts, prompt=options.prompt, prompt_name=options.prompt_name, **task)
+def _late(method: str, encoder: Any, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
+    """Return the vectors of texts that a method of an encoder gives for their tokens."""
+    task = {} if options.task is None else {"task": options.task}
+    tokens = encoder.tokenize(texts, prompt=options.prompt, prompt_name=options.prompt_name, **task)
     if tokens.cut:
         cut(tokens.cut)
-    vectors: dict[int, Any] = {}
-    for batch in batches(tokens.rows, options.batch_size, show_progress=False):
-        vectors |= zip(batch.tolist(), _late_vectors(model, tokens.taken(batch), options, task), strict=True)
-        done(len(batch))
-    return [vectors[position] for position in range(len(texts))]
-
-
-def _late_vectors(model: Any, tokens: Tokens, options: argparse.Namespace, task: dict[str, Any]) -> Any:
-    """Return the sparse or multi-vectors of the texts of a batch."""
-    if isinstance(model, M3Encoder):
-        every = model.encode_all_tokens(tokens, options.batch_size)
-        return every.sparse if options.kind == "sparse" else every.multi
-    if isinstance(model, SparseEncoder):
-        return model.encode_sparse_tokens(tokens, options.batch_size, **task)
-    return model.encode_multi_tokens(tokens, options.batch_size, **task)
+    return getattr(encoder, method)(tokens, options.batch_size, on_batch=done, **task)
 
 
 def _numbers(row: Iterable[Any]) -> str:
     # str() of a float32 is its shortest exact decimal; json would write the digits of the float64.
-    return f"[{', '.join(str(x) if isfinite(x) else 'null' for x in row)}]"
+    return f"[{', '.join(map(str, row))}]"
 
 
 def _sparse_entries(vector: tuple[Any, Any]) -> str:
@@ -85,20 +75,17 @@ def _multi_entries(vectors: Sequence[Any]) -> str:
 
 KINDS = {
     "dense": Kind(
-        _dense, lambda row: f'"embedding": {_numbers(row)}', ("npy", "jsonl", "tsv"), ("normalize", "truncate_dim")
+        _dense,
+        lambda row: f'"embedding": {_numbers(row)}',
+        ("npy", "jsonl", "tsv"),
+        ("normalize", "truncate_dim", "precision"),
     ),
-    "sparse": Kind(_late, _sparse_entries, ("jsonl",)),
-    "multi-vector": Kind(_late, _multi_entries, ("jsonl",)),
-}
-_OF_CLASSES: dict[type, tuple[str, ...]] = {
-    M3Encoder: tuple(KINDS),
-    BertEncoder: ("dense",),
-    SparseEncoder: ("sparse",),
-    MultiVectorEncoder: ("multi-vector",),
+    "sparse": Kind(partial(_late, "encode_sparse_tokens"), _sparse_entries, ("jsonl",)),
+    "multi-vector": Kind(partial(_late, "encode_multi_tokens"), _multi_entries, ("jsonl",)),
 }
 
 
-def kind_of(model: Any, options: argparse.Namespace, chosen: str) -> Kind:
+def kind_of(encoder: TextModel, options: argparse.Namespace, chosen: str) -> Kind:
     """Return the kind of vectors that options ask of a model, for a format of files.
 
     Raises
@@ -106,13 +93,15 @@ def kind_of(model: Any, options: argparse.Namespace, chosen: str) -> Kind:
     argparse.ArgumentError
         The message names the option.
     """
-    known = _OF_CLASSES[type(model)]
+    known = encoder.vector_kinds
     options.kind = options.kind or known[0]
     if options.kind not in known:
         raise argparse.ArgumentError(None, f"argument --kind: the model has {' or '.join(known)} vectors only")
     kind = KINDS[options.kind]
     if chosen not in kind.formats:
         raise argparse.ArgumentError(None, f"argument --format: {options.kind} vectors are written as jsonl only")
+    if options.precision in CODES and options.normalize is False:
+        raise argparse.ArgumentError(None, f"argument --no-normalize: does not go with --precision {options.precision}")
     for name in {name for other in KINDS.values() for name in other.options} - {*kind.options}:
         if getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mp_core import config
 from mp_core.cli.common import as_json, check_output, path, positive, write_json
 from mp_core.cli.policies import policy
 from mp_core.utilities.extras import needed_by
-from mp_core.utilities.suggest import refusal
 
 __all__ = [
     "add",
@@ -33,10 +32,7 @@ _STANDARD_OUTPUT = "-"
 
 
 def _threads(text: str) -> int:
-    number = positive(text)
-    if number > _MOST_THREADS:
-        raise argparse.ArgumentTypeError(refusal(text, f"must be an integer from 1 to {_MOST_THREADS}"))
-    return number
+    return positive(text, _MOST_THREADS)
 
 
 _TABLE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -69,12 +65,19 @@ _TABLE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 """Option -> its names and what argparse is told about it."""
 
 
-def add(command: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
+class Arguments(Protocol):
+    """A command, or a group of its arguments."""
+
+    def add_argument(self, *flags: str, **told: Any) -> Any:
+        """Add an argument."""
+
+
+def add(command: Arguments, *names: str, **changes: Any) -> None:
     """Add options of the table to a command, with what is special about them there.
 
     Parameters
     ----------
-    command : argparse.ArgumentParser or a group of its arguments
+    command : argparse.ArgumentParser, or a group of its arguments
     *names : str
         Keys of the table.
     **changes

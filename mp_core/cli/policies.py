@@ -13,7 +13,7 @@ from mp_core.cli.common import printable
 from mp_core.dtype_policies import SPELLINGS, DTypePolicyMap
 from mp_core.dtype_policies.registry import PLAIN
 from mp_core.dtype_policies.schemes import Scheme
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.utilities.patterns import matcher
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.tables import aligned
@@ -107,7 +107,7 @@ def stored_map(path: str, folder: str) -> tuple[str, list[tuple[str, str]]]:
         As :func:`policy_map`, and where the folder holds no encoder.
     """
     policies = policy_map(path)
-    tensors = BertEncoder.from_folder(folder).tensor_names
+    tensors = TextEncoder.from_folder(folder).tensor_names
     for key in policies:
         if not any(map(matcher(key, "search"), tensors)):
             raise ValueError(f"{path}: no layer of the model in {folder} is called {printable(key)}")

@@ -12,7 +12,7 @@ from mp_core.checkpoint.output import new_file
 from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.plans import ForwardPlan, Operation
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.suggest import refusal
@@ -35,7 +35,7 @@ def add_command(commands: Any) -> None:
 def _profile(arguments: argparse.Namespace) -> int:
     options.check_outputs(arguments, arguments.model)
     options.check_model(arguments)
-    encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
+    encoder = TextEncoder.from_folder(arguments.model, arguments.policy)
     if arguments.length > encoder.max_length:
         reason = refusal(str(arguments.length), f"must be at most {encoder.max_length}")
         raise argparse.ArgumentError(None, f"argument --length: {reason}")

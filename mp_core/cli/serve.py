@@ -1,11 +1,14 @@
 """``mp-core serve``: models over HTTP, under the addresses of OpenAI and of text-embeddings-inference."""
 
 import argparse
+import errno
 import ipaddress
 import os
+import re
 import socket
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +17,11 @@ from typing import Any, NamedTuple
 from mp_core import config
 from mp_core.checkpoint.reading import read_file
 from mp_core.cli import options
-from mp_core.cli.common import DONE, positive, printable
+from mp_core.cli.common import positive, printable
 from mp_core.cli.grammar import new_command
 from mp_core.serving.limits import Limits
 from mp_core.utilities.extras import missing
+from mp_core.utilities.numerals import integer_of
 from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_command"]
@@ -31,6 +35,8 @@ _LIMITS = {
     "requests": "requests that are answered at once",
     "queue_tokens": "tokens that wait in the queue",
     "batch_tokens": "tokens that are computed together",
+    "flight_bytes": "bytes of all requests and answers under way",
+    "connections": "connections at once, as far as descriptors go",
 }
 """Limit -> what its option is the most of."""
 
@@ -55,6 +61,10 @@ def add_command(commands: Any) -> None:
     serve.add_argument("--port", type=_port, metavar="PORT", help="0 is any that is free (default: 8000)")
     serve.add_argument("--unix-socket", metavar="FILE", help="listen there, and on no port")
     serve.add_argument("--api-key-file", metavar="FILE", help="a key in each line; requests need one of them")
+    serve.add_argument(
+        "--cors-allow-origin", action="append", type=_origin, default=[], metavar="ORIGIN",
+        help="whose pages a browser may let ask, as https://example.org; again for each, or * for all",
+    )  # fmt: skip
     for field in fields(Limits):
         if field.name in _LIMITS:
             serve.add_argument(
@@ -74,12 +84,17 @@ _GRACE = "after SIGTERM, to answer what was received (default: %(default)s)"
 
 def _serve(arguments: argparse.Namespace) -> int:
     _check_packages()
+    # These need starlette and uvicorn, which are checked before.
     from mp_core.serving import front, server
-    from mp_core.serving.logs import Log
-    from mp_core.serving.models import open_models
+    from mp_core.serving.cors import Origins  # as above
+    from mp_core.serving.logs import Log  # as above
+    from mp_core.serving.models import open_models  # as above
 
     folders = _folders(arguments.models, "MODEL")
     adapters = _folders(arguments.adapter, "--adapter")
+    origins = tuple(dict.fromkeys(arguments.cors_allow_origin))
+    if "*" in origins and len(origins) > 1:
+        raise argparse.ArgumentError(None, "argument --cors-allow-origin: * allows all; name no others beside it")
     _check_adapters(adapters, folders)
     keys = _keys(arguments.api_key_file)
     place = _Place.of(arguments)
@@ -93,10 +108,16 @@ def _serve(arguments: argparse.Namespace) -> int:
         if not keys and not place.local:
             log.write("warning", f"anybody who reaches {place.host} may ask: --api-key-file is not given")
         limits = Limits(**{name: getattr(arguments, f"max_{name}") for name in _LIMITS})
-        app = front.create_app(models, limits=limits, keys=keys, log=log)
-        server.serve(app, listener, log, grace=arguments.grace_seconds, started=place.tell(listener))
+        app = front.create_app(models, limits=limits, keys=keys, log=log, origins=Origins(origins))
+        code = server.serve(
+            app, listener, log, grace=arguments.grace_seconds, connections=limits.connections,
+            started=place.tell(listener), stopping=app.finish,
+        )  # fmt: skip
     log.write("info", "stopped")
-    return DONE
+    if app.busy:  # the interpreter would wait for the thread
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _check_packages() -> None:
@@ -106,9 +127,20 @@ def _check_packages() -> None:
 
 
 def _port(word: str) -> int:
-    if not word.isdecimal() or int(word) > 65535:
+    number = integer_of(word, 0, 65535)
+    if number is None:
         raise argparse.ArgumentTypeError(refusal(word, "must be an integer from 0 to 65535"))
-    return int(word)
+    return number
+
+
+def _origin(word: str) -> str:
+    """Return an origin as browsers write it."""
+    if word != "*" and not (word.isascii() and re.fullmatch(r"https?://[^\s/?#@*\\,]+", word, re.IGNORECASE)):
+        raise argparse.ArgumentTypeError(
+            refusal(word, "must be * or an origin, as https://example.org, in ASCII and without a path")
+        )
+    origin = word.lower()
+    return origin.removesuffix(":443" if origin.startswith("https") else ":80")
 
 
 def _folders(words: list[str], argument: str) -> dict[str, Path]:
@@ -174,20 +206,25 @@ class _Place(NamedTuple):
 
     @contextmanager
     def bound(self) -> Iterator[socket.socket]:
-        """Yield a socket that is bound there; in the end nothing is left of it."""
-        from mp_core.serving import server
+        """Yield a socket that listens there; in the end nothing is left of it."""
+        from mp_core.serving import server  # needs uvicorn, which is checked before
 
-        try:
-            listener = server.bound(self.host, self.port) if self.path is None else server.bound_unix(self.path)
-        except OSError as error:
-            option = f"--port: {self.host}:{self.port}" if self.path is None else f"--unix-socket: {self.path}"
-            raise argparse.ArgumentError(None, f"argument {option}: {error.strerror or error}") from None
-        try:
-            with listener:
-                yield listener
-        finally:
-            if self.path is not None:
-                Path(self.path).unlink(missing_ok=True)
+        with ExitStack() as stack:
+            try:
+                place = server.bound(self.host, self.port) if self.path is None else server.bound_unix(self.path)
+                listener = stack.enter_context(place)
+            except (OSError, UnicodeError) as error:
+                why = getattr(error, "strerror", None) or error
+                raise argparse.ArgumentError(None, f"argument {self._blamed(error)}: {why}") from None
+            yield listener
+
+    def _blamed(self, error: Exception) -> str:
+        """Return the option, with its value, that an error comes from."""
+        if self.path is not None:
+            return f"--unix-socket: {self.path}"
+        if isinstance(error, socket.gaierror | UnicodeError) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+            return f"--host: {self.host}"
+        return f"--port: {self.host}:{self.port}"
 
     def tell(self, listener: socket.socket) -> Callable[[], None]:
         """Return what prints the address once requests are answered."""

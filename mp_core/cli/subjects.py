@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mp_core.arrays import Array
-from mp_core.models import BertEncoder, Reranker
+from mp_core.models import Reranker, TextEncoder
 from mp_core.models.opening import class_of
 from mp_core.models.tuning.evaluation import cosines, differences, measured, measured_scores
 from mp_core.models.tuning.examples import Examples
@@ -79,13 +79,13 @@ def _texts(examples: Examples) -> list[str]:
 
 
 _ENCODER = Subject(
-    opens=BertEncoder,
+    opens=TextEncoder,
     losses=("multiple_negatives", "multiple_negatives_symmetric", "cosine", "cosent", "triplet", "mse", "margin_mse"),
     loss=lambda examples: "multiple_negatives" if examples.labels is None else "cosent",
     learning_rate=5e-5,
     measured=measured,
     inputs=_texts,
-    outputs=BertEncoder.encode,
+    outputs=TextEncoder.encode,
     compared=cosines,
     nearness=lambda found: found["least"],
     measure="least cosine",

@@ -13,6 +13,7 @@ from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
 from mp_core.dtype_policies import policy_of
 from mp_core.models.adapters import ADAPTER_FILES
+from mp_core.utilities.numerals import integer_of, number_of
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.system import files_below
 
@@ -71,7 +72,7 @@ def _count(text: str) -> int:
 
 def _rate(text: str) -> float:
     try:
-        rate = float(text)
+        rate = number_of(text)
     except ValueError:
         rate = math.nan
     if not 0 < rate < math.inf:
@@ -80,9 +81,10 @@ def _rate(text: str) -> float:
 
 
 def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**32:
+    seed = integer_of(text, 0, 2**32 - 1)
+    if seed is None:
         raise argparse.ArgumentTypeError(refusal(text, "must be an integer from 0 to 4294967295"))
-    return int(text)
+    return seed
 
 
 def _tune(arguments: argparse.Namespace) -> int:
@@ -100,7 +102,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise before the work for what could not be done at its end."""
     options.check_model(arguments)
     if arguments.plot is not None:
-        from mp_core.benchmark import check_plots
+        from mp_core.benchmark import check_plots  # looks for matplotlib, which only drawing needs
 
         check_plots()
     files = [arguments.examples, *([arguments.eval] if arguments.eval else [])]
@@ -129,7 +131,7 @@ def _check_state_and_workers(arguments: argparse.Namespace, model: Path, target:
             if folder in (state, *state.parents):
                 raise argparse.ArgumentError(None, f"argument --resume: {arguments.resume} is {name}, or in it")
     if arguments.dask is not None:
-        from mp_core.models.tuning.batches import GROUP
+        from mp_core.models.tuning.batches import GROUP  # loads training
 
         options.check_address(arguments)
         if arguments.batch_size <= GROUP:
@@ -178,7 +180,7 @@ def _text_of_codes(codes: dict[str, Any]) -> str:
 
 def _plot(report: dict[str, Any], file: str) -> None:
     """Draw the loss of each step."""
-    from mp_core.benchmark.plots import plot_curve
+    from mp_core.benchmark.plots import plot_curve  # needs matplotlib
 
     title = f"{report['loss']}, {report['examples']:,} examples"
     plot_curve(report["steps"], file, title, "step", "loss")

@@ -5,13 +5,15 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mp_core.callbacks import BackupAndRestore, Callback
+from mp_core.callbacks.base import NUMBERS, Rule
 from mp_core.checkpoint import RequestError
 from mp_core.checkpoint.header import load_json
 from mp_core.checkpoint.output import new_file, temporary_beside
@@ -24,7 +26,8 @@ from mp_core.fitting.quantization_aware import distill
 from mp_core.interop.manifest import digest_of_files
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.training.order import order_of
-from mp_core.utilities.system import files_below
+from mp_core.utilities.nonfinite import nonfinite
+from mp_core.utilities.system import files_below, is_present
 
 __all__ = ["tuned"]
 
@@ -79,7 +82,9 @@ def _trained(
             cluster=None if client is None else _workers(client), seed=arguments.seed, callbacks=callbacks, verbose=0,
         )  # fmt: skip
     found = [v.numpy() for v in model.model.trainable_variables]
-    _check_finite([*found, subject.outputs(model, subject.inputs(examples)[:2])], steps.losses)
+    with nonfinite("ignore"):  # what follows makes an error of it
+        outputs = subject.outputs(model, subject.inputs(examples)[:2])
+    _check_finite([*found, outputs], steps.losses)
     return {"examples_per_second": steps.rate, "losses": history.history.get("loss", []), "steps": steps.losses}
 
 
@@ -174,8 +179,8 @@ def _check_state(arguments: argparse.Namespace, loss: str) -> None:
     for name in ("epochs", "batch_size", "learning_rate", "lora", "policy", "distill", "seed"):
         here[f"--{name.replace('_', '-')}"] = getattr(arguments, name)
     path = folder / "tune.json"
-    if (folder / _STATE).exists():
-        there = load_json(read_file(path), str(path)) if path.exists() else {}
+    if is_present(folder / _STATE):
+        there = load_json(read_file(path), str(path)) if is_present(path) else {}
         for name, value in here.items():
             if there.get(name) != value:
                 raise RequestError(
@@ -193,6 +198,11 @@ def _files(folder: Path) -> list[str]:
 class _Steps(Callback):
     """Notes the loss of each step, and says how far training is."""
 
+    _state_rules: ClassVar[Mapping[str, Rule]] = {
+        "losses": NUMBERS,
+        "mean": (lambda x: NUMBERS[0](x) and len(x) == 2, "a list of two numbers"),
+    }
+
     def __init__(self, arguments: argparse.Namespace, examples: int) -> None:
         super().__init__()
         self.losses: list[float] = []
@@ -200,6 +210,15 @@ class _Steps(Callback):
         self._arguments, self._examples = arguments, examples
         self._seen, self._told, self._epoch, self._begin = 0, 0.0, 0, 0.0
         self._state = [0.0, 0]
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the losses of all steps, and where the mean of the epoch stands."""
+        return {"losses": self.losses, "mean": self._state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on with the losses of an interrupted run."""
+        self._check_state(state)
+        self.losses, self._state = state["losses"], state["mean"]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin to measure time."""

@@ -43,7 +43,7 @@ _MOST_READ = 1 << 28  # bytes: a larger B is read at the rate of one of this siz
 
 def shape(value: str) -> tuple[int, int, int]:
     """Return (M, K, N) of a text like 16x4096x4096."""
-    if not re.fullmatch(r"[1-9]\d{0,11}(x[1-9]\d{0,11}){2}", value):
+    if not re.fullmatch(r"[1-9][0-9]{0,11}(x[1-9][0-9]{0,11}){2}", value):
         raise argparse.ArgumentTypeError(refusal(value, "must be MxKxN, such as 16x4096x4096"))
     m, k, n = map(int, value.split("x"))
     return m, k, n
