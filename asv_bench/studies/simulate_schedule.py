@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import mp_core as mp
-from mp_core.models import Model
+from mp_core.models import TextNetwork
 from mp_core.models.ragged import RaggedTexts, _Pooled, cut
 
 MINILM = {
@@ -82,7 +82,7 @@ class Simulation:
     """The schedules of one model."""
 
     def __init__(self, policy: str, bandwidth: float) -> None:
-        model, rng = Model(MINILM), np.random.default_rng(0)
+        model, rng = TextNetwork(MINILM), np.random.default_rng(0)
         model.build()
         model.set_weights([0.05 * rng.standard_normal(weight.shape) for weight in model.get_weights()])
         self.model = model if policy == "float32" else model.with_policy(policy)
