@@ -7,6 +7,9 @@ import pytest
 
 from mp_core import cli
 
+TEXTS = ["a b c", "", "d \u2028 e", "h"]
+"""The lines of the fixture `texts`."""
+
 
 def usage_error(capsys, *arguments):
     """Run a command that is wrong usage, exit code 2, and return its error.

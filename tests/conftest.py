@@ -1,5 +1,4 @@
 import importlib.util
-import itertools
 import os
 import shutil
 import sys
@@ -10,7 +9,9 @@ import processes
 import pytest
 from tensors import TENSORS
 
+from mp_core import dtypes
 from mp_core.core import cpu
+from mp_core.dtype_policies.policy import replace_default
 from mp_core.layers.randomness import set_seed
 
 
@@ -33,18 +34,42 @@ def reproducible():
 
 
 @pytest.fixture(autouse=True)
-def drawn_weights(monkeypatch):
+def drawn_weights():
     """Layers draw their initial weights without a seed; here a test draws the same ones in every run."""
-    seeds, default_rng = itertools.count(), np.random.default_rng
-    monkeypatch.setattr(np.random, "default_rng", lambda seed=None: default_rng(next(seeds) if seed is None else seed))
     set_seed(0)
     yield
     set_seed(None)
 
 
+@pytest.fixture(autouse=True)
+def default_types():
+    """Tests may set the default policy and type of the process."""
+    yield
+    replace_default(None)
+    dtypes.set_floatx("float32")
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(20261121)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The folder of a small encoder, for the command line."""
+    import tiny_bert  # needs packages that the thread sanitizer's environment has not
+
+    return str(tiny_bert.write(tmp_path_factory.mktemp("tiny") / "model"))
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A file of texts, for the command line."""
+    from command import TEXTS  # loads the command line
+
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +104,7 @@ def wheel(tmp_path_factory):
     if compiled.exists():  # meson-python writes into the modules of a wheel, which this process runs: so into a copy
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(compiled, copy, symlinks=True)  # beside the original, since its paths are relative
-        command += [f"-Cbuild-dir={copy}"]
+        command += [f"--config-settings=build-dir={copy}"]  # pip of Debian 12 has no -C
     processes.run([*command, "."], cwd=root, env=environment, check=True, timeout=processes.LONG)
     (built,) = folder.glob("*.whl")
     return built
@@ -87,16 +112,20 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def keras_folder(tmp_path_factory):
-    """What `keras_models.py` writes. Keras chooses its backend at its import, so it has a process of its own."""
-    if importlib.util.find_spec("keras") is None:
-        pytest.skip("Keras is not installed")
+    """What `keras_models.py` writes."""
     path = tmp_path_factory.mktemp("keras")
     run_with_keras("keras_models.py", path, "torch")
     return path
 
 
 def run_with_keras(script, folder, backend):
-    """Run a script of this folder in a process of its own."""
+    """Run a script of this folder in a process of its own: Keras chooses its backend at its import.
+
+    Without Keras or the backend the test is skipped.
+    """
+    for library in ("keras", backend):
+        if importlib.util.find_spec(library) is None:
+            pytest.skip(f"{library} is not installed")
     command = [sys.executable, "-W", "ignore", Path(__file__).with_name(script), folder]
     environment = os.environ | {"KERAS_BACKEND": backend}
     run = processes.run(command, env=environment, capture_output=True, text=True, check=False)

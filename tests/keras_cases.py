@@ -78,6 +78,20 @@ LAYERS = [
     ("SeparableConv1D", {"filters": 5, "kernel_size": 2, "use_bias": False, **FIRST_CHANNELS}, LINE),
     ("SeparableConv2D", {"filters": 5, "kernel_size": (2, 3), "depth_multiplier": 2, "activation": "gelu"}, IMAGE),
     ("SeparableConv2D", {"filters": 3, "kernel_size": 3, "padding": "same", "strides": 2, **FIRST_CHANNELS}, IMAGE),
+    # convolutions of volumes, and transposed ones
+    ("Conv3D", {"filters": 5, "kernel_size": (2, 3, 1), "activation": "gelu"}, VOLUME),
+    ("Conv3D", {"filters": 6, "kernel_size": 2, "strides": (1, 2, 2), "padding": "same", "groups": 3}, VOLUME),
+    ("Conv3D", {"filters": 4, "kernel_size": 2, "dilation_rate": 2, **FIRST_CHANNELS}, VOLUME),
+    ("Conv1DTranspose", {"filters": 5, "kernel_size": 3, "activation": "gelu"}, LINE),
+    ("Conv1DTranspose", {"filters": 5, "kernel_size": 2, "strides": 3, "output_padding": 1}, LINE),
+    ("Conv1DTranspose", {"filters": 5, "kernel_size": 4, "padding": "same", "dilation_rate": 2}, LINE),
+    ("Conv2DTranspose", {"filters": 5, "kernel_size": (2, 3), "strides": 2, "padding": "same"}, IMAGE),
+    ("Conv2DTranspose", {"filters": 3, "kernel_size": (1, 4), "strides": 3, **FIRST_CHANNELS}, IMAGE),
+    ("Conv2DTranspose", {
+        "filters": 3, "kernel_size": (4, 3), "strides": (3, 2), "padding": "same", "output_padding": (2, 0),
+        "use_bias": False}, IMAGE),
+    ("Conv2DTranspose", {"filters": 3, "kernel_size": 3, "dilation_rate": (2, 1), "kernel_initializer": "ones"}, IMAGE),
+    ("Conv3DTranspose", {"filters": 4, "kernel_size": (2, 3, 1), "strides": 2, "padding": "same"}, VOLUME),
     # pooling
     ("MaxPooling3D", {"pool_size": 2, "padding": "same"}, VOLUME),
     ("AveragePooling3D", {"pool_size": (2, 1, 3)}, VOLUME),

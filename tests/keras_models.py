@@ -166,7 +166,12 @@ def refusals():
     rows = (7, 6)
     refuse(
         "several",
-        stack(rows, kl.LSTM(3, name="l"), kl.Lambda(lambda x: x, name="m"), kl.Dense(3, activation=keras.ops.erf)),
+        stack(
+            (7, 6, 3),
+            kl.CenterCrop(4, 4, name="l"),
+            kl.Lambda(lambda x: x, name="m"),
+            kl.Dense(3, activation=keras.ops.erf),
+        ),
     )
     refuse("renorm", stack(rows, kl.BatchNormalization(renorm=True, name="renormalized")))
     refuse("unbuilt", keras.Sequential([kl.Dense(3)], name="unbuilt"))
@@ -174,7 +179,7 @@ def refusals():
     refuse("layer", kl.Dense(3))
     x = keras.Input((4,))
     refuse("training", keras.Model(x, kl.Dropout(0.5, name="always")(x, training=True)))
-    refuse("operation", keras.Model(x, keras.ops.cumsum(x)))
+    refuse("operation", keras.Model(x, keras.ops.cumprod(x)))
 
 
 def main():
