@@ -9,9 +9,17 @@ KINDS = {
     "Dense": (lambda api: api.layers.Dense(6, activation="gelu"), (5, 12), (5, 6)),
     "EinsumDense": (lambda api: api.layers.EinsumDense("abc,cde->abde", (None, 2, 4), bias_axes="de"),
                     (3, 5, 12), (3, 5, 2, 4)),
+    "Conv1D": (lambda api: api.layers.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="gelu"),
+               (4, 5, 4), (4, 5, 6)),
+    "Conv2D": (lambda api: api.layers.Conv2D(6, (2, 3), groups=2, strides=2, padding="same"),
+               (3, 5, 4, 4), (3, 3, 2, 6)),
     "Embedding": (lambda api: api.layers.Embedding(9, 6), (4, 3), (4, 3, 6)),
 }  # fmt: skip
-CASES = list(itertools.product(KINDS, (None, "int8", "int4")))
+CASES = [
+    (kind, mode)
+    for kind, mode in itertools.product(KINDS, (None, "int8", "int4"))
+    if mode is None or not kind.startswith("Conv")  # which hold floats only
+]
 
 
 def computed(api, kind, mode):
@@ -40,4 +48,6 @@ def _of(layer, x, when):
     stored = {}
     layer.save_own_variables(stored)
     saved = {f"{when}.{number}": np.array(value) for number, value in stored.items()}
+    if layer.quantization_mode is None:  # Keras adds floats to codes
+        saved[f"{when}.sum"] = np.array(getattr(layer, "embeddings" if hasattr(layer, "embeddings") else "kernel"))
     return {f"{when}.outputs": np.array(layer(x)), **saved}

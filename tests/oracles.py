@@ -234,3 +234,28 @@ def kept_weights(key, rate, head, targets, sources):
     """Which weights of attention dropout keeps, by NumPy's generator: a row for each target."""
     words = [np.random.Philox(key=key, counter=[0, head, target, 2]).random_raw(sources) for target in targets]
     return (np.array(words) >> np.uint64(11)) * 2.0**-53 >= rate
+
+
+def stated_sum(*terms, add=np.add):
+    """Return the sum of rows of float32 as docs/numerics.md states it: 16 lanes, blocks of 4096, pairs of blocks.
+
+    `add` is what a lane does with a term of each row.
+    """
+
+    def of(blocks):
+        if len(blocks) == 1:
+            return blocks[0]
+        first = 1 << (len(blocks) - 1).bit_length() - 1  # the largest power of two below
+        return of(blocks[:first]) + of(blocks[first:])
+
+    blocks = []
+    for first in range(0, len(terms[0]), 4096):
+        lanes = np.zeros(16, np.float32)
+        parts = [row[first : first + 4096] for row in terms]
+        for vectors in zip(*(np.pad(part, (0, -len(part) % 16)).reshape(-1, 16) for part in parts), strict=True):
+            lanes = add(lanes, *vectors)
+        blocks.append(lanes)
+    lanes = of(blocks)
+    for half in (8, 4, 2, 1):
+        lanes = lanes[:half] + lanes[half:]
+    return lanes[0]

@@ -6,6 +6,8 @@ import subprocess
 import threading
 from contextlib import contextmanager
 
+import pytest
+
 from mp_core.utilities.system import ENDING
 
 LIMIT, LONG = 600, 3600
@@ -34,6 +36,31 @@ def run(command, *, timeout=LIMIT, **options):
     """Run a process to its end: `subprocess.run`, which raises TimeoutExpired after so many seconds."""
     with _heard():
         return subprocess.run(command, timeout=timeout, **options)
+
+
+@contextmanager
+def cluster_client(workers):
+    """Yield a client of so many worker processes of Dask, or skip the test without it."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def largest_file(size):
+    """Let no file become larger, as on a disk that is full then: the call that writes more of it fails."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Process(subprocess.Popen):

