@@ -120,6 +120,11 @@ REQUESTS = {
     "/embed_all": {"inputs": TEXTS},
     "/rerank": {"query": "a b", "texts": TEXTS[:4]},
     "/predict": {"inputs": TEXTS[:1], "model": "classifier"},
+    "/": {"inputs": TEXTS[:2], "model": "model"},
+    "/embeddings": {"input": TEXTS[:2], "model": "model"},
+    "/similarity": {"inputs": {"source_sentence": "a b", "sentences": TEXTS[:2]}, "model": "model"},
+    "/tokenize": {"inputs": TEXTS[:2], "model": "model"},
+    "/decode": {"ids": [[4, 5], [6]], "model": "model"},
 }
 
 

@@ -23,6 +23,7 @@ UNGRADED = {
     **dict.fromkeys(("stop_gradient", "ones_like", "zeros_like"), "its result does not depend on its operand"),
     **dict.fromkeys(("quantize", "dequantize", "qlinear_matmul"), "has codes, which have no gradient"),
     **dict.fromkeys(("argmax", "argmin"), "gives places"),
+    **dict.fromkeys(("ceil", "floor", "round", "sign"), "has steps: no gradient passes"),
     "token_places": "has integers",
     "pack": 'gives no array: "matmul" draws packed operands',
 }

@@ -8,7 +8,6 @@ import contextlib
 import json
 import random
 import shutil
-from pathlib import Path
 
 import hostile_folders
 import numpy as np
@@ -19,13 +18,11 @@ from test_static import tokenizer
 from fuzz.damage import damaged
 from fuzz.limits import peak
 from fuzz.reading import REFUSALS
-from mp_core.models.architectures import ARCHITECTURES, architecture_of
-from mp_core.models.blocks import Positions
-from mp_core.models.gated import TokenTypes
+from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.masked import MaskedModel
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 from mp_core.models.opening import class_of
-from mp_core.models.weights import Weights, layers_of, names_of, tensors_of
+from mp_core.models.weights import slots_in
 
 __all__ = ["make", "run", "write"]
 
@@ -138,24 +135,14 @@ def write(folder, kind, modules, rng):
 
 def _tensors(config, modules, rng):
     """Return random tensors of a network by the names that its architecture gives them."""
-    model = (MaskedModel if modules == "sparse" else Model)(config)
+    model = (MaskedModel if modules == "sparse" else TextNetwork)(config)
     model.build()
-    blank = Weights(architecture_of(config, ""), Path(), {}, "", {}, (None, {}))
-    shapes = {}
-    tables = [layer for layer in layers_of(model) if isinstance(layer, Positions | TokenTypes)]
-    names = names_of(model, blank)
-    for layer in tables:
-        s = layer.settings
-        rows = s.max_position_embeddings if isinstance(layer, Positions) else s.type_vocab_size
-        shapes[f"{names[str(layer.path)]}.weight"] = (rows, s.embedding_width)
-        if isinstance(layer, Positions) and s.type_vocab_size:
-            shapes[f"{model.architecture.tensors['embeddings/token_type']}.weight"] = (
-                s.type_vocab_size,
-                s.embedding_width,
-            )
-    blank.tensors.update({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
-    found, _, _ = tensors_of(model, blank)
-    return {name: rng.standard_normal(x.shape).astype(np.float32) for name, x in found.items()}
+    starts = model.names("")
+    shapes = {f"{starts[slot.path]}.{slot.part}": slot.shape for _, slots in slots_in(model) for slot in slots}
+    s, types = model.settings, "embeddings/token_type"
+    if s.type_vocab_size:  # its table may be a part of that of positions
+        shapes[f"{starts[types]}.weight"] = (s.type_vocab_size, s.embedding_width)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 # ---- damage

@@ -31,6 +31,8 @@ CASES = [
     ("LayerNormalization", {}, LINE), ("RMSNormalization", {}, LINE), ("BatchNormalization", {}, IMAGE),
     ("Softmax", {}, LINE), ("Softmax", {"axis": 1}, LINE), ("ReLU", {"max_value": 1.0}, LINE), ("LeakyReLU", {}, LINE),
     ("ELU", {}, LINE), ("Identity", {}, IMAGE), ("Flatten", {}, IMAGE), ("Flatten", {**FIRST_CHANNELS}, IMAGE),
+    *((kind, {"units": 5}, LINE) for kind in ("LSTM", "GRU", "SimpleRNN")),
+    ("GRU", {"units": 3, "reset_after": False, "return_sequences": True, "go_backwards": True}, LINE),
     ("Reshape", {"target_shape": (4, -1)}, IMAGE), ("ActivityRegularization", {"l2": 0.1}, LINE),
     *((f"Global{kind}Pooling{axes}", {}, shape)
       for kind in ("Max", "Average") for axes, shape in (("1D", LINE), ("2D", IMAGE))),
@@ -47,8 +49,16 @@ CASES = [
 UNDRAWN = {
     **dict.fromkeys(("Functional", "Sequential"), 'the models of the subject "keras" are of these classes'),
     "TimeDistributed": "takes a layer; tests/test_time_distributed.py draws what it holds",
-    "MultiHeadAttention": "takes queries and values as two arguments; its products and softmax are drawn",
-    **dict.fromkeys(("Input", "InputLayer", "Layer"), "compute nothing"),
+    "SpectralNormalization": "takes a layer; tests/test_spectral_normalization.py has its kinds",
+    **dict.fromkeys(
+        ("MultiHeadAttention", "GroupedQueryAttention"),
+        "takes queries and values as two arguments; its products and softmax are drawn",
+    ),
+    **dict.fromkeys(
+        ("RNN", "StackedRNNCells", "Bidirectional", "LSTMCell", "GRUCell", "SimpleRNNCell"),
+        "takes a layer, or states; the layers with these cells are drawn",
+    ),
+    **dict.fromkeys(("Input", "InputLayer", "Layer", "Lambda"), "compute nothing"),
     **dict.fromkeys(
         ("add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract"),
         "call the layer of that name",

@@ -265,7 +265,8 @@ def pool(rng):
     return Case(ops.ragged_pool, (x, offsets), {"pooling": how}, exact, gamma(40) * size * (how == "mean"))
 
 
-COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
+               "logical_xor")  # fmt: skip
 OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "add": pair(ops.add, np.add),
     "subtract": pair(ops.subtract, np.subtract),
@@ -285,6 +286,10 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     },
     **{name: one(getattr(ops, name), ACTIVATIONS[name], 16) for name in ("gelu", "silu")},
     "abs": one(ops.abs, np.abs, 0),
+    "floor": one(ops.floor, np.floor, 0),
+    "ceil": one(ops.ceil, np.ceil, 0),
+    "round": one(ops.round, np.rint, 0),
+    "sign": one(ops.sign, np.sign, 0),
     "reciprocal": one(ops.reciprocal, np.reciprocal, 1),
     "rsqrt": one(ops.rsqrt, lambda x: 1 / np.sqrt(x), 3, positive=True),
     **{name: pair(getattr(ops, name), getattr(np, name)) for name in COMPARISONS},
@@ -329,6 +334,15 @@ UNDRAWN = {
     "PackedMatrix": 'a class: "pack" and all that multiplies packed matrices make and read it',
     "QuantizedArray": 'a class: "quantize", "dequantize" and "qlinear_matmul" make and read it',
     "shape": "returns a tuple of numbers, not an array",
+    "convert_to_numpy": "returns its argument",
+    "convert_to_tensor": 'returns its argument, or what "cast" returns',
+    "logical_not": '"equal" with 0, of one operand',
+    "true_divide": '"divide" by another name',
+    **dict.fromkeys(("floor_divide", "mod", "sort", "argsort", "top_k"), "NumPy computes it, so no plan has it"),
+    **dict.fromkeys(("arange", "eye", "full", "full_like", "linspace", "ones", "zeros"), "reads no elements"),
+    **dict.fromkeys(("all", "any", "isfinite", "isinf", "isnan", "one_hot"), "made of comparisons and sums"),
+    **dict.fromkeys(("cumsum", "dot", "norm", "tril", "triu"), "made of sums, products and choices, which are drawn"),
+    **dict.fromkeys(("repeat", "roll", "take", "tile"), "made of arrangements and look-ups, which are drawn"),
 }
 """Public operations without a row, and why."""
 

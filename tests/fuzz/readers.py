@@ -11,13 +11,14 @@ from safetensors.numpy import save_file
 import mp_core as mp
 from fuzz.model_files import MODEL_FILES
 from fuzz.reading import REFUSALS, Reader
+from fuzz.training_files import TRAINING_FILES
 from mp_core import cli, layers
 from mp_core.checkpoint import convert, open_tensors, save_tensors, stored_policies
 from mp_core.checkpoint.errors import Threshold
 from mp_core.checkpoint.torch_file import open_torch
 from mp_core.dtype_policies import DTypePolicy
+from mp_core.files import hdf5
 from mp_core.interop.keras import load_keras
-from mp_core.utilities import hdf5
 
 __all__ = ["READERS"]
 
@@ -170,4 +171,5 @@ READERS = {
     ),
     "commands": Reader(_texts(*COMMANDS), _read_command, 64 << 20),
     **MODEL_FILES,
+    **TRAINING_FILES,
 }

@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import os
-import resource
 import shutil
 import stat
 from pathlib import Path
@@ -18,6 +17,7 @@ from unittest import mock
 
 import numpy as np
 import tiny_bert
+from processes import largest_file
 
 from fuzz.damage import damaged
 from mp_core import cli
@@ -241,17 +241,6 @@ def contents(folder):
 
 
 @contextlib.contextmanager
-def small_disk(size):
-    """Let no file grow beyond so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@contextlib.contextmanager
 def interrupted(batch):
     """Let Ctrl-C come behind a batch."""
     told, count = tuned._Steps.on_train_batch_end, iter(range(batch))
@@ -313,7 +302,7 @@ def run(home, rng):
             return
         before = contents(home)
         limit = int(rng.integers(30_000)) if chance > 0.9 else None
-        with contextlib.nullcontext() if limit is None else small_disk(limit):
+        with contextlib.nullcontext() if limit is None else largest_file(limit):
             code, error = tuned_by(case.arguments)
         if limit is None and case.must is not None:
             assert (code == 0) == case.must, (case.arguments, code, error)

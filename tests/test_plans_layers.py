@@ -7,13 +7,16 @@ import pytest
 import mp_core as mp
 from mp_core import layers
 from mp_core.layers import activations
-from mp_core.layers.graph import Node, Source
 from mp_core.layers.operation import Operation
 from mp_core.plans import ForwardPlan, UnseenError
+from mp_core.training.graph import Graph, Node, Source
 
 FLOATS = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")
 RNG = np.random.default_rng(0)
-NONE = {"Layer", "Functional", "InputLayer"}  # what others are made of: tests of their own below
+NONE = {  # what others are made of: tests of their own below, and test_recurrent.py
+    "Layer", "Functional", "InputLayer", "Lambda", "RNN", "StackedRNNCells", "Bidirectional", "LSTMCell", "GRUCell",
+    "SimpleRNNCell",
+}  # fmt: skip
 REFUSED = {"Discretization", "log_softmax", "sparsemax"}  # as docs/plans.md says
 WITH_ARGUMENTS = {"threshold"}  # no name alone says them
 
@@ -35,6 +38,12 @@ KINDS = [  # layers, arguments, shapes of inputs
     ("LayerNormalization", {"axis": [1, 2]}, ROWS),
     ("RMSNormalization", {}, ROWS),
     ("MultiHeadAttention", {"num_heads": 2, "key_dim": 4}, (ROWS, ROWS)),
+    *(("GroupedQueryAttention", {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2} | more, (ROWS, ROWS))
+      for more in ({}, {"use_gate": True, "sliding_window": 3})),
+    *((kind, {"units": 5}, ROWS) for kind in ("LSTM", "GRU")),
+    ("SimpleRNN", {"units": 5, "activation": "softsign", "return_sequences": True}, ROWS),
+    ("LSTM", {"units": 3, "return_sequences": True, "recurrent_activation": "softsign", "go_backwards": True}, ROWS),
+    ("GRU", {"units": 3, "reset_after": False, "activation": "gelu", "use_bias": False}, ROWS),
     *((f"{kind}Pooling1D", arguments, ROWS) for kind in ("Max", "Average") for arguments in (
         {"pool_size": 2}, {"pool_size": 3, "strides": 2, "padding": "same"})),
     *((f"{kind}Pooling2D", arguments, IMAGES) for kind in ("Max", "Average") for arguments in (
@@ -63,20 +72,19 @@ KINDS = [  # layers, arguments, shapes of inputs
     ("Flatten", {"data_format": "channels_first"}, IMAGES),
     ("Reshape", {"target_shape": (-1, 2)}, ROWS),
     ("Sequential", {"layers": "stack"}, IMAGES),
-    ("TimeDistributed", {"layer": "dense"}, ROWS),
+    ("TimeDistributed", {"layer": "dense"}, ROWS), ("SpectralNormalization", {"layer": "dense"}, ROWS),
     ("TimeDistributed", {"layer": "stack"}, (2, 3, 6, 7, 4)),
-    *(("Operation", {"operation": name, "constants": [None, 0.3]}, (VECTORS,)) for name in (
-        "Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum")),
-    *(("Operation", {"operation": name}, (VECTORS, (8,))) for name in ("Add", "Divide")),
+    *(("Operation", {"operation": name}, (VECTORS, (8,))) for name in (
+        "Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Maximum", "Minimum")),
     *((name, arguments, ([(2, *each) for each in shape],) if isinstance(shape, list) else (2, *shape))
       for name, arguments, shape, *_ in keras_cases.LAYERS if name not in REFUSED | {"Activation", "CategoryEncoding"}),
 ]  # fmt: skip
 
 
 def made(name, arguments, **options):
-    if name == "TimeDistributed":
+    if name in ("SpectralNormalization", "TimeDistributed"):
         inner = {"dense": ("Dense", {"units": 5}), "stack": ("Sequential", {"layers": "stack"})}[arguments["layer"]]
-        return layers.TimeDistributed(made(*inner, **options), **options)
+        return getattr(layers, name)(made(*inner, **options), **options)
     if arguments.get("layers") == "stack":
         arguments = {"layers": [layers.DepthwiseConv2D(3, activation="leaky_relu", **options),
                                 layers.BatchNormalization(**options), layers.MaxPooling2D(2, **options),
@@ -218,6 +226,6 @@ def test_a_mask_of_places_is_an_input():
 def test_layers_of_a_graph():
     first, second = layers.InputLayer((None, 8), name="x"), layers.LeakyReLU(name="y")
     nodes = {"y": [Node((Source("x", 0, 0),), {})]}
-    model = layers.Functional([first, second], nodes, Source("x", 0, 0), Source("y", 0, 0))
+    model = layers.Functional.of_graph(Graph([first, second], nodes, Source("x", 0, 0), Source("y", 0, 0)))
     x = drawn(VECTORS)
     same(mp.compile(model, x)(2 * x), model(2 * x))

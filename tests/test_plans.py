@@ -16,6 +16,7 @@ from mp_core import ops
 from mp_core.layers import (
     Activation,
     Conv2D,
+    Conv2DTranspose,
     Dense,
     Dropout,
     EinsumDense,
@@ -26,7 +27,7 @@ from mp_core.layers import (
     Sequential,
     Softmax,
 )
-from mp_core.models import Model
+from mp_core.models import TextNetwork
 from mp_core.plans import UnseenError
 from mp_core.plans.arena import Arenas, place
 
@@ -45,6 +46,8 @@ LAYERS = {
     "softmax of two axes": (lambda **k: Softmax(axis=[1, 2], **k), (2, 3, 8)),
     "convolution": (lambda **k: Conv2D(4, 3, strides=2, **k), (2, 6, 7, 3)),
     "convolution with zeros around": (lambda **k: Conv2D(4, 3, padding="same", activation="relu", **k), (2, 6, 7, 3)),
+    "transposed convolution": (lambda **k: Conv2DTranspose(4, 3, strides=2, padding="same", **k), (2, 6, 7, 3)),
+    "transposed convolution with zeros behind": (lambda **k: Conv2DTranspose(4, 1, strides=3, **k), (2, 3, 2, 3)),
     "convolution of channels first": (lambda **k: Conv2D(4, 3, data_format="channels_first", **k), (2, 3, 6, 7)),
     "activation": (lambda **k: Activation("tanh", **k), (2, 5, 8)),
     "nothing": (lambda **k: Dropout(0.1, **k), (2, 5, 8)),
@@ -111,7 +114,7 @@ def test_attention_takes_masks_as_inputs(dtype):
 @pytest.mark.parametrize("name", random_models.PLANNED)
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_network_gives_the_bits_of_its_calls(name, masked):
-    model = Model(random_models.made(name).config.to_dict())
+    model = TextNetwork(random_models.made(name).config.to_dict())
     model.build((None, None))
     model.set_weights([RNG.standard_normal(weight.shape) * 0.2 for weight in model.get_weights()])
     options = {"mask": np.array([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]], bool)} if masked else {}
@@ -140,27 +143,31 @@ def copied(x):
 
 
 UNSEEN = {
-    "numpy.tanh": np.tanh,
-    "numpy.concatenate": lambda x: np.concatenate([x, x]),
-    "numpy.cumsum": lambda x: np.cumsum(x),
-    "numpy.exp": np.exp,
-    "numpy.power": lambda x: x**3,
-    "numpy.logical_and": lambda x: np.logical_and(x, x),
+    "numpy.sin": np.sin,
+    "numpy.multiply of bool": lambda x: x * np.isnan(x),
+    r"numpy.pad with these arguments .* Use mp_core.ops.pad": lambda x: np.pad(x, 1, "reflect", reflect_type="odd"),
+    r"ndarray.sum with these arguments .* Use mp_core.ops.sum": lambda x: x.sum(where=False),
+    "numpy.exp with `out`": lambda x: np.exp(x, out=np.empty((2, 3), np.float32)),
+    "numpy.power of float64": lambda x: x ** np.float64(2),
+    "numpy.matmul of float64": lambda x: x @ np.ones((3, 2)),
+    "numpy.concatenate of float64": lambda x: np.concatenate([x, np.ones((1, 3))]),
+    "argsort with integers": lambda x: x.argsort(),
+    "ndarray.tolist": lambda x: x.tolist(),
     "numpy.add of float64": lambda x: np.add(x, np.ones(3)),
     "numpy.maximum with `out`": lambda x: np.maximum(x, 1, out=np.empty((2, 3), np.float32)),
     "numpy.multiply with `dtype`": lambda x: np.multiply(x, 2, dtype=np.float32),
-    "numpy.maximum": lambda x: np.maximum.reduce(x),
+    "numpy.maximum.reduce": lambda x: np.maximum.reduce(x),
+    r"numpy.mean with these arguments .* Use mp_core.ops.mean": lambda x: np.mean(x, 1, np.float32),
+    r"numpy.mean of bool .* Cast it to float32 before, by mp_core.ops.cast": lambda x: np.mean(x > 0),
     "numpy.where ": lambda x: np.where(x > 0),
-    "numpy.pad": lambda x: np.pad(x, 1),
-    "an operator": lambda x: x % 2,
-    "an operator in": lambda x: x.__iadd__(1),
-    "ndarray.sum": lambda x: x.sum(axis=0),
-    "ndarray.astype": lambda x: x.astype(np.float64),
+    "mod by NumPy": lambda x: x % 2,
+    r"an operator that writes, in .* Write `x = x \+ y`": lambda x: x.__iadd__(1),
+    "a cast from float32 to float64": lambda x: x.astype(np.float64),
     "a conversion to a NumPy array": lambda x: mp.matmul(np.asarray(x), np.eye(3, dtype=np.float32)),
     "a conversion": copied,
     "a decision by its elements": lambda x: x if x[0, 0] else -x,
-    "indexing by arrays": lambda x: x[np.array([1, 0])],
-    "an assignment": lambda x: x.__setitem__(0, 1),
+    r"indexing by arrays .* Use mp_core.ops.take": lambda x: x[np.array([1, 0])],
+    r"an assignment .* Use mp_core.ops.where": lambda x: x.__setitem__(0, 1),
     "by NumPy": lambda x: ops.softmax(ops.cast(x, "float64")),
 }
 
