@@ -294,3 +294,18 @@ def test_wrong_reaches_are_named():
     with pytest.raises(ValueError, match="`reach` must be at least 0"):
         mp.ops.ragged_attention(x[0], x[0], x[0], np.array([0, 4], np.int32), reach=-2)
     assert_same_bits(mp.dot_product_attention(x, x, x, reach=2**80), mp.dot_product_attention(x, x, x))
+
+
+@pytest.mark.parametrize("make", [
+    lambda initializer: mp.layers.MultiHeadAttention(2, 4, kernel_initializer=initializer),
+    lambda initializer: mp.layers.GroupedQueryAttention(4, 2, 2, kernel_initializer=initializer),
+], ids=["MultiHeadAttention", "GroupedQueryAttention"])  # fmt: skip
+def test_one_initializer_without_a_seed_draws_each_projection_anew_as_in_keras(make):
+    layer = make(mp.initializers.TruncatedNormal(stddev=0.02))
+    layer.build((2, 4, 8), (2, 4, 8))
+    query, key, value = (w.numpy() for w in layer.weights if w.name == "kernel" and w.shape == (8, 2, 4))
+    assert not np.allclose(query, key) and not np.allclose(query, value) and not np.allclose(key, value)
+    same = make(mp.initializers.TruncatedNormal(stddev=0.02, seed=3))
+    same.build((2, 4, 8), (2, 4, 8))
+    query, key, _ = (w.numpy() for w in same.weights if w.name == "kernel" and w.shape == (8, 2, 4))
+    assert np.array_equal(query, key)

@@ -15,6 +15,7 @@ from mp_core import layers, tf_keras
 from mp_core.autocast import autocast_scope, scope_dtype
 from mp_core.core.scopes import innermost
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy, policy_scope, serialize
+from mp_core.metrics import PrecisionAtRecall
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 rng = np.random.default_rng(0)
@@ -183,6 +184,12 @@ def test_calls_in_threads_and_tasks_use_the_layer_s_own_policy():
 def test_default_initializer(dtype, zeros):
     variable = layers.Layer().add_weight((50, 2), dtype=dtype)
     assert variable.true_dtype == (dtype or "float32") and (not variable.numpy().any()) == zeros
+
+
+def test_add_variable_is_another_name_of_add_weight():
+    layer = layers.Layer(dtype="mixed_float16")
+    variable = layer.add_variable((2, 3), "ones", trainable=False, name="v")
+    assert variable.name == "v" and variable.shape == (2, 3) and layer.non_trainable_weights == [variable]
 
 
 def test_add_weight_takes_the_name_as_a_keyword():
@@ -463,8 +470,10 @@ def test_keras_configurations_load():
         "kernel_regularizer": None, "bias_constraint": None, "quantization_config": None,
     }  # fmt: skip
     assert layers.Dense.from_config(config)(_x(1, 3)).dtype == np.float16
-    with pytest.raises(ValueError, match="mp_core has no `sliding_window`"):
-        layers.Dense.from_config(config | {"sliding_window": 2})
+    with pytest.raises(ValueError, match="passed to Dense: sliding_window"):
+        layers.Dense.from_config(config | {"sliding_window": None})
+    with pytest.raises(ValueError, match="mp_core has no `sliding_window`: it must be None"):
+        layers.MultiHeadAttention(2, 3, sliding_window=2)
 
 
 def test_sequential_takes_custom_layers():
@@ -572,3 +581,11 @@ def test_stacks_that_shorten_unknown_lengths_are_built():
         f"s/c{i}/{name}" for i in range(6) for name in ("kernel", "bias")
     ]
     assert stack(_x(1, 200, 2)).shape == (1, 2, 4)
+
+
+@pytest.mark.parametrize("base", [layers.Conv2D, layers.DepthwiseConv2D, layers.SeparableConv1D, PrecisionAtRecall])
+def test_the_docstring_of_a_users_subclass_is_the_users(base):
+    class Own(base):
+        """Mine."""
+
+    assert Own.__doc__ == "Mine."

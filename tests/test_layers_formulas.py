@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from oracles import ACTIVATIONS, UNIT
+from oracles import ACTIVATIONS, UNIT, assert_same_bits
 
 import mp_core as mp
 from mp_core import layers, ops
@@ -232,6 +232,58 @@ def test_conv2d(kwargs, policy):
     magnitude = _convolution(np.abs(x).astype(float), np.abs(w), *arguments)
     assert y.dtype == layer.compute_dtype and y.shape == exact.shape
     assert (np.abs(y.astype(float) - np.maximum(exact, 0)) <= _tolerance(policy, 36, magnitude)).all()
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_float16"])
+@pytest.mark.parametrize(("strides", "dilation"), [((1, 2, 1), (1, 1, 1)), ((1, 1, 1), (2, 1, 1))])
+def test_conv3d(strides, dilation, policy):
+    layer = layers.Conv3D(3, (2, 3, 2), strides=strides, dilation_rate=dilation, dtype=policy)
+    x = _x(2, 4, 5, 3, 2)
+    y, w = layer(x), layer.kernel.numpy().astype(float)
+    exact, magnitude = np.zeros(y.shape), np.zeros(y.shape)
+    for place in np.ndindex(*y.shape[:-1]):
+        for offset in np.ndindex(*w.shape[:3]):
+            at = (i * s + o * d for i, s, o, d in zip(place[1:], strides, offset, dilation, strict=True))
+            part = x[place[0], *at].astype(float)
+            exact[place] += part @ w[offset]
+            magnitude[place] += np.abs(part) @ np.abs(w[offset])
+    assert y.dtype == layer.compute_dtype
+    assert (np.abs(y.astype(float) - exact) <= _tolerance(policy, 24, magnitude)).all()
+
+
+def _transposed(x, w, strides, dilation):
+    """Every product of a place and a place of the kernel, added where it belongs, in the order of numerics.md."""
+    ends = [
+        (n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(x.shape[1:-1], strides, dilation, w.shape, strict=False)
+    ]
+    out = np.zeros((len(x), *ends, w.shape[2]), x.dtype)
+    for place in np.ndindex(*x.shape[:-1]):
+        for offset in np.ndindex(*w.shape[:2]):
+            at = (i * s + o * d for i, s, o, d in zip(place[1:], strides, offset, dilation, strict=True))
+            out[place[0], *at] += w[offset] @ x[place]
+    return out
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(("strides", "dilation"), [((1, 1), (1, 1)), ((2, 3), (1, 1)), ((1, 1), (2, 1))])
+def test_conv2d_transpose(strides, dilation, policy):
+    layer = layers.Conv2DTranspose(
+        6, (3, 3), strides=strides, dilation_rate=dilation, bias_initializer="ones", activation="relu", dtype=policy
+    )
+    x = _x(2, 4, 3, 5)
+    y, w = layer(x), layer.kernel.numpy().astype(float)
+    exact = _transposed(x.astype(float), w, strides, dilation) + 1
+    magnitude = _transposed(np.abs(x).astype(float), np.abs(w), strides, dilation) + 1
+    assert y.dtype == layer.compute_dtype and y.shape == exact.shape
+    assert (np.abs(y.astype(float) - np.maximum(exact, 0)) <= _tolerance(policy, 45, magnitude)).all()
+
+
+def test_sums_of_a_transposed_convolution_have_their_order():
+    layer, x = layers.Conv2DTranspose(4, (3, 3), strides=2), _x(2, 4, 3, 1)  # of one channel: products are exact here
+    layer.build(x.shape)
+    layer.kernel.assign(layer.kernel.numpy().astype(np.float16))
+    x = x.astype(np.float16).astype(np.float32)
+    assert_same_bits(layer(x), _transposed(x, layer.kernel.numpy(), (2, 2), (1, 1)))
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])

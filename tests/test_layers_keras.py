@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import mp_core
 from mp_core import dtype_policies, layers
 from mp_core.autocast import AutoCastVariable
+from mp_core.layers import registry
 
 
 def test_layers_are_found_however_nested():
@@ -175,8 +177,8 @@ def test_configurations_of_built_keras_attention_load():
     x = np.ones((2, 3, 6), np.float32)
     assert layer(x, x).shape == (2, 3, 3)
     assert layers.MultiHeadAttention(2, 4, attention_axes=None, output_shape=[5]).output_shape == 5
-    with pytest.raises(ValueError, match="`attention_axes` must be 1 or None; received attention_axes=2"):
-        layers.MultiHeadAttention(2, 4, attention_axes=2)
+    with pytest.raises(ValueError, match="`attention_axes` must be axes from 1 to 1 of queries with 3 axes"):
+        layers.MultiHeadAttention(2, 4, attention_axes=2)(x, x)
 
 
 class Double(layers.Layer):
@@ -365,3 +367,19 @@ def test_configurations_of_keras_with_default_arguments_load(name):
     written = layer.get_config()
     for key in config.keys() & written.keys() - {"embeddings_initializer", "output_shape"}:
         assert written[key] == config[key] or (key == "dtype" and written[key] == policy)
+
+
+def test_configurations_name_the_public_layers_and_no_other_class_without_registration():
+    class Dense(layers.Dense):  # has the name and the face of one of ours
+        pass
+
+    named = {layers.GroupedQueryAttention.exported_as, "Operation", *layers.__all__}
+    named -= {name for name in layers.__all__ if name in ("Layer", "Input") or name.islower()}
+    assert registry.layer_classes(None).keys() == named
+    assert registry.layer_classes(None)["Dense"] is layers.Dense
+    for found in (Dense, layers.Layer, mp_core.models.TextNetwork, layers.merging.Merge, layers.pooling._Pooling):
+        assert not registry.is_registered(found)
+        config = {"layers": [{"class_name": found.__name__, "config": {}}]}
+        if found is not Dense:
+            with pytest.raises(ValueError, match=f"Unknown layer class_name='{found.__name__}'"):
+                layers.Sequential.from_config(config)

@@ -8,6 +8,7 @@ from oracles import assert_same_bits
 
 import mp_core as mp
 from mp_core import layers
+from mp_core.layers import augmentation
 from mp_core.layers.seeds import SeedGenerator
 from mp_core.ops.random import dropout, normal, uniform
 
@@ -182,10 +183,26 @@ def test_gradients_of_batch_normalization_in_training_are_what_torch_finds():
     np.testing.assert_allclose(layer.moving_mean.numpy(), mean * (1 - 0.9**2), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["RandomFlip", "RandomRotation", "MixUp"])
-def test_changes_of_images_that_are_not_made_warn_in_training(name):
+@pytest.mark.parametrize("name", augmentation.__all__)
+def test_changes_of_images_that_are_not_made_are_errors_in_training(name):
     layer = getattr(layers, name)(name="change")
     images = IMAGES[..., :3]
     assert_same_bits(layer(images), images)
-    with pytest.warns(UserWarning, match=f"{name} 'change' changes nothing in training"):
-        assert_same_bits(layer(images, training=True), images)
+    with pytest.raises(NotImplementedError, match=f"{name} 'change' changes images in training"):
+        layer(images, training=True)
+    model = mp.Sequential([mp.Input(images.shape[1:]), layer, layers.Flatten(), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    before = model.get_weights()
+    with pytest.raises(NotImplementedError, match=f"{name} 'change' changes images in training"):
+        model.fit(images, np.ones((len(images), 1)), verbose=0)
+    assert all(np.array_equal(one, other) for one, other in zip(model.get_weights(), before, strict=True))
+    model.evaluate(images, np.ones((len(images), 1)), verbose=0)
+
+
+@pytest.mark.parametrize("factor", [0, 0.0, (0.0, 0.0)])
+def test_changes_of_images_by_nothing_train(factor):
+    images = IMAGES[..., :3]
+    assert_same_bits(layers.RandomRotation(factor)(images, training=True), images)
+    assert_same_bits(layers.RandomTranslation(factor, width_factor=factor)(images, training=True), images)
+    with pytest.raises(NotImplementedError):
+        layers.RandomTranslation(factor, width_factor=0.1)(images, training=True)
