@@ -38,7 +38,7 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Embedding(-3, 2), "`input_dim` must be a positive integer; received input_dim=-3"),
     (lambda: layers.Embedding(3, 0), "`output_dim` must be a positive integer; received output_dim=0"),
     (lambda: layers.MultiHeadAttention(0, 2), "`num_heads` must be a positive integer; received num_heads=0"),
-    (lambda: layers.MultiHeadAttention(2, 2).build((1, 2, 3, 4)), r"`query` must have shape \(batch, length, width\)"),
+    (lambda: layers.MultiHeadAttention(2, 2).build((1, 2)), "`query` must have at least 3 axes; received 2"),
     (
         lambda: layers.MultiHeadAttention(2, 2).build((1, 2, 4), (2, 4)),
         r"`key` must have shape \(batch, length, width\)",
@@ -63,6 +63,14 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Conv2D(2, 3, data_format="nchw"), "`data_format` must be"),
     (lambda: layers.Conv2D(2, (1, 2, 3)), "`kernel_size` must be a positive integer or a pair"),
     (lambda: layers.Conv2D(2, 3)(_x(1, 2, 2, 1)), "smaller than its kernel's span"),
+    (lambda: layers.Conv1DTranspose(2, 3, strides=2, output_padding=2), "`output_padding` must be from 0 to `strides`"),
+    (lambda: layers.Conv2DTranspose(2, 3, strides=(2, 3), output_padding=(-1, 0)), "`output_padding` must be from 0"),
+    (lambda: layers.Conv2DTranspose(2, 3, output_padding=(0, 0, 0)), "`output_padding` must be an integer or a pair"),
+    (lambda: layers.Conv2DTranspose(2, 3, strides=2, dilation_rate=(1, 2)), "`strides` or `dilation_rate` must be 1"),
+    (lambda: layers.Conv1DTranspose(2, 3, padding="causal"), "`padding` must be 'valid' or 'same'"),
+    (lambda: layers.Conv3DTranspose(2, 3)(_x(2, 3, 3, 1)), r"expected 5 axes \(a batch of volumes\)"),
+    (lambda: layers.Conv2DTranspose(2, 3).build((None, 3, 3, None)), "channels .* must be known"),
+    (lambda: layers.Conv1DTranspose(2, 2, padding="same", output_padding=0)(_x(2, 1, 3)), "outputs without places"),
     (lambda: layers.Conv2D(2, 1, groups=2)(_x(1, 2, 2, 3)), "must divide the channels"),
 ]
 
@@ -249,6 +257,7 @@ def test_empty_inputs_give_empty_outputs_or_the_bias():
     assert layers.Dense(3)(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert layers.Dense(3, dtype="int8_from_float32")(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert layers.Conv2D(2, 3)(np.zeros((0, 5, 5, 1), np.float32)).shape == (0, 3, 3, 2)
+    assert layers.Conv2DTranspose(2, 3)(np.zeros((0, 5, 5, 1), np.float32)).shape == (0, 7, 7, 2)
     grouped = layers.Conv2D(4, 3, groups=2, padding="same", data_format="channels_first")
     assert grouped(np.zeros((0, 2, 5, 5), np.float32)).shape == (0, 4, 5, 5)
     x = np.zeros((0, 5, 8), np.float32)
