@@ -1,4 +1,4 @@
-"""Model: a network is a layer like any other."""
+"""TextNetwork: a network is a layer like any other."""
 
 import copy
 import json
@@ -10,7 +10,7 @@ import tiny_bert
 
 from mp_core import calibrate, layers
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.models import BertEncoder, Model
+from mp_core.models import BertEncoder, TextNetwork
 
 IDS = np.array([[2, 4, 5, 6, 3], [2, 7, 3, 0, 0]])
 MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
@@ -53,7 +53,7 @@ def test_a_model_is_a_layer_of_layers_with_paths_below_none(model):
 
 
 def test_a_model_in_another_layer_has_the_paths_of_that_layer(model):
-    outer = layers.Sequential([Model.from_config(model.get_config())], name="outer")
+    outer = layers.Sequential([TextNetwork.from_config(model.get_config())], name="outer")
     outer(IDS)
     assert [layer.path for layer in outer.flatten()] == ["outer", "outer/model", *(f"outer/{path}" for path in PATHS)]
 
@@ -82,7 +82,7 @@ def test_a_copy_gives_the_same_bits_under_the_same_paths(model, same):
 
 
 def test_a_configuration_and_weights_make_the_same_model(model):
-    other = Model.from_config(model.get_config())
+    other = TextNetwork.from_config(model.get_config())
     other.build()
     other.set_weights(model.get_weights())
     np.testing.assert_array_equal(other(IDS, mask=MASK), model(IDS, mask=MASK))
@@ -94,7 +94,7 @@ def test_a_configuration_says_in_which_forms_the_layers_of_a_model_are(model, ma
         model.quantize("int4/8")
     else:
         model = model.with_policy("int4/8_from_float32") if make == "with_policy" else calibrate(model, IDS, "int8")
-    other = Model.from_config(json.loads(json.dumps(model.get_config())))
+    other = TextNetwork.from_config(json.loads(json.dumps(model.get_config())))
     other.build()
     other.set_weights(model.get_weights())
     np.testing.assert_array_equal(other(IDS, mask=MASK), model(IDS, mask=MASK))
@@ -166,8 +166,8 @@ def test_a_call_names_the_bad_argument(model, ids, arguments, error, message):
 
 def test_a_configuration_that_is_not_computed_is_refused_by_entry():
     with pytest.raises(ValueError, match="`config`: model_type is 'gpt2'; expected 'bert'"):
-        Model({"model_type": "gpt2"})
+        TextNetwork({"model_type": "gpt2"})
     with pytest.raises(ValueError, match="`config`: vocab_size is None; expected a positive int"):
-        Model({"model_type": "bert", "vocab_size": None})
+        TextNetwork({"model_type": "bert", "vocab_size": None})
     with pytest.raises(TypeError, match="`config` must be a dict; received 'bert'"):
-        Model("bert")
+        TextNetwork("bert")

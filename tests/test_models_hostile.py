@@ -11,6 +11,7 @@ import random_models
 import tiny_bert
 from tokenizers import Tokenizer, processors
 
+from mp_core.layers.base.contents import Parts
 from mp_core.models import BertEncoder, Reranker
 
 HERE = Path(__file__).parent
@@ -54,6 +55,22 @@ def test_a_network_of_one_position_is_refused(name, tmp_path):
     for kind in (BertEncoder, Reranker):
         with pytest.raises(ValueError, match=rf"config\.json: max_position_embeddings is {positions}; expected an int"):
             kind.from_folder(tmp_path / name)
+
+
+def test_long_lists_in_a_configuration_are_no_parts_of_the_network(tmp_path):
+    folder = tiny_bert.write(tmp_path / "model", layer_types=[[] for _ in range(10**5)])
+    parts = Parts(BertEncoder.from_folder(folder).model.flatten())
+    assert len(parts.containers) < 1000
+
+
+def test_settings_have_a_bounded_number_of_values_and_messages_a_length(tmp_path):
+    folder = tiny_bert.write(tmp_path / "model", layer_types=[[] for _ in range(10**6)])
+    with pytest.raises(ValueError, match=r"config\.json has some \d{7} values; expected at most 1048576"):
+        BertEncoder.from_folder(folder)
+    folder = tiny_bert.write(tmp_path / "other", hidden_act=[[] for _ in range(10**5)])
+    with pytest.raises(ValueError, match=r"hidden_act is \[\[\], .*\.\.\.; expected") as refusal:
+        BertEncoder.from_folder(folder)
+    assert len(str(refusal.value)) < 3000
 
 
 FILES = (

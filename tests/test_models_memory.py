@@ -18,6 +18,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import Elsewhere, drop_pages
 from mp_core.checkpoint import open_tensors, save_tensors
 from mp_core.models import BertEncoder
+from mp_core.tf_keras.mixed_precision import AutoCastVariable as TFVariable
 
 KINDS = ["bert", "qwen3"]
 WIDE = {
@@ -222,7 +223,7 @@ def test_a_variable_gives_back_the_value_of_its_stamp_only():
 
 def test_every_way_to_read_a_variable_reads_what_lies_elsewhere():
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    variable, plain = AutoCastVariable(value, name="kernel"), AutoCastVariable(value, name="kernel")
+    variable, plain = TFVariable(value, name="kernel"), TFVariable(value, name="kernel")
     variable.give_back(variable.stamp, lambda: value.copy())
     ways = [
         lambda v: v.value, lambda v: v.value(), lambda v: v.read_value(), lambda v: v[1], list, lambda v: v + 1,

@@ -1,7 +1,5 @@
 """float8 training: scales, histories and weights after some steps are those of Keras' JAX backend."""
 
-from importlib.util import find_spec
-
 import float8_case
 import numpy as np
 import pytest
@@ -13,8 +11,6 @@ from mp_core import dtype_policies, layers, optimizers
 
 @pytest.fixture(scope="module")
 def of_keras(tmp_path_factory):
-    if not find_spec("keras") or not find_spec("jax"):
-        pytest.skip("needs Keras and JAX")
     path = tmp_path_factory.mktemp("float8")
     run_with_keras("float8_case.py", path, "jax")
     return path

@@ -1,7 +1,5 @@
 """Training beside Keras with JAX: the same models, weights and batches."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 import training_cases as cases
@@ -13,8 +11,6 @@ import mp_core as mp
 @pytest.fixture(scope="module")
 def curves(tmp_path_factory):
     """Losses of Keras, and the files with the weights from which it began."""
-    if importlib.util.find_spec("keras") is None or importlib.util.find_spec("jax") is None:
-        pytest.skip("Keras or JAX is not installed")
     path = tmp_path_factory.mktemp("training")
     for name in cases.CASES:
         cases.model(mp, name).save(path / f"{name}.keras")

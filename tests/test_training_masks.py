@@ -114,7 +114,7 @@ def test_masks_run_no_layer_whose_outputs_they_do_not_need():
     assert model.compute_mask(IDS).tolist() == (IDS != 0).tolist() and not calls
     model.compile("sgd", "mse")
     model.train_on_batch(IDS, np.ones((4, 5, 3)))
-    (step,) = model._compiled._step._plans.values()
+    (step,) = model._compiled._step._plans._kept.values()
     assert [note.name for note in step._current().notes].count("not_equal") == 2  # forward, and in the loss
 
 
@@ -170,3 +170,53 @@ def test_metrics_of_one_name_are_all_in_the_logs():
     found = trained.evaluate(x, y, verbose=0, return_dict=True)
     assert list(found) == ["loss", "mae", "mae_1", "weighted_mae"]
     assert found["mae"] == found["mae_1"] == found["weighted_mae"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "of_mask"),
+    [((3, 4, 2), (3, 1)), ((3, 4, 2), (1, 4)), ((3, 4, 2), (1, 1)), ((3, 4, 5, 2), (3, 1, 1)),
+     ((3, 4, 5, 2), (3, 1, 5)), ((3, 4, 5, 2), (1, 4, 5)), ((6, 2), (1,)), ((3, 4, 2), (3, 4))],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
+def test_batch_normalization_takes_masks_that_broadcast_as_in_keras(shape, of_mask):
+    x, mask = rng.standard_normal(shape).astype(np.float32), rng.uniform(size=of_mask) > 0.4
+    mask.flat[0] = True
+    mine, theirs = layers.BatchNormalization(), keras.layers.BatchNormalization()
+    found, expected = (
+        mine(x, training=True, mask=mask),
+        theirs(x, training=True, mask=keras.ops.convert_to_tensor(mask)),
+    )
+    np.testing.assert_allclose(found, keras.ops.convert_to_numpy(expected), rtol=1e-4, atol=1e-5)
+    for name in ("moving_mean", "moving_variance"):
+        moved = keras.ops.convert_to_numpy(getattr(theirs, name))
+        np.testing.assert_allclose(getattr(mine, name).numpy(), moved, rtol=1e-5, atol=1e-7)
+
+
+def test_batch_normalization_trains_under_a_mask_that_broadcasts():
+    """A plan and a call that nobody records have the same bits."""
+
+    class Rows(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.normalization = layers.BatchNormalization()
+
+        def call(self, inputs, training=False):
+            mask = mp.ops.greater(mp.ops.max(inputs, axis=(1, 2), keepdims=True)[..., 0], 0.0)
+            return self.normalization(inputs, training=training, mask=mask)
+
+    x = rng.standard_normal((4, 5, 3)).astype(np.float32)
+    x[2] = -1.0
+    layer, model = Rows(), mp.Sequential([mp.Input((5, 3)), Rows()])
+    model.compile(mp.optimizers.SGD(0.0), "mse")
+    model.train_on_batch(x, np.zeros_like(x))
+    layer(x, training=True)
+    for mine, recorded in zip(layer.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, recorded)
+    kept = x[[0, 1, 3]].reshape(-1, 3).astype(np.float64)
+    np.testing.assert_allclose(layer.normalization.moving_mean.numpy(), 0.01 * kept.mean(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("of_mask", [(4,), (3,), (3, 4, 1), (2, 4), (3, 4, 2)])
+def test_batch_normalization_refuses_a_mask_that_does_not(of_mask):
+    with pytest.raises(ValueError, match=r"`mask` must broadcast to \(3, 4\), with as many axes; received"):
+        layers.BatchNormalization()(np.ones((3, 4, 2), np.float32), training=True, mask=np.ones(of_mask, bool))

@@ -242,7 +242,7 @@ ERRORS = [
     (lambda: mp.Model(X, [layers.Dense(2, name="d")(X), layers.Dense(2, name="d")(X)]), ValueError, "different names"),
     (lambda: np.exp(X), TypeError, "numpy.exp of <KerasTensor"),
     (lambda: np.concatenate([X, X]), TypeError, "numpy.concatenate of <KerasTensor"),
-    (lambda: mp.matmul(X, X), TypeError, "`call` of a Layer"),
+    (lambda: mp.rms_norm(X), TypeError, "`call` of a Layer"),
     (lambda: X[[0]], TypeError, "an index of a symbolic array"),
     (lambda: [*X], TypeError, "a part of"),
     (lambda: bool(X), TypeError, "the truth of"),
@@ -273,9 +273,9 @@ def test_bad_arguments_are_refused_by_name(call, error, message):
 
 def test_inference_imports_nothing_of_training():
     code = (
-        "import sys, numpy as np, mp_core as mp; from mp_core import layers, forward; "
+        "import sys, numpy as np, mp_core as mp; from mp_core import layers, plans; "
         "layers.Sequential([layers.Dense(2)])(np.ones((1, 2))); "
-        "rooms = 'training', 'gradients', 'optimizers', 'losses', 'metrics', 'callbacks'; "
+        "rooms = 'gradients', 'optimizers', 'losses', 'metrics', 'callbacks', 'training.compiled', 'training.loop'; "
         "print([room for room in rooms if f'mp_core.{room}' in sys.modules])"
     )
     assert processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -286,9 +286,9 @@ def test_a_second_fit_runs_the_plan_of_the_first():
     trained.compile("sgd", "mse")
     first = trained.fit(x, x[:, :1], verbose=0)
     assert trained.history is first
-    plans = [plan._last[1] for plan in trained._compiled._step._plans.values()]
+    plans = [plan._last[1] for plan in trained._compiled._step._plans._kept.values()]
     assert trained.fit(x, x[:, :1], verbose=0) is trained.history is not first
-    assert [plan._last[1] for plan in trained._compiled._step._plans.values()] == plans
+    assert [plan._last[1] for plan in trained._compiled._step._plans._kept.values()] == plans
     trained.compile("adam", "mse")
     assert trained.history is not None
 
@@ -308,3 +308,122 @@ def test_a_subclass_has_a_history_of_its_own_until_fit():
     model.compile("sgd", "mse")
     assert model.history == ["begun"]
     assert model.fit(x, x[:, :1], verbose=0) is model.history
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ({"input_shape": (2,)}, (None, 2)),
+        ({"input_dim": 2}, (None, 2)),
+        ({"input_shape": (2,), "batch_size": 7}, (7, 2)),
+        ({"batch_input_shape": (None, 2)}, (None, 2)),
+    ],
+)
+def test_a_first_layer_that_says_the_shape_of_its_inputs_builds_the_stack(arguments, shape):
+    model = mp.Sequential([layers.Dense(4, **arguments), layers.Dense(5, input_shape=(3, 4))])
+    assert model.built and model.input_shape == shape and model.output_shape == (shape[0], 5)
+    assert model.count_params() == 2 * 4 + 4 + 4 * 5 + 5 and len(model.layers) == 2
+    again = mp.Sequential.from_config(model.get_config())
+    assert again.input_shape == shape and again.count_params() == model.count_params()
+
+
+@pytest.mark.parametrize("arguments", [{"input_shape": (2,)}, {"batch_input_shape": (None, 2)}, {"shape": (2,)}])
+def test_an_input_layer_takes_the_names_of_older_keras(arguments):
+    model = mp.Sequential([layers.InputLayer(**arguments), layers.Dense(5)])
+    assert model.input_shape == (None, 2) and model.output_shape == (None, 5)
+
+
+def test_the_shape_of_inputs_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="`input_shape` must be the shape of a sample; received input_shape=3"):
+        layers.Dense(2, input_shape=3)
+    with pytest.raises(ValueError, match="-1"):
+        mp.Sequential([layers.Dense(2, input_shape=(-1,))])
+
+
+def test_the_layers_of_a_graph_cannot_be_set():
+    start = mp.Input((3,))
+    model = mp.Model(start, layers.Dense(2, name="first")(start))
+    with pytest.raises(AttributeError, match=r"`layers` of .* are those of its graph, and cannot be set"):
+        model.layers = [layers.Dense(4)]
+    assert model.layers[1].name == "first"
+
+
+class WithParameter(mp.Model):
+    """A functional model with an argument of its own."""
+
+    def __init__(self, *args, param=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.param = param
+
+    def get_config(self):
+        return super().get_config() | {"param": self.param}
+
+
+class StackWithParameter(mp.Sequential):
+    """A stack with an argument of its own."""
+
+    def __init__(self, *args, param=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.param = param
+
+    def get_config(self):
+        return super().get_config() | {"param": self.param}
+
+
+def _with_parameter():
+    start = mp.Input((3,))
+    return WithParameter(inputs=start, outputs=layers.Dense(5)(start), param=3, name="mine")
+
+
+def _stack_with_parameter():
+    return StackWithParameter([mp.Input((3,)), layers.Dense(5)], param=3, name="mine")
+
+
+@pytest.mark.parametrize("make", [_with_parameter, _stack_with_parameter])
+def test_arguments_of_a_model_of_layers_come_back(tmp_path, make):
+    model, x = make(), _x(4, 3)
+    model.compile("adam", "mse")
+    model.fit(x, _x(4, 5), verbose=0)
+    model.save(tmp_path / "m.keras")
+    classes = {"WithParameter": WithParameter, "StackWithParameter": StackWithParameter}
+    loaded = mp.saving.load_model(tmp_path / "m.keras", custom_objects=classes)
+    for again in (type(model).from_config(model.get_config()), loaded):
+        assert again.param == 3 and again.name == "mine" and len(again.weights) == 2
+    assert again(x).tobytes() == model(x).tobytes() and int(again.optimizer.iterations) == 1
+
+
+def test_a_loss_of_ones_own_needs_no_argument_training():
+    class Own(mp.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+            return super().compute_loss(x, y, y_pred, sample_weight) * np.float32(2)
+
+    start = mp.Input((3,))
+    output = layers.Dense(1, kernel_initializer="ones")(start)
+    x, y = _x(4, 3), _x(4, 1)
+    expected = 2 * np.mean((x.sum(1, keepdims=True) - y) ** 2)
+    model = Own(start, output)
+    model.compile("sgd", "mse")
+    assert model.evaluate(x, y, verbose=0) == pytest.approx(expected, rel=1e-5)
+    assert model.fit(x, y, verbose=0).history["loss"] == pytest.approx([expected], rel=1e-5)
+
+
+def test_layers_names_the_same_model_classes_as_the_package():
+    assert layers.Sequential is mp.Sequential is mp.models.Sequential
+    assert layers.Functional is mp.Functional is mp.models.Functional
+    x = np.ones((4, 3), np.float32)
+    model = layers.Sequential([layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert model.fit(x, x[:, :1], verbose=0).history.keys() == {"loss"}
+
+
+def test_a_configuration_of_a_layer_around_a_stack_needs_no_model_to_be_loaded_before():
+    config = {"layer": {"class_name": "Sequential", "config": {"layers": []}}}
+    code = f"from mp_core import layers; print(type(layers.TimeDistributed.from_config({config}).layer).__name__)"
+    got = processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert got == "Sequential\n"
+
+
+def test_a_stack_may_penalize_what_it_returns():
+    model = mp.Sequential([mp.layers.Identity()], activity_regularizer=mp.regularizers.L2(0.5))
+    model(np.full((2, 3), 2, np.float32))
+    assert [float(loss) for loss in model.losses] == [0.5 * 4 * 6 / 2] and len(model.layers) == 1

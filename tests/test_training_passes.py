@@ -10,9 +10,9 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
-from mp_core.gradients.passes import Meeting
+from mp_core.gradients.parts import Meeting, Sums
 from mp_core.ops.random import dropout, normal, uniform
-from mp_core.plans.batch_passes import PassGradients, unit_of
+from mp_core.plans.parts import PartGradients, unit_of
 
 SAMPLES = 5000
 
@@ -93,13 +93,17 @@ def test_a_pass_has_whole_blocks_of_every_sum():
 
 def test_partial_sums_of_single_blocks_can_be_added_elsewhere():
     w = mp.AutoCastVariable(np.random.default_rng(0).random((4, 3)).astype(np.float32))
-    passes = PassGradients(lambda before, x: ([mp.matmul(x, w)], None), [w])
+    parts = PartGradients(lambda before, x: ([mp.matmul(x, w)], None), [w])
     x, d = (np.random.default_rng(1).standard_normal((3000, n)).astype(np.float32) for n in (4, 3))
-    whole = passes(0, (x,), [d], is_last=True).sums[0]
+
+    def sum_of(start, end, sums, before=None):
+        run = parts.start(np.array([start], np.int32), x[start:end], sums=sums, before=before)
+        return run.gradients([d[start:end]])[0]
+
+    whole = sum_of(0, 3000, Sums.LAST)
     np.testing.assert_array_equal(whole, mp.matmul(x.T, d))
-    parts = [passes(i, (x[i : i + 1024],), [d[i : i + 1024]]).sums[0] for i in (0, 1024)]
-    last = passes(2048, (x[2048:],), [d[2048:]], [parts[0] + parts[1]], is_last=True).sums[0]
-    np.testing.assert_array_equal(last, whole)
+    first, second = sum_of(0, 1024, Sums.OPEN), sum_of(1024, 2048, Sums.OPEN)
+    np.testing.assert_array_equal(sum_of(2048, 3000, Sums.LAST, [first + second]), whole)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -163,15 +167,15 @@ def test_an_interruption_between_two_passes_changes_nothing(monkeypatch):
     model.train_on_batch(x, x[:, :1], passes=3)
     states = [*model.variables, *model.optimizer.variables]
     before = [variable.numpy() for variable in states]
-    run = PassGradients.__call__
+    run = PartGradients.start
 
-    def interrupted(passes, start, *arguments):
-        if start:
+    def interrupted(parts, start, *inputs, **options):
+        if start[0]:
             raise KeyboardInterrupt
-        return run(passes, start, *arguments)
+        return run(parts, start, *inputs, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PassGradients, "__call__", interrupted)
+        patch.setattr(PartGradients, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.fit(x, x[:, :1], batch_size=3000, verbose=0, passes=3)
     assert all(map(np.array_equal, before, [variable.numpy() for variable in states]))
