@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from oracles import codes
 
+import mp_core as mp
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtypes import finfo
 from mp_core.loss_scale import (
@@ -16,6 +17,7 @@ from mp_core.loss_scale import (
     LossScale,
     LossScaleOptimizer,
     Optimizer,
+    OptimizerLike,
     all_finite,
     deserialize_optimizer,
     serialize_optimizer,
@@ -271,6 +273,22 @@ def test_four_infinite_steps_quarter_twice():
     assert optimizer.scale_loss(1.0) == 25.0 and weight.numpy() == 1.0
 
 
+@pytest.mark.parametrize(("kind", "options"), [
+    (LossScaleOptimizer, {"inner_optimizer": SGD(0.5), "initial_scale": 4.0}),
+    (TFLossScaleOptimizer, {"inner_optimizer": SGD(0.5), "initial_scale": 4.0}),
+    (SGD, {"learning_rate": 0.5, "loss_scale_factor": 4.0}),
+])  # fmt: skip
+def test_training_scales_the_loss_by_the_method_of_a_subclass(kind, options):
+    class Doubled(kind):
+        def scale_loss(self, loss):
+            return super().scale_loss(loss) * 2
+
+    model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile(Doubled(**options), "mse")
+    model.train_on_batch(np.ones((2, 1)), np.ones((2, 1)))
+    np.testing.assert_array_equal(model.layers[0].kernel, [[2.0]])  # 0.5 times the gradient, which is 2, twice
+
+
 def test_eight_finite_steps_double_four_times():
     optimizer = LossScaleOptimizer(SGD(), initial_scale=2.0, dynamic_growth_steps=2)
     weight = variable(1.0)
@@ -343,7 +361,7 @@ def test_an_optimizer_of_ones_own():
         def get_config(self):
             return {}
 
-    assert isinstance(Sign(), Optimizer)
+    assert isinstance(Sign(), OptimizerLike) and not isinstance(Sign(), Optimizer)
     weight = variable(1.0)
     optimizer = LossScaleOptimizer(Sign())
     optimizer.apply([np.array([3.0])], [weight])
