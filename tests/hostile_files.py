@@ -115,15 +115,21 @@ def field(number, content):
 
 
 def onnx_base():
-    """Return a file of two initializers and two nodes; without the package."""
+    """Return a file of three initializers and four nodes; without the package."""
     numbers = np.arange(6, dtype="<f4").tobytes()
     first = b"\x08\x02\x08\x03\x10\x01" + field(8, b"onnx::MatMul_1") + field(9, numbers)
     second = b"\x08\x06\x10\x01" + field(8, b"a.bias") + field(4, numbers)
     product = (
         field(1, b"x") + field(1, b"onnx::MatMul_1") + field(2, b"y") + field(3, b"/a/MatMul") + field(4, b"MatMul")
     )
+    scopes = field(9, field(1, b"pkg.torch.onnx.name_scopes") + field(2, b"['', 'c', 'linear']"))
+    transposed = field(5, field(1, b"transB") + b"\x18\x01")
+    linear = field(1, b"y") + field(1, b"val_1") + field(2, b"z") + field(4, b"Gemm") + transposed + scopes
+    turned = field(1, b"val_2") + field(2, b"val_1") + field(4, b"Transpose")
+    third = b"\x08\x02\x08\x03\x10\x01" + field(8, b"val_2") + field(9, numbers)
     same = field(1, b"a.bias") + field(2, b"b.bias") + field(4, b"Identity")
-    return b"\x08\x08" + field(7, field(1, product) + field(1, same) + field(5, first) + field(5, second))
+    nodes = b"".join(field(1, node) for node in (product, same, turned, linear))
+    return b"\x08\x08" + field(7, nodes + field(5, first) + field(5, second) + field(5, third))
 
 
 def read_torch(path):

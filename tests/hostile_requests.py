@@ -17,11 +17,17 @@ GOOD = {
     "/embed_all": {"inputs": ["a b", "c"]},
     "/rerank": {"query": "a", "texts": ["b", "c d"]},
     "/predict": {"inputs": [["a"], ["b", "c"]]},
+    "/": {"inputs": ["a b", "c"]},
+    "/embeddings": {"input": ["a b", "c"]},
+    "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["a b", "c"]}},
+    "/tokenize": {"inputs": ["a b", "c"]},
+    "/decode": {"ids": [[4, 5], [6]]},
 }
 OPTIONS = ("model", "dimensions", "encoding_format", "prompt_name", "truncate", "truncation_direction", "normalize")
+OPTIONS += ("precision", "parameters", "add_special_tokens", "skip_special_tokens")
 OPTIONS += ("top_n", "return_documents", "raw_scores", "return_text", "user", "odd", "", "__proto__", "\ud800")
 WRONG = [{}, [], [[]], [None], [[["a"]]], {"a": 1}, -1, 0.5, 1e308, 10**400, [1, "a"], ["a", {}], ["\udfff"], "\ud800"]
-WRONG += [[[1, 2], [3]], [True], ["a", None], [["a", "b", "c"]], [["a"], "b"], float("nan"), float("inf")]
+WRONG += [[[1, 2], [3.5]], [True], ["a", None], [["a", "b", "c"]], [["a"], "b"], float("nan"), float("inf")]
 HEADS = [
     b"GET\r\n\r\n",
     b"\x00\x01\x02\x03\r\n\r\n",
@@ -42,6 +48,9 @@ HEADS = [
     b"GET /v1/models/absent HTTP/1.1\r\nHost: a\r\n\r\n",
     b"DELETE /embed HTTP/1.1\r\nHost: a\r\n\r\n",
     b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\na",
+    b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST http:// HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
     b"GET /embed HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
 ]
 
@@ -98,8 +107,11 @@ def _deep(draw: random.Random, path: str) -> bytes:
 
 
 def _large(draw: random.Random, path: str) -> bytes:
+    many = [["a"] if path == "/predict" else "a"] * 5_000
+    if path == "/similarity":
+        return post(path, json.dumps({"inputs": GOOD[path]["inputs"] | {"sentences": many}}).encode())
     name = next(name for name, value in GOOD[path].items() if isinstance(value, list))
-    return post(path, json.dumps(GOOD[path] | {name: [["a"] if path == "/predict" else "a"] * 5_000}).encode())
+    return post(path, json.dumps(GOOD[path] | {name: many}).encode())
 
 
 def answer(port: int, request: bytes) -> tuple[int, bytes]:

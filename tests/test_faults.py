@@ -32,6 +32,7 @@ def test_what_fails_once_is_told_and_leaves_nothing_behind(kind, least, faults, 
     done = processes.run(
         [sys.executable, TESTS / "faulty.py", name, tmp_path, *every],
         env=environment, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        timeout=processes.LONG,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
     assert int(done.stdout.split()[-1]) >= least, done.stdout

@@ -16,12 +16,14 @@ import processes
 import pytest
 import tiny_bert
 from oracles import assert_same_bits
-from servers import LIMIT, Server, scorer
+from servers import LIMIT, Server, scorer, written
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
 from mp_core.models import BertEncoder, Reranker
+from mp_core.serving.models import open_models
+from mp_core.serving.routes import ROUTES
 
 TEXTS = tiny_bert.TEXTS
 PAIRS = [("a b", "c d"), ("a b", "e f g h a b c d e f g"), ("a b", "")]
@@ -30,12 +32,7 @@ DOCUMENTS = [document for _, document in PAIRS]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    parent = tmp_path_factory.mktemp("serving")
-    return {
-        "encoder": tiny_bert.write(parent / "encoder"),
-        "reranker": scorer(parent / "reranker", 1),
-        "classifier": scorer(parent / "classifier", 3),
-    }
+    return written(tmp_path_factory.mktemp("serving"))
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +195,45 @@ def test_curl_gets_predictions(server, folders):
     score = server.get("/predict", {"inputs": ["a b", "c d"]})[0]["score"]  # of the reranker, the first that predicts
     raw = Reranker.from_folder(folders["reranker"]).predict([("a b", "c d")], activation="linear")[0]
     assert score == pytest.approx(1 / (1 + exp(-raw)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels", "function"),
+    [
+        ("multi_label_classification", 3, "sigmoid"),
+        ("single_label_classification", 3, "softmax"),
+        ("regression", 3, "linear"),
+        ("regression", 1, "linear"),
+        (None, 1, "sigmoid"),
+    ],
+)
+def test_predictions_are_what_the_problem_type_of_the_folder_says(tmp_path, problem, labels, function):
+    folder = scorer(tmp_path / "scorer", labels, problem_type=problem)
+    (served,), route = open_models({"scorer": folder}), ROUTES["/predict"]
+    fields = {"inputs": "a b c", "raw_scores": False, "parameters": None}
+    asked = route.ask(served, fields)
+    rows = served.compute(served.tokenize(asked.inputs), asked.options)
+    expected = Reranker.from_folder(folder).predict_tokens(served.tokenize(["a b c"]), activation=function).ravel()
+    found = {row["label"]: row["score"] for row in route.answer(served, fields, rows, {})}
+    assert found == {f"label {index}": float(score) for index, score in enumerate(expected)}
+
+
+def test_ranks_and_predictions_have_the_order_of_scores_that_the_sigmoid_makes_equal(folders):
+    served, other = open_models({name: folders[name] for name in ("reranker", "classifier")})
+    scores, texts = np.array([20, 90, 20, 40, -200, -120], np.float32), list("abcdef")
+    order = [1, 3, 0, 2, 5, 4]
+    shown = [1.0, 1.0, 1.0, 1.0]
+    fields = {"query": "a", "texts": texts, "raw_scores": False, "return_text": False}
+    for raw, first in ((False, shown), (True, [90.0, 40.0, 20.0, 20.0])):
+        answer = ROUTES["/rerank"].answer(served, fields | {"raw_scores": raw, "parameters": None}, scores, {})
+        assert [row["index"] for row in answer] == order
+        assert [row["score"] for row in answer][:4] == pytest.approx(first)
+    fields = {"query": "a", "documents": texts, "return_documents": False, "top_n": None}
+    results = ROUTES["/v1/rerank"].answer(served, fields, scores, {})["results"]
+    assert [row["index"] for row in results] == order
+    fields = {"inputs": "a", "raw_scores": False, "parameters": None}
+    answer = ROUTES["/predict"].answer(other, fields, np.array([[-300, 90, -200]], np.float32), {})
+    assert [(row["label"], row["score"]) for row in answer] == [("label 1", 1.0), ("label 2", 0.0), ("label 0", 0.0)]
 
 
 def test_info_names_the_first_model_as_tei_does_and_all_models(server):
@@ -418,4 +454,4 @@ def test_what_is_not_answered_in_time_is_told_to_come_back(start):
         answer = connection.makefile("rb").read().lower()
     assert answer.startswith(b"http/1.1 503")
     assert b"retry-after: 5" in answer
-    assert running.stop(None) == 0
+    assert running.stop(None) == 1  # one was not answered

@@ -9,14 +9,13 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from servers import Lengths, running
+from servers import LIMIT, Lengths, Lines, running
 
 from mp_core.models.texts import Tokens
 from mp_core.serving.batching import Batcher
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.front import create_app
 from mp_core.serving.limits import Limits
-from mp_core.serving.logs import Log
 from mp_core.serving.metrics import Metrics
 
 
@@ -57,6 +56,46 @@ def test_a_long_request_takes_turns_with_others():
     requests = [[4, 4, 4, 4, 4], [1], [2, 2]]
     assert batched(model, requests, batch_tokens=8) == requests
     assert model.calls == [[4, 4], [1, 2, 2], [4, 4], [4]]
+
+
+def test_towards_the_end_equal_requests_are_computed_one_after_the_other():
+    async def run():
+        gate, order = threading.Event(), []
+        model, batcher = Lengths(gate), batcher_of(batch_tokens=8)
+        batcher.start()
+
+        async def ask(number):
+            await batcher(model, tokens_of(4, 4, 4, 4, 4, 4), {"number": number % 2})
+            order.append((number, len(model.calls)))
+
+        tasks = [asyncio.create_task(ask(number)) for number in range(4)]
+        while not model.calls:
+            await asyncio.sleep(0.001)
+        batcher.finish()
+        gate.set()
+        await asyncio.gather(*tasks)
+        await batcher.close()
+        assert [number for number, _ in order] == [0, 1, 2, 3]
+        for number, calls in order:  # the next request may have begun
+            assert 0 <= calls - 3 * (number + 1) <= 1
+
+    asyncio.run(run())
+
+
+def test_the_end_does_not_wait_for_a_batch_that_nobody_waits_for():
+    async def run():
+        gate = threading.Event()
+        model, batcher = Lengths(gate), batcher_of()
+        batcher.start()
+        task = asyncio.create_task(batcher(model, tokens_of(1), {}))
+        while not model.calls:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait_for(batcher.close(), LIMIT)
+        assert batcher.busy
+        gate.set()
+
+    asyncio.run(run())
 
 
 def test_only_requests_with_the_same_options_share_a_batch():
@@ -125,17 +164,6 @@ def test_texts_that_nobody_waits_for_are_not_computed():
 
 
 # ---- the application
-
-
-class Lines(Log):
-    """A log that keeps its lines."""
-
-    def __init__(self):
-        super().__init__()
-        self.kept = []
-
-    def write(self, level, message, **fields):
-        self.kept.append((level, message, fields))
 
 
 def asked(model, calls, **limits):
@@ -243,11 +271,16 @@ def test_a_server_whose_loop_is_broken_off_ends_its_threads():
     assert threading.active_count() == before
 
 
-def test_numbers_that_json_has_not_are_null():
+def test_numbers_that_are_not_finite_are_an_error_of_their_request_alone():
     class Overflowing(Lengths):
         def compute(self, tokens, options):
-            return np.array([[np.inf, np.nan, 1.5]] * len(tokens), np.float32)
+            rows = [[np.nan if len(row) > 3 else 1.5] * 3 for row in tokens.rows]
+            return np.array(rows, np.float32)
 
-    answers, _ = asked(Overflowing(), [("/embed", BODY), ("/v1/embeddings", {"input": "a"})])
-    assert answers[0][2] == [[None, None, 1.5]] * 2
-    assert answers[1][2]["data"][0]["embedding"] == [None, None, 1.5]
+    bodies = [("/embed", {"inputs": "a" * count}) for count in (1, 2, 9, 3)]
+    answers, _ = asked(Overflowing(), [*bodies, ("/v1/embeddings", {"input": "a" * 9})])
+    assert [status for status, *_ in answers] == [200, 200, 500, 200, 500]
+    assert answers[0][2] == answers[3][2] == [[1.5] * 3]
+    told = "a text has no finite output: lengths returned Inf or NaN"
+    assert answers[2][2] == {"error": told, "error_type": "Backend"}
+    assert answers[4][2]["error"]["message"] == told

@@ -83,9 +83,9 @@ def test_texts_take_the_route_of_their_prompt(server, folders):
 
 def test_what_a_model_cannot_do_is_refused_by_name(server):
     for path, model, message in (
-        ("/embed_sparse", "multi", "multi is no sparse, but of kind multi-vector; those of this kind are sparse, m3"),
-        ("/embed_all", "sparse", "sparse is no multi-vector, but of kind sparse; those of this kind are multi, m3"),
-        ("/embed", "sparse", "sparse is no encoder, but of kind sparse; those of this kind are m3, routed"),
+        ("/embed_sparse", "multi", "multi is of kind multi-vector, not sparse; those of this kind are sparse, m3"),
+        ("/embed_all", "sparse", "sparse is of kind sparse, not multi-vector; those of this kind are multi, m3"),
+        ("/embed", "sparse", "sparse is of kind sparse, not encoder; those of this kind are m3, routed"),
     ):
         status, _, answer = server.ask(path, {"inputs": "a", "model": model})
         assert status == 422 and message in answer["error"]
