@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import ml_dtypes
@@ -277,6 +278,42 @@ def test_weights_in_other_forms_and_what_is_excluded_are_left_out(sharded, tmp_p
     for pattern, message in (("*.md5", "excludes no file"), ("model-00001*", "cannot be excluded: an index names it")):
         with pytest.raises(RequestError, match=message):
             convert(sharded, tmp_path / "x", "int8", exclude=[*patterns, pattern])
+
+
+def test_nothing_is_left_where_descriptors_run_out(sharded, tmp_path):
+    resource = pytest.importorskip("resource")
+    folder, limits, codes = tmp_path / "out", resource.getrlimit(resource.RLIMIT_NOFILE), set()
+    folder.mkdir()
+    convert(sharded, folder / "new", "int8")  # what is loaded once is loaded
+    shutil.rmtree(folder / "new")
+    for free in range(12):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) - 1 + free, limits[1]))
+        try:
+            convert(sharded, folder / "new", "int8")
+        except OSError as error:
+            codes.add(error.errno)
+            assert ".tmp" not in str(error)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert {path.name for path in folder.iterdir()} <= {"new"}
+        shutil.rmtree(folder / "new", ignore_errors=True)
+    assert codes == {errno.EMFILE}
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_conversion_works_with_as_few_threads_as_can_start(source, tmp_path, monkeypatch, started):
+    convert(source, tmp_path / "expected.safetensors", "int8", threads=4)
+    start, left = threading.Thread.start, [started]
+
+    def limited(self):
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    convert(source, tmp_path / "found.safetensors", "int8", threads=4)
+    assert (tmp_path / "found.safetensors").read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
 
 
 def test_the_shards_of_an_index_are_found_once(sharded):

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import sys
+import time
 import tracemalloc
 
 import numpy as np
@@ -18,6 +19,7 @@ from tensors import safetensors
 import mp_core as mp
 from mp_core import cli
 from mp_core.checkpoint import convert, inspect, open_tensors, save_tensors, stored_policies
+from mp_core.checkpoint.header import load_json
 
 pytestmark = pytest.mark.usefixtures("young_process")
 
@@ -303,6 +305,19 @@ def test_a_small_index_takes_little_memory(folder):
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
+
+
+def test_lists_in_lists_are_read_in_linear_time():
+    depth, count = 900, 200_000
+    content = b'{"a":' + b"[" * depth + b",".join([b'"b"'] * count) + b"]" * depth + b"}"
+    began = time.process_time()
+    inner = load_json(content, "x")["a"]
+    assert time.process_time() - began < 2  # 10 s if each string passes through all lists around it
+    for _ in range(depth - 1):
+        (inner,) = inner
+    assert len(inner) == count
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        load_json(b'{"a":[[["b"],["\\ud800"]]]}', "x")
 
 
 def test_metadata_of_an_index_must_be_an_object(folder):

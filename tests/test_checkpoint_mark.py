@@ -70,6 +70,19 @@ def test_transformers_refuses_codes_and_opens_what_float32_makes_of_them(bert, t
     assert (tmp_path / "same" / "config.json").read_bytes() == (folder / "config.json").read_bytes()
 
 
+def test_with_a_quant_method_that_it_does_not_know_transformers_takes_codes_for_weights(bert, tmp_path):
+    import transformers
+
+    folder, expected = bert
+    convert(folder, tmp_path / "small", "int8")
+    path = tmp_path / "small" / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"]["quant_method"] = "mp_core"
+    path.write_text(json.dumps(config))
+    found = outputs(transformers.BertModel.from_pretrained(tmp_path / "small").eval())  # which is why there is none
+    assert np.abs(found - expected).max() > 1
+
+
 def test_the_mark_stays_while_codes_do_and_that_of_another_tool_goes_with_its_codes(tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 from tensors import normal, row_of, safetensors
 
-from mp_core.checkpoint import convert, inspect, open_tensors, verify
+from mp_core.checkpoint import Threshold, convert, inspect, open_tensors, verify
 
 
 def test_an_inspection_counts_by_the_definitions(tmp_path):
@@ -49,6 +49,20 @@ def test_verification_measures_what_conversion_did(source, target, policy):
         )
     lossy = [row["name"] for row in converted["tensors"] if row["rel_rmse"] > 0]
     assert [line.split(":")[0] for line in verify(source, target)["failed"]] == lossy
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [(1.0, 1.0), (0.9, 1 - 0.1**2 / 2), (1.5, 1 - 0.5**2 / 2), (-1.0, -1.0), (5.0, -1.0), (0.0, 0.0)],
+)
+def test_one_number_has_a_cosine_that_sees_how_far_it_is(tmp_path, new, expected):
+    """The cosine of two numbers is 1 or -1, so that a condition for it would be met by any number."""
+    files = [tmp_path / f"{name}.safetensors" for name in ("one", "other")]
+    for file, value in zip(files, (1.0, new), strict=True):
+        save_file({"scale": np.full(1, value)}, file)
+    row = row_of(verify(*files, rtol=10.0), "scale")
+    assert row["cosine"] == pytest.approx(expected)
+    assert Threshold.parse("cosine<0.999").fails(row) == (expected < 0.999)
 
 
 def test_types_that_no_policy_converts_are_kept_and_measured(tmp_path):

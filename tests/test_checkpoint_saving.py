@@ -21,9 +21,9 @@ from mp_core.checkpoint import (
     open_tensors,
     save_folder,
     save_tensors,
-    saving,
     stored_policies,
     verify,
+    writing,
 )
 from mp_core.checkpoint.header import CODES
 from mp_core.dtype_policies import DTypePolicyMap
@@ -432,7 +432,7 @@ def test_a_folder_is_never_lost(tmp_path, model, monkeypatch):
     def fail(*_):
         raise OSError("disk")
 
-    monkeypatch.setattr(saving, "copy_files", fail)
+    monkeypatch.setattr(writing, "copy_files", fail)
     with pytest.raises(OSError, match="disk"):
         save_folder(model, tmp_path / "x", tensors, policy="int8")
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]

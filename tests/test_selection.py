@@ -1,15 +1,19 @@
 """The choice of policies by sensitivity: what is measured, what is chosen, and what is refused."""
 
+import dataclasses
 import itertools
+import math
+import time
 
 import numpy as np
 import pytest
 import tiny_bert
 from tiny_bert import TEXTS
 
+import mp_core as mp
 from mp_core import choose_policy, fitting, layers, sensitivity
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.fitting import selection, trial
+from mp_core.fitting import measures, selection, trial
 from mp_core.models import BertEncoder
 
 INT8 = "int8_from_mixed_bfloat16"
@@ -165,6 +169,21 @@ def test_an_output_with_one_axis_is_one_output(rng):
     assert (row.error.max, row.error.mean) == pytest.approx((error[0], error[0]), rel=1e-3)
 
 
+@pytest.mark.parametrize("inputs", [lambda x: x, lambda x: (list(x),), lambda x: {"inputs": x}])
+def test_one_axis_as_long_as_the_inputs_has_one_number_for_each(rng, inputs):
+    """As a whole, such outputs would have a cosine, which sees nothing of their size."""
+
+    class Scores(layers.Dense):
+        def call(self, inputs):
+            return super().call(np.asarray(inputs))[:, 0]
+
+    layer, x = Scores(1, name="scores"), rng.standard_normal((20, 8)).astype(np.float32)
+    layer(x)
+    assert choose_policy(layer, inputs(x), max_error=0.0).metric == "largest"
+    with pytest.raises(ValueError, match=r"'max' cannot measure outputs of one number: .*\(20, 1\)"):
+        choose_policy(layer, inputs(x), max_error=0.1, metric="max")
+
+
 class Tower(layers.Sequential):
     """A user's own model: layers inside layers."""
 
@@ -209,11 +228,129 @@ def test_what_has_the_methods_of_a_layer_is_a_model(rng):
 
 def test_outputs_of_zeros_and_infinite_ones_have_a_defined_error():
     zero, one = np.zeros((1, 2)), np.array([[1.0, 0.0]])
-    assert trial.error_of([zero], [zero]) == fitting.OutputError(0.0, 0.0, 0.0)
-    assert trial.error_of([zero], [one]) == fitting.OutputError(1.0, 1.0, 1.0)
-    assert trial.error_of([one], [zero]) == fitting.OutputError(1.0, 1.0, np.inf)
-    assert trial.error_of([-one], [one]).max == 2.0
-    assert trial.error_of([one * np.nan], [one]) == fitting.OutputError(np.inf, np.inf, np.inf)
+    infinite = math.inf
+    for outputs, reference, *expected in (
+        (zero, zero, 0.0, 0.0, 0.0, 0.0, 0.0),
+        (zero, one, 1.0, 1.0, 1.0, 2**0.5, 0.0),
+        (one, zero, 1.0, 1.0, infinite, infinite, 0.0),
+        (-one, one, 2.0, 2.0, 2.0, 2 * 2**0.5, 1.0),
+        (one * np.nan, one, *[infinite] * 5),
+    ):
+        error = measures.error_of([outputs], [reference])
+        assert dataclasses.astuple(error)[:5] == pytest.approx(expected) and math.isnan(error.own)
+
+
+# ---- what can measure which outputs
+
+
+def regressor(rng, units=1):
+    model = layers.Sequential([layers.Dense(48, "relu"), layers.Dense(units)], name="regressor")
+    x = rng.standard_normal((40, 24)).astype(np.float32)
+    model(x)
+    return model, x
+
+
+def test_a_metric_object_counts_each_model_alone(rng):
+    """It adds up what it is called with: without a new start, each run would have the mean of all before."""
+    model, x = regressor(rng)
+    kept = mp.metrics.MeanAbsoluteError()
+    choice = choose_policy(model, x, max_error=0.02, metric=kept)
+    exact = np.abs(np.float64(model.with_policy(choice.map)(x)) - model(x)).mean()
+    assert choice.error.own == pytest.approx(exact, rel=1e-5) and 0 < exact <= 0.02
+
+
+def test_several_outputs_are_refused_without_their_numbers(rng):
+    x = rng.standard_normal((40, 24)).astype(np.float32)
+    inputs = mp.Input((24,))
+    hidden = layers.Dense(8, "relu")(inputs)
+    model = mp.Model(inputs, [layers.Dense(1)(hidden), layers.Dense(3)(hidden)])
+    with pytest.raises(TypeError, match=r"returned a list of 2\. Of a model with several outputs take"):
+        choose_policy(model, x, max_error=0.0)
+    one = mp.Model(model.inputs, model.outputs[0])
+    assert choose_policy(one, x, max_error=0.0).metric == "largest"
+
+
+def test_a_budget_of_zero_leaves_a_regressor_in_float32(rng):
+    """The cosine of two numbers is 1: by it int8 would have no error at all."""
+    model, x = regressor(rng)
+    for sample in (x, [x[:1], x[1:]]):
+        choice = choose_policy(model, sample, max_error=0.0)
+        assert {row.policy for row in choice.table} == {"float32"} and choice.metric == "largest"
+        assert all(math.isnan(row.error.max) and row.error.largest > 0 for row in sensitivity(model, sample))
+
+
+@pytest.mark.parametrize("max_error", [1e-4, 1e-3, 1e-2, 1e-1])
+def test_a_regressor_keeps_within_its_budget_of_the_largest_difference(rng, max_error):
+    model, x = regressor(rng)
+    exact = model(x).astype(np.float64)
+    choice = choose_policy(model, x, max_error=max_error)
+    outputs = model.with_policy(choice.map)(x).astype(np.float64)
+    largest = np.abs(outputs - exact).max() / np.sqrt(np.mean(exact**2))
+    assert choice.error.largest == pytest.approx(largest) and largest <= max_error
+    assert f"largest {largest:.2e}; the budget is for largest" in str(choice) and "nan" not in str(choice)
+
+
+@pytest.mark.parametrize("metric", ["max", "mean", "disagreement"])
+def test_a_metric_that_cannot_measure_one_number_is_refused(rng, metric):
+    model, x = regressor(rng)
+    with pytest.raises(ValueError, match=rf"'{metric}' cannot measure outputs of one number: .*\(40, 1\)"):
+        choose_policy(model, x, max_error=1e-3, metric=metric)
+
+
+def test_one_output_of_one_number_among_others_is_found(rng):
+    model, x = regressor(rng)
+    wrapped = Wrapped(model)
+    with pytest.raises(ValueError, match="'max' cannot measure outputs of one number"):
+        choose_policy(wrapped, [(np.ones(3, np.float32), x), (np.float32(1), x)], max_error=0.1, metric="max")
+
+
+def test_a_classifier_has_a_budget_of_classes_that_change(rng):
+    model, x = regressor(rng, units=5)
+    exact = model(x).argmax(1)
+    sizes = []
+    for budget in (0.0, 0.2, 1.0):
+        choice = choose_policy(model, x, max_error=budget, metric="disagreement")
+        other = (model.with_policy(choice.map)(x).argmax(1) != exact).mean()
+        assert choice.error.disagreement == pytest.approx(other) and other <= budget
+        sizes.append(choice.nbytes)
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] < choice.reference_nbytes
+
+
+def test_a_function_measures_what_a_task_needs(rng):
+    model, x = regressor(rng, units=5)
+    labels = model(x).argmax(1)
+    labels[::7] = 0
+
+    def lost(outputs, reference):
+        assert outputs.shape == reference.shape == (40, 5) and outputs.dtype == np.float64
+        return np.mean(reference.argmax(1) == labels) - np.mean(outputs.argmax(1) == labels)
+
+    for sample in (x, [x[:15], x[15:]]):
+        choice = choose_policy(model, sample, max_error=0.0, metric=lost)
+        accuracy = np.mean(model.with_policy(choice.map)(x).argmax(1) == labels)
+        assert accuracy >= np.mean(model(x).argmax(1) == labels)
+        assert choice.metric == "own" and choice.error.own <= 0 and choice.nbytes < choice.reference_nbytes
+
+
+@pytest.mark.parametrize(
+    ("metric", "error", "message"),
+    [
+        (lambda outputs, reference: 1.0, ValueError, "must be at most `max_error` for float32 itself; it is 1 there"),
+        (lambda outputs, reference: math.nan, ValueError, "for float32 itself; it is inf"),
+        (lambda outputs, reference: outputs, TypeError, r"it returned float64 of shape \(40, 1\)$"),
+        ("accuracy", ValueError, "`metric` must be one of max, .*, a function or None; received 'accuracy'"),
+    ],
+)
+def test_functions_that_measure_nothing_are_refused(rng, metric, error, message):
+    model, x = regressor(rng)
+    with pytest.raises(error, match=message):
+        choose_policy(model, x, max_error=1e-3, metric=metric)
+
+
+def test_a_function_needs_outputs_of_one_shape(encoder):
+    rows = [np.ones((1, 2)), np.ones((1, 3))]
+    with pytest.raises(ValueError, match=r"gets the outputs of all calls as one array.*\(2,\), \(3,\)"):
+        measures.error_of(rows, rows, lambda outputs, reference: 0.0)
 
 
 # ---- the choice
@@ -262,7 +399,7 @@ def test_what_overflows_is_refused(rng):
 
 def test_the_same_call_gives_the_same_choice(encoder, monkeypatch):
     ticks = itertools.count()
-    monkeypatch.setattr(selection, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(selection, "process_time", lambda: float(next(ticks)))
     first, second = (choose_policy(encoder, TEXTS, max_error=1e-4) for _ in range(2))
     assert first == second
 
@@ -278,6 +415,48 @@ def test_of_maps_of_one_size_the_fastest_wins(rng, monkeypatch, fast):
     choice = choose_policy(model, x, max_error=1e-2, policies=["float16", "bfloat16"])
     assert {row.policy for row in choice.table} == {fast}
     assert (choice.map.default_policy.name, choice.seconds, choice.reference_seconds) == (fast, 1.0, 2.0)
+
+
+class Waiting:
+    """A model that is slow by the time of day, as beside busy processes: its CPU time is that of what it holds."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, inputs):
+        time.sleep(0.01)
+        return self.model(inputs)
+
+
+def test_the_time_of_other_processes_does_not_count(rng):
+    """By the time of day two busy processes made 23 of 60 choices a third slower; by CPU time none of 100."""
+    model, x = mlp(rng)
+    search = selection._Search(trial.Trial(model, x), (), 0.0)
+    alone, waiting = search._times([trial.Run(None, part, None) for part in (model, Waiting(model))])
+    assert waiting < alone + 0.005
+
+
+def test_rounds_that_are_slow_as_a_whole_and_single_outliers_do_not_count(rng, monkeypatch):
+    model, x = mlp(rng)
+    search = selection._Search(trial.Trial(model, x), (), 0.0)
+    slowness = iter([1, 1, *[f for round_ in (1, 2, 3, 4, 5, 6, 7) for f in (round_, 30 if round_ == 3 else round_)]])
+    seconds = {"one": 1.0, "other": 1.1}
+    monkeypatch.setattr(search, "_seconds", lambda run, count: seconds[run] * next(slowness))
+    one, other = search._times(list(seconds))
+    assert other / one == pytest.approx(1.1)
+
+
+def test_maps_of_one_size_and_nearly_one_speed_go_in_the_order_of_the_policies(rng, monkeypatch):
+    model, x = mlp(rng)
+    for names in (["float16", "bfloat16"], ["bfloat16", "float16"]):
+        seconds = {"float32": 2.0} | dict(zip(names, (1.02, 1.0), strict=True))
+
+        def times(_, runs, seconds=seconds):
+            return [seconds[run.map.default_policy.name] for run in runs]
+
+        monkeypatch.setattr(selection._Search, "_times", times)
+        choice = choose_policy(model, x, max_error=1e-2, policies=names)
+        assert {row.policy for row in choice.table} == {names[0]} and choice.seconds == 1.02
 
 
 def test_the_string_is_a_table_of_the_layers(rng):

@@ -222,7 +222,7 @@ def test_a_tokenizer_of_no_stated_case_lowers_it(library, folder):
         ("sentence_bert_config.json", {"do_lower_case": "no"}, "do_lower_case is 'no'; expected true or false"),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "expected 'feature-extraction'"),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, "processing_kwargs is .*; expected None or"),
-        ("sentence_bert_config.json", {"model_args": {"torch_dtype": "float16"}}, "model_args is .*; expected None or"),
+        ("sentence_bert_config.json", {"model_args": {"torch_dtype": "float16"}}, "model_args is .*; expected an obj"),
         ("sentence_bert_config.json", {"query_length": 8}, "query_length is 8; expected None"),
         ("sentence_bert_config.json", {"strip": True}, "setting 'strip' is unknown"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "expected 'SentenceTransformer'"),
@@ -242,7 +242,6 @@ def test_a_tokenizer_of_no_stated_case_lowers_it(library, folder):
         ("config.json", {"position_embedding_type": "relative_key"}, "expected 'absolute'"),
         ("config.json", {"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': .*; expected {} or None"),
         ("config.json", {"add_cross_attention": True}, "add_cross_attention is True; expected False"),
-        ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side is 'left'; expected 'right'"),
         ("tokenizer_config.json", {"padding_side": "left"}, "padding_side is 'left'; expected 'right'"),
         ("tokenizer_config.json", {"do_lower_case": None}, "do_lower_case is None; expected true or false"),
         ("tokenizer_config.json", {"strip_accents": 1}, "strip_accents is 1; expected true, false or null"),
@@ -335,6 +334,37 @@ def test_queries_and_documents_have_the_prompts_of_their_task(both):
     np.testing.assert_array_equal(encoder.encode_document(TEXTS), encoder.encode(TEXTS, prompt_name="passage"))
 
 
+def test_texts_are_called_inputs_or_sentences(both):
+    model, encoder = both
+    for name in ("encode", "encode_query", "encode_document"):
+        for word in ("inputs", "sentences"):
+            close(getattr(encoder, name)(**{word: TEXTS}), getattr(model, name)(inputs=TEXTS))
+
+
+def test_embeddings_are_truncated_from_the_opening_on(library, folder):
+    encoder = BertEncoder.from_folder(folder, truncate_dim=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = library(str(folder), device="cpu", truncate_dim=5)
+    close(encoder.encode(TEXTS), model.encode(TEXTS))
+    assert (encoder.truncate_dim, encoder.dim) == (5, model.get_embedding_dimension())
+    assert encoder.with_policy("bfloat16").dim == 5
+    encoder.truncate_dim = model.truncate_dim = None
+    close(encoder.encode(TEXTS), model.encode(TEXTS))
+    with pytest.raises(ValueError, match="`truncate_dim` must be a positive integer"):
+        BertEncoder.from_folder(folder, truncate_dim=0)
+
+
+def test_the_tokenizer_is_that_of_the_library(both):
+    model, encoder = both
+    received, expected = encoder.tokenizer(TEXTS, truncation=True), model.tokenizer(TEXTS, truncation=True)
+    assert received["input_ids"] == expected["input_ids"]
+    assert [row.tolist() for row in encoder.tokenize(TEXTS).rows] == expected["input_ids"]
+    assert encoder.tokenizer is encoder.tokenizer
+    with pytest.raises(AttributeError):
+        encoder.tokenizer = model.tokenizer
+
+
 def test_tensors_are_those_of_the_library_and_share_memory(both):
     import torch
 
@@ -348,7 +378,7 @@ def test_tensors_are_those_of_the_library_and_share_memory(both):
                 close(row, right)
     assert encoder.encode([], convert_to_tensor=True).shape == (0, 16)
     array = np.ones((2, 3), np.float32)
-    assert as_asked(array, {"convert_to_tensor": True}).data_ptr() == array.ctypes.data
+    assert as_asked(array, {"convert_to_tensor": True}, False).data_ptr() == array.ctypes.data
 
 
 @pytest.mark.parametrize(
@@ -358,7 +388,8 @@ def test_tensors_are_those_of_the_library_and_share_memory(both):
         ({"device": ["cpu", "cpu"]}, ValueError, "`device` must be"),
         ({"output_value": "token_embeddings"}, ValueError, "`output_value` must be 'sentence_embedding'; received"),
         ({"output_value": None}, ValueError, "`output_value` must be 'sentence_embedding'; received None"),
-        ({"precision": "ubinary"}, ValueError, "`precision` must be 'float32' or None; received 'ubinary'"),
+        ({"precision": "int4"}, ValueError, "`precision` must be 'float32' or .* or None; received 'int4'"),
+        ({"sentences": "a"}, TypeError, "`texts` and `sentences` are the same argument; received both"),
         ({"pool": {}}, ValueError, "`pool` must be None"),
         ({"chunk_size": 8}, ValueError, "`chunk_size` must be None"),
         ({"normalize_embeddings": 1}, TypeError, "`normalize_embeddings` must be True or False"),

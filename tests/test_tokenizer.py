@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from mp_core.models import BertEncoder
 from mp_core.models import tokenizer as module
-from mp_core.models.tokenizer import _cuts_at_spaces, _first_words
+from mp_core.models.tokenizer import _cuts_at_spaces, _first_words, _last_words, _shortening_of_starts
 
 LIMIT = 6
 NEEDED = LIMIT + 1
@@ -79,6 +79,42 @@ def test_the_first_words_have_the_same_first_tokens(kind, pieces):
     assert bool(received.overflowing) == bool(expected.overflowing)
 
 
+def word_piece(added=(), **options):
+    tokenizer = bert_like()
+    tokenizer.normalizer = normalizers.BertNormalizer(**options)
+    return finished(tokenizer, None, added)
+
+
+BERTS = {
+    "BERT": word_piece,
+    "BERT of cased words": lambda: word_piece(lowercase=False, strip_accents=False, handle_chinese_chars=False),
+    "BERT with added tokens": lambda: word_piece(
+        [MASK, AddedToken("1.", normalized=False), AddedToken("b", rstrip=True)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *BERTS])
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), min_size=5, max_size=80))
+def test_the_last_words_have_the_same_last_tokens(kind, pieces):
+    tokenizer, text = KINDS[kind] if kind in KINDS else BERTS[kind](), "".join(pieces)
+    shorten = _shortening_of_starts(tokenizer, LIMIT)
+    assert shorten is not str
+    tokenizer.no_truncation()
+    expected, received = (tokenizer.encode(each, add_special_tokens=False).ids for each in (text, shorten(text)))
+    assert received[-LIMIT:] == expected[-LIMIT:]
+    assert (len(received) > LIMIT) == (len(expected) > LIMIT)
+    if kind in KINDS:
+        tokenizer.enable_truncation(LIMIT)
+
+
+def test_tokens_across_words_leave_starts_alone():
+    assert _shortening_of_starts(word_piece([AddedToken("a b"), AddedToken("b a")]), LIMIT) is str
+    for make in OTHERS.values():
+        assert _shortening_of_starts(make(), LIMIT) is str
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_these_tokenizers_cut_at_spaces(kind):
     assert _cuts_at_spaces(KINDS[kind])
@@ -110,7 +146,8 @@ def test_others_do_not_and_are_left_alone(kind):
 
 @pytest.mark.parametrize("piece", ["a ", "word, word ", "\u0416\u0416 ", "a\n b ", "1 "])
 def test_of_a_long_text_the_tokenizer_sees_little(piece):
-    assert len(_first_words(piece * (10**6 // len(piece)), NEEDED)) < 100
+    for shorten in (_first_words, _last_words):
+        assert len(shorten(piece * (10**6 // len(piece)), NEEDED)) < 100
 
 
 # ---- pairs
@@ -123,12 +160,14 @@ class Modules:
 
     def __init__(self, network, vocab_size):
         self.network = network
-        self.settings = type("Settings", (), {"max_length": 100, "vocab_size": vocab_size, "is_relative": False})
+        sizes = {"max_length": 100, "vocab_size": vocab_size, "is_relative": False, "num_hidden_layers": 1}
+        self.settings, self.config = type("Settings", (), sizes), {"model_type": "new"}
 
 
 def loaded(folder, tokenizer, limit):
     tokenizer.no_truncation()
     tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"model_input_names": ["input_ids", "token_type_ids"]}')
     modules = Modules(folder, tokenizer.get_vocab_size() + 1)
     modules.max_length = limit
     return module.Tokenizer(modules)
@@ -179,6 +218,23 @@ def test_of_a_pair_with_one_long_text_the_package_sees_little(tmp_path, monkeypa
     tokenizer.pairs([("a b", "a " * 10**5), ("c d " * 10**5, "")])
     assert len(seen) == 4
     assert max(seen) < 1000
+
+
+def test_each_text_of_pairs_is_tokenized_once_whole(tmp_path, monkeypatch):
+    tokenizer = loaded(tmp_path, bert_like(), 10)
+    inner, seen = tokenizer._tokenizer, []
+
+    class Watched:
+        def encode_batch_fast(self, texts, **options):
+            seen.extend(texts)
+            return inner.encode_batch_fast(texts, **options)
+
+    monkeypatch.setattr(tokenizer, "_tokenizer", Watched())
+    query, documents = "a " * 100, ["b " * number for number in (99, 100, 101, 102)]
+    rows, _, _ = tokenizer.pairs([(query, document) for document in documents])
+    assert [row.tolist() for row in rows] == [inner.encode(query, document).ids for document in documents]
+    assert seen.count(query) == 1
+    assert all(seen.count(document) == 1 for document in documents)
 
 
 SENTENCES = [

@@ -5,7 +5,9 @@ import json
 import os
 import pickle
 import random
+import struct
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -124,7 +126,7 @@ def test_a_file_of_torch_is_converted(tmp_path):
 def test_a_shard_outside_of_the_folder_is_refused(tmp_path):
     written(tmp_path, random_models.made("bert"), 2)
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"a": "../b.bin"}}))
-    with pytest.raises(ValueError, match=r"names the file '\.\./b\.bin'; expected names in its own folder"):
+    with pytest.raises(ValueError, match=r"names the file '\.\./b\.bin'; expected a name in its own folder"):
         BertEncoder.from_folder(tmp_path)
 
 
@@ -209,6 +211,21 @@ def test_storages_that_do_not_fit_are_refused(tmp_path):
             open_torch(path)
 
 
+@pytest.mark.parametrize("count", [24, 200])
+def test_tensors_share_storages_up_to_32_times_the_bytes_of_the_file(tmp_path, count):
+    table = torch.ones(1 << 18)
+    path = saved({f"layers.{i}.weight": table.view(2, -1) for i in range(count)}, tmp_path / "shared.bin")
+    if count > 32:
+        with pytest.raises(
+            ValueError, match=r"its tensors have 209715200 together, since they share storages; allowed"
+        ):
+            open_torch(path)
+        return
+    found = open_torch(path)
+    assert len(found) == count
+    assert len({x.__array_interface__["data"][0] for x in found.values()}) == 1  # none is a copy
+
+
 def test_mutants_of_a_file_are_refused_or_read(tmp_path):
     path = saved({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.int8)}, tmp_path / "a.bin")
     whole, (pickled, members), draw = path.read_bytes(), parts(path), random.Random(0)
@@ -223,3 +240,38 @@ def test_mutants_of_a_file_are_refused_or_read(tmp_path):
                 tensor.astype(np.float64).sum()
         except (ValueError, OSError) as error:
             assert str(path) in str(error)
+
+
+def crafted(path, length, place, comment=b""):
+    """Write an archive whose directory places the member data/0 at some byte: all other places are as they must be."""
+    storage = b"X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuJ" + struct.pack("<i", length)
+    shape = b"J" + struct.pack("<i", length) + b"\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtRs."
+    program = b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((" + storage + b"tQK\0" + shape
+    names, shift = (b"a/data.pkl", b"a/data/0"), 1000  # the archive claims to begin behind bytes that are not there
+    sizes, sums = (len(program), 4 * length), (zlib.crc32(program), 0)
+    local = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 0, sums[0], sizes[0], sizes[0], 10, 0) + names[0] + program
+    central = b"".join(
+        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, 0, crc, size, size, len(name), 0, 0, 0, 0, 0, at) + name
+        for name, size, crc, at in zip(names, sizes, sums, (shift, shift + place), strict=True)
+    )
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 2, 2, len(central), len(local) + shift, len(comment))
+    path.write_bytes(local + central + end + comment)
+    return path
+
+
+def test_a_member_before_the_first_byte_is_refused(tmp_path):
+    head = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 0, 0, 400, 400, 0, 0)
+    path = crafted(tmp_path / "pytorch_model.bin", 100, -100, bytes(300) + head + bytes(70))
+    with zipfile.ZipFile(path) as archive:
+        assert archive.getinfo("a/data/0").header_offset == -100
+    with pytest.raises(ValueError, match=r"tensor w has a member outside of the file"):
+        open_torch(path)
+
+
+@pytest.mark.parametrize("twice", ["archive/data.pkl", "archive/data/0"])
+def test_a_member_that_is_there_twice_is_refused(tmp_path, twice):
+    path = saved({"w": torch.ones(4)}, tmp_path / "archive.pt")
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr(twice, archive.read(twice))
+    with pytest.raises(ValueError, match=rf"it has two entries {twice}; expected one"):
+        open_torch(path)
