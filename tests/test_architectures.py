@@ -9,9 +9,9 @@ import pytest
 import random_models
 from safetensors.numpy import load_file, save_file
 
-from mp_core.models import BertEncoder, Model
+from mp_core.models import BertEncoder, TextNetwork
 from mp_core.models.architectures import ARCHITECTURES, architecture_of
-from mp_core.models.gated import GatedSettings
+from mp_core.models.gated_blocks import GatedSettings
 
 # Rounding errors of float32 sums of at most 48 products, in two blocks: relative to the length of a vector.
 FLOAT32 = 1e-5
@@ -126,7 +126,7 @@ def test_relative_positions_share_biases_as_in_transformers():
 
     from mp_core.models.blocks import PositionBias
 
-    settings = Model(random_models.made("mpnet").config.to_dict()).settings
+    settings = TextNetwork(random_models.made("mpnet").config.to_dict()).settings
     layer = PositionBias(settings)
     layer.build((None, None))
     layer.set_weights([np.arange(32)[:, np.newaxis] + np.zeros(4)])

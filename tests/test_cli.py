@@ -83,19 +83,19 @@ def test_an_input_that_cannot_be_read_is_named_and_not_standard_output(young_pro
     ("arguments", "name"),
     [
         (["embed", "", "f"], "MODEL"),
-        (["embed", "--model", "", "f"], "MODEL"),
-        (["embed", "--model", "m", ""], "FILE"),
+        (["embed", "", "f"], "MODEL"),
+        (["embed", "m", ""], "FILE"),
         (["embed", "m", "--output", "", "f"], "-o/--output"),
-        (["embed", "--model", "m", "--map", "", "f"], "--map"),
+        (["embed", "m", "--map", "", "f"], "--map"),
         (["choose", "", "--texts", "f", "--max-error", "1"], "MODEL"),
         (["choose", "m", "--texts", "f", "", "--max-error", "1"], "--texts"),
         (["choose", "m", "--texts", "f", "--max-error", "1", "--output", ""], "-o/--output"),
         (["profile", ""], "MODEL"),
-        (["profile", "--model", "m", "--json", ""], "--json"),
-        (["profile", "--model", "m", "--plot", ""], "--plot"),
+        (["profile", "m", "--json", ""], "--json"),
+        (["profile", "m", "--plot", ""], "--plot"),
         (["convert", "", "-o", "x", "--policy", "int8"], "MODEL"),
         (["convert", "x", "-o", "", "--policy", "int8"], "-o/--output"),
-        (["convert", "x", "-o", "y", "--policy", "int8", "--report", ""], "--json"),
+        (["convert", "x", "-o", "y", "--policy", "int8", "--json="], "--json"),
         (["convert", "x", "-o", "y", "--policy", "int8", "--calibrate", ""], "--calibrate"),
         (["inspect", ""], "MODEL"),
         (["verify", "", "x"], "MODEL"),
@@ -124,11 +124,11 @@ def test_an_interrupt_ends_quietly(capsys, monkeypatch):
     ("arguments", "message"),
     [
         (["embed"], "required: MODEL"),
-        (["embed", "--model", "m", "--policy", "float31"], "argument --policy: "),
-        (["embed", "--model", "m", "--policy", "int8_from_int8"], "'int8_from_int8' computes in int8"),
-        (["embed", "--model", "m", "--batch-size", "0"], "received '0'; it must be an integer of at least 1"),
+        (["embed", "m", "--policy", "float31"], "argument --policy: "),
+        (["embed", "m", "--policy", "int8_from_int8"], "'int8_from_int8' computes in int8"),
+        (["embed", "m", "--batch-size", "0"], "received '0'; it must be an integer of at least 1"),
         (
-            ["embed", "--model", "m", "--format", "csv"],
+            ["embed", "m", "--format", "csv"],
             "argument --format: received 'csv'; did you mean tsv? It must be one of npy, jsonl, tsv, parquet",
         ),
         (["demo", "--threads", "two"], "received 'two'; it must be an integer of at least 1"),
@@ -142,7 +142,7 @@ def test_wrong_usage_is_one_line_and_code_2(capsys, arguments, message):
 @pytest.mark.parametrize("policy", ["int64", "bool", "string", "complex64"])
 def test_a_policy_must_compute_in_floating_point(capsys, policy):
     message = f"must compute in a floating-point dtype; {policy!r} computes in {policy}"
-    assert message in usage_error(capsys, "embed", "--model", "m", "--policy", policy)
+    assert message in usage_error(capsys, "embed", "m", "--policy", policy)
 
 
 def test_a_type_that_a_command_cannot_compute_is_wrong_usage(capsys, monkeypatch):
@@ -185,6 +185,29 @@ def test_what_fails_during_imports_is_no_traceback(module, error, code, said):
     """
     done = processes.run([sys.executable, "-c", program], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", said)
+
+
+@pytest.mark.parametrize("error", ["ImportError('broken')", "SystemError('broken')", "KeyboardInterrupt"])
+@pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "mp_core.cli"])
+def test_an_interrupt_that_an_import_makes_another_error_ends_quietly(module, error):
+    program = f"""if True:
+        import os, signal, sys, time
+
+        class Interrupted:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    try:
+                        os.kill(os.getpid(), signal.SIGINT)
+                        time.sleep(60)
+                    except KeyboardInterrupt:
+                        raise {error} from None
+
+        sys.meta_path.insert(0, Interrupted())
+        from mp_core.__main__ import main
+        sys.exit(main())
+    """
+    done = processes.run([sys.executable, "-c", program, "info"], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_the_version_is_the_packages(capsys):

@@ -28,7 +28,7 @@ def texts(tmp_path):
 
 def embedded(capsys, folder, texts):
     """Return the bits that `mp-core embed` prints."""
-    assert cli.main(["embed", "--model", str(folder), "--quiet", texts]) == 0
+    assert cli.main(["embed", str(folder), "--quiet", texts]) == 0
     return np.array([json.loads(line)["embedding"] for line in capsys.readouterr().out.splitlines()], np.float32)
 
 
@@ -53,6 +53,20 @@ def test_maps_and_what_is_kept_go_by_the_names_of_tensors(capsys, model, texts, 
     policies = {"embeddings/word": "mixed_bfloat16", "encoder/layer_0/.*": "int4/8_from_mixed_bfloat16"}
     fitted = calibrate(BertEncoder.from_folder(model), TEXTS, DTypePolicyMap("int8_from_mixed_bfloat16", policies))
     np.testing.assert_array_equal(embedded(capsys, tmp_path / "small", texts), fitted.encode(TEXTS))
+
+
+def test_held_out_texts_choose_the_ranges_as_in_memory(capsys, model, texts, tmp_path):
+    (tmp_path / "rare.txt").write_text("h\na a a\n")
+    options = ["--calibrate", texts, "--held-out", str(tmp_path / "rare.txt")]
+    assert cli.main(["convert", model, "-o", str(tmp_path / "small"), "--policy", "int8", *options]) == 0
+    capsys.readouterr()
+    fitted = calibrate(BertEncoder.from_folder(model), TEXTS, "int8", held_out=["h", "a a a"])
+    np.testing.assert_array_equal(embedded(capsys, tmp_path / "small", texts), fitted.encode(TEXTS))
+
+
+def test_held_out_texts_without_a_sample_are_refused(capsys, model, texts, tmp_path):
+    arguments = ["convert", model, "-o", str(tmp_path / "small"), "--policy", "int8", "--held-out", texts]
+    assert "argument --held-out: not allowed without argument --calibrate" in usage_error(capsys, *arguments)
 
 
 def test_what_is_quantized_already_is_named_with_the_option(capsys, model, texts, tmp_path):

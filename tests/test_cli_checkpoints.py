@@ -60,7 +60,7 @@ def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
     (tmp_path / "link").symlink_to(model)
     before = Path(model).read_bytes()
     for report in (model, out, str(tmp_path / "link"), str(tmp_path / "folder")):
-        err = usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", report)
+        err = usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", f"--json={report}")
         assert f"argument --json: {report} is " in err
     assert Path(model).read_bytes() == before and not Path(out).exists()
 
@@ -121,7 +121,7 @@ def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, ou
     arguments = ["convert", model, "-o", out, "--policy", "int4/16", "--map", "layer=3=float16", "--map", "5=bfloat16"]
     usage_error(capsys, *arguments[:-2], "--map", "5=")
     arguments[7] = "3.weight=float16"
-    assert cli.main([*arguments, "--report", str(report), "--quiet"]) == 0
+    assert cli.main([*arguments, f"--json={report}", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
     twin = checkpoint.convert(model, out, "int4/16", map=[("3.weight", "float16"), ("5", "bfloat16")], force=True)
     loaded = json.loads(report.read_text(), parse_constant=lambda constant: pytest.fail(constant))
@@ -133,7 +133,7 @@ def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, ou
 
 def test_a_threshold_that_fails_is_code_1_and_no_file(capsys, model, out, tmp_path):
     report = tmp_path / "report.json"
-    arguments = ["convert", model, "-o", out, "--policy", "int4/64", "--fail-if", "sqnr<25", "--report", str(report)]
+    arguments = ["convert", model, "-o", out, "--policy", "int4/64", "--fail-if", "sqnr<25", f"--json={report}"]
     assert cli.main(arguments) == 1
     printed, err = capsys.readouterr()
     assert "worst:" in printed
@@ -189,7 +189,7 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "1MiB"], "--max-memory: must be at least"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "nothing"], "'nothing' matches no tensor"),
         (["{model}", "-o", "{model}", "--policy", "int8"], "is the input"),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--report", "/absent/r"], "--json: no folder /absent"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--json=/absent/r"], "--json: no folder /absent"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(capsys, model, out, arguments, message):
@@ -266,7 +266,7 @@ def test_verification_is_code_1_beyond_the_tolerance(capsys, model, out):
     assert capsys.readouterr().err.count("mp-core: failed: layer.") == 6
     assert cli.main(["verify", model, out, "--json"]) == 1
     assert len(json.loads(capsys.readouterr().out)["failed"]) == 6
-    assert "received 'nan'; it must be a number of at least 0" in usage_error(
+    assert "received 'nan'; it must be a finite number of at least 0" in usage_error(
         capsys, "verify", model, out, "--rtol", "nan"
     )
 
@@ -312,5 +312,5 @@ def test_a_report_beside_an_index_is_in_the_model(capsys, tmp_path, model, out):
     files = dict.fromkeys(open_tensors(model), "model.safetensors")
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
     report = str(tmp_path / "new.json")
-    err = usage_error(capsys, "convert", str(index), "-o", out, "--policy", "int8", "--report", report)
+    err = usage_error(capsys, "convert", str(index), "-o", out, "--policy", "int8", f"--json={report}")
     assert "argument --json: " in err and not Path(out).exists()

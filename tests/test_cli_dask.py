@@ -31,7 +31,7 @@ def model(tmp_path_factory):
 def command(address, model, tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS))
-    return ["embed", "--dask", address, "--model", str(model), "--output", str(tmp_path / "out"), str(path)]
+    return ["embed", "--dask", address, str(model), "--output", str(tmp_path / "out"), str(path)]
 
 
 def test_vectors_are_in_a_folder_and_are_not_computed_twice(command, model, tmp_path, capsys):
@@ -81,8 +81,8 @@ def test_a_failed_part_is_one_line(command, tmp_path, capsys):
     ],
 )
 def test_wrong_usage_is_one_line_before_anything_is_opened(capsys, arguments, message):
-    assert message in usage_error(capsys, "embed", "--model", "absent", "--dask", "absent:1", *arguments)
+    assert message in usage_error(capsys, "embed", "absent", "--dask", "absent:1", *arguments)
 
 
 def test_parquet_needs_a_cluster(capsys):
-    assert "parquet needs --dask" in usage_error(capsys, "embed", "--model", "absent", "--format", "parquet")
+    assert "parquet needs --dask" in usage_error(capsys, "embed", "absent", "--format", "parquet")

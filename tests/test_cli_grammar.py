@@ -11,26 +11,14 @@ import sys
 import processes
 import pytest
 import tiny_bert
-from command import usage_error
+from command import TEXTS, usage_error
 
 from mp_core import cli, config
 from mp_core.cli import options
 from mp_core.cli.policies import WORDS
 
 PARSER = cli._parser()
-COMMANDS = next(a for a in PARSER._actions if isinstance(a, argparse._SubParsersAction)).choices
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return str(tiny_bert.write(tmp_path_factory.mktemp("tiny") / "model"))
-
-
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("a b c\nd\n")
-    return str(path)
+COMMANDS = PARSER.commands.choices
 
 
 def printed(capsys, *arguments):
@@ -48,11 +36,11 @@ def printed(capsys, *arguments):
 def test_options_of_one_name_have_one_meaning():
     shared = {flag: told for flags, told in options._TABLE.values() for flag in flags}
     for name, command in COMMANDS.items():
-        for flag, action in command._option_string_actions.items():
+        for flag, argument in ((flag, each) for each in command.arguments for flag in each.option_strings):
             if flag in shared:
                 told = shared[flag]
-                assert action.const == (True if told.get("action") else told.get("const")), (name, flag)
-                assert action.metavar == told.get("metavar"), (name, flag)
+                assert argument.const == (True if told.get("action") else told.get("const")), (name, flag)
+                assert argument.metavar == told.get("metavar"), (name, flag)
             assert flag.startswith("--") or flag in ("-o", "-h"), (name, flag)
 
 
@@ -70,12 +58,12 @@ def test_options_of_one_name_have_one_meaning():
     ],
 )
 def test_options_are_where_they_make_sense(name, commands):
-    assert {command for command, parser in COMMANDS.items() if f"--{name}" in parser._option_string_actions} == commands
+    assert {command for command, parser in COMMANDS.items() if f"--{name}" in parser.options} == commands
 
 
 def test_a_model_is_the_first_argument_of_every_command_that_has_one():
     positionals = {
-        name: [action for action in parser._actions if not action.option_strings] for name, parser in COMMANDS.items()
+        name: [action for action in parser.arguments if not action.option_strings] for name, parser in COMMANDS.items()
     }
     with_model = {
         name for name, (first, *_) in ((n, p) for n, p in positionals.items() if p) if first.metavar == "MODEL"
@@ -83,21 +71,9 @@ def test_a_model_is_the_first_argument_of_every_command_that_has_one():
     assert with_model == {"embed", "serve", "choose", "tune", "profile", "convert", "inspect", "verify"}
 
 
-@pytest.mark.parametrize("place", ["first", "old", "old, equals", "old, last"])
-def test_a_model_and_its_old_spelling_are_the_same(capsys, model, texts, place):
-    arguments = {
-        "first": ["embed", model, "--policy", "int8", texts],
-        "old": ["embed", "--model", model, "--policy", "int8", texts],
-        "old, equals": ["embed", f"--model={model}", texts, "--policy", "int8"],
-        "old, last": ["embed", texts, "--policy", "int8", "--model", model],
-    }[place]
-    lines = printed(capsys, *arguments).splitlines()
-    assert [json.loads(line)["text"] for line in lines] == ["a b c", "d"]
-
-
 def test_options_may_stand_between_files(capsys, model, texts):
     lines = printed(capsys, "embed", model, texts, "--policy", "int8", texts, "--quiet", "--", texts).splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 3 * len(TEXTS)
 
 
 def test_json_goes_to_standard_output_or_to_a_file(capsys, model, tmp_path):

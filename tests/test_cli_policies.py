@@ -5,28 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_bert
-from command import usage_error
+from command import TEXTS, usage_error
 
 from mp_core import cli, dtype_policies
 from mp_core.checkpoint import open_tensors
 from mp_core.cli.common import BAD_INPUT
 from mp_core.dtype_policies import SPELLINGS
 from mp_core.models import BertEncoder
-
-TEXTS = ["a b c", "", "d \u2028 e", "h"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return str(tiny_bert.write(tmp_path_factory.mktemp("tiny") / "model"))
-
-
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    return str(path)
 
 
 def test_choose_prints_the_table_or_json(capsys, model, texts):
@@ -63,7 +48,7 @@ def test_a_chosen_map_serves_embed_and_convert(capsys, model, texts, tmp_path):
     report.write_text(capsys.readouterr().out)
     for file in (path, report):
         out = str(tmp_path / f"{file.stem}.npy")
-        assert cli.main(["embed", "--model", model, "--map", str(file), "--output", out, texts]) == 0
+        assert cli.main(["embed", model, "--map", str(file), "--output", out, texts]) == 0
         np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, chosen).encode(TEXTS))
     assert cli.main(["convert", model, "-o", small, "--map", str(path), "--quiet"]) == 0
     tensors = open_tensors(Path(small, "model.safetensors"))
@@ -84,7 +69,7 @@ def test_a_chosen_model_is_a_folder_for_embed(capsys, model, texts, tmp_path):
     arguments = ["choose", model, "--texts", texts, "--max-error", "1e-2", "--policies", "bfloat16", "int8", "--json"]
     assert cli.main([*arguments, "--output", folder]) == 0
     chosen = dtype_policies.deserialize(json.loads(capsys.readouterr().out)["map"])
-    assert cli.main(["embed", "--model", folder, "--output", out, texts]) == 0
+    assert cli.main(["embed", folder, "--output", out, texts]) == 0
     np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, chosen).encode(TEXTS))
     assert "use force (--force) to replace it" in usage_error(capsys, *arguments, "--output", folder)
     assert cli.main([*arguments, "--output", folder, "--force"]) == 0
@@ -101,7 +86,7 @@ def test_a_map_larger_than_any_is_refused_before_it_is_read(capsys, model, texts
     path = tmp_path / "map.json"
     with open(path, "wb") as file:
         file.truncate(1 << 40)
-    assert cli.main(["embed", "--model", model, "--map", str(path), texts]) == BAD_INPUT
+    assert cli.main(["embed", model, "--map", str(path), texts]) == BAD_INPUT
     assert capsys.readouterr().err == f"mp-core: error: {path} has more than 100000000 bytes\n"
 
 
@@ -119,7 +104,7 @@ def test_a_file_that_is_no_map_is_bad_input(capsys, model, texts, tmp_path, cont
     path = tmp_path / "map.json"
     path.write_text(content)
     convert = ["convert", model, "-o", str(tmp_path / "out")]
-    for command in (["embed", "--model", model, texts], convert):
+    for command in (["embed", model, texts], convert):
         assert cli.main([*command, "--map", str(path)]) == 3
         err = capsys.readouterr().err
         assert f"{path} {message}" in err or message in err
@@ -134,14 +119,14 @@ def test_a_file_that_is_no_map_is_bad_input(capsys, model, texts, tmp_path, cont
 @pytest.mark.parametrize("word", ["int8", "int8/weight_only", "int8/weight_only/64", "int4/64", "float8_e4m3fn/tensor"])
 def test_a_scheme_alone_is_over_mixed_bfloat16_on_the_command_line(model, texts, tmp_path, word):
     out = tmp_path / "out.npy"
-    assert cli.main(["embed", "--model", model, "--policy", word, "--output", str(out), texts]) == 0
+    assert cli.main(["embed", model, "--policy", word, "--output", str(out), texts]) == 0
     encoder = BertEncoder.from_folder(model, f"{word}_from_mixed_bfloat16")
     np.testing.assert_array_equal(np.load(out), encoder.encode(TEXTS))
 
 
 def test_commands_compute_as_the_folder_holds_its_weights_unless_told(model, texts, tmp_path):
     out = tmp_path / "out.npy"
-    assert cli.main(["embed", "--model", model, "--output", str(out), texts]) == 0
+    assert cli.main(["embed", model, "--output", str(out), texts]) == 0
     np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, "float32").encode(TEXTS))
 
 
@@ -158,18 +143,18 @@ def test_commands_compute_as_the_folder_holds_its_weights_unless_told(model, tex
 )
 def test_an_error_names_the_policies_that_there_are(capsys, command, word, reason):
     arguments = {
-        "embed": ["--model", "m", "--policy"],
+        "embed": ["m", "--policy"],
         "choose": ["m", "--max-error", "1", "--texts", "t", "--policies"],
     }
     err = usage_error(capsys, command, *arguments.get(command, ["--policies"]), word)
     assert f"must be one of float32, float16, bfloat16, mixed_float16, mixed_bfloat16, {', '.join(SPELLINGS)}" in err
     assert (
-        err.endswith(f", or SCHEME_from_POLICY such as int8_from_mixed_float16{reason}")
+        err.endswith(f", or SCHEME_from_POLICY such as int8_from_mixed_bfloat16{reason}")
         and f": received {word!r}; " in err
     )
 
 
 @pytest.mark.parametrize("word", ["gptq/4/64_from_float32", "awq/4/64_from_float32", "ternary_from_float32"])
 def test_a_policy_that_only_names_weights_is_refused(capsys, word):
-    err = usage_error(capsys, "embed", "--model", "m", "--policy", word)
+    err = usage_error(capsys, "embed", "m", "--policy", word)
     assert f"must be a policy that layers compute in; {word!r} only names its weights" in err

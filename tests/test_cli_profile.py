@@ -20,7 +20,7 @@ def test_each_operation_has_its_time_share_and_limit(capsys, model, tmp_path, po
     shape = ["--batch", "2", "--length", "5", "--threads", "1"]
     for plot in ("svg", "png"):
         outputs = ["--json", str(files["json"]), "--plot", str(files[plot])]
-        assert cli.main(["profile", "--model", model, "--policy", policy, *shape, *outputs]) == 0
+        assert cli.main(["profile", model, "--policy", policy, *shape, *outputs]) == 0
         assert files[plot].stat().st_size > 1000
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("2 texts of 5 tokens, ")
@@ -33,6 +33,6 @@ def test_each_operation_has_its_time_share_and_limit(capsys, model, tmp_path, po
 
 
 def test_wrong_arguments_are_named(capsys, model, tmp_path):
-    assert "at most" in usage_error(capsys, "profile", "--model", model, "--length", "100000")
-    assert "--plot" in usage_error(capsys, "profile", "--model", model, "--plot", str(tmp_path))
-    assert "at least 1" in usage_error(capsys, "profile", "--model", model, "--batch", "0")
+    assert "at most" in usage_error(capsys, "profile", model, "--length", "100000")
+    assert "--plot" in usage_error(capsys, "profile", model, "--plot", str(tmp_path))
+    assert "at least 1" in usage_error(capsys, "profile", model, "--batch", "0")

@@ -25,6 +25,12 @@ def test_models_go_by_the_name_of_their_folder_or_by_a_given_one(tmp_path, monke
     assert [str(path) for path in found.values()] == ["encoder", "some/folder", "some/folder", "a=b", "folder", ".."]
 
 
+def test_origins_are_written_as_browsers_write_them():
+    words = ["https://Page.Example", "https://a:443", "http://a:80", "https://a:80", "http://[::1]:3000", "*"]
+    expected = ["https://page.example", "https://a", "http://a", "https://a:80", "http://[::1]:3000", "*"]
+    assert [serve._origin(word) for word in words] == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -37,11 +43,16 @@ def test_models_go_by_the_name_of_their_folder_or_by_a_given_one(tmp_path, monke
         (["a", "--unix-socket", "s", "--port", "1"], "argument --unix-socket: excludes --host and --port"),
         (["a", "--max-texts", "0"], "argument --max-texts: received '0'; it must be an integer of at least 1"),
         (["a", "--log-format", "xml"], "--log-format"),
-        (["a", "--host", "192.0.2.1"], "argument --port: 192.0.2.1:8000: Cannot assign requested address"),
+        (["a", "--host", "192.0.2.1"], "argument --host: 192.0.2.1: Cannot assign requested address"),
         (["a", "--unix-socket", "absent/s"], "argument --unix-socket: absent/s: No such file"),
         (["a", "b", "--adapter", "c=d"], "argument --adapter: needs one MODEL; received 2"),
         (["a", "--adapter", "a=d"], "argument --adapter: a is the name of the model"),
         (["a", "--adapter", "c=d", "--adapter", "c=e"], "argument --adapter: two have the name c"),
+        (["a", "--cors-allow-origin", "page.example"], "received 'page.example'; it must be * or an origin, as https:"),
+        (["a", "--cors-allow-origin", "https://page.example/"], "argument --cors-allow-origin: received"),
+        (["a", "--cors-allow-origin", "https://b\xfccher.example"], "in ASCII and without a path"),
+        (["a", "--cors-allow-origin", "null"], "argument --cors-allow-origin: received 'null'"),
+        (["a", "--cors-allow-origin", "*", "--cors-allow-origin", "http://a"], "* allows all; name no others"),
         ([], "MODEL"),
     ],
 )

@@ -461,7 +461,7 @@ def test_what_does_not_train_a_reranker_is_refused(capsys, tmp_path, reranker, m
     rows, out = labelled(tmp_path / "rows.jsonl"), str(tmp_path / "out")
     for folder, loss, allowed in ((reranker, "cosent", "cross_entropy, mse"), (model, "cross_entropy", "multiple_")):
         error = usage_error(capsys, "tune", folder, rows, "-o", out, "--loss", loss)
-        assert f"argument --loss: the losses of a {'Reranker' if folder == reranker else 'BertEncoder'} are" in error
+        assert f"argument --loss: the losses of a {'Reranker' if folder == reranker else 'TextEncoder'} are" in error
         assert allowed in error
     assert tune(reranker, pairs, "-o", out) == 3
     assert "must have a column 'label' or 'score'" in capsys.readouterr().err

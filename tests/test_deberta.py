@@ -5,7 +5,7 @@ import pytest
 import random_models
 
 import mp_core as mp
-from mp_core.models import BertEncoder, Model, Reranker
+from mp_core.models import BertEncoder, Reranker, TextNetwork
 from mp_core.models.architectures.deberta import _places
 
 CONFIG = {
@@ -70,7 +70,7 @@ def test_long_texts_have_the_vectors_of_transformers(tmp_path):
 )
 def test_what_is_not_computed_is_refused_by_name(entries, message):
     with pytest.raises(ValueError, match=f"`config`: {message}"):
-        Model(CONFIG | entries)
+        TextNetwork(CONFIG | entries)
 
 
 def test_the_head_of_its_rerankers_has_the_activation_of_its_pooler(tmp_path):

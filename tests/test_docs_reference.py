@@ -1,6 +1,5 @@
 """The pages of reference are complete: what sources read, declare and accept is on them, and nothing else."""
 
-import argparse
 import os
 import re
 import shutil
@@ -127,12 +126,11 @@ def test_the_example_in_c_compiles_and_computes(tmp_path):
 # ---- the command line
 
 
-COMMANDS = next(a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
+COMMANDS = cli._parser().commands.choices
 
 
 def options_of(command):
-    actions = COMMANDS[command]._actions
-    return {name for action in actions for name in action.option_strings if name not in ("-h", "--help")}
+    return set(COMMANDS[command].options) - {"-h", "--help"}
 
 
 def described(command):

@@ -32,14 +32,6 @@ from mp_core.dtype_policies import (
 )
 from mp_core.dtype_policies.policy import replace_default
 
-
-@pytest.fixture(autouse=True)
-def _defaults():
-    yield
-    replace_default(None)
-    dtypes.set_floatx("float32")
-
-
 PLAIN = [  # name, compute, variable
     ("float32", "float32", "float32"),
     ("float64", "float64", "float64"),

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from mp_core import config, dtypes, layers
+from mp_core import config, layers
 from mp_core.dtype_policies import (
     DTypePolicy,
     DTypePolicyMap,
@@ -15,14 +15,6 @@ from mp_core.dtype_policies import (
     serialize,
     set_dtype_policy,
 )
-from mp_core.dtype_policies.policy import replace_default
-
-
-@pytest.fixture(autouse=True)
-def _defaults():
-    yield
-    replace_default(None)
-    dtypes.set_floatx("float32")
 
 
 def _map(**kwargs):

@@ -8,7 +8,7 @@ import pytest
 import random_models
 from oracles import assert_same_bits
 
-from mp_core.models import BertEncoder, Model
+from mp_core.models import BertEncoder, TextNetwork
 from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.architectures.gated import GatedArchitecture
 from mp_core.models.heads import Classifier
@@ -111,21 +111,21 @@ def test_texts_of_either_length_share_a_plan(tmp_path):
 
 def test_older_files_of_phi3_say_longrope_in_other_words():
     said, config = long_rope(8, 12), random_models.made("phi3").config.to_dict()
-    new = Model(config | {"rope_parameters": said, "original_max_position_embeddings": 12}).settings
+    new = TextNetwork(config | {"rope_parameters": said, "original_max_position_embeddings": 12}).settings
     scaling = {name: said[name] for name in ("short_factor", "long_factor")} | {"type": "su"}
     old = config | {"rope_parameters": None, "rope_theta": 500.0, "rope_scaling": scaling}
-    assert Model(old | {"original_max_position_embeddings": 12}).settings == new
-    assert Model(old | {"original_max_position_embeddings": 40}).settings.ropes[0].long is None
+    assert TextNetwork(old | {"original_max_position_embeddings": 12}).settings == new
+    assert TextNetwork(old | {"original_max_position_embeddings": 40}).settings.ropes[0].long is None
     qwen = random_models.made("qwen3", rope_parameters=long_rope(16, 12)).config.to_dict()
     del qwen["rope_parameters"]["original_max_position_embeddings"]
-    assert Model(qwen).settings.ropes[0].few == 0  # then it is the most positions
+    assert TextNetwork(qwen).settings.ropes[0].few == 0  # then it is the most positions
 
 
 def test_an_older_file_says_how_vectors_turn_in_other_words():
     config = random_models.made("qwen3").config.to_dict()
-    new = Model(config | {"rope_parameters": SCALINGS["yarn"] | {"rope_theta": 300.0}}).settings
+    new = TextNetwork(config | {"rope_parameters": SCALINGS["yarn"] | {"rope_theta": 300.0}}).settings
     scaling = {name: value for name, value in SCALINGS["yarn"].items() if name != "rope_type"} | {"type": "yarn"}
-    old = Model(config | {"rope_parameters": None, "rope_theta": 300.0, "rope_scaling": scaling}).settings
+    old = TextNetwork(config | {"rope_parameters": None, "rope_theta": 300.0, "rope_scaling": scaling}).settings
     assert old == new
     assert new.ropes[0].theta == 300
 
@@ -270,14 +270,14 @@ def test_heads_longer_than_those_of_the_tensors_take_no_memory(name, entry, poli
 def test_what_is_not_computed_is_refused_by_name(name, entries, message):
     config = random_models.made(name).config.to_dict()
     with pytest.raises(ValueError, match=f"`config`: {message}"):
-        Model(config | entries)
+        TextNetwork(config | entries)
 
 
 def test_the_theta_of_nomic_bert_may_have_either_name():
     settings = random_models.made("nomic_bert").config.to_dict()
     del settings["rope_parameters"]
     for entries in ({"rope_theta": 500.0}, {"rotary_emb_base": 500.0}, {"rotary_emb_base": 500.0, "rope_theta": 9.0}):
-        assert {rope.theta for rope in Model(settings | entries).settings.ropes} == {500.0}
+        assert {rope.theta for rope in TextNetwork(settings | entries).settings.ropes} == {500.0}
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "gte", "nomic_bert"])

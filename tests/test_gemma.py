@@ -9,7 +9,7 @@ import random_models
 from oracles import assert_same_bits
 from safetensors.numpy import load_file, save_file
 
-from mp_core.models import BertEncoder, Model
+from mp_core.models import BertEncoder, TextNetwork
 
 NAME = "embedding_gemma2_text"
 
@@ -67,14 +67,14 @@ def test_a_folder_of_several_kinds_of_inputs_is_read_for_texts(tmp_path):
 
 
 def test_blocks_of_either_kind_have_heads_of_their_own():
-    model = Model(config_of())
+    model = TextNetwork(config_of())
     model.build()
     shapes = [block.attention.key.kernel.shape for block in model.encoder.blocks]
     assert shapes == [(32, 16), (32, 12)]
     assert model.settings.heads == ((2, 8), (1, 12))
     assert model.settings.reaches == (4, None)
     early = {name: value for name, value in config_of().items() if name not in ("per_layer_config", "layer_types")}
-    read = Model(early | {"global_head_dim": 12, "sliding_window_pattern": 2}).settings
+    read = TextNetwork(early | {"global_head_dim": 12, "sliding_window_pattern": 2}).settings
     assert read.heads == ((2, 8), (1, 12)) and read.reaches == (4, None)
 
 
@@ -94,4 +94,4 @@ def test_blocks_of_either_kind_have_heads_of_their_own():
 )
 def test_what_is_not_computed_is_refused_by_name(entries, message):
     with pytest.raises(ValueError, match=f"`config`: .*{message}"):
-        Model(config_of() | entries)
+        TextNetwork(config_of() | entries)

@@ -206,6 +206,18 @@ def test_damaged_files_are_refused_by_name(tmp_path, change, message):
         open_gguf(path)
 
 
+def test_tensors_that_share_bytes_are_refused(tmp_path):
+    path = tmp_path / "shared.gguf"
+    names = [f"tensor {i}" for i in range(200)]
+    described = b"".join(
+        struct.pack(f"<Q{len(name)}sIQIQ", len(name), name.encode(), 1, 1 << 20, 0, 0) for name in names
+    )
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(names), 0) + described
+    path.write_bytes(head + bytes(-len(head) % 32) + bytes(4 << 20))  # 839 MB, of 4.2 MB
+    with pytest.raises(ValueError, match=r"shared\.gguf: tensors tensor 0 and tensor 1 overlap, at byte \d+"):
+        open_gguf(path)
+
+
 def test_mutants_of_files_are_refused_by_their_path_or_read(tmp_path):
     program = [sys.executable, Path(__file__).with_name("hostile_files.py"), tmp_path, "0", "100"]  # 10000: all of them
     result = processes.run(program, capture_output=True, text=True)

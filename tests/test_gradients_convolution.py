@@ -21,6 +21,7 @@ def network(policy="float32"):
         layers.Conv2D(12, 3, strides=2, groups=2, activation="gelu", dtype=policy),
         layers.DepthwiseConv2D(1, depth_multiplier=2, dtype=policy),
         layers.SeparableConv2D(16, 2, padding="same", dtype=policy),
+        layers.Conv2DTranspose(6, 3, strides=2, activation="relu", dtype=policy),
         layers.GlobalAveragePooling2D(dtype=policy),
         layers.Dropout(0.3, seed=5, dtype=policy),
         layers.Dense(5, dtype=policy),

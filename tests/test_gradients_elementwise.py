@@ -29,6 +29,25 @@ def numbers(rng, *shape):
     return x * np.where(rng.random(shape) < 0.5, -1, 1)
 
 
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((), (3,))])
+def test_powers_quotients_and_remainders_follow_differences(shapes, rng):
+    x, y = (numbers(rng, *shape) for shape in shapes)
+    d = rng.standard_normal(np.broadcast_shapes(*shapes))
+    assert_follows_differences(ops.power, d, np.abs(x), y)
+    assert_follows_differences(ops.power, d, 1.7, y) if y.shape == d.shape else None
+    assert_follows_differences(ops.mod, d, x, y)
+    assert not gradients(ops.floor_divide, d, x, y)
+
+
+def test_powers_have_gradients_where_bases_and_exponents_are_zero():
+    """The formulas are those of JAX: no slope where the exponent is 0, none along the exponent where the base is."""
+    x, p = np.float32([0, 0, 2, -2]), np.float32([0, 2, 0, 3])
+    of_x, of_p = gradients(ops.power, np.ones(4, np.float32), x, p).values()
+    np.testing.assert_array_equal(of_x, [0, 0, 0, 12])
+    np.testing.assert_array_equal(of_p[:3], [0, 0, np.log(np.float32(2))])
+    assert np.isnan(of_p[3])
+
+
 @pytest.mark.parametrize("operation", TWO)
 @pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((4,), (2, 4)), ((), (3,))])
 def test_two_operands_follow_differences(operation, shapes, rng):

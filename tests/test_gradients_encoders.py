@@ -12,7 +12,7 @@ from gradients import central_differences
 
 import mp_core as mp
 from mp_core.models import BertEncoder
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 
 KINDS = [
     name for name in random_models.ARCHITECTURES
@@ -26,7 +26,7 @@ def model_of(name, policy):
     transformers = random_models.library()
     start, own = random_models.ARCHITECTURES[name]
     config = getattr(transformers, f"{start}Config")(**random_models.SIZES | own | {"num_hidden_layers": 2})
-    model = Model(config.to_dict(), dtype=policy)
+    model = TextNetwork(config.to_dict(), dtype=policy)
     ids = np.random.default_rng(0).integers(6, 40, (2, 9), np.int32)
     model(ids)
     rng = np.random.default_rng(1)

@@ -5,8 +5,8 @@ import os
 
 import numpy as np
 import pytest
-from test_forward_layers import inputs_of
 from test_gradients_layers import CASES, prepared, step_of
+from test_plans_layers import inputs_of
 
 import mp_core as mp
 from mp_core.utilities.tree import map_leaves
@@ -21,7 +21,9 @@ OTHERS = {
     "Sequential": "layers that are here by themselves",
     "Operation": "Keras has no such layer",
     "gelu_tanh": "Keras has no such activation; test_gradients_torch.py has it",
+    "GroupedQueryAttention": "is GroupQueryAttention in Keras; test_grouped_attention.py computes it beside Keras",
     "RandomPosterization": "torch has no gradient of it",
+    "SpectralNormalization": "takes a layer of the library; test_spectral_normalization.py trains it beside Keras",
     "TimeDistributed": "takes a layer of the library; test_time_distributed.py trains it beside Keras",
 }
 """Layers, and activations, without a case here, and why."""

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import test_forward_layers
+import test_plans_layers
 from gradients import central_differences
-from test_forward_layers import KINDS, inputs_of, made
+from test_plans_layers import KINDS, inputs_of, made
 
 import mp_core as mp
 from mp_core.utilities.tree import map_leaves
@@ -19,7 +19,7 @@ CASES = [case for case in KINDS if case[0] not in WITHOUT]
 @pytest.fixture(autouse=True)
 def inputs_of_any_order(monkeypatch):
     """Each test draws the same inputs, whatever ran before it."""
-    monkeypatch.setattr(test_forward_layers, "RNG", np.random.default_rng(0))
+    monkeypatch.setattr(test_plans_layers, "RNG", np.random.default_rng(0))
 
 
 def prepared(name, arguments, inputs, policy):

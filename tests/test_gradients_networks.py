@@ -13,7 +13,7 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import layers, ops
 from mp_core.core import cpu
-from mp_core.models.model import Model
+from mp_core.models.network import TextNetwork
 from mp_core.plans.recorded_call import address_of
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -33,7 +33,7 @@ def filled(layer):
 
 
 def encoder(policy):
-    model = Model(CONFIG, dtype=policy)
+    model = TextNetwork(CONFIG, dtype=policy)
     model.build()
     return filled(model)
 
@@ -166,9 +166,8 @@ def test_plans_of_a_step_share_the_floats_of_frozen_codes(rng):
     step = mp.value_and_grad(lambda x: mp.sum(frozen(first(x))), first.trainable_variables)
     for rows in (4, 8):
         step(x[:rows])
-    held = [
-        {address_of(each) for each in plan._last[1].constants if each.nbytes > 2000} for plan in step._plans.values()
-    ]
+    plans = [plan._last[1] for plan in step._plans._kept.values()]
+    held = [{address_of(each) for each in plan.constants if each.nbytes > 2000} for plan in plans]
     assert held[0] == held[1]
     assert len(held[0]) == 2  # the codes, and the floats that they stand for, transposed
 

@@ -69,6 +69,14 @@ CONVOLUTIONS = {
     "Conv2D same": (lambda **k: layers.Conv2D(4, 3, strides=2, padding="same", **k), (2, 6, 7, 3)),
     "Conv2D groups": (lambda **k: layers.Conv2D(4, 3, groups=2, dilation_rate=2, **k), (2, 6, 7, 4)),
     "Conv2D channels first": (lambda **k: layers.Conv2D(4, 3, data_format="channels_first", **k), (2, 3, 6, 7)),
+    "Conv3D": (lambda **k: layers.Conv3D(3, (2, 1, 2), strides=2, padding="same", **k), (2, 4, 3, 4, 2)),
+    "Conv1DTranspose": (lambda **k: layers.Conv1DTranspose(4, 3, strides=2, padding="same", **k), (2, 5, 3)),
+    "Conv1DTranspose beyond": (lambda **k: layers.Conv1DTranspose(4, 2, strides=3, activation="tanh", **k), (2, 5, 3)),
+    "Conv2DTranspose": (
+        lambda **k: layers.Conv2DTranspose(2, (3, 4), strides=2, output_padding=(0, 1), padding="same", **k),
+        (2, 4, 3, 3)),
+    "Conv3DTranspose": (
+        lambda **k: layers.Conv3DTranspose(2, 2, dilation_rate=2, data_format="channels_first", **k), (2, 3, 2, 1, 3)),
     "DepthwiseConv2D": (lambda **k: layers.DepthwiseConv2D(3, depth_multiplier=2, padding="same", **k), (2, 5, 6, 3)),
     "DepthwiseConv1D": (lambda **k: layers.DepthwiseConv1D(3, strides=2, padding="same", **k), (2, 7, 3)),
     "SeparableConv1D": (lambda **k: layers.SeparableConv1D(4, 3, depth_multiplier=2, **k), (2, 7, 3)),

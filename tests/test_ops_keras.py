@@ -41,6 +41,33 @@ CALLS = {
     "logsumexp of all": lambda o, x, y: o.logsumexp(x),
     "rsqrt": lambda o, x, y: o.rsqrt(o.add(o.abs(x), 1.0)),
     "reciprocal": lambda o, x, y: o.reciprocal(o.add(o.abs(x), 1.0)),
+    "full_like": lambda o, x, y: o.multiply(x, o.full_like(x, 2.0)),
+    "cumsum": lambda o, x, y: o.cumsum(x, axis=1),
+    "cumsum of all": lambda o, x, y: o.cumsum(o.multiply(x, y)),
+    "take": lambda o, x, y: o.take(x, np.array([2, 0, 2]), axis=1),
+    "take of all": lambda o, x, y: o.take(x, np.array([[2, 0], [11, 2]])),
+    "repeat": lambda o, x, y: o.repeat(x, 3, axis=0),
+    "repeat of all": lambda o, x, y: o.repeat(x, 2),
+    "tile": lambda o, x, y: o.tile(x, (2, 1, 3)),
+    "roll": lambda o, x, y: o.roll(o.multiply(x, y), 5, axis=1),
+    "roll of all": lambda o, x, y: o.roll(x, -3),
+    "dot": lambda o, x, y: o.dot(x, o.transpose(y)),
+    "dot of vectors": lambda o, x, y: o.dot(x[0], y[1]),
+    "dot of more axes": lambda o, x, y: (
+        o.dot(x, o.reshape(y, (3, 4, 1))) if o is ops else o.tensordot(x, o.reshape(y, (3, 4, 1)), axes=[[1], [1]])
+    ),
+    "norm": lambda o, x, y: o.norm(x, axis=-1),
+    "norm of all": lambda o, x, y: o.norm(x),
+    "norm 1": lambda o, x, y: o.norm(x, ord=1, axis=0, keepdims=True),
+    "norm inf": lambda o, x, y: o.norm(x, ord=np.inf, axis=1),
+    "isnan": lambda o, x, y: o.where(o.isnan(o.sqrt(o.stop_gradient(x))), x, y),
+    "isfinite": lambda o, x, y: o.where(o.isfinite(o.log(o.stop_gradient(x))), x, y),
+    "all": lambda o, x, y: o.where(o.all(o.greater(x, -0.5), axis=1, keepdims=True), x, y),
+    "one_hot": lambda o, x, y: o.multiply(o.one_hot(np.array([1, 3, -1]), 4), x),
+    "constants": lambda o, x, y: o.multiply(o.add(x, o.ones((3, 4))), o.arange(4, dtype="float32")),
+    "linspace": lambda o, x, y: o.multiply(o.add(x, o.zeros(4)), o.linspace(0.0, 1.0, 4)),
+    "eye": lambda o, x, y: o.matmul(x, o.eye(4, k=1)),
+    "full": lambda o, x, y: o.multiply(x, o.full((3, 1), 0.5)),
     "stop_gradient": lambda o, x, y: o.multiply(x, o.stop_gradient(x)),
     **{
         name: (lambda o, x, y, name=name: o.where(getattr(o, name)(x, y), x, o.square(y)))
@@ -115,3 +142,10 @@ def test_integers_are_compared_exactly():
 def test_shapes_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+def test_classes_are_integers_in_symbols_too(dtype):
+    for x in (np.zeros(2, dtype), mp.Input((2,), dtype=dtype)):
+        with pytest.raises(TypeError, match=f"`x` must have integers; received {dtype}"):
+            ops.one_hot(x, 3)

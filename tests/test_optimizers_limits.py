@@ -49,3 +49,26 @@ def test_weights_that_do_not_fit_an_optimizer_change_nothing():
     with pytest.raises(ValueError, match=r"has shape \(2,\); `weights` has \(3,\)"):
         optimizer.set_weights([np.int32(3), np.float32(0.25), np.zeros(3, np.float32)])
     assert int(optimizer.iterations) == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("lr", "SGD has no argument `lr`: use `learning_rate`"),
+        ("decay", "SGD has no argument `decay`: give a schedule .* as `learning_rate`"),
+        ("clip_norm", r"SGD has no argument `clip_norm`; did you mean clipnorm\?"),
+        ("momentun", r"SGD has no argument `momentun`; did you mean momentum\?"),
+        ("other", "SGD has no argument `other`$"),
+    ],
+)
+def test_an_argument_that_an_optimizer_does_not_have_is_named_with_what_to_use(argument, message):
+    with pytest.raises(TypeError, match=message):
+        optimizers.SGD(**{argument: 0.1})
+
+
+def test_ftrl_refuses_a_rate_of_zero_by_which_it_divides():
+    variable = AutoCastVariable(np.float32([1.0]))
+    optimizer = optimizers.Ftrl(lambda: 0.0)
+    with pytest.raises(ValueError, match=r"`learning_rate` of Ftrl must not be 0.* step 1"):
+        optimizer.apply([np.float32([1.0])], [variable])
+    assert (variable.numpy(), int(optimizer.iterations)) == ([1.0], 0)

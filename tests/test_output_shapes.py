@@ -28,7 +28,7 @@ LAYERS = {
 def test_shapes_of_outputs_are_those_of_keras(make, shapes):
     layer = make(mp)
     assert layer.compute_output_shape(*shapes) == tuple(make(keras).compute_output_shape(*shapes))
-    assert not layer.built and not layer.weights
+    assert not layer.is_placed and not layer.weights
 
 
 LONG = 10**12
@@ -47,6 +47,12 @@ FORMULAS = {
     "Conv1D": (lambda k: k.layers.Conv1D(5, 3, strides=7, dilation_rate=1), (None, LONG, 4)),
     "Conv1D causal": (lambda k: k.layers.Conv1D(5, 3, padding="causal", dilation_rate=5), (None, LONG, 4)),
     "Conv2D": (lambda k: k.layers.Conv2D(6, 3, strides=(2, 3), padding="same", **FIRST), (None, 4, LONG, 17)),
+    "Conv3D": (lambda k: k.layers.Conv3D(5, 3, strides=2, padding="same", **FIRST), (2, 3, LONG, None, 4)),
+    "Conv1DTranspose": (lambda k: k.layers.Conv1DTranspose(5, 2, strides=3, output_padding=1), (None, LONG, 4)),
+    "Conv2DTranspose": (
+        lambda k: k.layers.Conv2DTranspose(5, 3, strides=2, padding="same", output_padding=1, **FIRST),
+        (None, 4, LONG, None)),
+    "Conv3DTranspose": (lambda k: k.layers.Conv3DTranspose(5, 3, dilation_rate=2), (2, 3, LONG, None, 4)),
     "DepthwiseConv1D": (lambda k: k.layers.DepthwiseConv1D(3, depth_multiplier=2), (2, LONG, 4)),
     "DepthwiseConv2D": (lambda k: k.layers.DepthwiseConv2D(3, **FIRST), (2, 4, LONG, 9)),
     "SeparableConv1D": (lambda k: k.layers.SeparableConv1D(5, 3, dilation_rate=4), (2, LONG, 4)),
@@ -74,7 +80,7 @@ FORMULAS = {
 def test_long_arrays_have_shapes_though_they_fit_into_no_memory(make, shape):
     layer = make(mp)
     assert layer.compute_output_shape(shape) == tuple(make(keras).compute_output_shape(shape))
-    assert not layer.built and not layer.weights
+    assert not layer.is_placed and not layer.weights
 
 
 def test_shapes_that_layers_refuse_are_refused_by_name():

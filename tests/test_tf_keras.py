@@ -15,7 +15,6 @@ from mp_core import config, dtype_policies, dtypes, tf_keras
 from mp_core import layers as keras3_layers
 from mp_core.autocast import AutoCastVariable, read_dtype
 from mp_core.dtype_policies import DTypePolicy, QuantizedDTypePolicy
-from mp_core.dtype_policies.policy import replace_default
 from mp_core.tf_keras.mixed_precision import (
     Policy,
     create_autocast_variable,
@@ -30,13 +29,6 @@ from mp_core.tf_keras.mixed_precision import (
 from mp_core.tf_keras.mixed_precision.experimental import PolicyV1, tf22
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-
-
-@pytest.fixture(autouse=True)
-def _defaults():
-    yield
-    replace_default(None)
-    dtypes.set_floatx("float32")
 
 
 class Identity(tf_keras.Layer):
@@ -545,12 +537,21 @@ def test_create_autocast_variable():
     variable = create_autocast_variable(AutoCastVariable([1.0], autocast=False, name="x"))
     with enable_auto_cast_variables("float16"):
         assert variable.dtype == np.float16 and variable.name == "x"
+        assert variable.scatter_add([0], [2.0]).numpy() == [3.0]
     with enable_auto_cast_variables("int32"):
         assert variable.dtype == np.float32
     with pytest.raises(ValueError, match="variable must be of type AutoCastVariable"):
         create_autocast_variable(np.ones(2))
     with pytest.raises(ValueError, match="must be a floating point variable but has type: int64"):
         create_autocast_variable(AutoCastVariable(np.arange(2)))
+
+
+def test_layers_make_variables_with_tf_keras_methods():
+    layer = tf_keras.layers.Dense(2, kernel_initializer="ones", dtype="mixed_float16")
+    layer(np.ones((1, 3)))
+    assert all(type(weight) is tf_keras.mixed_precision.AutoCastVariable for weight in layer.weights)
+    layer.kernel.scatter_add([0], [[1, 1]])
+    np.testing.assert_array_equal(layer(np.ones((1, 3))), [[4, 4]])
 
 
 # What tf.keras' AutoCastVariable defines, private names and operators left out.
@@ -568,11 +569,11 @@ VARIABLE_NAMES = [
 def test_a_name_of_tf_keras_variable_is_there_or_listed_as_left_out(name):
     page = (Path(__file__).parents[1] / "docs" / "policies_tf_keras.md").read_text()
     listed = f"`{name}`" in page.partition("## Left out")[2]
-    assert hasattr(AutoCastVariable([1.0]), name) != listed
+    assert hasattr(tf_keras.mixed_precision.AutoCastVariable([1.0]), name) != listed
 
 
 def test_variables_have_tf_keras_shape_and_no_modulus():
-    variable = AutoCastVariable([2.0, 3.0])
+    variable = tf_keras.mixed_precision.AutoCastVariable([2.0, 3.0])
     assert variable.get_shape() == variable.shape == (2,)
     np.testing.assert_array_equal(pow(variable, 2), [4, 9])
     with pytest.raises(TypeError):

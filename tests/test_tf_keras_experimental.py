@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from mp_core import layers, tf_keras
+from mp_core import layers, optimizers, tf_keras
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.policy import replace_default
 from mp_core.loss_scale import SGD, serialize_optimizer
 from mp_core.loss_scale import LossScaleOptimizer as KerasLossScaleOptimizer
 from mp_core.tf_keras.mixed_precision import LossScaleOptimizer, Policy, experimental, set_global_policy
@@ -24,12 +23,6 @@ from mp_core.tf_keras.mixed_precision.experimental.loss_scale import get, serial
 DYNAMIC = {"class_name": "DynamicLossScale"}
 FIXED = {"class_name": "FixedLossScale", "config": {"loss_scale_value": 2.0}}
 GENERATIONS = [(PolicyV1, "auto"), (tf22.Policy, "USE_DEFAULT")]
-
-
-@pytest.fixture(autouse=True)
-def _default():
-    yield
-    replace_default(None)
 
 
 class OtherScale(LossScale):
@@ -444,3 +437,28 @@ def test_an_optimizer_starts_from_the_initial_scale():
     scale = DynamicLossScale(8)
     scale.update(np.array(np.nan))
     assert scale() == 4.0 and LossScaleOptimizerV1(SGD(), scale).loss_scale == 8.0
+
+
+# ---- training
+
+
+@pytest.mark.parametrize("scale", ["dynamic", 8.0])
+def test_training_goes_on_with_its_optimizer_and_loss_scale(tmp_path, scale):
+    def made():
+        start = tf_keras.Input((3,))
+        dense = tf_keras.layers.Dense(2, kernel_initializer="ones", dtype="mixed_float16")
+        model = tf_keras.Model(start, dense(start), dtype=experimental.Policy("mixed_float16", loss_scale=scale))
+        model.compile(optimizers.Adam(0.1), "mse")
+        return model
+
+    x, y = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3), np.zeros((4, 2), np.float32)
+    whole, begun, later = made(), made(), made()
+    whole.fit(x, y, batch_size=2, epochs=3, shuffle=False, verbose=0)
+    begun.fit(x, y, batch_size=2, epochs=2, shuffle=False, verbose=0)
+    begun.save_training_state(tmp_path / "state")
+    later.load_training_state(tmp_path / "state")
+    later.fit(x, y, batch_size=2, epochs=3, initial_epoch=2, shuffle=False, verbose=0)
+    assert later.optimizer.state == whole.optimizer.state
+    assert int(later.optimizer.iterations) == int(whole.optimizer.iterations) == 6
+    for one, other in zip(later.weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())

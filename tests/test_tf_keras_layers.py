@@ -6,20 +6,12 @@ import pickle
 import numpy as np
 import pytest
 
-from mp_core import config, dtype_policies, dtypes, saving, tf_keras
+from mp_core import config, dtype_policies, saving, tf_keras
 from mp_core import layers as keras3_layers
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.policy import replace_default
-from mp_core.layers import sequential
+from mp_core.layers import registry
 from mp_core.tf_keras.mixed_precision import Policy, deserialize
 from mp_core.tf_keras.mixed_precision.experimental import PolicyV1
-
-
-@pytest.fixture(autouse=True)
-def _defaults():
-    yield
-    replace_default(None)
-    dtypes.set_floatx("float32")
 
 
 class Identity(tf_keras.Layer):
@@ -223,7 +215,7 @@ def test_a_stack_of_keras_keeps_the_face_of_every_layer():
 
 def test_a_face_that_is_not_imported_is_named(monkeypatch):
     config = keras3_layers.Sequential([tf_keras.layers.Dense(3)]).get_config()
-    monkeypatch.delitem(sequential._faces, "tf_keras.layers")
+    monkeypatch.delitem(registry._faces, "tf_keras.layers")
     with pytest.raises(ValueError, match=r"layers of tf_keras: import mp_core\.tf_keras to load it"):
         keras3_layers.Sequential.from_config(config)
 
