@@ -10,10 +10,10 @@ import sys
 from fuzz.held import opened
 
 from mp_core import autocast, config, dtype_policies, plans, saving
-from mp_core.arrays import recorded
+from mp_core.arrays import holding
 from mp_core.core import scopes
-from mp_core.layers import building
-from mp_core.layers.layer import _build_locks
+from mp_core.layers.base import building, losses
+from mp_core.layers.base.call import _build_locks
 from mp_core.plans import arena, plan
 
 __all__ = ["ENTERED", "Interrupt", "Tracer", "are_free", "interrupt_everywhere", "run", "state"]
@@ -27,7 +27,7 @@ class Interrupt(BaseException):
 
 VARIABLES = (
     autocast.scope_dtype, building.enclosing_path, building.handed_training, building.stated_forms,
-    recorded._under_way, plans.scopes._eager, plan._recording,
+    losses.entered, holding._holder, plans.scopes._eager, plan._recording,
 )  # fmt: skip
 
 

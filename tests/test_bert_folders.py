@@ -4,17 +4,23 @@ import gc
 import json
 import math
 import os
+import pickle
 import sys
 from contextlib import nullcontext
+from copy import deepcopy
 
 import numpy as np
 import pytest
+import servers
 import tiny_bert
+from fuzz import folders
 from safetensors.numpy import load_file, save_file
 from tiny_bert import edit_json
 from tokenizers import Tokenizer, processors
 
-from mp_core.models import BertEncoder
+from mp_core import dtypes
+from mp_core.models import BertEncoder, Reranker
+from mp_core.models.opening import class_of
 from mp_core.plans import eager
 
 
@@ -323,3 +329,49 @@ def test_no_file_stays_open_after_the_encoder_or_a_failure(folder):
         BertEncoder.from_folder(folder)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _kinds(folder):
+    rng = np.random.default_rng(0)
+    yield BertEncoder.from_folder(tiny_bert.write(folder / "encoder")), "encode", tiny_bert.TEXTS
+    yield Reranker.from_folder(servers.scorer(folder / "reranker", 1)), "predict", [("a b", "c")]
+    for kind, way in (("sparse", "encode_sparse"), ("tokens", "encode_multi")):
+        path = folders.write(folder / kind, "bert", kind, rng)
+        yield class_of(path).from_folder(path), way, tiny_bert.TEXTS
+
+
+def test_a_file_that_becomes_shorter_is_an_error_before_each_batch(tmp_path):
+    """Reading a map behind the end of its file ends the process (SIGBUS). Another file in its place changes nothing."""
+    for model, way, inputs in _kinds(tmp_path):
+        compute, file = getattr(model, way), model._folder / "model.safetensors"
+        compute(inputs)
+        (tmp_path / "shorter").write_bytes(b"short")
+        kept = file.with_name("kept")
+        os.link(file, kept)
+        os.replace(tmp_path / "shorter", file)
+        compute(inputs)
+        os.truncate(kept, 100)
+        told = r"the file had \d+ bytes when it was opened, and has 100 now: open it again"
+        with pytest.raises(OSError, match=told) as info:
+            compute(inputs)
+        assert info.value.filename == str(file) and not model.maps.are_whole
+
+
+def test_copies_know_the_files_of_their_weights(folder):
+    encoder = BertEncoder.from_folder(folder)
+    others = encoder.with_policy("bfloat16"), deepcopy(encoder)
+    pickled = pickle.loads(pickle.dumps(encoder))
+    expected = encoder.encode("a b")
+    os.truncate(folder / "model.safetensors", 100)
+    assert not any(model.maps.are_whole for model in (encoder, *others))
+    np.testing.assert_array_equal(pickled.encode("a b"), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_folder_of_halves_has_the_bits_of_its_own_numbers_in_float32(tmp_path, dtype):
+    halves, floats = tiny_bert.write(tmp_path / "halves"), tiny_bert.write(tmp_path / "floats")
+    stored = {name: x.astype(dtypes.parse(dtype)) for name, x in tiny_bert.tensors().items()}
+    save_file(stored, halves / "model.safetensors")
+    save_file({name: x.astype(np.float32) for name, x in stored.items()}, floats / "model.safetensors")
+    found, expected = (BertEncoder.from_folder(each, "float32").encode(tiny_bert.TEXTS) for each in (halves, floats))
+    np.testing.assert_array_equal(found, expected)

@@ -357,3 +357,42 @@ def test_counts_of_nothing_write_nothing():
         ("cast", "n"),
     ):
         assert COUNTED[name][0](**{field: 0}) == c.OK
+
+
+NO_STRUCT = {
+    "softmax": lambda struct: c.call("softmax", struct, 1.0, None, 0, 1),
+    "layer_norm": lambda struct: c.call("layer_norm", struct, None, None, None, 1.0, 1),
+    "rms_norm": lambda struct: c.call("rms_norm", struct, None, 1.0, 1),
+    "activate": lambda struct: c.call("activate", struct, 1, 1),
+    "multiply": lambda struct: c.call("multiply", struct, None, 1),
+    "product_scratch": lambda struct: c.call("product_scratch", struct, 1),
+    "quantize": lambda struct: c.call("quantize", struct, 1),
+    "dequantize": lambda struct: c.call("dequantize", struct, 1),
+}
+
+
+@pytest.mark.parametrize("name", NO_STRUCT)
+def test_a_struct_that_is_missing_or_of_another_size_is_refused(name):
+    call, refusal = NO_STRUCT[name], -1 if name == "product_scratch" else c.INVALID
+    made = {"multiply": product, "product_scratch": product}.get(name, rows)
+    if name.endswith("quantize"):
+        fields = {"rows": 4, "cols": 6, "x_type": 0, "q_type": c.TYPES["int8"], "x": X, "q": CODES, "scale": SCALES}
+
+        def made():
+            return c.described(c.Quantization, scales=1, **fields)
+
+    assert call(made()) != refusal and call(None) == refusal
+    for change in (-8, -1, 1, 8, 2**62):
+        struct = made()
+        struct.size += change
+        assert call(struct) == refusal
+    struct.size = 0
+    assert call(struct) == refusal
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, 2**31 - 1, -(2**31)])
+def test_numbers_of_threads_that_cannot_be_are_refused(threads):
+    assert c.call("multiply", product(), None, threads) == c.INVALID
+    assert c.call("softmax", rows(), 1.0, None, 0, threads) == c.INVALID
+    assert c.call("cast", 6, 0, X, 1, OUT, 0, threads) == c.INVALID
+    assert c.call("product_scratch", product(), threads) == -1

@@ -171,6 +171,47 @@ def test_inputs_that_the_sample_does_not_show_get_a_thousandth_of_the_widest_ran
     assert fixed.inputs.scale[5] == pytest.approx(widest / 2 / 127 / 1000, rel=1e-4)
 
 
+def test_rare_inputs_that_are_held_out_widen_the_ranges_if_they_gain(rng):
+    """Beyond the ranges of the sample inputs are clipped."""
+    layer, x = dense(rng)
+    rare = rng.standard_normal((20, x.shape[1])).astype(np.float32) * 6
+    unseen = rng.standard_normal((50, x.shape[1])).astype(np.float32) * 5
+    plain = calibrate(layer, x, "int8_from_float32")
+
+    def worst(fitted, inputs):
+        exact, found = (f(inputs).astype(np.float64) for f in (layer, fitted))
+        cosines = (exact * found).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(found, axis=1)
+        return 1 - cosines.min()
+
+    for held_out in (rare, iter([rare[:5], rare[5:]])):
+        fitted = calibrate(layer, x, "int8_from_float32", held_out=held_out)
+        assert worst(fitted, rare) < worst(plain, rare) / 5 and worst(fitted, unseen) < worst(plain, unseen) / 5
+        expected = np.maximum(np.abs(rare).max(axis=0), np.abs(x).max(axis=0))
+        assert (127 * fitted.inputs.scale >= 0.99 * expected / 2).all()
+    same_weights_as = calibrate(layer, x, "int8_from_float32", held_out=x[:5])
+    assert same_weights(same_weights_as, plain)
+
+
+def test_held_out_inputs_change_nothing_without_fixed_scales(rng):
+    layer, x = dense(rng)
+    plain, other = (calibrate(layer, x, "int4/32_from_float32", held_out=held_out) for held_out in (None, x * 9))
+    assert same_weights(plain, other)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "error", "message"),
+    [
+        (np.zeros((0, 64), np.float32), ValueError, "`held_out` must give layer '.*' finite inputs; it is empty"),
+        ([], ValueError, r"`held_out` must have inputs, or be None; received \[\]"),
+        ([None], TypeError, "`held_out` must be the inputs of a call, or a list of them; received None"),
+    ],
+)
+def test_held_out_inputs_that_are_none_are_refused_by_name(rng, held_out, error, message):
+    layer, x = dense(rng)
+    with pytest.raises(error, match=message):
+        calibrate(layer, x, "int8_from_float32", held_out=held_out)
+
+
 def test_the_size_of_inputs_does_not_matter(rng):
     layer, x = dense(rng)
     exact = layer(x)
@@ -473,7 +514,16 @@ def test_a_layer_may_hand_training_on(rng):
 
 def test_layers_have_paths_of_their_own(rng):
     x = rng.standard_normal((8, 16), np.float32)
-    stack = layers.Sequential([layers.Dense(8, name="x"), layers.Dense(8, name="x")])
-    stack(x)
+
+    class Two(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = layers.Dense(8, name="x"), layers.Dense(8, name="x")
+
+        def call(self, inputs):
+            return self.two(self.one(inputs))
+
+    model = Two()
+    model(x)
     with pytest.raises(ValueError, match="two layers of `model` have the path"):
-        calibrate(stack, x, "int8_from_float32")
+        calibrate(model, x, "int8_from_float32")

@@ -8,9 +8,9 @@ import pytest
 import random_models
 from safetensors.numpy import save_file
 
-from mp_core.models import BertEncoder, Model
+from mp_core.models import BertEncoder, TextNetwork
 from mp_core.models.blocks import by_distance
-from mp_core.models.gated import _slopes
+from mp_core.models.gated_blocks import _slopes
 
 FLOAT32 = 1e-5  # as in test_architectures.py
 TEXTS = ["a b c", "h g f e d c b a a b", "d"]
@@ -66,7 +66,7 @@ def test_folders_of_gte_with_own_code_have_the_vectors_of_transformers_with_thes
 )
 def test_what_such_a_folder_must_not_say_is_refused_by_name(entries, message):
     with pytest.raises(ValueError, match=f"`config`: {message}"):
-        Model({"model_type": "new"} | entries)
+        TextNetwork({"model_type": "new"} | entries)
 
 
 def test_nvidias_llama_attends_both_ways(tmp_path):
@@ -206,11 +206,11 @@ def test_a_folder_of_jina_v2_is_saved_and_opened(jina, tmp_path):
 @pytest.mark.parametrize(("entry", "value"), [("feed_forward_type", "reglu"), ("hidden_act", "relu")])
 def test_other_perceptrons_of_jina_are_refused(entry, value):
     with pytest.raises(ValueError, match=f"`config`: {entry} is '{value}'; expected"):
-        Model(JINA | {entry: value})
+        TextNetwork(JINA | {entry: value})
 
 
 def test_biases_of_distances_take_no_memory_of_pairs():
-    settings = Model(JINA | {"max_position_embeddings": 2**15}).settings
+    settings = TextNetwork(JINA | {"max_position_embeddings": 2**15}).settings
     bias = by_distance(_slopes(settings.num_attention_heads, settings.max_length))
     assert bias.shape == (1, 4, 2**15, 2**15)
     assert bias.base is not None

@@ -8,7 +8,7 @@ import pytest
 import random_models
 from safetensors.numpy import load_file, save_file
 
-from mp_core.models import BertEncoder, Model
+from mp_core.models import BertEncoder, TextNetwork
 
 WIDTH, INNER, HEADS, BLOCKS, EXPERTS, CHOSEN = 32, 48, 4, 4, 5, 2
 CONFIG = {
@@ -157,7 +157,7 @@ def test_router_and_sums_stay_in_float32(folder):
 )
 def test_what_is_not_computed_is_refused_by_name(entries, message):
     with pytest.raises(ValueError, match=f"`config`: {message}"):
-        Model(CONFIG | entries)
+        TextNetwork(CONFIG | entries)
 
 
 def test_experts_that_do_not_fit_are_named(folder):

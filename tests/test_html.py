@@ -53,7 +53,7 @@ def test_encoders_plans_and_choices_are_tables(folder):
     encoder = mp.models.BertEncoder.from_folder(folder, "int8")
     rows, (caption,) = cells(encoder._repr_html_())
     weights = [str(layer.path) for layer in encoder.flatten() if layer.own_variables()]
-    assert [row[0] for row in rows] == ["layer", *weights] and "BertEncoder" in caption
+    assert [row[0] for row in rows] == ["layer", *weights] and "TextEncoder" in caption
     model, x = mp.layers.Sequential([mp.layers.Dense(8), mp.layers.Dense(2)]), np.ones((3, 4), np.float32)
     model(x)
     rows, _ = cells(mp.compile(model, x)._repr_html_())

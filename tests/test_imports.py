@@ -51,7 +51,7 @@ def test_the_check_finds_an_upward_import(tmp_path, line):
 DOORS = {
     "arrays": ("numpy", "to_torch"),
     "dask": ("distributed", "embed"),
-    "keras": ("h5py", "from_keras"),
+    "keras": ("keras", "from_keras"),
     "sklearn": ("sklearn", "TextEmbedder"),
     "threads": ("threadpoolctl", "register"),
     "torch": ("torch", "from_torch"),
@@ -93,14 +93,14 @@ def test_another_name_is_no_door():
     assert not hasattr(mp.interop, "onnx")
 
 
-def test_modules_that_moved_keep_their_old_names():
+def test_modules_have_the_names_that_keras_gives_them():
     code = """
     import sys, inspect
-    from mp_core.forward import ForwardPlan, UnseenError, compile, eager
-    import mp_core as mp, mp_core.selection
-    assert ForwardPlan is mp.plans.ForwardPlan is mp.forward.ForwardPlan
+    from mp_core.activations import gelu
+    import mp_core as mp, mp_core.initializers
+    assert gelu is mp.layers.activations.gelu
+    assert mp.initializers.Zeros is mp.layers.initializers.Zeros
     assert "mp_core.fitting" not in sys.modules and inspect.getmodule(lambda: 0) is not None
     assert "mp_core.fitting" not in sys.modules
-    assert mp.selection.LayerChoice is mp.fitting.LayerChoice
     """
     processes.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 from no_texts import NO_TEXTS
@@ -29,13 +30,7 @@ TEXTS = [" ".join("abcdefgh"[place % 7 : place % 7 + 1 + place % 5]) for place i
 
 @pytest.fixture(scope="module")
 def client():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
-        ) as processes,
-        distributed.Client(processes) as found,
-    ):
+    with processes.cluster_client(2) as found:
         yield found
 
 
@@ -230,7 +225,7 @@ def test_a_shard_that_is_cut_off_on_the_disk_is_converted_again(client, shards, 
 
 def test_a_part_that_fails_for_a_while_is_tried_again(client, tmp_path):
     parts = [cluster.Part(f"{place}", f"{place}", (fails_at_first,)) for place in range(3)]
-    with cluster.Manifest(tmp_path / "out", {}, force=False) as manifest:
+    with cluster.Manifest(tmp_path / "out", {}, "*", force=False) as manifest:
         assert cluster.run(client, manifest, parts, 2, False) == 3
     assert sorted(manifest.done) == ["0", "1", "2"]
 
@@ -279,7 +274,69 @@ def test_what_is_read_twice_is_a_regular_file_with_lines_that_end(tmp_path):
 def test_a_journal_that_never_ends_is_refused(tmp_path, make):
     make(tmp_path / ".mp_core_manifest.jsonl")
     with pytest.raises(ValueError, match=r"mp_core_manifest\.jsonl is not a regular file"):
-        Manifest(tmp_path, {}, force=False)
+        Manifest(tmp_path, {}, "*", force=False)
+
+
+def _journal(folder, job, *names):
+    """Write a journal that says that parts of these names are done."""
+    folder.mkdir(exist_ok=True)
+    records = [job, *({"part": name, "key": "x", "size": 4} for name in names)]
+    (folder / ".mp_core_manifest.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+@pytest.mark.parametrize(
+    "name", ["../precious.npy", "a/../../precious.npy", "/precious.npy", "", ".", "a\\b", "\ud800", 7, None]
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_a_journal_removes_no_file_outside_of_its_folder(tmp_path, name, force):
+    precious, folder = tmp_path / "precious.npy", tmp_path / "out"
+    precious.write_bytes(b"mine")
+    name = str(precious) if name == "/precious.npy" else name
+    _journal(folder, {"job": 1}, "part-1.npy", name)
+    (folder / "part-1.npy").write_bytes(b"part")
+    with pytest.raises(ValueError, match=r"manifest\.jsonl names the file .*; expected a name in its own folder"):
+        Manifest(folder, {"job": 1}, "*", force=force)
+    assert (folder / "part-1.npy").exists()  # nothing is removed before all names are checked
+    with Manifest(folder, {"job": 2}, "*.npy", force=True) as manifest:  # of another job: it is not followed
+        manifest.begin([])
+    assert precious.read_bytes() == b"mine" and os.listdir(folder) == [".mp_core_manifest.jsonl"]
+
+
+def test_a_line_that_is_nested_too_deeply_is_no_part(tmp_path):
+    for line in "[" * 100_000, '{"part":' * 100_000:
+        _journal(tmp_path, {"job": 1}, "part-1.npy")
+        with open(tmp_path / ".mp_core_manifest.jsonl", "a") as journal:
+            journal.write(f"{line}\n")
+        with Manifest(tmp_path, {"job": 1}, "*.npy", force=False) as manifest:
+            assert list(manifest.done) == ["part-1.npy"]
+
+
+def test_only_files_that_are_called_like_parts_are_removed(tmp_path):
+    folder = tmp_path / "out"
+    for job in {"job": 1}, {"job": 2}:
+        _journal(folder, job, "part-1.npy", "notes.txt")
+        for name in "part-1.npy", "notes.txt":
+            (folder / name).write_bytes(b"text")
+        with Manifest(folder, {"job": 1}, "part-*", force=True) as manifest:
+            manifest.begin([])
+        assert sorted(os.listdir(folder)) == [".mp_core_manifest.jsonl", "notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["part-1.npy", "below/part-1.npy", ".mp_core_manifest.jsonl"])
+def test_nothing_is_written_through_a_link_out_of_the_folder(tmp_path, name):
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / Path(name).name).write_bytes(b"mine")
+    _journal(folder, {})
+    link = folder / Path(name).parts[0]
+    link.unlink(missing_ok=True)
+    link.symlink_to(elsewhere / name if link.name == name else elsewhere)
+    with (
+        pytest.raises(ValueError, match="a link"),
+        Manifest(folder, {}, "*", force=True) as manifest,
+    ):
+        manifest.begin([cluster.Part(name, "x")])
+    assert (elsewhere / Path(name).name).read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(
@@ -354,7 +411,7 @@ def test_a_folder_of_other_files_is_never_an_output(job, model, tmp_path):
 
 def test_only_one_process_writes_into_a_folder(job, tmp_path):
     with (
-        cluster.Manifest(tmp_path / "out", {}, force=False),
+        cluster.Manifest(tmp_path / "out", {}, "*", force=False),
         pytest.raises(FileExistsError, match="another process is writing into"),
     ):
         job()

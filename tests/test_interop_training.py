@@ -23,12 +23,7 @@ from mp_core.interop.dask import Workers  # noqa: E402
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        distributed.LocalCluster(
-            n_workers=4, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
-        ) as processes,
-        distributed.Client(processes) as found,
-    ):
+    with processes.cluster_client(4) as found:
         yield found
 
 
@@ -156,7 +151,7 @@ def test_only_what_has_changed_is_sent_again(client):
             return super()._scattered(value)
 
     workers = Workers(client)
-    workers.job = lambda: Noting(client, 2)
+    workers.job = lambda compiled: Noting(compiled, client, 2)
     model.fit(x, y, batch_size=3000, verbose=0, passes=3, cluster=workers)
     setup, first, second = sent
     assert type(pickle.loads(setup.model)).__name__ == "Compiled"

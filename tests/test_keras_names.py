@@ -23,6 +23,7 @@ TAKEN = {
     "layers": (
         "MaxPool1D", "MaxPool2D", "MaxPool3D", "AvgPool2D", "GlobalAvgPool2D", "GlobalMaxPool1D", "Convolution2D",
     ),
+    "models": ("Functional", "Model", "Sequential", "clone_model", "load_model", "model_from_json", "save_model"),
     "regularizers": ("L2", "l2", "l1", "l1_l2", "orthogonal_regularizer"),
     "utils": (
         "to_categorical", "pad_sequences", "normalize", "set_random_seed", "PyDataset", "clear_session",
@@ -35,6 +36,13 @@ TAKEN = {
 def test_names_are_where_they_are_in_keras(module):
     found = importlib.import_module(f"mp_core.{module}" if module else "mp_core")
     assert [name for name in TAKEN[module] if not hasattr(found, name)] == []
+
+
+def test_the_models_of_keras_are_those_of_training():
+    from mp_core.models import Model, Sequential, load_model, save_model
+
+    assert (Model, Sequential, load_model, save_model) == (mp.Model, mp.Sequential, mp.load_model, mp.saving.save_model)
+    assert not issubclass(mp.models.TextNetwork, Model)
 
 
 def test_modules_under_other_names_list_what_they_have():

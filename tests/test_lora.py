@@ -1,7 +1,7 @@
 """LoRA of layers: beside Keras with JAX, and against NumPy in float64."""
 
 import copy
-import importlib.util
+import json
 import pickle
 
 import lora_cases
@@ -18,8 +18,6 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(scope="module")
 def keras_files(tmp_path_factory):
-    if importlib.util.find_spec("keras") is None or importlib.util.find_spec("jax") is None:
-        pytest.skip("Keras or JAX is not installed")
     path = tmp_path_factory.mktemp("lora")
     run_with_keras("keras_lora.py", path, "jax")
     return path
@@ -90,6 +88,43 @@ def test_the_matrix_of_an_adapted_layer_is_the_sum_in_its_own_scheme(scheme):
     assert fresh.matrix.values.tobytes() == layer.matrix.values.tobytes()
 
 
+@pytest.mark.parametrize("mode", [None, "int8", "int4", "int4/8"])
+@pytest.mark.parametrize("source", ["float32", "mixed_bfloat16"])
+def test_the_kernel_is_the_sum_in_the_compute_dtype(mode, source):
+    layer = _dense(source=source)
+    if mode is not None:
+        layer.quantize(mode)
+    base = np.float64(layer.kernel)
+    if mode == "int8":
+        base = base / np.float64(layer.kernel_scale)
+    elif mode is not None:
+        block = np.intp(layer.g_idx)
+        base = (base - np.float64(layer.kernel_zero)[block]) * np.float64(layer.kernel_scale)[block]
+    total = base + _delta(_filled(layer, alpha=2.0))
+    assert layer.kernel.dtype == layer.compute_dtype
+    np.testing.assert_allclose(np.float64(layer.kernel), total, rtol=1e-6 if source == "float32" else 2**-8, atol=1e-6)
+    assert layer.form.variables["kernel"].trainable is False and layer.count_params() > 0
+
+
+def test_the_kernel_in_a_call_of_ones_own_trains_both_thin_matrices():
+    class Own(layers.Dense):
+        def call(self, inputs):
+            return mp.ops.matmul(inputs, self.kernel) + self.bias
+
+    x, found = rng.standard_normal((16, 8)).astype(np.float32), []
+    for kind in (Own, layers.Dense):
+        mp.random.set_seed(3)
+        model = mp.Sequential([mp.Input((8,)), kind(4)])
+        _filled(model.layers[0])
+        model.compile(mp.optimizers.SGD(0.1), "mse")
+        before = model.layers[0].form.variables["kernel"].numpy()
+        model.fit(x, x[:, :4], epochs=3, verbose=0)
+        assert model.layers[0].form.variables["kernel"].numpy().tobytes() == before.tobytes()
+        found.append([v.numpy() for v in model.trainable_weights])
+    for own, other in zip(*found, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-6)
+
+
 def test_fixed_scales_of_inputs_stay_where_lora_is_merged():
     x = rng.standard_normal((64, 44)).astype(np.float32)
     model = layers.Sequential([_dense()])
@@ -133,16 +168,18 @@ def test_files_load_of_layers_that_were_quantized_after_lora(tmp_path, scheme, o
     model = mp.Sequential([layers.Input((44,)), layers.Dense(8)])
     _filled(model.layers[0]).quantize(scheme.partition("/")[0] if of_keras else scheme)
     model.save(tmp_path / "one.keras")
+    model.save(tmp_path / "sum.keras", include_optimizer=False)
     model.save_weights(tmp_path / "one.weights.h5")
-    again = mp.load_model(tmp_path / "one.keras")
-    model.load_weights(tmp_path / "one.weights.h5")
+    again, merged = (mp.load_model(tmp_path / f"{name}.keras") for name in ("one", "sum"))
     x = rng.standard_normal((5, 44)).astype(np.float32)
     np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
+    model.load_weights(tmp_path / "one.weights.h5")
+    np.testing.assert_array_equal(merged.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
 def test_merging_makes_one_trainable_kernel_of_both():
     layer, x = _filled(_dense()), rng.standard_normal((5, 44)).astype(np.float32)
-    want, total = layer(x), np.float64(layer.kernel.numpy()) + _delta(layer)
+    want, total = layer(x), np.float64(layer.form.variables["kernel"].numpy()) + _delta(layer)
     layer.merge_lora()
     assert not layer.lora_enabled and not hasattr(layer, "lora_kernel_a")
     assert [v.name for v in layer.trainable_weights] == ["kernel", "bias"]
@@ -157,7 +194,7 @@ def test_loading_clears_what_lora_added():
     stored = {}
     layer.save_own_variables(stored)
     layer.load_own_variables(stored)
-    assert not layer.lora_kernel_b.numpy().any() and layer.kernel.numpy().tobytes() == stored["0"].tobytes()
+    assert not layer.lora_kernel_b.numpy().any() and layer.kernel.tobytes() == stored["0"].tobytes()
     _filled(other := _dense()).set_matrix(stored["0"].T)
     assert other.matrix.tobytes() == layer.matrix.tobytes()
 
@@ -175,10 +212,55 @@ def test_files_of_models_hold_the_sum(tmp_path, scheme):
     model.load_weights(tmp_path / "one.weights.h5")
     assert not model.layers[0].lora_kernel_b.numpy().any()
     assert model.predict(x, verbose=0).tobytes() == merged.predict(x, verbose=0).tobytes()
-    model.save(tmp_path / "one.keras")
+    model.save(tmp_path / "one.keras", include_optimizer=False)
     again = mp.load_model(tmp_path / "one.keras")
-    assert not again.layers[0].lora_enabled
+    assert again.layers[0].lora_enabled and not again.layers[0].lora_kernel_b.numpy().any()
     np.testing.assert_allclose(again.predict(x, verbose=0), merged.predict(x, verbose=0), rtol=1e-6)
+
+
+CONVOLUTIONS = {
+    "Conv1D": ({"kernel_size": 3, "padding": "causal"}, (2, 7, 4)),
+    "Conv2D": ({"kernel_size": (2, 3), "strides": 2, "groups": 2, "activation": "relu"}, (2, 6, 5, 4)),
+    "Conv2D channels first": ({"kernel_size": 3, "dilation_rate": 2, "data_format": "channels_first"}, (2, 4, 6, 7)),
+}
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_an_adapted_convolution_is_that_of_the_sum(case, policy):
+    arguments, shape = CONVOLUTIONS[case]
+    kind, x = getattr(layers, case.split()[0]), rng.standard_normal(shape)
+    layer = kind(6, **arguments, bias_initializer="ones", dtype=policy)
+    layer.build(shape)
+    kernel = np.float64(layer.kernel.numpy())
+    _filled(layer, alpha=2.0)
+    exact = kind(6, **arguments, dtype="float64")
+    exact.build(shape)
+    exact.set_weights([kernel + _delta(layer), np.ones(6)])
+    bound = 2e-2 if policy == "mixed_bfloat16" else 2e-6
+    np.testing.assert_allclose(np.float64(layer(x)), exact(x), rtol=bound, atol=10 * bound)
+    np.testing.assert_allclose(np.float64(layer.kernel), kernel + _delta(layer), rtol=bound, atol=bound)
+    with pytest.raises(NotImplementedError):
+        layer.quantize("int8")
+    layer.merge_lora()
+    np.testing.assert_allclose(np.float64(layer(x)), exact(x), rtol=bound, atol=10 * bound)
+    assert layer.kernel.trainable and not layer.lora_enabled
+
+
+def test_files_of_adapted_convolutions_go_both_ways(keras_files, tmp_path):
+    arrays = np.load(keras_files / "Conv.npz")
+    theirs, saved, mine = (mp.load_model(keras_files / f"Conv.{name}.keras") for name in ("keras", "plain", "keras"))
+    np.testing.assert_allclose(theirs(arrays["x"]), arrays["want"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal([theirs.layers[0].lora_rank, theirs.layers[0].lora_alpha], [2, 3])
+    np.testing.assert_allclose(saved(arrays["x"]), arrays["want"], rtol=1e-5, atol=1e-5)
+    mine.layers[0].lora_kernel_b.assign(np.ones((2, 6), np.float32))
+    mine.layers[0].lora_kernel_a.assign(rng.standard_normal((2, 3, 4, 2)))
+    mine.save(tmp_path / "mine.keras")
+    mine.save_weights(tmp_path / "mine.weights.h5")
+    again = mp.load_model(tmp_path / "mine.keras")
+    assert again(arrays["x"]).tobytes() == mine(arrays["x"]).tobytes()
+    saved.load_weights(tmp_path / "mine.weights.h5")
+    np.testing.assert_allclose(saved(arrays["x"]), mine(arrays["x"]), rtol=1e-5, atol=1e-5)
 
 
 def test_copies_and_pickles_have_variables_of_their_own():
@@ -192,14 +274,25 @@ def test_copies_and_pickles_have_variables_of_their_own():
         assert layer.lora_enabled
 
 
-@pytest.mark.parametrize("kind", ["Dense", "EinsumDense", "Embedding"])
+CONSTRUCTED = {
+    "Dense": ((3,), (None, 4)),
+    "EinsumDense": (("ab,bc->ac", 3), (None, 4)),
+    "Embedding": ((4, 3), (None, 4)),
+    "Conv1D": ((3, 2), (None, 5, 4)),
+    "Conv2D": ((3, 2), (None, 5, 5, 4)),
+    "Conv3D": ((3, 2), (None, 5, 5, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("kind", CONSTRUCTED)
 def test_the_constructor_takes_lora_and_the_configuration_has_it(kind):
-    arguments = {"Dense": (3,), "EinsumDense": ("ab,bc->ac", 3), "Embedding": (4, 3)}[kind]
+    arguments, shape = CONSTRUCTED[kind]
     layer = getattr(layers, kind)(*arguments, lora_rank=2, lora_alpha=5)
     again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config() and (again.lora_rank, again.lora_alpha) == (2, 5)
+    assert json.dumps(again.get_config()) == json.dumps(layer.get_config())  # 5 stays 5, and is not 5.0
     assert not again.lora_enabled
-    again.build((None, 4))
+    again.build(shape)
     assert again.lora_enabled and (again.lora_rank, again.lora_alpha) == (2, 5)
     assert "lora_rank" not in getattr(layers, kind)(*arguments).get_config()
 
@@ -239,3 +332,17 @@ def test_both_thin_matrices_stay_float32_under_another_policy():
     assert {v.name: v.true_dtype.name for v in layer.weights} == {
         "bias": "bfloat16", "lora_kernel_a": "float32", "lora_kernel_b": "float32", "codes": "int8", "scale": "float32",
     }  # fmt: skip
+
+
+def test_an_embedding_that_was_built_without_a_shape_is_saved_with_lora_and_opened(tmp_path):
+    layer = mp.layers.Embedding(10, 4)
+    layer.build()
+    layer.enable_lora(2)
+    model = mp.Sequential([layer])
+    model.compile("sgd", "mse")
+    x = np.arange(6).reshape(2, 3)
+    model.fit(x, np.ones((2, 3, 4), np.float32), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = mp.saving.load_model(tmp_path / "model.keras")
+    assert again.layers[0].lora_enabled
+    np.testing.assert_allclose(again.predict(x, verbose=0), model.predict(x, verbose=0), rtol=1e-6)

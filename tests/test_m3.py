@@ -132,7 +132,7 @@ def test_stretched_tensors_are_refused_before_memory_is_taken(tmp_path):
     write(tmp_path / "model")
     heads = {"weight": torch.ones(1).expand(2**40, 32), "bias": torch.ones(1).expand(2**40)}
     torch.save(heads, tmp_path / "model" / "colbert_linear.pt")
-    with pytest.raises(ValueError, match=r"colbert_linear.pt: tensor weight has \d+ elements of .* in the file"):
+    with pytest.raises(ValueError, match=r"colbert_linear.pt has \d+ bytes, and its tensors have \d+ together"):
         M3Encoder.from_folder(tmp_path / "model")
 
 
@@ -153,7 +153,32 @@ def test_tokens_are_refused_in_batches_of_none(folder):
         encoder.encode_all_tokens(encoder.tokenize(["a"]), 0)
 
 
+def test_one_kind_alone_has_the_bits_of_all_three(folder):
+    encoder, done = M3Encoder.from_folder(folder), []
+    tokens = encoder.tokenize(["a", "b c d", "b", "c c"])
+    every = encoder.encode_all_tokens(tokens)
+    sparse = encoder.encode_sparse_tokens(tokens, 3, on_batch=done.append)
+    multi = encoder.encode_multi_tokens(tokens, 1, on_batch=done.append)
+    for own, others in ((sparse, every.sparse), ([(x,) for x in multi], [(x,) for x in every.multi])):
+        for x, y in zip(own, others, strict=True):
+            assert [part.tobytes() for part in x] == [part.tobytes() for part in y]
+    assert done == [3, 1, 1, 1, 1, 1]
+
+
 def test_a_text_of_one_token_has_no_vector_of_a_token(folder):
     found = M3Encoder.from_folder(folder).encode_all_tokens(Tokens([np.array([5], np.int32), np.array([0], np.int32)]))
     assert [vectors.shape for vectors in found.multi] == [(0, 24), (0, 24)] and np.isfinite(found.dense).all()
     assert len(found.sparse[1][0]) == 0  # of a special token
+
+
+@pytest.mark.parametrize("head", ["sparse_linear.pt", "colbert_linear.pt"])
+def test_a_head_whose_products_are_not_finite_is_told_though_dense_vectors_are(tmp_path, head):
+    """Weights that are NaN are not above 0, so that sparse vectors alone would not show them."""
+    write(tmp_path / "model")
+    state = torch.load(tmp_path / "model" / head)
+    state["weight"] = state["weight"] * np.nan
+    torch.save(state, tmp_path / "model" / head)
+    encoder = M3Encoder.from_folder(tmp_path / "model")
+    with pytest.warns(RuntimeWarning, match="input 4 is not finite: it is made by a module behind") as told:
+        found = [encoder.encode_all(TEXTS) for _ in range(2)]
+    assert len(told) == 1 and np.isfinite(found[0].dense).all()

@@ -4,13 +4,6 @@ import numpy as np
 import pytest
 
 from mp_core import dtype_policies, layers, loss_scale, mixed_precision
-from mp_core.dtype_policies.policy import replace_default
-
-
-@pytest.fixture(autouse=True)
-def _default():
-    yield
-    replace_default(None)
 
 
 def test_aliases_are_the_same_objects():

@@ -9,7 +9,8 @@ import random_models
 
 import mp_core as mp
 from mp_core.dtype_policies import policy_of
-from mp_core.models import Model
+from mp_core.models import TextNetwork
+from mp_core.models.architectures import architecture_of
 from mp_core.models.pooling import pool
 from mp_core.models.ragged import RaggedTexts, _Pooled
 from mp_core.models.weights import read_model
@@ -53,7 +54,8 @@ def written(library, folder, **settings):
 def read(folder, policy="float32", **entries):
     config = json.loads((folder / "config.json").read_text()) | entries
     kept = {name: value for name, value in config.items() if value != "removed"}
-    model, _ = read_model(folder, kept, policy_of("float32"), Model)
+    architecture_of(kept, folder / "config.json").read(kept, folder / "config.json")  # as the modules of a folder do
+    model, *_ = read_model(folder, kept, policy_of("float32"), TextNetwork)
     return model if policy == "float32" else model.with_policy(policy)
 
 

@@ -19,7 +19,7 @@ assert_type(mp.matmul(x, mp.pack(x.T)), Array)
 assert_type(mp.quantize(x), mp.QuantizedArray)
 assert_type(mp.quantize(x).values, Array)
 assert_type(layer.kernel, mp.AutoCastVariable)
-encoder = mp.models.BertEncoder.from_folder("folder", "int8")
+encoder = mp.models.TextEncoder.from_folder("folder", "int8")
 assert_type(encoder.encode(["text"]), Array)
 
 
@@ -32,3 +32,10 @@ assert_type(Twice()(x), tuple[Array, int])
 mp.quantise(x)  # type: ignore[attr-defined]
 layer.quantise("int8")  # type: ignore[attr-defined]
 mp.matmul(x)  # type: ignore[call-arg]
+model = mp.Sequential([mp.Input((3,)), layer])
+assert_type(model.fit(x, x), mp.callbacks.History)
+assert_type(model.fit(x, x).history, dict[str, list[Any]])
+assert_type(mp.load_model("model.keras"), mp.Model)
+assert_type(mp.saving.load_model("model.keras").fit(x, x), mp.callbacks.History)
+assert_type(mp.models.load_model("model.keras"), mp.Model)
+assert_type(mp.models.clone_model(model), mp.Model)
