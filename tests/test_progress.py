@@ -3,8 +3,10 @@
 import io
 import sys
 
+import numpy as np
 import pytest
 
+import mp_core as mp
 from mp_core.utilities import progress
 
 
@@ -51,6 +53,29 @@ def test_a_notebook_keeps_its_bar(stderr):
     stream = stderr(kind(False))
     run()
     assert "3/3" in stream.getvalue() and stream.getvalue().endswith("\n")
+
+
+def test_a_bar_that_a_line_replaces_is_gone_in_a_notebook_too(stderr):
+    kind = type("OutStream", (Stream,), {"__module__": "ipykernel.iostream"})
+    stream = stderr(kind(False))
+    with progress.counting(show=True, total=3, unit="step", stays=False) as done:
+        done(3)
+    assert "step" in stream.getvalue() and stream.getvalue().rsplit("\r", 1)[1].strip() == ""
+
+
+@pytest.mark.parametrize("verbose", ["auto", 1, 2])
+def test_each_epoch_and_each_evaluation_is_a_line_in_a_pipe(verbose, capsys):
+    model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((4, 1), np.float32)
+    model.fit(x, x, epochs=2, validation_data=(x, x), verbose=verbose)
+    model.evaluate(x, x, verbose=verbose)
+    lines = capsys.readouterr().out.splitlines()
+    starts = ["Epoch 1/2 - ", "Epoch 2/2 - ", "Evaluated - "]
+    assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 3
+    assert all("loss: " in line for line in lines) and "val_loss: " in lines[0]
+    model.fit(x, x, verbose=0)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(("terminal", "tqdm"), [(False, True), (True, False)])

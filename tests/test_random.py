@@ -8,7 +8,7 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core.core import cpu
 from mp_core.dtypes import parse
-from mp_core.ops.random import dropout, next_key, normal, uniform
+from mp_core.ops.random import dropout, key_after, normal, uniform
 
 KEY = np.array([1234567, 89], np.uint32)
 
@@ -84,8 +84,8 @@ def test_normal_numbers_are_normally_distributed():
 
 
 def test_keys_count_up():
-    assert_same_bits(next_key(KEY), np.array([1234567, 90], np.uint32))
-    assert_same_bits(next_key(KEY.view(np.int32)), np.array([1234567, 90], np.int32))
+    assert_same_bits(key_after(KEY), np.array([1234567, 90], np.uint32))
+    assert_same_bits(key_after(KEY.view(np.int32)), np.array([1234567, 90], np.int32))
 
 
 def test_the_gradient_of_dropout_has_its_mask(rng):
@@ -101,7 +101,7 @@ def test_the_gradient_of_dropout_has_its_mask(rng):
 def test_plans_read_the_key_when_they_run(rng):
     x = rng.standard_normal((6, 50)).astype(np.float32)
     plan = mp.compile(lambda x, key: dropout(x, key, 0.4), x, KEY.view(np.int32))
-    for key in (KEY, next_key(KEY)):
+    for key in (KEY, key_after(KEY)):
         assert_same_bits(plan(x, key.view(np.int32)), dropout(x, key, 0.4))
 
 

@@ -8,6 +8,7 @@ import pytest
 import random_models
 from no_texts import NO_TEXTS, Frame
 from safetensors.numpy import load_file, save_file
+from servers import scorer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import mp_core as mp
@@ -370,6 +371,15 @@ def test_single_texts_and_pairs_have_the_scores_of_transformers(tmp_path, name, 
     assert tokens.cut == [2, 3]
     received = reranker.predict_tokens(tokens, activation="linear")
     np.testing.assert_allclose(received, expected[:, 0] if labels == 1 else expected, rtol=0, atol=FLOAT32)
+
+
+def test_pairs_are_called_inputs_or_sentences(tmp_path):
+    reranker = Reranker.from_folder(scorer(tmp_path / "reranker", 1))
+    expected = reranker.predict([("a b", "c")])
+    for name in ("inputs", "sentences"):
+        np.testing.assert_array_equal(reranker.predict(**{name: [("a b", "c")]}), expected)
+    with pytest.raises(TypeError, match="`pairs` and `sentences` are the same argument"):
+        reranker.predict([("a b", "c")], sentences=[("a b", "c")])
 
 
 def test_the_two_halves_of_predict_give_its_bits_in_any_cut(tmp_path):

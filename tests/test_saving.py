@@ -309,3 +309,25 @@ def test_helpers_are_no_functions_of_a_configuration(name):
     config = {"module": "builtins", "class_name": "function", "config": name, "registered_name": "function"}
     with pytest.raises(ValueError, match=f"Unknown function '{name}'"):
         mp.saving.deserialize_keras_object(config)
+
+
+@pytest.mark.parametrize("module", ["keras.layers", None])
+def test_a_registered_class_that_is_missing_is_no_layer_of_its_name(module):
+    config = {"class_name": "Dense", "module": module, "registered_name": "mine>Dense", "config": {"units": 1}}
+    with pytest.raises(ValueError, match="'mine>Dense' is not registered"):
+        saving.deserialize_keras_object(config)
+    for name in (None, "", "Dense"):
+        assert saving.deserialize_keras_object(config | {"registered_name": name}).units == 1
+
+
+def test_a_registered_function_that_is_missing_is_no_function_of_its_name():
+    config = {"class_name": "function", "module": "builtins", "registered_name": "mine>relu", "config": "relu"}
+    with pytest.raises(ValueError, match="'mine>relu' is not registered"):
+        saving.deserialize_keras_object(config)
+    assert saving.deserialize_keras_object(config | {"registered_name": "function"}).__name__ == "relu"
+
+
+def test_a_layer_that_is_an_activation_comes_back():
+    layer = layers.Dense(4, activation=layers.LeakyReLU(0.15, name="leaky"))
+    again = saving.deserialize_keras_object(json.loads(json.dumps(saving.serialize_keras_object(layer))))
+    assert again.activation.name == "leaky" and again.activation.negative_slope == 0.15

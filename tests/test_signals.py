@@ -24,7 +24,7 @@ AFTER = 0.12  # seconds until the signal: each of CALLS takes several times as l
 rng = np.random.default_rng(0)
 X, SMALL = rng.standard_normal((4096, 4096), dtype=np.float32), rng.standard_normal((200, 300), dtype=np.float32)
 PACKED = mp.pack(X)
-TALL = X[:1024]
+TALL = X[:3072]
 MANY = np.broadcast_to(X, (8, *X.shape))  # integers are multiplied faster
 EXPECTED = mp.matmul(SMALL, SMALL.T)
 
@@ -106,7 +106,7 @@ def test_an_exception_of_a_signal_handler_ends_an_operation(call, threads):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_handler_may_compute_and_the_operation_goes_on(threads):
     """The scratch of the task in whose midst it is called stays as it was: rows of bfloat16 are copied there."""
-    a, b = mp.cast(X[:1024], "bfloat16").T, mp.pack(X[:1024])
+    a, b = mp.cast(X[:2048], "bfloat16").T, mp.pack(X[:2048])
     found = []
 
     def handler(*_):
@@ -229,8 +229,8 @@ act, again = {
     "fit": (lambda: model.fit(x, x[:, :1], epochs=10**6, verbose=0), lambda: encoder.encode(texts)),
 }[sys.argv[1]]
 expected = again()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)  # an interrupt that comes after this word is caught below
     while True:
         act()
 except KeyboardInterrupt:

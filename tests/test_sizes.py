@@ -6,7 +6,7 @@ import random_models
 
 import mp_core as mp
 from mp_core import ops
-from mp_core.models import Model
+from mp_core.models import TextNetwork
 from mp_core.models.ragged import RaggedTexts, _Pooled
 from mp_core.plans import ForwardPlan, UnseenError
 from mp_core.plans.sizes import Sizes
@@ -133,7 +133,7 @@ def test_examples_differ_in_all_sizes():
 
 @pytest.mark.parametrize("name", random_models.PLANNED)
 def test_no_lengths_make_a_network_read_beyond_its_positions(name):
-    model = Model(random_models.made(name).config.to_dict())
+    model = TextNetwork(random_models.made(name).config.to_dict())
     model.build((None, None))
     longest = model.settings.max_length
     texts = RaggedTexts(model, _Pooled(model, POOLINGS, 0), len(POOLINGS) * model.settings.hidden_size)

@@ -129,9 +129,12 @@ def test_rows_that_are_not_there_are_refused(tmp_path, row):
         BertEncoder.from_folder(tmp_path)
 
 
-def test_a_table_that_would_fill_the_memory_is_refused(tmp_path):
-    tensors = {"embeddings": np.ones((1, 1 << 20), np.float32), "mapping": np.zeros(1 << 12, np.int64)}
+@pytest.mark.parametrize(("dtype", "width", "count"), [(np.int64, 1 << 20, 1 << 12), (np.int8, 1 << 10, 1 << 20)])
+def test_a_table_that_would_fill_the_memory_is_refused(tmp_path, dtype, width, count):
+    tensors = {"embeddings": np.ones((1, width), np.float32), "mapping": np.zeros(count, dtype)}
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
-    with pytest.raises(ValueError, match="tensor mapping is int64 of shape"):
+    with pytest.raises(
+        ValueError, match=rf"tensor mapping makes {count} rows of {width} numbers of \d+ bytes; expected"
+    ):
         BertEncoder.from_folder(tmp_path)

@@ -94,6 +94,18 @@ def test_poolings_side_by_side_are_as_wide_as_the_first_dense(library, tmp_path)
     np.testing.assert_allclose(BertEncoder.from_folder(tmp_path / "model").encode(TEXTS), expected, atol=1e-5)
 
 
+def test_modules_in_files_of_their_own_are_not_read_after_opening(library, tmp_path):
+    """Otherwise a file that becomes shorter would end the process (SIGBUS): these maps are not among the checked."""
+    saved(library, tmp_path, dense(32, 12, use_residual=True), module("LayerNorm", 12))
+    encoder = BertEncoder.from_folder(tmp_path / "model")
+    expected = encoder.encode(TEXTS)
+    heads = list((tmp_path / "model").glob("[23]_*/model.safetensors"))
+    assert len(heads) == 2
+    for file in heads:
+        file.write_bytes(b"")
+    np.testing.assert_array_equal(encoder.with_policy("float32").encode(TEXTS), expected)
+
+
 @pytest.mark.parametrize("policy", ["float32", "int8"])
 def test_a_folder_that_is_saved_or_converted_keeps_its_modules(library, tmp_path, policy):
     expected = saved(library, tmp_path, module("LayerNorm", 32), dense(32, 12), module("Normalize"))

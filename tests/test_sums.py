@@ -6,7 +6,7 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from oracles import NARROW, assert_same_bits, gamma, values
+from oracles import NARROW, assert_same_bits, gamma, stated_sum, values
 
 import mp_core as mp
 
@@ -27,27 +27,6 @@ SHAPES += [((5, 300, 7), 1), ((2, 3, 4, 5), (1, 3)), ((2, 3, 4, 5), (1, 2)), ((2
 def bound_of(n):
     """The error of a sum of n numbers, relative to the sum of their magnitudes (docs/numerics.md)."""
     return gamma(min(-(-n // 16), 256) + math.ceil(math.log2(max(-(-n // 4096), 1))) + 4)
-
-
-def stated_sum(x):
-    """The sum of a float32 vector in the order of docs/numerics.md, by NumPy."""
-    blocks = []
-    for block in np.split(x, range(4096, len(x), 4096)):
-        lanes = np.zeros(16, np.float32)
-        for row in np.pad(block, (0, -len(block) % 16)).reshape(-1, 16):
-            lanes = lanes + row
-        blocks.append(lanes)
-
-    def of(parts):
-        if len(parts) == 1:
-            return parts[0]
-        first = 1 << (len(parts) - 1).bit_length() - 1
-        return of(parts[:first]) + of(parts[first:])
-
-    lanes = of(blocks)
-    for half in (8, 4, 2, 1):
-        lanes = lanes[:half] + lanes[half:]
-    return lanes[0]
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)

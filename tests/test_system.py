@@ -9,6 +9,7 @@ import numpy as np
 import processes
 import pytest
 
+from mp_core.autocast import memory
 from mp_core.utilities import system
 
 ROOT = Path(__file__).parents[1]
@@ -55,11 +56,11 @@ def refuse(path, *_, **__):
 
 def test_what_the_system_does_not_say_is_not_taken_for_no(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    assert system.is_there(tmp_path / "link")
-    assert not system.is_there(tmp_path / "nothing") and not system.is_there(tmp_path / "link/nothing")
+    assert system.is_taken(tmp_path / "link")
+    assert not system.is_taken(tmp_path / "nothing") and not system.is_taken(tmp_path / "link/nothing")
     monkeypatch.setattr(os, "lstat", refuse)
     with pytest.raises(PermissionError):
-        system.is_there(tmp_path)
+        system.is_taken(tmp_path)
 
 
 def test_files_below_a_folder_are_all_or_an_error(tmp_path, monkeypatch):
@@ -82,7 +83,7 @@ def test_peak_memory_covers_what_was_written():
 
 def test_heaps_are_left_as_they_are_where_python_cannot_call_c(monkeypatch):
     monkeypatch.setitem(sys.modules, "ctypes", None)  # as where it was built without libffi
-    system.trim_heap()
+    memory.trim_heap()
 
 
 def test_modules_that_fork_import_without_fork():

@@ -8,10 +8,12 @@ import keras
 import numpy as np
 import pytest
 from oracles import assert_same_bits
+from test_plans_layers import KINDS, made
 
 import mp_core as mp
 from mp_core import layers, ops
 from mp_core.interop.keras import from_keras
+from mp_core.layers.operation import Operation
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of torch
 
@@ -136,6 +138,52 @@ def test_a_separable_convolution_has_the_bits_of_its_two_parts(policy, rank):
     assert built[0].shape == built[1].shape
 
 
+def one_array(case):
+    name, arguments, shapes = case
+    kind = Operation if name == "Operation" else getattr(layers, name)
+    return kind._samples_apart != "unknown" and isinstance(shapes[0], int) and arguments.get("axis") != 0
+
+
+@pytest.mark.parametrize(("name", "arguments", "shapes"), [case for case in KINDS if one_array(case)])
+def test_what_keeps_samples_apart_has_the_bits_of_each_step(name, arguments, shapes):
+    inner = made(name, arguments)
+    x = RNG.standard_normal((shapes[0], 3, *shapes[1:])).astype(np.float32)
+    layer = layers.TimeDistributed(inner)
+    found = layer(x)
+    calls = []
+    inner.call = lambda *args, original=inner.call, **kwargs: calls.append(args) or original(*args, **kwargs)
+    assert_same_bits(layer(x), found)
+    assert len(calls) == 1
+    assert_same_bits(found, np.stack([inner(x[:, i]) for i in range(3)], axis=1))
+
+
+def test_every_class_that_keeps_samples_apart_is_compared_with_steps():
+    kinds = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, layers.Layer)]
+    apart = {kind.__name__ for kind in kinds if kind._samples_apart != "unknown"}
+    elsewhere = {"Embedding", "Functional", "InputLayer"}  # "a graph" above; the others are below
+    assert apart - {case[0] for case in KINDS if one_array(case)} == elsewhere
+
+
+def test_an_embedding_and_an_input_keep_samples_apart():
+    x = RNG.integers(0, 7, (4, 3, 5))
+    for inner in (layers.Embedding(7, 2), layers.InputLayer((None, 5), dtype="int32")):
+        layer = layers.TimeDistributed(inner, autocast=False)
+        assert_same_bits(layer(x), np.stack([inner(x[:, i]) for i in range(3)], axis=1))
+
+
+def test_a_subclass_with_a_call_of_its_own_may_mix_samples():
+    class Own(layers.Dense):
+        def call(self, inputs):
+            return super().call(inputs - mp.mean(inputs, axis=0, keepdims=True))
+
+    class Same(layers.Dense):
+        pass
+
+    assert (Own._samples_apart, Same._samples_apart) == ("unknown", "always")
+    layer = layers.TimeDistributed(Own(2))
+    assert_same_bits(layer(ROWS), np.stack([layer.layer(ROWS[:, i]) for i in range(3)], axis=1))
+
+
 def test_layers_of_users_get_each_step_alone():
     class Centered(layers.Layer):
         def call(self, inputs):
@@ -188,8 +236,10 @@ def test_wrong_arguments_are_named(call, error, message):
 
 
 def test_what_a_wrapped_layer_lacks_is_told_with_the_rest():
-    theirs = keras.Sequential([keras.Input((3, 4, 2)), keras.layers.TimeDistributed(keras.layers.LSTM(2, name="l"))])
-    with pytest.raises(NotImplementedError, match=r"cannot run 1 of the layers:\n- 'l' \('LSTM'\)"):
+    theirs = keras.Sequential(
+        [keras.Input((3, 4, 4, 2)), keras.layers.TimeDistributed(keras.layers.CenterCrop(2, 2, name="l"))]
+    )
+    with pytest.raises(NotImplementedError, match=r"cannot run 1 of the layers:\n- 'l' \('CenterCrop'\)"):
         from_keras(theirs)
 
 

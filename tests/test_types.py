@@ -44,8 +44,7 @@ def test_names_that_python_imports_late_are_known_to_type_checkers(monkeypatch):
     """What the package imports for type checkers alone is what it has."""
     block = next(part for part in ast.parse(Path(mp.__file__).read_text()).body if isinstance(part, ast.If))
     names = [alias.name for statement in block.body for alias in statement.names]
-    keras = [name.partition(".")[2] for name, home in mp._MOVED.items() if home.startswith("mp_core.layers.")]
-    assert sorted(names) == sorted([*mp._MODULES, *mp._HOMES, *keras])
+    assert sorted(names) == sorted([*mp._MODULES, *mp._HOMES])
 
 
 @pytest.mark.parametrize("name", ["", *(name for name in mp.__all__ if isinstance(getattr(mp, name), ModuleType))])

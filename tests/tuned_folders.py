@@ -61,6 +61,7 @@ def main():
             if not (out / kind).exists():
                 restore = mp.callbacks.BackupAndRestore(out / f"{kind} state", save_freq=1)
                 ending = mp.callbacks.LambdaCallback(on_train_batch_end=end)
+                ending.runs_last = True  # after `restore`
                 tuned(kind, home, out / kind, callbacks=[restore, ending])
 
 
