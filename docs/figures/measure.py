@@ -45,7 +45,7 @@ def errors():
 
 def layers():
     """Yield errors of embeddings by layer and scheme, then megabytes by policy."""
-    encoder = mp.models.BertEncoder.from_folder(demo.model_folder())
+    encoder = mp.models.TextEncoder.from_folder(demo.model_folder())
     for row in mp.sensitivity(encoder, list(demo.documents_and_ratings()[0][TEXTS]), SCHEMES):
         error = float(f"{row.error.rmse:.4g}")
         yield Record("layer", row.path, row.policy, 1, "mp_core", error, "relative RMSE")

@@ -13,7 +13,7 @@ import numpy as np
 
 import mp_core as mp
 from mp_core import demo
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.models.texts import Tokens
 from mp_core.serving.front import create_app
 from mp_core.serving.logs import Log
@@ -33,7 +33,7 @@ class Peer(Served):
         import tokenizers
 
         self.name, self._network = "model", network
-        reader = BertEncoder.from_folder(demo.model_folder())  # which is not kept: its weights are not the peer's
+        reader = TextEncoder.from_folder(demo.model_folder())  # which is not kept: its weights are not the peer's
         self.max_length, self.dim = reader.max_length, reader.dim
         self._tokenizer = tokenizers.Tokenizer.from_file(str(demo.model_folder() / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -64,7 +64,7 @@ class Peer(Served):
 def by_mp_core(folder: Path, policy: str | None, threads: int) -> Encoder:
     """Open a folder under a policy."""
     mp.config.set_num_threads(threads)
-    return Encoder("model", BertEncoder.from_folder(folder, policy))
+    return Encoder("model", TextEncoder.from_folder(folder, policy))
 
 
 def by_onnxruntime(path: Path, threads: int) -> Peer:

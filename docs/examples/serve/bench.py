@@ -21,7 +21,7 @@ from backends import BACKENDS, FOLDER, encode
 from load import Asker, flood, load
 
 from mp_core import demo
-from mp_core.models import BertEncoder
+from mp_core.models import TextEncoder
 from mp_core.serving.models import Served
 
 HERE = Path(__file__).parent
@@ -88,7 +88,7 @@ def line(row: dict) -> str:
 def overload(options: argparse.Namespace) -> dict:
     """Find what `mp-core serve` can do, then ask for 1.2 times as much; every answer must have the bits of `encode`."""
     folder, texts = options.model or demo.model_folder(), demo.documents_and_ratings()[0]
-    expected = BertEncoder.from_folder(folder).encode(texts)
+    expected = TextEncoder.from_folder(folder).encode(texts)
     serve = ["-m", "mp_core", "serve", folder, "--threads", options.threads, "--max-requests", MOST, "--quiet"]
     with started(*serve) as (port, process):
         able = asyncio.run(load(Asker(port, texts, 1, expected), requests=10**6, seconds=10, connections=64))
