@@ -224,7 +224,7 @@ def test_a_shard_that_is_cut_off_on_the_disk_is_converted_again(client, shards, 
 
 
 def test_a_part_that_fails_for_a_while_is_tried_again(client, tmp_path):
-    parts = [cluster.Part(f"{place}", f"{place}", (fails_at_first,)) for place in range(3)]
+    parts = [cluster.OutputPart(f"{place}", f"{place}", (fails_at_first,)) for place in range(3)]
     with cluster.Manifest(tmp_path / "out", {}, "*", force=False) as manifest:
         assert cluster.run(client, manifest, parts, 2, False) == 3
     assert sorted(manifest.done) == ["0", "1", "2"]
@@ -335,7 +335,7 @@ def test_nothing_is_written_through_a_link_out_of_the_folder(tmp_path, name):
         pytest.raises(ValueError, match="a link"),
         Manifest(folder, {}, "*", force=True) as manifest,
     ):
-        manifest.begin([cluster.Part(name, "x")])
+        manifest.begin([cluster.OutputPart(name, "x")])
     assert (elsewhere / Path(name).name).read_bytes() == b"mine"
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.fitting.running import Call, LayerLike, mask_of
+from mp_core.fitting.running import ModelCall, LayerLike, mask_of
 from mp_core.forms import Float
 from mp_core.ops import cast, matmul
 from mp_core.plans import eager
@@ -90,14 +90,14 @@ class _Observing(Float):
         return super().multiply(rows, *args, **kwargs)
 
 
-def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any], argument: str = "sample") -> dict[str, Seen]:
+def observe(model: LayerLike, calls: list[ModelCall], layers: dict[str, Any], argument: str = "sample") -> dict[str, Seen]:
     """Run the model and return what its calls show of the inputs of some layers.
 
     Parameters
     ----------
     model : LayerLike
         A copy of the caller's own.
-    calls : list of Call
+    calls : list of ModelCall
     layers : dict of str to Layer
         Layers of `model` that hold floats, by path.
     argument : str

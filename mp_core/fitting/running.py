@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 from mp_core.arrays import Array, as_mask
 from mp_core.layers import Layer
 
-__all__ = ["Call", "LayerLike", "calls_of", "layers_by_path", "mask_of"]
+__all__ = ["ModelCall", "LayerLike", "calls_of", "layers_by_path", "mask_of"]
 
 
 @runtime_checkable
@@ -28,14 +28,14 @@ class LayerLike(Protocol):
         """Return a copy under another policy; a map is looked up by the paths of the layers."""
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """The arguments of one call of a model."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
-def calls_of(model: object, sample: Any, argument: str = "sample") -> list[Call]:
+def calls_of(model: object, sample: Any, argument: str = "sample") -> list[ModelCall]:
     """Return the calls that a sample means: a list or an iterator is several, a tuple or a dict the arguments of one.
 
     Raises
@@ -49,7 +49,7 @@ def calls_of(model: object, sample: Any, argument: str = "sample") -> list[Call]
     --------
     >>> from mp_core.layers import Dense
     >>> calls_of(Dense(2), [(1, 2), {"inputs": 3}, 4])
-    [Call(args=(1, 2), kwargs={}), Call(args=(), kwargs={'inputs': 3}), Call(args=(4,), kwargs={})]
+    [ModelCall(args=(1, 2), kwargs={}), ModelCall(args=(), kwargs={'inputs': 3}), ModelCall(args=(4,), kwargs={})]
     """
     if not isinstance(model, LayerLike):
         raise TypeError(
@@ -63,16 +63,16 @@ def calls_of(model: object, sample: Any, argument: str = "sample") -> list[Call]
     if any(arguments is None for arguments in inputs):
         raise TypeError(f"`{argument}` must be the inputs of a call, or a list of them; received None")
     return [
-        Call(arguments, {})
+        ModelCall(arguments, {})
         if isinstance(arguments, tuple)
-        else Call((), arguments)
+        else ModelCall((), arguments)
         if isinstance(arguments, dict)
-        else Call((arguments,), {})
+        else ModelCall((arguments,), {})
         for arguments in inputs
     ]
 
 
-def mask_of(model: LayerLike, call: Call) -> Array | None:
+def mask_of(model: LayerLike, call: ModelCall) -> Array | None:
     """Return the argument ``mask`` of a call, True where there is no padding; None if the call has no mask."""
     named = dict(zip(signature(getattr(model, "call", model)).parameters, call.args, strict=False)) | call.kwargs
     mask = named.get("mask")

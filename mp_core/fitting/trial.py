@@ -13,7 +13,7 @@ from mp_core.arrays.finite import all_finite
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.fitting.measures import Metric, OwnMetric, described, error_of, metric_for
 from mp_core.fitting.results import OutputError, Sensitivity
-from mp_core.fitting.running import Call, LayerLike, calls_of, layers_by_path
+from mp_core.fitting.running import ModelCall, LayerLike, calls_of, layers_by_path
 from mp_core.ops import cast
 from mp_core.utilities.nonfinite import nonfinite
 from mp_core.utilities.progress import progress
@@ -102,7 +102,7 @@ class Trial:
         return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
 
 
-def _in_float64(outputs: Any, call: Call) -> Array:
+def _in_float64(outputs: Any, call: ModelCall) -> Array:
     """Return what a call returned in float64; one axis alone is a number for each input, or one row."""
     if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
         raise TypeError(
@@ -114,7 +114,7 @@ def _in_float64(outputs: Any, call: Call) -> Array:
     return cast(outputs, "float64")
 
 
-def _counts(call: Call) -> set[int]:
+def _counts(call: ModelCall) -> set[int]:
     """Return how many inputs a call has, as its arguments say that are lists or arrays."""
     given = (*call.args, *call.kwargs.values())
     return {len(x) for x in given if isinstance(x, list) or (isinstance(x, np.ndarray) and x.ndim)}

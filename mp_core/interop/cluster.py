@@ -8,7 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from mp_core.interop.manifest import Manifest, Part
+from mp_core.interop.manifest import Manifest, OutputPart
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.progress import progress
 
@@ -39,7 +39,7 @@ class PartError(RuntimeError):
         self.failed = failed
 
 
-def run(client: Any, manifest: Manifest, parts: Sequence[Part], retries: int, show_progress: bool | None) -> int:
+def run(client: Any, manifest: Manifest, parts: Sequence[OutputPart], retries: int, show_progress: bool | None) -> int:
     """Have the workers do what is not done; return how many parts that were, or raise PartError."""
     todo = manifest.begin(parts)
     failed: dict[str, BaseException] = {}
@@ -56,11 +56,11 @@ def run(client: Any, manifest: Manifest, parts: Sequence[Part], retries: int, sh
 
 
 def _ended(
-    client: Any, folder: Path, parts: Sequence[Part], retries: int
-) -> Generator[tuple[Part, dict[str, Any] | BaseException], None, None]:
+    client: Any, folder: Path, parts: Sequence[OutputPart], retries: int
+) -> Generator[tuple[OutputPart, dict[str, Any] | BaseException], None, None]:
     """Yield each part with its result, or its last error; no more parts are with the cluster than twice its threads."""
     waiting, tries = deque(parts), Counter[str]()
-    running: dict[Any, Part] = {}
+    running: dict[Any, OutputPart] = {}
     completed: Any = as_completed(loop=client.loop)
     try:
         while waiting or running:

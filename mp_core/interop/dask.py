@@ -14,9 +14,9 @@ from mp_core.checkpoint.places import path_in
 from mp_core.core.cpu import __version__
 from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.interop.cluster import PartError, run
-from mp_core.interop.manifest import Manifest, Part, digest, digest_of_files
+from mp_core.interop.manifest import Manifest, OutputPart, digest, digest_of_files
 from mp_core.interop.sources import pieces
-from mp_core.interop.tasks import FORMATS, Conversion, Embedding
+from mp_core.interop.tasks import FORMATS, ConversionTask, EmbeddingTask
 from mp_core.interop.training import Workers
 from mp_core.models import TextEncoder
 from mp_core.utilities.arguments import integer, path_of, positive_integer
@@ -115,8 +115,8 @@ def embed(
     files = digest_of_files(folder, names)
     named = None if policy is None else serialize(policy_of(policy))
     job = {"job": "embed", "mp_core": __version__, "format": format, "model": files, "policy": named, **arguments}
-    task = Embedding(str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format)
-    parts = [Part(f"part-{number:06}.{format}", piece.key, (task, piece)) for number, piece in enumerate(found)]
+    task = EmbeddingTask(str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format)
+    parts = [OutputPart(f"part-{number:06}.{format}", piece.key, (task, piece)) for number, piece in enumerate(found)]
     with Manifest(target, job, "part-[0-9]*", force=force) as manifest:
         done = run(client, manifest, parts, retries, show_progress)
         records = [manifest.done[part.name] for part in parts]
@@ -189,7 +189,7 @@ def convert_shards(
     """
     retries = _whole(retries, "retries")
     folder, goal = _real(source, "source"), _real(target, "target")
-    task = Conversion(str(folder), policy, _pairs(map), tuple(keep), saturate, allow_requantize, max_memory)
+    task = ConversionTask(str(folder), policy, _pairs(map), tuple(keep), saturate, allow_requantize, max_memory)
     checkpoint, rules, shards = task.planned()
     if checkpoint.is_file:
         raise RequestError(f"`source` must be a folder; received {folder}")
@@ -201,7 +201,7 @@ def convert_shards(
     for shard in shards:
         state = shard.source.path.stat()
         key = digest(shard.source.name, state.st_size, state.st_mtime_ns)
-        parts.append(Part(shard.source.name, key, (task, shard.source.name)))
+        parts.append(OutputPart(shard.source.name, key, (task, shard.source.name)))
     with Manifest(goal, job, "*.safetensors", force=force) as manifest:
         done = run(client, manifest, parts, retries, show_progress)
         rows = [row for part in parts for row in manifest.done[part.name]["tensors"]]

@@ -14,14 +14,14 @@ from mp_core.checkpoint.places import path_in
 from mp_core.checkpoint.reading import read_file
 from mp_core.utilities.system import files_below, lock_folder
 
-__all__ = ["Manifest", "Part", "digest", "digest_of_files"]
+__all__ = ["Manifest", "OutputPart", "digest", "digest_of_files"]
 
 _NAME = ".mp_core_manifest.jsonl"  # hidden: whoever reads all files of the folder reads none but the output
 _MOST = 1 << 30  # bytes of it: those of some million parts
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OutputPart:
     """A piece of a job, which one task writes into one file.
 
     Attributes
@@ -109,7 +109,7 @@ class Manifest:
             path_in(self.folder, record["part"], str(self._path))
         return {record["part"]: record for record in records}
 
-    def begin(self, parts: Iterable[Part]) -> list[Part]:
+    def begin(self, parts: Iterable[OutputPart]) -> list[OutputPart]:
         """Return the parts that are to be done, and forget what is no part any more, its files included."""
         known, kept = {part.name: part for part in parts}, {}
         paths = {name: path_in(self.folder, name, "the job") for name in known}
@@ -128,7 +128,7 @@ class Manifest:
             stream.write(b"".join(map(_line, [self._job, *kept.values()])))
         return [part for part in known.values() if part.name not in kept]
 
-    def add(self, part: Part, result: Mapping[str, Any]) -> None:
+    def add(self, part: OutputPart, result: Mapping[str, Any]) -> None:
         """Record that a part is done, and how many bytes its file has: one that is cut off later is no output."""
         size = (self.folder / part.name).stat().st_size
         record = {"part": part.name, "key": part.key, "size": size, **result}

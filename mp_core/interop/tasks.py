@@ -24,11 +24,11 @@ from mp_core.models.prompted import TextError
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.nonfinite import NonFiniteError, nonfinite
 
-__all__ = ["FORMATS", "Conversion", "Embedding"]
+__all__ = ["FORMATS", "ConversionTask", "EmbeddingTask"]
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class EmbeddingTask:
     """What embeds a piece of the texts and writes it into a file."""
 
     model: str
@@ -56,7 +56,7 @@ _opening = Lock()
 _opened: dict[str, TextEncoder] = {}
 
 
-def _encoder(task: Embedding) -> TextEncoder:
+def _encoder(task: EmbeddingTask) -> TextEncoder:
     """Return the model of a job: the one that this process has opened for it, if the job was here before."""
     policy = None if task.policy is None else serialize(policy_of(task.policy))
     key = digest(task.model, task.files, policy)
@@ -93,7 +93,7 @@ FORMATS: dict[str, Callable[[BinaryIO, list[str], Array], None]] = {"npy": _writ
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class ConversionTask:
     """What converts one shard of a checkpoint."""
 
     source: str

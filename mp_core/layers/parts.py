@@ -9,10 +9,10 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import is_recorded
 
-__all__ = ["Part", "part_under_way", "refuse_part", "rows_before", "samples_of_batch", "with_samples_of"]
+__all__ = ["BatchPart", "part_under_way", "refuse_part", "rows_before", "samples_of_batch", "with_samples_of"]
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """The samples of a batch that one pass computes.
 
     Attributes
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     whole: int
 
 
-part_under_way: ContextVar[Part | None] = ContextVar("mp_core.layers.part", default=None)
+part_under_way: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", default=None)
 """The part of a batch with which this thread or task calls a model; None: with whole batches."""
 
 

@@ -17,7 +17,7 @@ from mp_core.arrays.recorded import UnseenError, is_recorded
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.settings import Settings
 
-__all__ = ["Experts", "Router", "Routing"]
+__all__ = ["Experts", "ExpertRouter", "Routing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Routing:
         return block % self.every == 1
 
 
-class Router(Part):
+class ExpertRouter(Part):
     """The share of each expert in the outputs for a token, in float32 under every policy."""
 
     tensors = (("weight", "table"),)
@@ -69,7 +69,7 @@ class Experts(Part):
 
     Attributes
     ----------
-    router : Router
+    router : ExpertRouter
     inner, outer : list of Dense
         The two products of each expert.
     bias : AutoCastVariable, shape (width,)
@@ -85,7 +85,7 @@ class Experts(Part):
         """Create the router and the perceptrons."""
         s, numbers = self.settings, range(self.routing.experts)
         width, inner = s.hidden_size, s.intermediate_size
-        self.router = self.part(Router, s, self.routing.experts, name="router")
+        self.router = self.part(ExpertRouter, s, self.routing.experts, name="router")
         self.inner = [self.dense(f"inner_{i}", inner, width, s.hidden_act, bias=False) for i in numbers]
         self.outer = [self.dense(f"outer_{i}", width, inner, bias=False) for i in numbers]
         self.bias = self.add_weight((width,), "zeros", autocast=False, name="bias")

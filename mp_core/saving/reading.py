@@ -22,7 +22,7 @@ from mp_core.files.registry import custom_object_scope
 from mp_core.files.serialization import name_in_configurations
 from mp_core.layers import Layer
 from mp_core.layers.names_in_files import BESIDE
-from mp_core.saving.translation import Part, build, translated
+from mp_core.saving.translation import TranslatedLayer, build, translated
 from mp_core.saving.weights import assign
 from mp_core.training.models import Model
 from mp_core.training.optimizer_files import OPTIMIZER, load_optimizer
@@ -185,7 +185,7 @@ def blaming(what: str) -> Iterator[None]:
         raise ValueError(f"{what}: {text or type(error).__name__}") from error
 
 
-def _check_version(part: Part, metadata: Any) -> None:
+def _check_version(part: TranslatedLayer, metadata: Any) -> None:
     """Raise for int4 codes of an older Keras, which lie otherwise in their bytes."""
     version = str(metadata.get("keras_version") if isinstance(metadata, dict) else "")
     found = re.match(r"(\d+)\.(\d+)", version)
@@ -195,7 +195,7 @@ def _check_version(part: Part, metadata: Any) -> None:
         raise ValueError(f"int4 weights need a file of Keras 3.14 or newer; this is one of {version}: {names}")
 
 
-def _check_lengths(part: Part, nbytes: int) -> None:
+def _check_lengths(part: TranslatedLayer, nbytes: int) -> None:
     """Raise for a length in the configuration that is larger than all weights together, before memory is asked for.
 
     The smallest weights are int4 codes, two to a byte. Lengths along which nothing has weights may be large.
@@ -278,7 +278,7 @@ class _Group:
         """Return the weights of a layer in this one, or in this container."""
         return _Group(_member(self._group, name))
 
-    def parts(self, parts: Sequence[Part]) -> "list[_Group]":
+    def parts(self, parts: Sequence[TranslatedLayer]) -> "list[_Group]":
         """Return the weights of the layers of a model, which its file calls by their classes and counts."""
         group, names = _member(self._group, "layers"), []
         for part in parts:

@@ -22,7 +22,7 @@ from mp_core.training.graph import Graph, graph_of
 from mp_core.training.models import further_arguments, made_by
 from mp_core.utilities.absent import message_for
 
-__all__ = ["Part", "build", "translated"]
+__all__ = ["TranslatedLayer", "build", "translated"]
 
 _MODELS = ("Sequential", "Functional")
 _OPERATIONS = "keras.src.ops."
@@ -33,25 +33,25 @@ _ERRORS = (TypeError, ValueError, NotImplementedError, KeyError, AttributeError,
 
 
 @dataclass
-class Part:
+class TranslatedLayer:
     """A layer beside its configuration, and the layers in it beside theirs."""
 
     layer: Layer
     entry: Mapping[str, Any]
-    parts: list["Part"] = field(default_factory=list)
+    parts: list["TranslatedLayer"] = field(default_factory=list)
     initializers: Mapping[str, Any] = field(default_factory=dict)
     """Argument -> initializer: built are zeros, since weights come from elsewhere."""
-    inner: "Part | None" = None
+    inner: "TranslatedLayer | None" = None
     """What a TimeDistributed is wrapped around."""
 
-    def flatten(self) -> Iterator["Part"]:
+    def flatten(self) -> Iterator["TranslatedLayer"]:
         """Yield this part and all parts in it."""
         yield self
         for part in self.parts if self.inner is None else (self.inner,):
             yield from part.flatten()
 
 
-def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, fresh: bool = False) -> Part:
+def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, fresh: bool = False) -> TranslatedLayer:
     """Return the model of a serialized Keras model, not built yet.
 
     Parameters
@@ -95,9 +95,9 @@ class _Translation:
         self.custom = custom
         self.fresh = fresh
         self.refused: list[str] = []
-        self.shared: dict[Any, Part] = {}
+        self.shared: dict[Any, TranslatedLayer] = {}
 
-    def part(self, entry: Any) -> Part | None:
+    def part(self, entry: Any) -> TranslatedLayer | None:
         """Return what an entry of ``layers`` stands for; None if that is refused."""
         if not isinstance(entry, dict) or not isinstance(entry.get("config"), dict):
             raise ValueError(f"a layer must be a dictionary with `class_name` and `config`; received {entry!r:.200}")
@@ -110,7 +110,7 @@ class _Translation:
         self.shared.setdefault(entry.get("shared_object_id"), part)
         return part
 
-    def _first(self, entry: dict[str, Any]) -> Part | None:
+    def _first(self, entry: dict[str, Any]) -> TranslatedLayer | None:
         """Return what has been made of another entry of the same layer."""
         shared = entry.get("shared_object_id")
         if shared is None:
@@ -124,10 +124,10 @@ class _Translation:
             _check_calls(first.layer, entry)
         return first
 
-    def _made(self, entry: dict[str, Any]) -> Part:
+    def _made(self, entry: dict[str, Any]) -> TranslatedLayer:
         kind, module = entry.get("class_name"), str(entry.get("module"))
         if module.startswith(_OPERATIONS):
-            return Part(_operation(entry), entry)
+            return TranslatedLayer(_operation(entry), entry)
         if kind in _MODELS and module in _HOMES:
             return self._model(entry, Functional if kind == "Functional" else Sequential)
         is_keras = module in _HOMES
@@ -148,12 +148,12 @@ class _Translation:
         if inner is not None:
             config = config | {"layer": inner.layer}
         elif found is TimeDistributed:
-            return Part(Sequential(), entry)  # there is an error to come, which lists what is refused
+            return TranslatedLayer(Sequential(), entry)  # there is an error to come, which lists what is refused
         starts = {key: value for key, value in config.items() if is_keras and key.endswith("_initializer")}
         starts = {} if self.fresh else starts
         layer = found.from_config(config | dict.fromkeys(starts, "zeros"))
         _check_calls(layer, entry)
-        return Part(layer, entry, initializers=starts, inner=inner)
+        return TranslatedLayer(layer, entry, initializers=starts, inner=inner)
 
     def _activation(self, entry: dict[str, Any]) -> Any:
         """Return an activation that is a layer, or an object of a registered class."""
@@ -161,7 +161,7 @@ class _Translation:
         found, config = class_and_config(entry, objects, "activation")
         return found.from_config(config)
 
-    def _model(self, entry: dict[str, Any], cls: type[Model]) -> Part:
+    def _model(self, entry: dict[str, Any], cls: type[Model]) -> TranslatedLayer:
         """Return a Sequential or functional model, or one of a user's class that is made of its layers as they are."""
         config, entries = entry["config"], _entries(entry["config"])
         is_stack = issubclass(cls, Sequential)
@@ -170,7 +170,7 @@ class _Translation:
         parts = [self.part(part) for part in entries]
         there = [part for part in parts if part is not None]
         if len(there) < len(parts):
-            return Part(Sequential(), entry)  # there is an error to come, which lists what is refused
+            return TranslatedLayer(Sequential(), entry)  # there is an error to come, which lists what is refused
         layers = [part.layer for part in there]
         own = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
         if is_stack:
@@ -180,9 +180,9 @@ class _Translation:
                 raise ValueError(f"the constructor of {cls.__name__} adds layers itself: it needs a `get_config`")
             for layer in layers:
                 stack.append_unbuilt(layer)  # without building it: lengths are checked before
-            return Part(stack, entry, [part for part in there if part.layer is not stack.input_layer])
+            return TranslatedLayer(stack, entry, [part for part in there if part.layer is not stack.input_layer])
         model = cls.of_graph(Graph(layers, nodes, inputs, outputs), dtype="float32", **own)
-        return Part(made_by(cls, model, config), entry, there)
+        return TranslatedLayer(made_by(cls, model, config), entry, there)
 
 
 def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -251,7 +251,7 @@ def _operation(entry: dict[str, Any]) -> Layer:
 # ---- building
 
 
-def build(part: Part) -> None:
+def build(part: TranslatedLayer) -> None:
     """Build the layers for the shapes that their entries say, without running them.
 
     Raises
@@ -304,7 +304,7 @@ def _build_stateless(layer: Layer) -> None:
             undone_if_it_fails(contents_of([layer]), built)
 
 
-def _build_parts(part: Part) -> None:
+def _build_parts(part: TranslatedLayer) -> None:
     for each in part.parts:
         build(each)
 

@@ -19,7 +19,7 @@ from mp_core.layers.base.state import cleared_by_loading, saved_variables, take_
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.layers.names_in_files import layers_in, named, names_in_list
 from mp_core.layers.operation import Operation
-from mp_core.saving.translation import Part
+from mp_core.saving.translation import TranslatedLayer
 from mp_core.training import Functional
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Stored(Protocol):
     def member(self, name: str) -> "Stored":
         """Return what there is of an attribute of the layer, or of a layer in the container, by its name in files."""
 
-    def parts(self, parts: Sequence[Part]) -> "Sequence[Stored]":
+    def parts(self, parts: Sequence[TranslatedLayer]) -> "Sequence[Stored]":
         """Return what there is of each of the layers of a model."""
 
 
@@ -97,12 +97,12 @@ class Live:
             return Live(self._layer.get(name))
         return Live(named(getattr(self._layer, name, None), keras.Layer))
 
-    def parts(self, parts: Sequence[Part]) -> "list[Live]":
+    def parts(self, parts: Sequence[TranslatedLayer]) -> "list[Live]":
         """Return the weights of the layers of a model, by their names."""
         return [Live(self._layer.get_layer(part.layer.name)) for part in parts]
 
 
-def assign(part: Part, stored: Stored) -> None:
+def assign(part: TranslatedLayer, stored: Stored) -> None:
     """Give the layers of a model their weights, each once.
 
     The model is called with zeros only if there are weights for a layer that has no variables yet: users' layers may
@@ -126,11 +126,11 @@ def _waits(layer: Layer, stored: Stored) -> bool:
     return bool(not layer.own_variables() and stored.shapes()) or (not layer.built and stored.holds_arrays())
 
 
-def _pairs(part: Part, stored: Stored) -> Iterator[tuple[Layer, Stored]]:
+def _pairs(part: TranslatedLayer, stored: Stored) -> Iterator[tuple[Layer, Stored]]:
     """Yield every layer of a model, each once, beside where its weights are."""
     done: set[int] = set()
 
-    def of_part(part: Part, stored: Stored) -> Iterator[tuple[Layer, Stored]]:
+    def of_part(part: TranslatedLayer, stored: Stored) -> Iterator[tuple[Layer, Stored]]:
         if part.inner is None and not part.parts:
             yield from of_layer(part.layer, stored)
         elif id(part.layer) not in done:

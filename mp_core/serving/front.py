@@ -24,7 +24,7 @@ from mp_core.serving.limits import Limits
 from mp_core.serving.logs import Log
 from mp_core.serving.models import KINDS, Served
 from mp_core.serving.routes import ROUTES
-from mp_core.serving.service import Record, Service
+from mp_core.serving.service import RequestLog, Service
 
 __all__ = ["Front", "create_app"]
 
@@ -111,7 +111,7 @@ class Front:
         return self._service.busy
 
     async def _answer(self, scope: Scope, share: Share, receive: Receive, send: Send) -> None:
-        start, record, sent, whole = time.perf_counter(), Record(), 0, False
+        start, record, sent, whole = time.perf_counter(), RequestLog(), 0, False
         address = _ADDRESS.match(scope.get("raw_path", b""))
         scope, headers = _in_origin_form(scope, address), Headers(scope=scope)
 
@@ -188,7 +188,7 @@ class Front:
         self._log.exception("the request failed", error)
         return RefusedError("failed", "the server failed; its log says why")
 
-    def _tell(self, scope: Scope, record: Record, status: int, seconds: float) -> None:
+    def _tell(self, scope: Scope, record: RequestLog, status: int, seconds: float) -> None:
         """Count a request, and write a line about it."""
         path = scope["path"]
         route = _MODELS if path.startswith(f"{_MODELS}/") else path if path in self._paths else "other"

@@ -26,7 +26,7 @@ from mp_core.serving.portions import json_portions, text_portions, tokens_of
 from mp_core.serving.routes import Asked, ByKind, Route, Unqueued
 from mp_core.serving.schema import checked, read_json
 
-__all__ = ["Record", "Service"]
+__all__ = ["RequestLog", "Service"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _NUMBER_BYTES = 4 + _DECIMAL_BYTES
 
 
 @dataclass(slots=True)
-class Record:
+class RequestLog:
     """What the log says of a request; None is left out."""
 
     model: str | None = None
@@ -117,7 +117,7 @@ class Service:
             raise RefusedError("invalid", f"{told}; those of this kind are {names}", "model")
         return found[0]
 
-    async def respond(self, route: Route | Unqueued | ByKind, record: Record, request: Request) -> Response:
+    async def respond(self, route: Route | Unqueued | ByKind, record: RequestLog, request: Request) -> Response:
         """Return the answer to a request, whose client may go away meanwhile.
 
         Raises
@@ -146,20 +146,20 @@ class Service:
         self._check_texts(record, len(asked.inputs))
         return await _unless_gone(request, self._computed(route, record, served, fields, asked, share))
 
-    def _check_texts(self, record: Record, count: int) -> None:
+    def _check_texts(self, record: RequestLog, count: int) -> None:
         record.texts = count
         if count > self.limits.texts:
             most = f"a request may have at most {self.limits.texts} texts"
             raise RefusedError("large", f"{most}; received {count}")
 
-    def _check_tokens(self, record: Record, count: int) -> None:
+    def _check_tokens(self, record: RequestLog, count: int) -> None:
         record.tokens = count
         if count > self.limits.tokens:
             most = f"a request may have at most {self.limits.tokens} tokens"
             raise RefusedError("large", f"{most}; received {count}")
 
     async def _read(
-        self, route: Unqueued, record: Record, served: Served, fields: dict[str, Any], share: Share
+        self, route: Unqueued, record: RequestLog, served: Served, fields: dict[str, Any], share: Share
     ) -> Response:
         """Answer what needs the tokenizer only."""
         self.batcher.check()
@@ -179,7 +179,7 @@ class Service:
         return Response(body, headers={"X-Compute-Tokens": str(count)}, media_type="application/json")
 
     async def _computed(
-        self, route: Route, record: Record, served: Served, fields: dict[str, Any], asked: Asked, share: Share
+        self, route: Route, record: RequestLog, served: Served, fields: dict[str, Any], asked: Asked, share: Share
     ) -> Response:
         tokens = await self._tokens(served, fields if route.within is None else fields[route.within], asked)
         record.truncated = len(tokens.cut)
