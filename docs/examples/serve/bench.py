@@ -2,8 +2,8 @@
 
 - ``python bench.py`` starts a server per back end and sends requests to them in turn.
 - ``python bench.py lock`` needs no server: it measures the interpreter lock.
-- ``python bench.py overload`` sends `mp-core serve` more requests than it can answer: which ones does it reject, and are
-  the other answers right?
+- ``python bench.py overload`` sends `mp-core serve` more requests than it can answer. Which ones does it reject, and
+  are the other answers right?
 """
 
 import argparse
