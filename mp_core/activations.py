@@ -1,8 +1,5 @@
-"""Keras' name of :mod:`mp_core.layers.activations`: the same module."""
+"""The public name of :mod:`mp_core.layers.activations`."""
 
-import sys
-
-from mp_core.layers import activations
-from mp_core.layers.activations import *  # noqa: F403, which type checkers read
-
-sys.modules[__name__] = activations
+from mp_core.layers.activations import *  # noqa: F403
+from mp_core.layers.activations import __all__ as __all__
+from mp_core.layers.activations import __dir__ as __dir__

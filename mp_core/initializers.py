@@ -1,8 +1,9 @@
-"""Keras' name of :mod:`mp_core.layers.initializers`: the same module."""
+"""The public name of :mod:`mp_core.layers.initializers`."""
 
-import sys
+from typing import TYPE_CHECKING
 
-from mp_core.layers import initializers
-from mp_core.layers.initializers import *  # noqa: F403, which type checkers read
+from mp_core.layers.initializers import *  # noqa: F403
+from mp_core.layers.initializers import __all__ as __all__
 
-sys.modules[__name__] = initializers
+if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
+    pass
