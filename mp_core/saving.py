@@ -1,0 +1,9 @@
+"""The public name of :mod:`mp_core.training.saving`."""
+
+from typing import TYPE_CHECKING
+
+from mp_core.training.saving import *  # noqa: F403
+from mp_core.training.saving import __all__ as __all__
+
+if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
+    pass
