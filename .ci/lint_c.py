@@ -18,11 +18,11 @@ def _files_without(*others):
 
 
 FILES, WINDOWS = _files_without("_windows"), _files_without("_posix", "_linux")
-INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "../include", "..")]
+INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "include", "..")]
 DEFINES = ["-DMP_CORE_EXPORTS", '-DMP_CORE_VERSION="0"', '-DMP_LEFT_OUT=""']
 # Sizes are compared with numbers of work that enums name, as double: clang warns of that.
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-enum-float-conversion"]
-HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE.parent / "include/mp_core.h")]
+HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE / "include/mp_core.h")]
 ANALYSIS = ["--analyze", "--analyzer-output", "text", "-Xclang", "-analyzer-werror"]
 # clang's analyzer does not know that every function of elementwise.c has operands, nor that product.c writes nothing to
 # the scratch of a plan that needs none, which is NULL.
