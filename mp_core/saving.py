@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from mp_core.training import saving
 from mp_core.training.saving import *  # noqa: F403
-from mp_core.training.saving import __all__ as __all__
+from mp_core.utilities.faces import face_of
 
-if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
-    pass
+if not TYPE_CHECKING:  # a type checker reads the star import
+    __all__, __dir__, __getattr__ = face_of(saving)
