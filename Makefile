@@ -115,6 +115,7 @@ lint: $(VENV)/.lint
 	$(BIN)/python .ci/lint_imports.py
 	$(BIN)/python .ci/lint_rooms.py
 	$(BIN)/python .ci/lint_sizes.py
+	$(BIN)/python .ci/stub.py
 	$(RUN) $(BIN)/python .ci/lint_c.py
 	$(BIN)/python .ci/lint_words.py
 
@@ -256,7 +257,7 @@ $(NNCF)/.nncf:
 	$(subst $(VENV)/,$(NNCF)/,$(PIP)) "nncf==3.4.0" "openvino>=2026.4"
 	touch $@
 
-$(MINILM)/.models: asv_bench/studies/minilm_models.py asv_bench/studies/minilm_inputs.py $(wildcard mp_core/fitting/*.py) $(PEERS)/.peers
+$(MINILM)/.models: asv_bench/studies/minilm_models.py asv_bench/studies/minilm_inputs.py $(wildcard mp_core/models/fitting/*.py) $(PEERS)/.peers
 	$(PEERS)/bin/python asv_bench/studies/minilm_models.py $(MINILM)
 	touch $@
 

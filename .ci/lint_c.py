@@ -18,11 +18,11 @@ def _files_without(*others):
 
 
 FILES, WINDOWS = _files_without("_windows"), _files_without("_posix", "_linux")
-INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "../include", "..")]
+INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "include", "..")]
 DEFINES = ["-DMP_CORE_EXPORTS", '-DMP_CORE_VERSION="0"', '-DMP_LEFT_OUT=""']
 # Sizes are compared, as double, with amounts of work in enums: clang warns about that.
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-enum-float-conversion"]
-HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE.parent / "include/mp_core.h")]
+HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE / "include/mp_core.h")]
 ANALYSIS = ["--analyze", "--analyzer-output", "text", "-Xclang", "-analyzer-werror"]
 # clang's analyzer does not know that every function of elementwise.c has operands, nor that product.c writes nothing to
 # scratch if the plan needs none and scratch is NULL.

@@ -6,11 +6,11 @@ next step. :class:`LossScaleOptimizer` is Keras 3's optimizer around an optimize
 """
 
 from mp_core.arrays.finite import all_finite
-from mp_core.optimizers import SGD, LossScaleOptimizer, Optimizer
-from mp_core.optimizers import deserialize as deserialize_optimizer
-from mp_core.optimizers import serialize as serialize_optimizer
-from mp_core.optimizers.protocol import OptimizerLike
-from mp_core.optimizers.scales import DynamicLossScale, LossScale
+from mp_core.training.optimizers import SGD, LossScaleOptimizer, Optimizer
+from mp_core.training.optimizers import deserialize as deserialize_optimizer
+from mp_core.training.optimizers import serialize as serialize_optimizer
+from mp_core.training.optimizers.protocol import OptimizerLike
+from mp_core.training.optimizers.scales import DynamicLossScale, LossScale
 
 __all__ = [
     "SGD",

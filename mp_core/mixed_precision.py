@@ -10,8 +10,8 @@ Examples
 
 from typing import Any
 
-from mp_core.dtype_policies import DTypePolicy, dtype_policy, get, set_dtype_policy
-from mp_core.loss_scale import LossScaleOptimizer
+from mp_core.policies.dtype_policies import DTypePolicy, dtype_policy, get, set_dtype_policy
+from mp_core.training.optimizers import LossScaleOptimizer
 
 __all__ = [
     "DTypePolicy",

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, asarray
-from mp_core.dtypes import is_float
+from mp_core.arrays.dtypes import is_float
 from mp_core.layers.base.building import forget_names
 from mp_core.layers.randomness import set_seed
 from mp_core.layers.symbols import KerasTensor
-from mp_core.saving import (
+from mp_core.training.saving import (
     CustomObjectScope,
     custom_object_scope,
     deserialize_keras_object,

@@ -22,8 +22,8 @@ from fuzz.held import opened
 
 import mp_core as mp
 from mp_core.autocast import AutoCastVariable
-from mp_core.gradients.sums import sum_rows
 from mp_core.models.multi import max_similarity
+from mp_core.ops.gradients.sums import sum_rows
 
 SHORT = -1
 ERRORS = errno.EIO, errno.ENOSPC, errno.EINTR, SHORT

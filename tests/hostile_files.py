@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mp_core.checkpoint.gguf_file import open_gguf
-from mp_core.checkpoint.onnx_file import open_onnx
-from mp_core.checkpoint.torch_file import open_torch
+from mp_core.files.checkpoint.gguf_file import open_gguf
+from mp_core.files.checkpoint.onnx_file import open_onnx
+from mp_core.files.checkpoint.torch_file import open_torch
 
 MEMORY = 256 << 20  # bytes of addresses beyond those of the process at its start
 NUMBERS = (0, 1, 2, 3, 7, 31, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)

@@ -14,7 +14,7 @@ from mp_core.arrays import holding
 from mp_core.core import scopes
 from mp_core.layers.base import building, losses
 from mp_core.layers.base.call import _build_locks
-from mp_core.plans import arena, plan
+from mp_core.layers.plans import arena, plan
 
 __all__ = ["ENTERED", "Interrupt", "Tracer", "are_free", "interrupt_everywhere", "run", "state"]
 

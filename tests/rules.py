@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 from oracles import stated_sum
 
-from mp_core.gradients.registry import rule_of
+from mp_core.ops.gradients.registry import rule_of
 
 
 def _resolved(gradient, dtype):

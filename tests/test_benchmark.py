@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mp_core import benchmark, config
-from mp_core.benchmark import loops, machine, timing
+from mp_core.cli.benchmark import loops, machine, timing
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import pytest
 import tiny_bert
 from tiny_bert import TEXTS
 
-from mp_core import calibrate, config, demo, dequantize, layers
+from mp_core import calibrate, config, dequantize, layers
+from mp_core.cli import demo
 from mp_core.dtype_policies import DTypePolicyMap, Scheme, policy_of
-from mp_core.fitting.rounding import quantize_for
 from mp_core.models import BertEncoder
+from mp_core.models.fitting.rounding import quantize_for
 
 INT8 = "int8_from_mixed_bfloat16"
 

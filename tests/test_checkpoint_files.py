@@ -17,9 +17,10 @@ import pytest
 from safetensors.numpy import save_file
 from tensors import LINE, TENSORS, normal, raw
 
-from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, verify, work
-from mp_core.checkpoint.folder import open_checkpoint
-from mp_core.checkpoint.output import new_file
+from mp_core.checkpoint import RequestError, convert, inspect, open_tensors, verify
+from mp_core.files.checkpoint import conversion, work
+from mp_core.files.checkpoint.folder import open_checkpoint
+from mp_core.files.checkpoint.output import new_file
 
 
 def test_an_existing_file_is_replaced_only_by_force(source, target):

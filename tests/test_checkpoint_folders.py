@@ -16,7 +16,8 @@ from interrupting import Tracer, interrupt, run
 from safetensors.numpy import save_file
 from tensors import normal, row_of
 
-from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, verify
+from mp_core.checkpoint import RequestError, convert, inspect, open_tensors, verify
+from mp_core.files.checkpoint import conversion
 
 
 def sharded(folder, shards, metadata=None):

@@ -12,7 +12,7 @@ from tensors import LINE, raw, row_of, safetensors
 import mp_core as mp
 from mp_core import cli
 from mp_core.checkpoint import RequestError, convert, inspect, open_tensors, verify
-from mp_core.checkpoint.header import CODES
+from mp_core.files.checkpoint.header import CODES
 from mp_core.models import BertEncoder
 
 RNG = np.random.default_rng(24)

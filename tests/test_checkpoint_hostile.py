@@ -19,7 +19,7 @@ from tensors import safetensors
 import mp_core as mp
 from mp_core import cli
 from mp_core.checkpoint import convert, inspect, open_tensors, save_tensors, stored_policies
-from mp_core.checkpoint.header import load_json
+from mp_core.files.checkpoint.header import load_json
 
 pytestmark = pytest.mark.usefixtures("young_process")
 
@@ -368,7 +368,7 @@ def test_a_pipe_or_device_is_no_file(tmp_path, folder):
 
 
 def test_a_file_that_shrinks_is_noticed(tmp_path, monkeypatch):
-    from mp_core.checkpoint import conversion as module
+    from mp_core.files.checkpoint import conversion as module
 
     path = tmp_path / "m.safetensors"
     save_file({"x": np.ones((600, 600), np.float32)}, path)

@@ -23,11 +23,11 @@ from mp_core.checkpoint import (
     save_tensors,
     stored_policies,
     verify,
-    writing,
 )
-from mp_core.checkpoint.header import CODES
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.dtypes import dtype_of
+from mp_core.files.checkpoint import writing
+from mp_core.files.checkpoint.header import CODES
 from mp_core.models import BertEncoder
 
 KINDS = {

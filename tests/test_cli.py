@@ -12,8 +12,9 @@ import pytest
 import tiny_bert
 from command import mp_core, usage_error
 
-from mp_core import cli, config
+from mp_core import cli
 from mp_core.cli import completion
+from mp_core.policies import config
 
 # ---- info
 

@@ -6,8 +6,10 @@ import sys
 import pytest
 from command import usage_error
 
-from mp_core import benchmark, cli, config
+from mp_core import cli
+from mp_core.cli import benchmark
 from mp_core.core import cpu
+from mp_core.policies import config
 
 
 def test_bench_prints_and_writes_the_table(capsys, tmp_path):

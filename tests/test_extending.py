@@ -9,8 +9,8 @@ from pathlib import Path
 import processes
 import pytest
 
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core import cpu
-from mp_core.products.operands import ACTIVATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/extending.md"

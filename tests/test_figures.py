@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mp_core.benchmark import Report, library
-from mp_core.benchmark.plots import INK, LIBRARIES
+from mp_core.cli.benchmark.plots import INK, LIBRARIES
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA = sorted((DOCS / "figures" / "data").glob("*.json"))

@@ -9,7 +9,7 @@ from processes import largest_file
 
 import mp_core as mp
 from mp_core import callbacks, checkpoint, layers
-from mp_core.checkpoint.output import new_file
+from mp_core.files.checkpoint.output import new_file
 from mp_core.models import BertEncoder
 
 pytest.importorskip("resource")

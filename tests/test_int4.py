@@ -9,9 +9,9 @@ import pytest
 from oracles import assert_same_bits
 
 import mp_core as mp
+from mp_core.arrays.products.plans import product_plan
 from mp_core.dtype_policies import Scheme
 from mp_core.layers import Dense
-from mp_core.products.plans import product_plan
 
 SHAPES = [(8, 16), (13, 1), (64, 33), (200, 80), (1100, 150), (2184, 70)]
 GROUPS = [None, 8, 64, 1 << 15]

@@ -13,10 +13,10 @@ from interrupting import ENTERED, Interrupt, are_free, interrupt_everywhere, sta
 import mp_core as mp
 from mp_core import autocast, config, dtype_policies, layers, plans, saving, tf_keras
 from mp_core.checkpoint import save_tensors
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.output import OutFile
-from mp_core.checkpoint.tensors import File
 from mp_core.core import scopes
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.output import OutFile
+from mp_core.files.checkpoint.tensors import File
 from mp_core.interop.manifest import Manifest
 from mp_core.layers import Dense, Layer, Sequential
 

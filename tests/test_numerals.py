@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from mp_core.checkpoint.errors import Threshold
 from mp_core.cli.common import finite, positive
 from mp_core.cli.tune import _count, _rate, _seed
+from mp_core.files.checkpoint.errors import Threshold
 from mp_core.models.tuning.examples import read_examples
 from mp_core.utilities.numerals import integer_of, number_of
 

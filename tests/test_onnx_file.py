@@ -9,7 +9,7 @@ import pytest
 import random_models
 
 from mp_core.checkpoint import convert
-from mp_core.checkpoint.onnx_file import open_onnx
+from mp_core.files.checkpoint.onnx_file import open_onnx
 from mp_core.models import BertEncoder
 
 torch = pytest.importorskip("torch")

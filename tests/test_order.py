@@ -19,9 +19,9 @@ from orders import ISAS, ORDERS, TILES, added, sets, sums
 
 import mp_core as mp
 from mp_core import config
+from mp_core.arrays.products.plans import product_plan
 from mp_core.core import cpu
 from mp_core.layers import Dense, LayerNormalization, Sequential
-from mp_core.products.plans import product_plan
 
 TYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 ROWS = (1, 2, 5, 15, 16, 17, 32, 33, 70)

@@ -27,9 +27,9 @@ from mp_core.layers import (
     Sequential,
     Softmax,
 )
+from mp_core.layers.plans.arena import Arenas, place
 from mp_core.models import TextNetwork
 from mp_core.plans import UnseenError
-from mp_core.plans.arena import Arenas, place
 
 RNG = np.random.default_rng(0)
 FLOATS = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")

@@ -153,7 +153,7 @@ os._exit(thread.is_alive())
 def test_exceptions_of_signal_handlers_leak_no_arena():
     out = script("""
 import signal, time
-from mp_core.plans.arena import ARENAS
+from mp_core.layers.plans.arena import ARENAS
 from mp_core.layers import Dense
 class Alarm(Exception): pass
 def ring(*_): raise Alarm

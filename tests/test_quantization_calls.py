@@ -8,8 +8,8 @@ import pytest
 from oracles import assert_same_bits, onnx_quantize
 
 import mp_core as mp
+from mp_core.arrays.quantization.recipe import pack_nibbles, unpack_nibbles
 from mp_core.dtypes import STORED
-from mp_core.quantization.recipe import pack_nibbles, unpack_nibbles
 
 KINDS = [
     {},

@@ -13,8 +13,8 @@ from tiny_bert import TEXTS
 import mp_core as mp
 from mp_core import choose_policy, fitting, layers, sensitivity
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.fitting import measures, selection, trial
 from mp_core.models import BertEncoder
+from mp_core.models.fitting import measures, selection, trial
 
 INT8 = "int8_from_mixed_bfloat16"
 

@@ -6,10 +6,10 @@ import random_models
 
 import mp_core as mp
 from mp_core import ops
+from mp_core.layers.plans.sizes import Sizes
 from mp_core.models import TextNetwork
 from mp_core.models.ragged import RaggedTexts, _Pooled
 from mp_core.plans import ForwardPlan, UnseenError
-from mp_core.plans.sizes import Sizes
 
 RNG = np.random.default_rng(0)
 POOLINGS = ("mean", "mean_sqrt_len_tokens", "weightedmean", "max", "cls", "lasttoken")

@@ -9,7 +9,7 @@ import numpy as np
 import processes
 import pytest
 
-from mp_core.autocast import memory
+from mp_core.policies.autocast import memory
 from mp_core.utilities import system
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ import pytest
 import random_models
 
 from mp_core.checkpoint import convert, open_tensors
-from mp_core.checkpoint.torch_file import open_torch
+from mp_core.files.checkpoint.torch_file import open_torch
 from mp_core.models import BertEncoder
 
 torch = pytest.importorskip("torch")

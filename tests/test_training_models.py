@@ -10,7 +10,7 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
-from mp_core.plans.backward import GradientPlan
+from mp_core.layers.plans.backward import GradientPlan
 
 rng = np.random.default_rng(0)
 

@@ -21,11 +21,11 @@ from tuned_folders import digest_of
 
 import mp_core as mp
 from mp_core.autocast import AutoCastVariable
+from mp_core.layers.plans.recorded_call import record
 from mp_core.models import BertEncoder, Reranker, tuning
 from mp_core.models.tuning.batches import TextBatches, groups_of
 from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import read_examples
-from mp_core.plans.recorded_call import record
 
 PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
 TRIPLETS = [(*pair, other) for pair, (_, other) in zip(PAIRS, PAIRS[1:] + PAIRS[:1], strict=True)]
@@ -270,7 +270,7 @@ def test_groups_of_one_shape_and_the_loss_are_recorded_once(tmp_path, monkeypatc
         recorded.append(layer)
         return record(layer, *args)
 
-    monkeypatch.setattr("mp_core.plans.backward.record", noting)
+    monkeypatch.setattr("mp_core.layers.plans.backward.record", noting)
     monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", 2)
     encoder_at(tmp_path).fit([("a b", "c d")] * 8, epochs=2, batch_size=8, chunk=1, dropout=0, verbose=0, seed=1)
     assert len(recorded) == 2

@@ -3,7 +3,7 @@
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 
 from .common import seconds
 from .layers import POLICIES

@@ -112,7 +112,7 @@ class Model(Tracked):
     param_names = ("policy",)
 
     def prepare(self, policy):
-        from mp_core import demo
+        from mp_core.cli import demo
 
         self.folder, self.texts = demo.model_folder(), demo.documents_and_ratings()[0][:TEXTS]
         self.encoder = mp.models.BertEncoder.from_folder(self.folder, policy)

@@ -36,8 +36,10 @@ LEFT_OUT = r"copies=|casts 33554432|quantize 4096x8192|2048x2048x2048|1024x1024x
 
 # Subject of a cell -> the files that compute it, in addition to those that every call uses.
 KERNELS, LIBRARY = "mp_core/core/kernels", "mp_core/core/library"
-PRODUCTS = rf"{KERNELS}/products/|{LIBRARY}/(contract|packing|plan|product|tuning)|mp_core/products/|mp_core/core/run\."
-QUANTIZE = rf"{KERNELS}/quantize/|{LIBRARY}/quantize|mp_core/quantization/"
+PRODUCTS = (
+    rf"{KERNELS}/products/|{LIBRARY}/(contract|packing|plan|product|tuning)|mp_core/arrays/products/|mp_core/core/run\."
+)
+QUANTIZE = rf"{KERNELS}/quantize/|{LIBRARY}/quantize|mp_core/arrays/quantization/"
 COMPUTED_BY = {
     "casts": rf"{KERNELS}/casts/|{LIBRARY}/cast|mp_core/arrays/casting|mp_core/core/convert",
     "products": rf"{PRODUCTS}|{KERNELS}/casts/",
@@ -47,7 +49,7 @@ COMPUTED_BY = {
 }
 OF_ALL = re.compile(
     rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|operation|pool\.|runtime|system)"
-    r"|mp_core/core/(__init__|cpu|header|library\.pxd|recording|scopes)|mp_core/arrays/|mp_core/dtypes|meson"
+    r"|mp_core/core/(__init__|cpu|header|library\.pxd|recording|scopes)|mp_core/arrays/|mp_core/arrays/dtypes|meson"
 )
 
 

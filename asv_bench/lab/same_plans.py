@@ -50,7 +50,7 @@ def work(folder, machine):
         # The finder of an editable install would be asked before the folder.
         sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "MesonpyMetaFinder"]
         sys.path.insert(0, folder)
-    from mp_core.products.plans import SETTINGS, product_plan
+    from mp_core.arrays.products.plans import SETTINGS, product_plan
 
     order = {"reproducible": True} if "reproducible" in SETTINGS else {}
     for m, k, n, a, settings in products():

@@ -20,7 +20,7 @@ import numpy as np
 import training_bits
 
 import mp_core as mp
-from mp_core.benchmark import operations
+from mp_core.cli.benchmark import operations
 from mp_core.config import available_isas, show_config
 
 KNOWN = Path(__file__).with_name("known_bits.json")

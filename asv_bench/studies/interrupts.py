@@ -18,8 +18,9 @@ from statistics import median
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo, layers
+from mp_core import layers
 from mp_core.checkpoint import convert, save_tensors
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
 TEXTS = [f"A man is eating {number} pieces of food." for number in range(64)]

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.utilities.progress import progress
 

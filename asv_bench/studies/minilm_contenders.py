@@ -16,7 +16,7 @@ import torch
 from minilm_inputs import Inputs, in_batches
 from minilm_torch import SentenceEncoder
 
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.models.texts import pad
 

@@ -10,7 +10,7 @@ import argparse
 import time
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.models.tuning.evaluation import cosines
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.models.texts import pad
 

@@ -21,7 +21,7 @@ from minilm_torch import SentenceEncoder
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
 CALIBRATED = ("int8/fixed", "int4/32", "int4/64")  # policies

@@ -3,7 +3,7 @@
 import torch
 import transformers
 
-from mp_core import demo
+from mp_core.cli import demo
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

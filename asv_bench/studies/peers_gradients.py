@@ -20,7 +20,8 @@ from peers_minilm import turns
 from peers_training import NETWORKS, SEED, TORCH, allowed, built, gradients_by_torch, initial, shapes, torch_module
 
 import mp_core as mp
-from mp_core import demo, ops
+from mp_core import ops
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
 DOCUMENTS, LENGTH, SHARPNESS = 32, 128, 20.0  # of pairs; the last is the factor of their cosines

@@ -24,7 +24,7 @@ from minilm_models import CALIBRATED, calibrated_folder
 from peers_minilm import turns
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 
 POLICIES = (
     *("float32", "mixed_float16", "mixed_bfloat16"),

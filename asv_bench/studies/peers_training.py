@@ -22,7 +22,8 @@ from minilm_torch import SentenceEncoder
 from peers_minilm import turns
 
 import mp_core as mp
-from mp_core import demo, ops
+from mp_core import ops
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
 RATE, DECAY, EPSILON = 1e-3, 4e-3, 1e-8

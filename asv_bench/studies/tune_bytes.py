@@ -20,7 +20,8 @@ from tempfile import TemporaryDirectory
 
 from tune_retrieval import examples
 
-from mp_core import config, demo
+from mp_core import config
+from mp_core.cli import demo
 
 RECIPES = {
     "float32": [],

@@ -15,7 +15,7 @@ from typing import Any
 from tune_memory import WORDS
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 
 PAIRS, BATCHES = 96, 2
 

@@ -10,7 +10,7 @@ import random
 import time
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 
 WORDS = (demo.model_folder() / "vocab.txt").read_text(encoding="utf-8").split()[2000:12000]
 

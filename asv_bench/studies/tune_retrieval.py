@@ -99,7 +99,7 @@ def recall(encode: Any, pairs: list[tuple[str, str]]) -> float:
 
 def ours(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]:
     import mp_core as mp
-    from mp_core import demo
+    from mp_core.cli import demo
 
     policies = {"lora int8": "int8_from_mixed_bfloat16", "int8": "float32"}
     policy = policies.get(options.contender, options.contender)
@@ -154,7 +154,7 @@ def theirs(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    from mp_core import demo
+    from mp_core.cli import demo
 
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)

@@ -2,7 +2,7 @@
 
 from style import INK, LIBRARIES, Figure, legend, load, log_axis, new
 
-from mp_core.benchmark.records import library
+from mp_core.cli.benchmark.records import library
 
 PAIRS = ("float32:bfloat16", "bfloat16:float32", "float32:float16", "float16:float32",
          "float32:float8_e4m3fn", "float8_e4m3fn:float32")  # fmt: skip

@@ -15,8 +15,8 @@ sys.path.insert(0, str(HERE.parents[1] / "asv_bench"))
 from benchmarks import accuracy  # noqa: E402
 
 import mp_core as mp  # noqa: E402
-from mp_core import demo  # noqa: E402
 from mp_core.benchmark import Record, Report  # noqa: E402
+from mp_core.cli import demo  # noqa: E402
 
 DTYPES, DEPTHS = ("float32", "float16", "bfloat16"), (16, 64, 256, 1024, 4096, 16384)
 SCHEMES = ("bfloat16", "int8", "int8/weight_only", "float8_e4m3fn", "int4/64")

@@ -4,7 +4,7 @@ from typing import Any
 
 from style import INK, LIBRARIES, Figure, legend, load, log_axis, new, points
 
-from mp_core.benchmark.records import Record, Report, library
+from mp_core.cli.benchmark.records import Record, Report, library
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 SHAPES = {

@@ -2,7 +2,7 @@
 
 from style import INK, LIBRARIES, Figure, legend, load, log_axis, new, points
 
-from mp_core.benchmark.records import library
+from mp_core.cli.benchmark.records import library
 
 SCHEMES = {
     "bfloat16": ("#5c8a00", "o"), "int8/weight_only": ("#00939e", "D"), "float8_e4m3fn": ("#6a7fdb", "^"),

@@ -2,7 +2,7 @@
 
 from style import Figure, legend, load, log_axis, new, points, spans
 
-from mp_core.benchmark.records import library
+from mp_core.cli.benchmark.records import library
 
 
 def draw() -> Figure:

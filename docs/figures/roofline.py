@@ -5,7 +5,7 @@ from typing import Any
 
 from style import INK, Figure, legend, load, log_axis, new, points
 
-from mp_core.benchmark.records import Record, Report
+from mp_core.cli.benchmark.records import Record, Report
 
 DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m3fn": 1}

@@ -8,8 +8,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from mp_core.benchmark.plots import INK, LIBRARIES, LOOK, as_svg
-from mp_core.benchmark.records import Report, library
+from mp_core.cli.benchmark.plots import INK, LIBRARIES, LOOK, as_svg
+from mp_core.cli.benchmark.records import Report, library
 
 __all__ = ["INK", "LIBRARIES", "Figure", "legend", "load", "log_axis", "new", "points", "render", "spans"]
 

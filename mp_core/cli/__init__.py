@@ -1,5 +1,7 @@
 """The ``mp-core`` command: results go to stdout, progress and one-line errors to stderr.
 
+It imports all other rooms; no room imports it.
+
 Its exit codes are those of docs/cli.md.
 """
 
@@ -11,9 +13,20 @@ import sys
 from collections.abc import Sequence
 
 import mp_core
-from mp_core import benchmark, config, demo
-from mp_core.checkpoint import RequestError
-from mp_core.cli import about, checkpoints, choose, completion, embed, options, product_plan, profile, serve, tune
+from mp_core.cli import (
+    about,
+    benchmark,
+    checkpoints,
+    choose,
+    completion,
+    demo,
+    embed,
+    options,
+    product_plan,
+    profile,
+    serve,
+    tune,
+)
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -26,6 +39,8 @@ from mp_core.cli.common import (
     removable,
 )
 from mp_core.cli.grammar import Parser, error_text, new_command
+from mp_core.files.checkpoint import RequestError
+from mp_core.policies import config
 from mp_core.utilities.tables import outline
 
 __all__ = ["main"]

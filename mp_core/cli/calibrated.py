@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mp_core import checkpoint
-from mp_core.checkpoint import RequestError, Threshold
-from mp_core.checkpoint.conversion_plan import plain_name
-from mp_core.checkpoint.errors import failures
-from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
-from mp_core.checkpoint.output import check_free, replace, temporary_beside
 from mp_core.cli import options
 from mp_core.cli.embed import read_texts
-from mp_core.dtype_policies import DTypePolicyMap, policy_of
-from mp_core.fitting import calibrate
+from mp_core.files import checkpoint
+from mp_core.files.checkpoint import RequestError, Threshold
+from mp_core.files.checkpoint.conversion_plan import plain_name
+from mp_core.files.checkpoint.errors import failures
+from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint
+from mp_core.files.checkpoint.output import check_free, replace, temporary_beside
 from mp_core.models import TextEncoder
+from mp_core.models.fitting import calibrate
+from mp_core.policies.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.utilities.patterns import matcher
 from mp_core.utilities.system import files_below
 

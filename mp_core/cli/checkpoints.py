@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mp_core import checkpoint, demo
-from mp_core.checkpoint import Threshold
-from mp_core.cli import calibrated, finite_outputs, options, reports
+from mp_core.cli import calibrated, demo, finite_outputs, options, reports
 from mp_core.cli.common import DONE, FAILED, finite, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import stored_map, stored_policy
+from mp_core.files import checkpoint
+from mp_core.files.checkpoint import Threshold
 from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.folder import read_optional
 from mp_core.utilities.patterns import matcher

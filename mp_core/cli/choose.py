@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.output import check_free, new_file
 from mp_core.cli import options
 from mp_core.cli.common import DONE, as_json, check_output, finite
 from mp_core.cli.embed import input_files, read_texts
 from mp_core.cli.grammar import new_command
-from mp_core.dtype_policies import policy_of, serialize
-from mp_core.fitting import METRICS, POLICIES, PolicyChoice, choose_policy
+from mp_core.files.checkpoint.output import check_free, new_file
 from mp_core.models import TextEncoder
+from mp_core.models.fitting import METRICS, POLICIES, PolicyChoice, choose_policy
+from mp_core.policies.dtype_policies import policy_of, serialize
 from mp_core.utilities.system import files_below
 
 __all__ = ["add_command"]

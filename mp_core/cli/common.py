@@ -12,7 +12,7 @@ from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.output import new_file
+from mp_core.files.checkpoint.output import new_file
 from mp_core.utilities.numerals import integer_of, number_of
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.system import ENDING

@@ -16,13 +16,13 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.output import naming, new_file
-from mp_core.checkpoint.reading import lines_of
 from mp_core.cli import options
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.kinds import KINDS, Kind, kind_of
 from mp_core.cli.policies import policy_map
+from mp_core.files.checkpoint.output import naming, new_file
+from mp_core.files.checkpoint.reading import lines_of
 from mp_core.interop.sources import text_of
 from mp_core.models import Reranker, TextEncoder
 from mp_core.models.opening import class_of

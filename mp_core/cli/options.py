@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from mp_core import config
 from mp_core.cli.common import as_json, check_output, path, positive, write_json
 from mp_core.cli.policies import policy
+from mp_core.policies import config
 from mp_core.utilities.extras import needed_by
 
 __all__ = [

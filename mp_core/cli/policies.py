@@ -5,15 +5,15 @@ from collections.abc import Callable
 from re import escape, match
 from typing import Any, TypeVar
 
-from mp_core import dtype_policies
-from mp_core.checkpoint import stored_as
-from mp_core.checkpoint.header import load_json
-from mp_core.checkpoint.reading import read_file
 from mp_core.cli.common import printable
-from mp_core.dtype_policies import SPELLINGS, DTypePolicyMap
-from mp_core.dtype_policies.registry import PLAIN
-from mp_core.dtype_policies.schemes import Scheme
+from mp_core.files.checkpoint import stored_as
+from mp_core.files.checkpoint.header import load_json
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.models import TextEncoder
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import SPELLINGS, DTypePolicyMap
+from mp_core.policies.dtype_policies.registry import PLAIN
+from mp_core.policies.dtype_policies.schemes import Scheme
 from mp_core.utilities.patterns import matcher
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.tables import aligned

@@ -4,14 +4,14 @@ import argparse
 import re
 from typing import Any
 
-from mp_core import config
+from mp_core.arrays.dtypes import dtype_of
 from mp_core.arrays.formats import PANELS
-from mp_core.benchmark import Limit, measure
-from mp_core.checkpoint import RequestError
+from mp_core.arrays.products.plans import product_plan
 from mp_core.cli import options
+from mp_core.cli.benchmark import Limit, measure
 from mp_core.core.cpu import isas
-from mp_core.dtypes import dtype_of
-from mp_core.products.plans import product_plan
+from mp_core.files.checkpoint import RequestError
+from mp_core.policies import config
 from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_options", "described", "text"]

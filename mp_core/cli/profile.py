@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import config
-from mp_core.benchmark import Limit, measure
-from mp_core.checkpoint.output import new_file
 from mp_core.cli import options
+from mp_core.cli.benchmark import Limit, measure
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
+from mp_core.files.checkpoint.output import new_file
+from mp_core.layers.plans import ForwardPlan, Operation
 from mp_core.models import TextEncoder
-from mp_core.plans import ForwardPlan, Operation
+from mp_core.policies import config
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.suggest import refusal
 

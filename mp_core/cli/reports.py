@@ -8,8 +8,8 @@ from math import inf, isnan
 from shutil import get_terminal_size
 from typing import Any
 
-from mp_core import checkpoint
 from mp_core.cli.common import printable
+from mp_core.files import checkpoint
 from mp_core.utilities.tables import aligned
 
 __all__ = ["contents", "losses", "sizes"]

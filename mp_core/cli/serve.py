@@ -14,11 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mp_core import config
-from mp_core.checkpoint.reading import read_file
 from mp_core.cli import options
 from mp_core.cli.common import positive, printable
 from mp_core.cli.grammar import new_command
+from mp_core.files.checkpoint.reading import read_file
+from mp_core.policies import config
 from mp_core.serving.limits import Limits
 from mp_core.utilities.extras import missing
 from mp_core.utilities.numerals import integer_of

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint import RequestError
-from mp_core.checkpoint.output import check_free, temporary_beside
 from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
-from mp_core.dtype_policies import policy_of
+from mp_core.files.checkpoint import RequestError
+from mp_core.files.checkpoint.output import check_free, temporary_beside
 from mp_core.models.adapters import ADAPTER_FILES
+from mp_core.policies.dtype_policies import policy_of
 from mp_core.utilities.numerals import integer_of, number_of
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.system import files_below
@@ -102,7 +102,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise before the work for what could not be done at its end."""
     options.check_model(arguments)
     if arguments.plot is not None:
-        from mp_core.benchmark import check_plots  # looks for matplotlib, which only drawing needs
+        from mp_core.cli.benchmark import check_plots  # looks for matplotlib, which only drawing needs
 
         check_plots()
     files = [arguments.examples, *([arguments.eval] if arguments.eval else [])]
@@ -180,7 +180,7 @@ def _text_of_codes(codes: dict[str, Any]) -> str:
 
 def _plot(report: dict[str, Any], file: str) -> None:
     """Draw the loss of each step."""
-    from mp_core.benchmark.plots import plot_curve  # needs matplotlib
+    from mp_core.cli.benchmark.plots import plot_curve  # needs matplotlib
 
     title = f"{report['loss']}, {report['examples']:,} examples"
     plot_curve(report["steps"], file, title, "step", "loss")

@@ -12,19 +12,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core.callbacks import BackupAndRestore, Callback
-from mp_core.callbacks.base import NUMBERS, Rule
-from mp_core.checkpoint import RequestError
-from mp_core.checkpoint.header import load_json
-from mp_core.checkpoint.output import new_file, temporary_beside
-from mp_core.checkpoint.reading import read_file
 from mp_core.cli import options
 from mp_core.cli.common import as_json
 from mp_core.cli.subjects import Subject, subject_of
-from mp_core.dtype_policies import DTypePolicy, policy_of
-from mp_core.fitting.quantization_aware import distill
+from mp_core.files.checkpoint import RequestError
+from mp_core.files.checkpoint.header import load_json
+from mp_core.files.checkpoint.output import new_file, temporary_beside
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.interop.manifest import digest_of_files
+from mp_core.models.fitting.quantization_aware import distill
 from mp_core.models.tuning.examples import Examples, read_examples
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of
+from mp_core.training.callbacks import BackupAndRestore, Callback
+from mp_core.training.callbacks.base import NUMBERS, Rule
 from mp_core.training.order import order_of
 from mp_core.utilities.nonfinite import nonfinite
 from mp_core.utilities.system import files_below, is_present

@@ -1,5 +1,7 @@
 """Integrations with other programs: arrays without copies, and models of Keras and torch.
 
+It imports models and the rooms below it; cli may import it.
+
 :func:`dlpack`, :func:`to_torch` and :func:`to_jax` hand arrays on. Each module imports its library only when it is used
 or imported itself: ``mp_core.interop.keras`` and ``mp_core.interop.torch`` bring models in, ``mp_core.interop.dask``
 spreads work over machines, ``mp_core.interop.sklearn`` is an estimator, and ``mp_core.interop.threads`` registers the

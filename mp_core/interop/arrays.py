@@ -3,8 +3,8 @@
 from typing import Any
 
 from mp_core.arrays import Array, imported
+from mp_core.arrays.dtypes import name_of
 from mp_core.core.dlpack_export import CODES, Exported
-from mp_core.dtypes import name_of
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.extras import needed_by
 

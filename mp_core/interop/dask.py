@@ -6,19 +6,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint import MAX_MEMORY, RequestError
-from mp_core.checkpoint.conversion import PlannedShard, write_beside
-from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
-from mp_core.checkpoint.output import replace, temporary_beside
-from mp_core.checkpoint.places import path_in
 from mp_core.core.cpu import __version__
-from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
+from mp_core.files.checkpoint import MAX_MEMORY, RequestError
+from mp_core.files.checkpoint.conversion import PlannedShard, write_beside
+from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint
+from mp_core.files.checkpoint.output import replace, temporary_beside
+from mp_core.files.checkpoint.places import path_in
 from mp_core.interop.cluster import PartError, run
 from mp_core.interop.manifest import Manifest, OutputPart, digest, digest_of_files
 from mp_core.interop.sources import pieces
 from mp_core.interop.tasks import FORMATS, ConversionTask, EmbeddingTask
 from mp_core.interop.training import Workers
 from mp_core.models import TextEncoder
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.utilities.arguments import integer, path_of, positive_integer
 from mp_core.utilities.extras import needed_by
 
@@ -115,7 +115,9 @@ def embed(
     files = digest_of_files(folder, names)
     named = None if policy is None else serialize(policy_of(policy))
     job = {"job": "embed", "mp_core": __version__, "format": format, "model": files, "policy": named, **arguments}
-    task = EmbeddingTask(str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format)
+    task = EmbeddingTask(
+        str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format
+    )
     parts = [OutputPart(f"part-{number:06}.{format}", piece.key, (task, piece)) for number, piece in enumerate(found)]
     with Manifest(target, job, "part-[0-9]*", force=force) as manifest:
         done = run(client, manifest, parts, retries, show_progress)

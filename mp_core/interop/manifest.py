@@ -8,10 +8,10 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Self
 
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.output import naming, new_file
-from mp_core.checkpoint.places import path_in
-from mp_core.checkpoint.reading import read_file
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.output import naming, new_file
+from mp_core.files.checkpoint.places import path_in
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.utilities.system import files_below, lock_folder
 
 __all__ = ["Manifest", "OutputPart", "digest", "digest_of_files"]

@@ -9,11 +9,11 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.config import num_threads
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.interop.threads import register
 from mp_core.models import TextEncoder
 from mp_core.models.texts import in_order, list_of_texts
+from mp_core.policies.config import num_threads
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.sklearn"):

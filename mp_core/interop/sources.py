@@ -6,9 +6,9 @@ from hashlib import sha256
 from os import PathLike
 from typing import Any, BinaryIO
 
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.output import naming
-from mp_core.checkpoint.reading import lines_of
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.output import naming
+from mp_core.files.checkpoint.reading import lines_of
 from mp_core.interop.manifest import digest
 from mp_core.models.texts import in_order, list_of_texts
 from mp_core.utilities.arguments import path_of

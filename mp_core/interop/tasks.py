@@ -10,17 +10,17 @@ import numpy as np
 from distributed import get_worker
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.conversion import PlannedShard, plan_shards, row_of, write_shard
-from mp_core.checkpoint.conversion_plan import Rules
-from mp_core.checkpoint.folder import Checkpoint, open_checkpoint, refuse_tools
-from mp_core.checkpoint.output import new_file, replace, temporary_beside
-from mp_core.checkpoint.pool import Pool
-from mp_core.config import get_num_threads, num_threads
-from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
+from mp_core.files.checkpoint.conversion import PlannedShard, plan_shards, row_of, write_shard
+from mp_core.files.checkpoint.conversion_plan import Rules
+from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint, refuse_tools
+from mp_core.files.checkpoint.output import new_file, replace, temporary_beside
+from mp_core.files.checkpoint.pool import Pool
 from mp_core.interop.manifest import digest, digest_of_files
 from mp_core.interop.sources import FilePiece, ListPiece
 from mp_core.models import TextEncoder
 from mp_core.models.prompted import TextError
+from mp_core.policies.config import get_num_threads, num_threads
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.nonfinite import NonFiniteError, nonfinite
 

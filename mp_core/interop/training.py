@@ -10,8 +10,8 @@ from threading import Lock
 from typing import Any
 
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.plans.backward import assign_arrays
+from mp_core.layers.plans.backward import assign_arrays
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.training.compiled import Compiled
 from mp_core.training.resume import state_variables
 from mp_core.utilities.arguments import integer

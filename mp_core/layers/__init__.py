@@ -1,4 +1,7 @@
-"""Layers under dtype policies, with Keras' names, arguments and weights."""
+"""Layers under dtype policies, with Keras' names, arguments and weights.
+
+It imports files and the rooms below it; training and the rooms above it may import it.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -8,11 +8,11 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.floats import as_float
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core.names import Activation
-from mp_core.files.registry import custom_object_scope, named_function
 from mp_core.layers.elementwise import rounded
 from mp_core.ops.activations import activate
-from mp_core.products.operands import ACTIVATIONS
+from mp_core.utilities.registry import custom_object_scope, named_function
 
 __all__ = [
     "celu",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import initializers
 from mp_core.layers.attention_axes import AttentionAxes, checked_axes
 from mp_core.layers.einsum_dense import EinsumDense

@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.normalization import Affine
 from mp_core.layers.parts import refuse_part
 from mp_core.layers.shapes import kept
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import axis_of, integer, share
 
 __all__ = ["BatchNormalization"]

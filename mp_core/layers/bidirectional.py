@@ -5,14 +5,14 @@ from typing import Any, Self
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.files.registry import custom_object_scope
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers.base.building import takes
 from mp_core.layers.elementwise import rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import from_masks
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import layer_in
+from mp_core.utilities.registry import custom_object_scope
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves
 
 __all__ = ["Bidirectional"]

@@ -8,9 +8,9 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.forms.products import packed
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
+from mp_core.layers.forms.products import packed
 from mp_core.layers.lora import AdaptableLayer
 from mp_core.layers.shapes import Shape, after_windows
 from mp_core.layers.spatial import with_example

@@ -4,11 +4,11 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
+from mp_core.layers.forms.form import floating
 from mp_core.layers.lora import AdaptableLayer, LoRA, lora_of
 from mp_core.layers.shapes import Shape
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Dense", "with_lora"]

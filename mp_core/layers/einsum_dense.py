@@ -9,13 +9,13 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.names import Activation
-from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
+from mp_core.layers.forms.form import floating
 from mp_core.layers.lora import AdaptableLayer, LoRA
 from mp_core.layers.shapes import Shape
 from mp_core.ops.contraction import Equation, einsum, parse
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["EinsumDense"]

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, F64, Array
+from mp_core import ops
+from mp_core.arrays import F32, F64, Array, dtypes
 from mp_core.arrays.floats import as_float
 
 __all__ = ["floating", "rounded"]

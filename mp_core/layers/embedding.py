@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable
+from mp_core import ops
+from mp_core.arrays import Array, asarray, dtypes
 from mp_core.layers import initializers
 from mp_core.layers.lora import AdaptableLayer
 from mp_core.layers.shapes import Shape
 from mp_core.ops.lookup import check_indices
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Embedding"]

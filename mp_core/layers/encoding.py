@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import Ruled
 from mp_core.layers.statistics import batches_in

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.arrays import Array
+from mp_core.arrays import Array, dtypes
 from mp_core.files.family import Family
-from mp_core.files.registry import named_function, own_config
 from mp_core.layers.randomness import key_of, next_key
 from mp_core.layers.seeds import Seed, SeedGenerator, given_seed
 from mp_core.ops import random
 from mp_core.utilities.absent import refusing
+from mp_core.utilities.registry import named_function, own_config
 
 __all__ = [
     "Constant",

@@ -6,12 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core import dtype_policies, dtypes
-from mp_core.arrays import Array, cast
-from mp_core.dtype_policies import DTypePolicy, standardize_dtype
+from mp_core.arrays import Array, cast, dtypes
 from mp_core.layers.base.ends import origin_of, replaceable_property, set_origin
 from mp_core.layers.layer import Layer
 from mp_core.layers.symbols import Call, KerasTensor
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Input", "InputLayer", "tensor_of"]

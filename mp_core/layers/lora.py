@@ -8,13 +8,13 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array, cast
-from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.forms import Form
 from mp_core.layers.base.contents import contents_of
+from mp_core.layers.forms import Form
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.quantization import QuantizedArray
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.autocast.variable import as_stored, assign_each
 from mp_core.utilities.arguments import positive, positive_integer
 
 __all__ = ["AdaptableLayer", "LoRA", "adapt", "drop_lora", "lora_of", "thin_variables"]

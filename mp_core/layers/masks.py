@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes
-from mp_core.arrays import F32, Array, as_mask, asarray, cast
+from mp_core.arrays import F32, Array, as_mask, asarray, cast, dtypes
 
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.memory import is_shared
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.map import weight_only
-from mp_core.dtype_policies.quantized import parse_quantized
-from mp_core.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
 from mp_core.layers.base.building import stated_forms
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import end_of
+from mp_core.layers.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
 from mp_core.layers.layer import Layer
-from mp_core.quantization import QuantizedArray
-from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.autocast.memory import is_shared
+from mp_core.policies.dtype_policies import DTypePolicy
+from mp_core.policies.dtype_policies.map import weight_only
+from mp_core.policies.dtype_policies.quantized import parse_quantized
+from mp_core.policies.quantizers.quantizer import floating_inputs
 
 __all__ = ["MatrixLayer", "hold_form"]
 

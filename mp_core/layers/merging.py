@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.layers import activations
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer

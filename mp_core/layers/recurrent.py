@@ -6,12 +6,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.core.scopes import called_in
-from mp_core.files.registry import custom_object_scope
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers.base.building import takes
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks
@@ -20,7 +17,10 @@ from mp_core.layers.recurrent_cells import Cell, draws_of_sequence
 from mp_core.layers.seeds import StateHolder
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import layer_in
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean
+from mp_core.utilities.registry import custom_object_scope
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["RNN", "StackedRNNCells"]

@@ -6,17 +6,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
-from mp_core.autocast import AutoCastVariable, scope_dtype
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.core.scopes import called_in
-from mp_core.forms.form import floating
-from mp_core.forms.products import packed, widened
 from mp_core.layers import activations, initializers
+from mp_core.layers.forms.form import floating
+from mp_core.layers.forms.products import packed, widened
 from mp_core.layers.layer import Layer
 from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
+from mp_core.policies.autocast import AutoCastVariable, scope_dtype
 from mp_core.utilities.arguments import boolean, positive_integer, share
 
 __all__ = ["Cell", "Draws", "GRUCell", "LSTMCell", "SimpleRNNCell", "draws_of_sequence"]

@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar, Self
 
-from mp_core.files.registry import custom_object_scope
 from mp_core.layers.base.penalties import serialized
 from mp_core.layers.base.state import penalties_of
 from mp_core.layers.recurrent import RNN
 from mp_core.layers.recurrent_cells import DROPOUT, WEIGHTS, Cell, GRUCell, LSTMCell, SimpleRNNCell
 from mp_core.layers.seeds import Seed
 from mp_core.utilities.names import snake_case
+from mp_core.utilities.registry import custom_object_scope
 
 __all__ = ["GRU", "LSTM", "SimpleRNN"]
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from mp_core.files.serialization import name_in_configurations
+from mp_core.utilities.serialization import name_in_configurations
 
 __all__ = ["ABOVE", "KERAS", "is_registered", "layer_classes", "register"]
 

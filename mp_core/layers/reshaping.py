@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.arrays import Array
+from mp_core.arrays import Array, dtypes
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import Ruled, Shape
 from mp_core.layers.spatial import data_format_of

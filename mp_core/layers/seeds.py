@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers.randomness import next_seed
 from mp_core.ops.random import key_after
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import integer
 from mp_core.utilities.tree import leaves, map_leaves
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.forms.products import packed
 from mp_core.layers import activations, initializers
 from mp_core.layers.depthwise import ByChannel
+from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import with_example
 from mp_core.utilities.arguments import positive_integer

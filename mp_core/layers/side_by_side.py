@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable, autocast_scope
-from mp_core.autocast.memory import drop_pages
-from mp_core.autocast.variable import derived_from
-from mp_core.forms import Float, Form
-from mp_core.forms.products import packed, product_of
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.layers import activations
 from mp_core.layers.base.quantization import computes_in
 from mp_core.layers.dense import Dense, with_lora
-from mp_core.quantization import QuantizedArray
+from mp_core.layers.forms import Float, Form
+from mp_core.layers.forms.products import packed, product_of
+from mp_core.policies.autocast import AutoCastVariable, autocast_scope
+from mp_core.policies.autocast.memory import drop_pages
+from mp_core.policies.autocast.variable import derived_from
 
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer

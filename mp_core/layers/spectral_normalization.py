@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, F64, Array
+from mp_core import ops
+from mp_core.arrays import F32, F64, Array, dtypes
 from mp_core.arrays.holding import substituted
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers.initializers import TruncatedNormal
 from mp_core.layers.layer import Layer
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.layers.parts import refuse_part
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import Wrapping
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["SpectralNormalization"]

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
-from mp_core.forms.products import packed
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
+from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import sizes_of, with_example
 from mp_core.ops.windows import overlap_add

@@ -2,10 +2,10 @@
 
 from typing import Any, Self
 
-from mp_core.files.registry import check_depth, class_and_config, known_classes
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers.layer import Layer
 from mp_core.layers.registry import layer_classes
+from mp_core.utilities.registry import check_depth, class_and_config, known_classes
+from mp_core.utilities.serialization import serialize_keras_object
 
 __all__ = ["Wrapping", "layer_in"]
 

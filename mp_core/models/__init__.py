@@ -1,4 +1,7 @@
-"""Models that load from the folders in which they are published, and the models of Keras by the names of its module."""
+"""Models that load from the folders in which they are published, and the models of Keras by the names of its module.
+
+It imports training and the rooms below it; interop, serving and cli may import it.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -14,7 +17,8 @@ from mp_core.models.templates import Template
 from mp_core.models.text_encoder import BertEncoder, TextEncoder
 
 if TYPE_CHECKING:
-    from mp_core.training import Functional, Model, Sequential
+    from mp_core.training.models import Functional, Model
+    from mp_core.training.sequential import Sequential
 
     clone_model: Callable[..., Model]
     load_model: Callable[..., Model]
@@ -45,10 +49,11 @@ __all__ = [
 ]
 
 _OF_KERAS = {
-    **dict.fromkeys(("Functional", "Model", "Sequential"), "training"),
-    **dict.fromkeys(("load_model", "save_model"), "saving"),
-    "clone_model": "saving.cloning",
-    "model_from_json": "saving.text",
+    **dict.fromkeys(("Functional", "Model"), "training.models"),
+    "Sequential": "training.sequential",
+    **dict.fromkeys(("load_model", "save_model"), "training.saving"),
+    "clone_model": "training.saving.cloning",
+    "model_from_json": "training.saving.text",
 }
 """What Keras has in a module of this name -> the module of mp_core that has it, which is imported at its first use."""
 

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
-from mp_core.checkpoint import open_tensors
-from mp_core.checkpoint.output import check_free, naming, replace, temporary_beside
-from mp_core.checkpoint.writing import save_tensors
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.core.changes import undone_if_it_fails
+from mp_core.files.checkpoint import open_tensors
+from mp_core.files.checkpoint.output import check_free, naming, replace, temporary_beside
+from mp_core.files.checkpoint.writing import save_tensors
 from mp_core.layers import Dense, Embedding
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.filters import chooser

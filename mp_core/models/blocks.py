@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
-from mp_core.dtype_policies.map import policy_at, unquantized
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.settings import Settings
 from mp_core.models.slots import Slot, Tensor
+from mp_core.policies.dtype_policies.map import policy_at, unquantized
 
 if TYPE_CHECKING:
     from mp_core.models.weights import Weights

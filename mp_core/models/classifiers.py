@@ -9,13 +9,13 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
 from mp_core.models.heads import TokenNetwork, function_of_scores, label_names
 from mp_core.models.modules import Modules, read_cross
 from mp_core.models.network import TextNetwork
 from mp_core.models.reranker import Reranker
 from mp_core.models.texts import Text, TextModel, Tokens, list_of_texts, pad
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["Classifier", "Span", "TokenClassifier"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.gated_blocks import GatedBlock, GatedEncoder, GatedSettings
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.arrays.recorded import UnseenError, is_recorded
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.settings import Settings
 
-__all__ = ["Experts", "ExpertRouter", "Routing"]
+__all__ = ["ExpertRouter", "Experts", "Routing"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.loading import open_stored
-from mp_core.checkpoint.sources import PARTS, open_parts
-from mp_core.quantization import QuantizedArray
+from mp_core.arrays.quantization import QuantizedArray
+from mp_core.files.checkpoint.loading import open_stored
+from mp_core.files.checkpoint.sources import PARTS, open_parts
 from mp_core.utilities.system import is_present
 
 __all__ = ["Stored", "gguf_in", "refuse_stretched", "tensors_in"]

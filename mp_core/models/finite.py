@@ -10,10 +10,10 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.arrays.finite import all_finite
-from mp_core.dtype_policies.map import policy_at
 from mp_core.layers import Layer
+from mp_core.layers.plans import eager
 from mp_core.models.network import TextNetwork
-from mp_core.plans import eager
+from mp_core.policies.dtype_policies.map import policy_at
 from mp_core.utilities.nonfinite import NonFiniteError, action_here
 
 __all__ = ["check_outputs", "first_layer"]

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.folder import missing
-from mp_core.checkpoint.header import refuse_other
-from mp_core.checkpoint.reading import read_file
+from mp_core.files.checkpoint.folder import missing
+from mp_core.files.checkpoint.header import refuse_other
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.utilities.system import is_present
 
 __all__ = ["parsed", "read_list", "read_object", "read_optional", "read_text"]

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.arrays.recorded import UnseenError, constant, is_recorded
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance, dropped

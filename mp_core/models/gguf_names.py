@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.gguf_file import GgufTensor, open_gguf
-from mp_core.checkpoint.sources import CODES_OF_GGUF
+from mp_core.arrays.quantization import QuantizedArray
+from mp_core.files.checkpoint.gguf_file import GgufTensor, open_gguf
+from mp_core.files.checkpoint.sources import CODES_OF_GGUF
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import Settings, choices
-from mp_core.quantization import QuantizedArray
 
 __all__ = ["GgufTensors", "gguf_tensors"]
 

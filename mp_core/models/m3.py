@@ -14,7 +14,6 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.files import refuse_stretched
 from mp_core.models.modules import Modules
 from mp_core.models.multi import max_similarity
@@ -25,6 +24,7 @@ from mp_core.models.steps import applied, fitting
 from mp_core.models.text_encoder import TextEncoder
 from mp_core.models.texts import Text, Tokens, in_a_row
 from mp_core.ops import PackedMatrix, pack
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import is_number
 from mp_core.utilities.system import is_present
 
@@ -262,7 +262,7 @@ _Head = tuple[PackedMatrix, Array]
 
 def _head(path: Path, width: int, units: int | None) -> _Head:
     """Return the matrix and bias in a file; None: as many units as the file has."""
-    from mp_core.checkpoint.torch_file import open_torch  # zip archives are seldom needed
+    from mp_core.files.checkpoint.torch_file import open_torch  # zip archives are seldom needed
 
     tensors = open_torch(path)
     refuse_stretched(path, tensors)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.folder import missing
+from mp_core.files.checkpoint.folder import missing
 from mp_core.models.architectures import architecture_of
 from mp_core.models.architectures.jina import JINA_V3_OWN
 from mp_core.models.architectures.static import one_table

@@ -16,7 +16,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array, imported
-from mp_core.dtype_policies import DTypePolicy
+from mp_core.arrays.quantization import quantize
 from mp_core.models.colbert import format_of, read_colbert
 from mp_core.models.folder import read_object
 from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network, read_prompts
@@ -27,7 +27,7 @@ from mp_core.models.steps import KINDS_OF_STEPS, applied, read_steps
 from mp_core.models.texts import Text, Tokens, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
-from mp_core.quantization import quantize
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of
 
 __all__ = ["MultiVectorEncoder", "max_similarity"]

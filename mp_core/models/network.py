@@ -10,13 +10,13 @@ from mp_core.arrays import Array, as_mask
 from mp_core.arrays.recorded import is_recorded
 from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Layer
 from mp_core.layers.base.building import enclosing_path
 from mp_core.layers.base.quantization import already_quantized, apply_to_all, convert_to, forms_where
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
+from mp_core.policies.dtype_policies import DTypePolicy
+from mp_core.policies.dtype_policies.map import unquantized
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["TextNetwork"]

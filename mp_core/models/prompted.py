@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mp_core.arrays import Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules
 from mp_core.models.pieces import Piece
 from mp_core.models.texts import Text, TextModel, Tokens, encodable, list_of_texts
 from mp_core.models.tokenizer import Tokenizer
+from mp_core.policies.dtype_policies import DTypePolicy
 
 __all__ = ["PromptedModel", "TextError"]
 

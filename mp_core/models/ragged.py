@@ -7,13 +7,13 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast.memory import trim_heap
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
 from mp_core.layers import Layer
+from mp_core.layers.plans import ForwardPlan, UnseenError, is_eager
+from mp_core.layers.plans.cache import Cache
 from mp_core.models.network import TextNetwork
-from mp_core.plans import ForwardPlan, UnseenError, is_eager
-from mp_core.plans.cache import Cache
+from mp_core.policies.autocast.memory import trim_heap
 
 __all__ = ["Plans", "RaggedTexts", "cut"]
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
 from mp_core.models.heads import Classifier, Head
 from mp_core.models.modules import Modules, read_cross
@@ -18,6 +17,7 @@ from mp_core.models.sentence_transformers import also_named
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.templates import Template, template_of
 from mp_core.models.texts import Text, TextModel, Tokens, in_order, is_one, list_of_texts, one_text, pad
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["Reranker", "ranked"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.places import is_inside
+from mp_core.files.checkpoint.places import is_inside
 from mp_core.models.folder import read_optional
 from mp_core.models.settings import KINDS, choices, shown, unexpected
 from mp_core.utilities.arguments import Rule

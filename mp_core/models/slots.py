@@ -10,10 +10,10 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.dtype_policies.map import policy_at
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.quantization import QuantizedArray
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.dtype_policies.map import policy_at
 
 if TYPE_CHECKING:
     from mp_core.models.weights import Weights

@@ -18,7 +18,6 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.masked import MaskedModel
 from mp_core.models.modules import (
     TRANSFORMER,
@@ -37,6 +36,7 @@ from mp_core.models.settings import unexpected
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
 from mp_core.models.steps import KINDS_OF_STEPS, applied
 from mp_core.models.texts import Text, Tokens, in_a_row, list_of_texts
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
 from mp_core.utilities.system import is_present
 

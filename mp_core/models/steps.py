@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_object, read_optional
 from mp_core.models.pooling import unit
 from mp_core.models.settings import KINDS, Settings, choices, unexpected
 from mp_core.ops import PackedMatrix, pack
-from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["KINDS_OF_STEPS", "Step", "applied", "fitting", "in_training", "product", "read_layer_weights", "read_steps"]
 

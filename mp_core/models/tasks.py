@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import Dense
 from mp_core.layers.lora import AdaptableLayer, adapt
 from mp_core.models.gated_blocks import TokenTypes

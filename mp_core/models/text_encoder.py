@@ -11,7 +11,6 @@ import numpy as np
 
 from mp_core.arrays import Array, as_mask, imported
 from mp_core.arrays.finite import all_finite
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
 from mp_core.models.prompted import PromptedModel
@@ -28,6 +27,7 @@ from mp_core.models.steps import applied
 from mp_core.models.texts import Text, Tokens, is_one, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
 
 __all__ = ["BertEncoder", "TextEncoder"]

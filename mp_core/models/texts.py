@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.checkpoint import save_folder
-from mp_core.checkpoint.maps import noted
-from mp_core.dtype_policies import DTypePolicy, policy_of
+from mp_core.files.checkpoint import save_folder
+from mp_core.files.checkpoint.maps import noted
 from mp_core.layers import Dense, Layer
 from mp_core.models.adapters import AdaptedModel
 from mp_core.models.finite import check_outputs
@@ -22,6 +21,7 @@ from mp_core.models.pieces import Piece
 from mp_core.models.ragged import Plans
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, read_model, tensors_of
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of
 from mp_core.utilities.arguments import boolean, positive_integer
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.html import html_table

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.header import MAX_JSON
+from mp_core.files.checkpoint.header import MAX_JSON
 from mp_core.models.folder import parsed, read_optional, read_text
 from mp_core.models.modules import token_limit
 from mp_core.models.rules import check

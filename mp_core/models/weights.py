@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
-from mp_core.autocast.memory import drop_pages, trim_heap
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
-from mp_core.dtype_policies.map import policy_at, unquantized
-from mp_core.forms import Inputs
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.layers import Layer, LayerNormalization
+from mp_core.layers.forms import Inputs
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture
 from mp_core.models.blocks import Part
 from mp_core.models.files import Stored, gguf_in, tensors_in
 from mp_core.models.network import TextNetwork
 from mp_core.models.slots import Matrix, Slot, Tensor
-from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.policies.autocast.memory import drop_pages, trim_heap
+from mp_core.policies.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
+from mp_core.policies.dtype_policies.map import policy_at, unquantized
 
 __all__ = ["Weights", "read_model", "slots_in", "tensors_of"]
 
@@ -129,7 +129,7 @@ class Weights:
             return floats if inputs is None else floats / ops.cast(inputs.scale, F32)
 
     def drop_pages(self, path: str, part: str) -> None:
-        """Let the pages of a tensor go that has been read: see :func:`mp_core.autocast.memory.drop_pages`."""
+        """Let the pages of a tensor go that has been read: see :func:`mp_core.policies.autocast.memory.drop_pages`."""
         tensor = self.tensor(path, part)
         drop_pages(tensor.values if isinstance(tensor, QuantizedArray) else tensor)
 

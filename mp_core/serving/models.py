@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
 from mp_core.models import M3Encoder, MultiVectorEncoder, Reranker, SparseEncoder, SparseVectors, TextEncoder
 from mp_core.models.heads import function_of_scores
@@ -19,6 +18,7 @@ from mp_core.models.opening import class_of
 from mp_core.models.pieces import Piece
 from mp_core.models.prompted import PromptedModel
 from mp_core.models.texts import TextModel, Tokens
+from mp_core.policies.dtype_policies import DTypePolicy
 
 __all__ = ["KINDS", "Encoder", "Scorer", "Served", "open_models"]
 

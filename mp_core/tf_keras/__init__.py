@@ -1,5 +1,7 @@
 """The face of tf.keras: its policies, loss scaling and layer rules, over the same default policy and variables.
 
+It imports training and the rooms below it; no room imports it.
+
 Words are those of tf.keras and, for quantized layers, of Keras: their scales divide codes, where ours multiply them.
 
 Examples
@@ -12,10 +14,10 @@ Examples
 
 from typing import TYPE_CHECKING, Any
 
+from mp_core.layers.input_layer import Input
 from mp_core.tf_keras import backend, layers, mixed_precision, models, utils
 from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.models import Model, Sequential
-from mp_core.training import Input
 
 if TYPE_CHECKING:
     from mp_core.tf_keras.tape import GradientTape

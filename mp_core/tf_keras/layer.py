@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mp_core import dtypes, layers
-from mp_core.dtype_policies import standardize_dtype
+from mp_core import layers
+from mp_core.arrays import dtypes
+from mp_core.policies.dtype_policies import standardize_dtype
 from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize, standardize
 from mp_core.tf_keras.mixed_precision.variable import AutoCastVariable
 from mp_core.utilities.arguments import boolean

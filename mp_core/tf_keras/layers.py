@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Self
 
-from mp_core import layers, training
+from mp_core import layers
+from mp_core.layers.symbols import KerasTensor
 from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.mixed_precision.experimental.optimizer import wrap_optimizer
 from mp_core.tf_keras.mixed_precision.policy import is_floating
+from mp_core.training import models, sequential
 
 __all__ = [
     "Activation",
@@ -129,7 +131,7 @@ class _Trained:
         return wrap_optimizer(optimizer, self.dtype_policy) if auto_scale_loss else optimizer  # type: ignore[attr-defined]
 
 
-class Model(_Trained, Layer, training.Model):
+class Model(_Trained, Layer, models.Model):
     """:class:`mp_core.Model` under tf.keras' rules: of layers called with :func:`Input`, or a subclass with ``call``.
 
     Parameters
@@ -146,7 +148,7 @@ class Model(_Trained, Layer, training.Model):
     Examples
     --------
     >>> from mp_core.tf_keras.mixed_precision.experimental import Policy
-    >>> start = training.Input((3,))
+    >>> start = layers.Input((3,))
     >>> model = Model(start, Dense(2)(start), dtype=Policy("mixed_float16", loss_scale=8.0))
     >>> model.compile("sgd", "mse")
     >>> float(model.optimizer.loss_scale)
@@ -154,7 +156,7 @@ class Model(_Trained, Layer, training.Model):
     """
 
 
-class Sequential(_Trained, Layer, training.Sequential):
+class Sequential(_Trained, Layer, sequential.Sequential):
     """:class:`mp_core.Sequential` of layers under tf.keras' rules: as a stack, it casts nothing.
 
     Parameters
@@ -189,9 +191,9 @@ class Sequential(_Trained, Layer, training.Sequential):
     ) -> None:
         super().__init__(layers=layers, name=name, autocast=autocast, **kwargs)
 
-    def append_unbuilt(self, layer: layers.Layer | training.KerasTensor) -> None:
+    def append_unbuilt(self, layer: layers.Layer | KerasTensor) -> None:
         """Append a layer of this face without building it; refuse those of Keras 3."""
-        if not isinstance(layer, Layer | layers.InputLayer | training.KerasTensor):
+        if not isinstance(layer, Layer | layers.InputLayer | KerasTensor):
             raise TypeError(
                 "The added layer must be an instance of class mp_core.tf_keras.Layer. "
                 f"Received: layer={layer!r} of type {type(layer)}."

@@ -8,10 +8,10 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.arrays.holding import begin, finish
 from mp_core.arrays.recorded import Recorded
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
-from mp_core.gradients.eager import TapeRecording
-from mp_core.gradients.reverse import gradients
+from mp_core.ops.gradients.eager import TapeRecording
+from mp_core.ops.gradients.reverse import gradients
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["GradientTape"]

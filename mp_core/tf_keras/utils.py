@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mp_core.dtype_policies.registry import policy_names
 from mp_core.files.deserialization import deserialized
-from mp_core.files.registry import (
+from mp_core.layers.registry import layer_classes
+from mp_core.policies.dtype_policies.registry import policy_names
+from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
+from mp_core.utilities.registry import (
     custom_object_scope,
     get_custom_objects,
     get_registered_name,
     get_registered_object,
     register_keras_serializable,
 )
-from mp_core.files.serialization import serialize_keras_object as _serialize
-from mp_core.layers.registry import layer_classes
-from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
+from mp_core.utilities.serialization import serialize_keras_object as _serialize
 
 __all__ = [
     "CustomObjectScope",

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.autocast.variable import as_stored, assign_each, restored_if_it_fails
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.maps import map_file
-from mp_core.checkpoint.output import naming, new_file
 from mp_core.files import archive, hdf5
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.maps import map_file
+from mp_core.files.checkpoint.output import naming, new_file
 from mp_core.files.hdf5 import storable
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers import InputLayer, Layer, TimeDistributed
 from mp_core.layers.base.building import are_by_argument, build_shapes_of
 from mp_core.layers.base.configuration import is_ours
@@ -25,10 +23,12 @@ from mp_core.layers.base.state import beside_saved, cleared_by_loading, saved_va
 from mp_core.layers.names_in_files import BESIDE, layers_in, names_in_list
 from mp_core.layers.operation import Operation
 from mp_core.layers.symbols import KerasTensor
+from mp_core.policies.autocast.variable import as_stored, assign_each, restored_if_it_fails
 from mp_core.training.graph import Source, graph_in
 from mp_core.training.optimizer_files import OPTIMIZER, lasting
 from mp_core.training.tracing import traced
 from mp_core.utilities.arguments import path_of
+from mp_core.utilities.serialization import serialize_keras_object
 
 if TYPE_CHECKING:
     from mp_core.training.models import Model

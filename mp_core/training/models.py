@@ -10,8 +10,6 @@ import numpy as np
 from mp_core.arrays.holding import tried
 from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
-from mp_core.files.registry import class_and_config, custom_object_scope, known_classes
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers import Input, InputLayer, Layer
 from mp_core.layers.base.building import enclosing_path, takes
 from mp_core.layers.base.call import array_arguments
@@ -24,6 +22,8 @@ from mp_core.training.graph import TENSOR, Graph, Source, Values, graph_of, keep
 from mp_core.training.nesting import is_nested
 from mp_core.training.tracing import graph_between, through_graph, traced
 from mp_core.training.trainer import Trainer
+from mp_core.utilities.registry import class_and_config, custom_object_scope, known_classes
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
 
 __all__ = ["Functional", "Model", "functional_class", "further_arguments", "made_by", "takes_graph"]

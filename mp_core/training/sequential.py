@@ -8,8 +8,6 @@ import numpy as np
 from mp_core.arrays.holding import tried
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.replay import awake
-from mp_core.files.registry import check_depth, class_and_config, custom_object_scope, known_classes
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers.base.building import takes
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import Ends, WithEnds, claim, settle
@@ -23,6 +21,8 @@ from mp_core.layers.shapes import Shape, map_shapes
 from mp_core.layers.symbols import KerasTensor
 from mp_core.training.graph import Node, count_of_outputs
 from mp_core.training.models import Model
+from mp_core.utilities.registry import check_depth, class_and_config, custom_object_scope, known_classes
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Sequential"]

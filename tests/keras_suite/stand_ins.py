@@ -12,8 +12,9 @@ import numpy as np
 
 import mp_core as mp
 from keras_suite.missing import Missing
-from mp_core import dtypes, training
+from mp_core import dtypes
 from mp_core.autocast import autocast_scope
+from mp_core.training import models
 from mp_core.utilities import tree
 
 __all__ = ["HOMES", "PATCHES", "SOURCES", "STAND_INS"]
@@ -304,7 +305,7 @@ HOMES: dict[str, tuple[Any, ...]] = {
     "keras.models": (mp, mp.models),
     "keras.src.optimizers.schedules": (mp.optimizers.schedules,),
     "keras.optimizers.schedules": (mp.optimizers.schedules,),
-    "keras.src.trainers": (mp.utils, training),
+    "keras.src.trainers": (mp.utils, models),
     "keras.src.backend": (),
     "keras.src.tree": (),
     "keras.config": (mp.config,),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import TextEncoder
 from mp_core.models.texts import Tokens
 from mp_core.serving.front import create_app

@@ -22,7 +22,7 @@ from statistics import median
 from backends import BACKENDS, FOLDER, encode
 from load import Asker, flood, load
 
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import TextEncoder
 from mp_core.serving.models import Served
 

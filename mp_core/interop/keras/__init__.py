@@ -5,9 +5,9 @@
 
 from mp_core.interop.keras.acceleration import accelerate, accelerated
 from mp_core.interop.keras.models import from_keras
-from mp_core.saving.cloning import clone_model
-from mp_core.saving.reading import load_keras, load_model
-from mp_core.saving.text import model_from_json
+from mp_core.training.saving.cloning import clone_model
+from mp_core.training.saving.reading import load_keras, load_model
+from mp_core.training.saving.text import model_from_json
 
 __all__ = [
     "accelerate",

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mp_core.layers import Layer
-from mp_core.saving.translation import build, translated
-from mp_core.saving.weights import Live, assign
+from mp_core.training.saving.translation import build, translated
+from mp_core.training.saving.weights import Live, assign
 
 if TYPE_CHECKING:
     import keras

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from mp_core import ops
-from mp_core.dtypes import finfo
+from mp_core.arrays.dtypes import finfo
 from mp_core.layers.elementwise import rounded
 from mp_core.ops import contraction
 

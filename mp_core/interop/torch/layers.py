@@ -3,8 +3,8 @@
 from typing import Any
 
 from mp_core.arrays import Array
-from mp_core.files.registry import register_keras_serializable
 from mp_core.layers import Layer
+from mp_core.utilities.registry import register_keras_serializable
 
 __all__ = ["Flatten"]
 

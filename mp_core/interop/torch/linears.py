@@ -12,11 +12,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.arrays.dtypes import ALLOWED
 from mp_core.arrays.formats import PANEL_DTYPES
+from mp_core.arrays.quantization import QuantizedArray, quantize
 from mp_core.core.cpu import get_num_threads, num_threads
-from mp_core.dtypes import ALLOWED
 from mp_core.ops import PackedMatrix
-from mp_core.quantization import QuantizedArray, quantize
 from mp_core.utilities.arguments import boolean
 
 __all__ = ["PackedLinear", "TrainableLinear", "replace_linears"]

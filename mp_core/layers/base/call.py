@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import refuse_masked
+from mp_core import ops
+from mp_core.arrays import dtypes, refuse_masked
 from mp_core.arrays.recorded import note_call
-from mp_core.autocast import scope_dtype
 from mp_core.core.scopes import Scopes, called_in, called_under, innermost
 from mp_core.layers.base.building import Built, build_for, enclosing_path, handed_training, takes
 from mp_core.layers.base.losses import entered, forget_added
 from mp_core.layers.base.quantization import UNSCOPED
 from mp_core.layers.base.symbolic import Described, called_symbolically
 from mp_core.layers.masks import from_masks
+from mp_core.policies.autocast import scope_dtype
 from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import map_leaves
 

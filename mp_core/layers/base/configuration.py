@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
-from mp_core import dtype_policies
-from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePolicy
-from mp_core.dtype_policies.map import policy_at
-from mp_core.files.registry import check_depth
 from mp_core.layers import activations, initializers
 from mp_core.layers.base.building import state_forms
 from mp_core.layers.base.call import Called
 from mp_core.layers.base.penalties import serialized
-from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePolicy
+from mp_core.policies.dtype_policies.map import policy_at
+from mp_core.policies.quantizers.quantizer import floating_inputs
+from mp_core.utilities.registry import check_depth
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [

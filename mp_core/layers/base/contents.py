@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.changes import Contents
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
-from mp_core.forms import Form
+from mp_core.layers.forms import Form
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.dtype_policies import DTypePolicy, DTypePolicyMap
 
 __all__ = ["Parts", "contents_of"]
 

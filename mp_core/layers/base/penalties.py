@@ -50,6 +50,6 @@ def serialized(penalties: Any) -> dict[str, Any]:
 
 def module_of(kind: str) -> Any:
     """Return the module of regularizers or constraints, which inference does not load."""
-    from mp_core import constraints, regularizers  # which inference does not load
+    from mp_core.layers import constraints, regularizers  # which inference does not load
 
     return regularizers if kind == "regularizer" else constraints

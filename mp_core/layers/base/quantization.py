@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any, Self
 
-from mp_core import dtype_policies, dtypes
-from mp_core.autocast import AutoCastVariable
+from mp_core.arrays import dtypes
+from mp_core.arrays.quantization.codes import CODES
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
-from mp_core.dtype_policies.map import policy_at, unquantized
-from mp_core.dtype_policies.quantized import parse_quantized
-from mp_core.forms import Form
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.losses import LossOwner
 from mp_core.layers.filters import chooser
-from mp_core.quantization.codes import CODES
-from mp_core.quantizers.configurations import mode_and_quantizers
+from mp_core.layers.forms import Form
+from mp_core.policies import dtype_policies
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.dtype_policies import QUANTIZATION_MODES, DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
+from mp_core.policies.dtype_policies.map import policy_at, unquantized
+from mp_core.policies.dtype_policies.quantized import parse_quantized
+from mp_core.policies.quantizers.configurations import mode_and_quantizers
 from mp_core.utilities.arguments import boolean
 
 __all__ = [

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core import dtypes
-from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
-from mp_core.autocast.memory import frozen
-from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.arrays import Array, asarray, dtypes
 from mp_core.core.changes import counted, undone_if_it_fails
-from mp_core.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.layers import initializers
 from mp_core.layers.base import penalties
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import replaceable_property
 from mp_core.layers.seeds import SeedGenerator
+from mp_core.policies.autocast import AutoCastVariable, enable_auto_cast_variables
+from mp_core.policies.autocast.memory import frozen
+from mp_core.policies.autocast.variable import as_stored, assign_each
+from mp_core.policies.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.utilities.arguments import boolean, state_of
 from mp_core.utilities.tree import leaves
 
@@ -50,9 +49,7 @@ _SYMBOLIC = ("_origin", "_ends")
 
 def metrics_among(owners: "Iterable[VariableOwner]") -> list[Any]:
     """Return the metrics among the attributes of some layers, each once."""
-    from mp_core.metrics import Metric  # which inference does not load
-
-    found = (item for owner in owners for item in leaves(vars(owner)) if isinstance(item, Metric))
+    found = (item for owner in owners for item in leaves(vars(owner)) if getattr(type(item), "_is_metric", False))
     return list({id(metric): metric for metric in found}.values())
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mp_core import dtypes
+from mp_core.arrays import dtypes
 from mp_core.arrays.holding import tried
 from mp_core.core.scopes import called_in
-from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers.base.building import Built, build_for, handed_training
 from mp_core.layers.base.ends import WithOrigin, note_call_of
 from mp_core.layers.shapes import Ruled, Shape, map_shapes
 from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.ops.specs import Spec
+from mp_core.policies.dtype_policies import standardize_dtype
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves, packed_by_key
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.models.architectures.bert import DEFAULTS
 from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
 from mp_core.models.architectures.table import Tensors
@@ -23,7 +24,6 @@ from mp_core.models.experts import Routing
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import KINDS, Settings, unexpected
 from mp_core.models.slots import Tensor
-from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["GTE", "GTE_OWN", "NOMIC_BERT", "NOMIC_EXPERTS"]
 

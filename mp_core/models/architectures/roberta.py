@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.models.architectures.bert import ALLOWED, DEFAULTS, TENSORS
 from mp_core.models.architectures.table import Architecture, Tensors
 from mp_core.models.settings import Settings
 from mp_core.models.slots import Tensor
-from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["ROBERTA", "XLM_ROBERTA"]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.files.zip import EXPANSION
 from mp_core.models.architectures.table import Architecture, Tensors
 from mp_core.models.blocks import Embeddings, Encoder, Shape
-from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["STATIC", "STATIC_WEIGHTS", "one_table"]
 

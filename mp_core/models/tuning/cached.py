@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.plans.arena import Arenas
-from mp_core.plans.backward import ArrayGradients, assign_arrays
-from mp_core.plans.parts import PartGradients, PartRun
+from mp_core.layers.plans.arena import Arenas
+from mp_core.layers.plans.backward import ArrayGradients, assign_arrays
+from mp_core.layers.plans.parts import PartGradients, PartRun
 from mp_core.training.compiled import scale_of
 from mp_core.training.measured import training_state
 

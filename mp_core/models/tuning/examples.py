@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.checkpoint.header import open_regular, unique
-from mp_core.checkpoint.output import naming
+from mp_core.files.checkpoint.header import open_regular, unique
+from mp_core.files.checkpoint.output import naming
 from mp_core.models.texts import encodable, in_order
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.numerals import number_of

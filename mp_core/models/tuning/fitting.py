@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mp_core import optimizers
 from mp_core.arrays import Array
 from mp_core.layers import Layer
 from mp_core.layers.lora import AdaptableLayer, thin_variables
-from mp_core.losses.texts import CoSENT, TextLoss, get
 from mp_core.models.prompted import TextError
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import GROUP, TextBatches
@@ -15,8 +13,10 @@ from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.models.tuning.schedule import WarmupLinear
 from mp_core.models.tuning.training import TunedEncoder, TunedModel
+from mp_core.training import optimizers
 from mp_core.training.fitting import job_of
 from mp_core.training.loop import Fit, evaluated, fitted
+from mp_core.training.losses.texts import CoSENT, TextLoss, get
 from mp_core.training.measured import training_state
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, integer, number, positive, positive_integer, share

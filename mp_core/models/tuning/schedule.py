@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.optimizers.schedules import LearningRateSchedule
+from mp_core.training.optimizers.schedules import LearningRateSchedule
 from mp_core.utilities.arguments import number, positive, positive_integer
 
 __all__ = ["WarmupLinear"]

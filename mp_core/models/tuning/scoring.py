@@ -10,12 +10,6 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.layers import Dense
-from mp_core.losses import (
-    SparseCategoricalCrossentropy,
-    binary_crossentropy,
-    mean_squared_error,
-    sparse_categorical_crossentropy,
-)
 from mp_core.models.blocks import Positions
 from mp_core.models.network import TextNetwork
 from mp_core.models.texts import Tokens
@@ -23,9 +17,15 @@ from mp_core.models.tuning.batches import TextBatches
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.models.tuning.fitting import Recipe, check_trainable, rates, run
 from mp_core.models.tuning.training import TunedModel, vectors_of
-from mp_core.optimizers import Adam
-from mp_core.training import Sequential
+from mp_core.training.losses import (
+    SparseCategoricalCrossentropy,
+    binary_crossentropy,
+    mean_squared_error,
+    sparse_categorical_crossentropy,
+)
 from mp_core.training.measured import training_state
+from mp_core.training.optimizers import Adam
+from mp_core.training.sequential import Sequential
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["fit_classifier", "fit_head", "fit_reranker", "scored"]

@@ -6,14 +6,14 @@ from typing import Any
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.scopes import called_in
+from mp_core.layers.plans.parts import PartGradients
 from mp_core.layers.seeds import SeedGenerator
-from mp_core.losses.texts import TextLoss
 from mp_core.models.blocks import Padding, dropping, padding
 from mp_core.models.network import TextNetwork
 from mp_core.models.steps import Step, in_training
 from mp_core.models.tuning.cached import CachedGradients, joined
 from mp_core.models.tuning.dropout import drops_of
-from mp_core.plans.parts import PartGradients
+from mp_core.training.losses.texts import TextLoss
 from mp_core.training.measured import training_state
 from mp_core.training.models import Model
 

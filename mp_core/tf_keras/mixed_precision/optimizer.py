@@ -7,13 +7,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mp_core.autocast import AutoCastVariable
-from mp_core.files.registry import class_and_config, own_config
-from mp_core.loss_scale import DynamicLossScale, LossScale, OptimizerLike, deserialize_optimizer, serialize_optimizer
-from mp_core.optimizers.loss_scale import ScaledOptimizer
-from mp_core.optimizers.protocol import checked_pairs
-from mp_core.optimizers.scales import check_floating, scale_number
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.training.optimizers import deserialize as deserialize_optimizer
+from mp_core.training.optimizers import serialize as serialize_optimizer
+from mp_core.training.optimizers.loss_scale import ScaledOptimizer
+from mp_core.training.optimizers.protocol import OptimizerLike, checked_pairs
+from mp_core.training.optimizers.scales import DynamicLossScale, LossScale, check_floating, scale_number
 from mp_core.utilities.arguments import positive_integer, whole
+from mp_core.utilities.registry import class_and_config, own_config
 
 __all__ = ["LossScaleOptimizer", "arguments_of"]
 

@@ -4,12 +4,13 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from mp_core import dtype_policies, dtypes
+from mp_core.arrays import dtypes
 from mp_core.core.scopes import Scope
-from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
-from mp_core.dtype_policies.policy import default_as_set, replace_default
-from mp_core.dtype_policies.quantized import parse_quantized
-from mp_core.files.registry import own_config
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
+from mp_core.policies.dtype_policies.policy import default_as_set, replace_default
+from mp_core.policies.dtype_policies.quantized import parse_quantized
+from mp_core.utilities.registry import own_config
 
 __all__ = [
     "Policy",

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import autocast, dtypes
-from mp_core.arrays import Array
-from mp_core.autocast.variable import as_stored, signed
+from mp_core.arrays import Array, dtypes
+from mp_core.policies import autocast
+from mp_core.policies.autocast.variable import as_stored, signed
 
 __all__ = ["AutoCastVariable", "create_autocast_variable"]
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.loss_scale import OptimizerLike
-from mp_core.optimizers.loss_scale import ScaledOptimizer, check_wrapping
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import DynamicLossScale, FixedLossScale, LossScale, get
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1
 from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer, arguments_of
+from mp_core.training.optimizers.loss_scale import ScaledOptimizer, check_wrapping
+from mp_core.training.optimizers.protocol import OptimizerLike
 from mp_core.utilities.arguments import is_number
 
 __all__ = ["LossScaleOptimizerV1", "wrap_optimizer"]

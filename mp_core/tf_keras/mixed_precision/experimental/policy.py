@@ -3,12 +3,12 @@
 import logging
 from typing import Any, Self
 
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.files.registry import own_config
 from mp_core.layers import Layer
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.tf_keras.mixed_precision.experimental import loss_scale as loss_scales
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import LossScale
 from mp_core.tf_keras.mixed_precision.policy import Policy
+from mp_core.utilities.registry import own_config
 
 __all__ = ["PolicyV1", "get_layer_policy", "serialize"]
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.policy import replace_default
+from mp_core.policies.dtype_policies import DTypePolicy
+from mp_core.policies.dtype_policies.policy import replace_default
 from mp_core.tf_keras.mixed_precision import policy as newer
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1, serialize
 

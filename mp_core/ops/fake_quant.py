@@ -1,0 +1,169 @@
+"""Floats rounded as integers of few bits would hold them: Keras' function, with Keras' words."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core.arrays import F32, Array, asarray, cast, dtypes
+from mp_core.arrays.recorded import constant, recordable, under_way, with_numbers
+from mp_core.ops.elementwise import compared, computed
+from mp_core.ops.elementwise import where as chosen
+from mp_core.utilities.arguments import axis_of, integer
+
+__all__ = ["fake_quant_with_min_max_vars", "nudged_range"]
+
+
+@recordable
+@with_numbers
+def fake_quant_with_min_max_vars(
+    inputs: ArrayLike,
+    min_vals: ArrayLike,
+    max_vals: ArrayLike,
+    num_bits: int = 8,
+    narrow_range: bool = False,
+    axis: int | None = None,
+) -> Array:
+    """Return `inputs` as integers of `num_bits` bits hold them that cover the range from `min_vals` to `max_vals`.
+
+    The range is nudged so that 0 is one of the integers. In float32 (float64 for float64 inputs)::
+
+        low, high = (1 if narrow_range else 0), 2**num_bits - 1
+        scale, inverse = (max - min) / (high - low), (high - low) / (max - min)
+        zero = clip(round(low - min / scale), low, high)
+        least, most = (low - zero) * scale, (high - zero) * scale
+        result = floor((clip(x, least, most) - least) * inverse - floor(-least * inverse + 0.5) + 0.5) * scale
+
+    Parameters
+    ----------
+    inputs : array-like
+        Integers become Keras' floatx.
+    min_vals, max_vals : array-like
+        One number each or, with `axis`, one for each index along it.
+    num_bits : int
+        From 2 to 16.
+    narrow_range : bool
+        Leave out the lowest integer.
+    axis : int, optional
+        The axis along which the range varies.
+
+    Returns
+    -------
+    ndarray
+        In the type of `inputs`; 0 where ``min_vals == max_vals``. NaN stays NaN. The gradient passes straight through
+        within the range, ``least <= x <= most``; that of `min_vals` is the sum of the others up to `least`, that of
+        `max_vals` the sum of those from `most` on.
+
+    Raises
+    ------
+    TypeError
+        An argument is of another type.
+    ValueError
+        `num_bits` or `axis` is out of range, ``min_vals > max_vals``, a range is too wide or narrow for the type of the
+        computation, or there is not one for each index.
+
+    Examples
+    --------
+    >>> fake_quant_with_min_max_vars([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()
+    [0.0, 0.0, 3.0]
+    """
+    given = asarray(inputs, "inputs")
+    if not dtypes.is_float(given.dtype):
+        given = cast(given, dtypes.floatx())
+    x, start, end, scale, inverse, wide = _nudged(given, min_vals, max_vals, num_bits, narrow_range, axis)
+    half, zero, step = _number(0.5, x), _number(0.0, x), _step(x)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inside = step("subtract", step("minimum", step("maximum", x, start), end), start)
+        shift = step("floor", step("add", step("multiply", step("negative", start), inverse), half))
+        steps = step("subtract", step("multiply", inside, inverse), shift)
+        result = step("multiply", step("floor", step("add", steps, half)), scale)
+        nothing = _where(_compare("not_equal", x, x), x, zero)
+        result = _where(wide, result, nothing)
+    return cast(result, given.dtype)
+
+
+def nudged_range(
+    inputs: Array, min_vals: ArrayLike, max_vals: ArrayLike, num_bits: int, narrow_range: bool, axis: int | None
+) -> tuple[Array, Array, Array]:
+    """Return the inputs as they are computed with, and `least` and `most` of :func:`fake_quant_with_min_max_vars`.
+
+    Examples
+    --------
+    >>> nudged_range(np.zeros(1), -0.1, 3.0, 2, False, None)[1:]
+    (array([0.]), array([3.1]))
+    """
+    x, start, end, *_ = _nudged(inputs, min_vals, max_vals, num_bits, narrow_range, axis)
+    return x, start, end
+
+
+def _nudged(
+    given: Array, min_vals: ArrayLike, max_vals: ArrayLike, num_bits: int, narrow_range: bool, axis: int | None
+) -> tuple[Array, ...]:
+    """Return the inputs in the type of the computation, and of the range: ends, scale, its reciprocal, whether wide."""
+    num_bits = integer(num_bits, "num_bits")
+    if not 2 <= num_bits <= 16:
+        raise ValueError(f"`num_bits` should be in the range [2, 16]. Received: num_bits={num_bits}")
+    compute = given.dtype if given.dtype.name == "float64" else dtypes.parse("float32")
+    shape = [1] * given.ndim
+    if axis is not None:
+        axis = axis_of(axis, given.ndim)
+        shape[axis] = given.shape[axis]
+    x = cast(given, compute)
+    least, most = (
+        _bounds(value, compute, shape, name) for name, value in (("min_vals", min_vals), ("max_vals", max_vals))
+    )
+    low, high, step = _number(float(bool(narrow_range)), x), _number(float(2**num_bits - 1), x), _step(x)
+    if under_way() is None:  # a recording has examples of values only
+        _check_range(least, most, float(high - low), compute)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        width, levels = step("subtract", most, least), step("subtract", high, low)
+        scale, inverse = step("divide", width, levels), step("divide", levels, width)
+        zero = step("rint", step("subtract", low, step("divide", least, scale)))
+        zero = step("minimum", step("maximum", zero, low), high)
+        ends = (step("multiply", step("subtract", code, zero), scale) for code in (low, high))
+        return x, *ends, scale, inverse, _compare("greater", most, least)
+
+
+def _check_range(least: Array, most: Array, levels: float, compute: np.dtype[Any]) -> None:
+    """Raise ValueError unless a range ascends, and is neither too wide nor too narrow for the type."""
+    if not np.all(least <= most):
+        raise ValueError(f"`min_vals` must not be greater than `max_vals`; received {least} and {most}")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inverse = compute.type(levels) / (most - least)
+        if not np.all((least == most) | (inverse > 0) & (inverse < np.inf)):
+            raise ValueError(
+                f"`max_vals` - `min_vals` must be finite and have a reciprocal in {compute}; received {most - least}"
+            )
+
+
+def _number(value: float, beside: Array) -> Array:
+    """Return a number as an array that a recording takes for a constant."""
+    return constant(np.full((), value, beside.dtype))
+
+
+def _step(x: Array) -> Callable[..., Array]:
+    """Return what computes a function by its name: NumPy in float64, else operations, which plans see."""
+    if x.dtype is F32:
+        return lambda name, *operands: computed(name, *operands, dtype=F32)
+    return lambda name, *operands: getattr(np, name)(*operands)
+
+
+def _compare(name: str, x: Array, y: Array) -> Array:
+    return compared(name, x, y, dtype=F32) if x.dtype is F32 else getattr(np, name)(x, y)
+
+
+def _where(mask: Array, x: Array, y: Array) -> Array:
+    return chosen(mask, x, y, dtype=F32) if x.dtype is F32 else np.where(mask, x, y)
+
+
+def _bounds(value: ArrayLike, dtype: np.dtype[Any], shape: list[int], argument: str) -> Array:
+    """Return one number, or one for each index along the only long axis of `shape`, in a shape that broadcasts."""
+    given = isinstance(value, np.ndarray)
+    bounds = cast(value, dtype) if given else constant(np.asarray(asarray(value, argument), dtype))
+    if bounds.size == 1:
+        return bounds.reshape([1] * len(shape))
+    if bounds.shape != (prod(shape),):
+        raise ValueError(f"`{argument}` must be one number, or with `axis` one for each index; received {bounds.shape}")
+    return bounds.reshape(shape)

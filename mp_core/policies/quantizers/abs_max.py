@@ -1,0 +1,192 @@
+"""Integers whose scale is from the largest magnitude, or the range, of what shares it.
+
+The words are Keras': ``axis`` names the axes that share a scale, and integers are divided by the scale, but where there
+are zero points.
+"""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core.arrays import Array, asarray, cast, dtypes
+from mp_core.utilities.arguments import axes_of, float_of, number, positive_integer
+from mp_core.utilities.docstrings import documented
+
+_COMMON = documented(
+    last="""
+    value_range : tuple of int
+    dtype : dtype
+    epsilon : float
+    to_numpy : bool
+        Keras'; arrays are NumPy's either way.
+"""
+)
+
+
+@_COMMON
+def abs_max_quantize(
+    inputs: ArrayLike,
+    axis: int | Sequence[int] | None,
+    value_range: tuple[int, int] = (-127, 127),
+    dtype: DTypeLike = "int8",
+    epsilon: float = 1e-7,
+    to_numpy: bool = False,
+) -> tuple[Array, Array]:
+    """Quantize so that the largest magnitude along `axis` becomes the end of the range.
+
+    ``scale = value_range[1] / (max|x| + epsilon)``, ``q = clip(round(x * scale))`` with ties to even.
+
+    Parameters
+    ----------
+    inputs : array-like
+        Any float dtype; 16-bit types are computed in float32, so that a row of zeros has a finite scale.
+    axis : int, sequence of int or None
+        The axes that share one scale; None: all.
+
+    Returns
+    -------
+    values : ndarray of `dtype`
+        NaN becomes 0.
+    scale : ndarray, float32 (float64 for float64 inputs)
+        ``values / scale`` is approximately `inputs`. The axes of `axis` have length 1.
+
+    Raises
+    ------
+    TypeError
+        `axis` holds no integers.
+    ValueError
+        `axis` is out of range or repeated; `value_range` is not increasing, or `dtype` does not hold it; `epsilon` is
+        negative or no number.
+
+    Examples
+    --------
+    >>> values, scale = abs_max_quantize(np.array([[1.0, -2.0], [0.0, 0.0]], np.float32), axis=-1)
+    >>> values
+    array([[  64, -127],
+           [   0,    0]], dtype=int8)
+    """
+    x, target = _wide(inputs), dtypes.parse(dtype)
+    axes = tuple(range(x.ndim)) if axis is None else axes_of(axis)
+    low, high = _checked_range(value_range, target, x.dtype)
+    epsilon = number(epsilon, "epsilon", 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        largest = np.maximum(x.max(axes, keepdims=True, initial=0), -x.min(axes, keepdims=True, initial=0))
+        scale = np.asarray(high / (largest + x.dtype.type(epsilon)))
+        codes = np.asarray(x * scale)  # one copy: this may be a table of half the model
+        np.clip(np.rint(codes, out=codes), low, high, out=codes)
+    codes[np.isnan(codes)] = 0
+    return codes.astype(target), scale
+
+
+@_COMMON
+def abs_max_quantize_grouped_with_zero_point(
+    inputs: ArrayLike,
+    block_size: int,
+    value_range: tuple[int, int] = (-8, 7),
+    dtype: DTypeLike = "int8",
+    epsilon: float = 1e-7,
+    to_numpy: bool = False,
+) -> tuple[Array, Array, Array]:
+    """Quantize blocks of rows, in every column alone, so that their range, widened to hold 0, takes all codes.
+
+    ``scale = (hi - lo + epsilon) / (qmax - qmin)``, ``zero_point = clip(round(-lo / scale) + qmin)``,
+    ``q = clip(round(x / scale) + zero_point)`` with ties to even.
+
+    Parameters
+    ----------
+    inputs : array-like
+        A matrix of any float dtype; 16-bit types are computed in float32.
+    block_size : int
+        How many neighbouring rows share a scale; the last block may have fewer.
+
+    Returns
+    -------
+    values : ndarray of `dtype`
+        Infinities do not widen the range; NaN becomes the zero point.
+    scale : ndarray, float32 (float64 for float64 inputs), shape (blocks, columns)
+        ``(values - zero_point) * scale`` is approximately `inputs`.
+    zero_point : ndarray, shape (blocks, columns)
+        Of type `dtype`; int32 where that is a float type.
+
+    Raises
+    ------
+    ValueError
+        `inputs` is no matrix, or `block_size` no positive integer; `value_range` is not increasing, or `dtype` does not
+        hold it; `epsilon` is negative or no number.
+
+    Examples
+    --------
+    >>> x = np.array([[0], [15], [-3], [0]], np.float32)
+    >>> values, scale, zero_point = abs_max_quantize_grouped_with_zero_point(x, block_size=2)
+    >>> values.ravel(), scale.ravel(), zero_point.ravel()
+    (array([-8,  7, -8,  7], dtype=int8), array([1. , 0.2], dtype=float32), array([-8,  7], dtype=int8))
+    """
+    x = _wide(inputs)
+    if x.ndim != 2:
+        raise ValueError(f"`inputs` must be a matrix; received shape {x.shape}")
+    target = dtypes.parse(dtype)
+    qmin, qmax = _checked_range(value_range, target, x.dtype)
+    epsilon = number(epsilon, "epsilon", 0.0)
+    rows = max(len(x), 1)
+    size = positive_integer(rows if isinstance(block_size, int) and block_size > rows else block_size, "block_size")
+    starts = np.arange(0, len(x), size)
+    finite = x if np.isfinite(x).all() else np.where(np.isfinite(x), x, x.dtype.type(0))
+    low = np.minimum(np.minimum.reduceat(finite, starts), 0)
+    high = np.maximum(np.maximum.reduceat(finite, starts), 0)
+    codes = x.dtype.type(qmax - qmin)
+    with np.errstate(over="ignore"):
+        scale = (high - low + x.dtype.type(epsilon)) / codes
+    scale = np.maximum(np.where(np.isfinite(scale), scale, high / codes - low / codes), np.finfo(x.dtype).tiny)
+    zero_point = np.clip(np.rint(-low / scale) + qmin, qmin, qmax)
+    block = np.arange(len(x)) // size
+    codes = np.clip(np.rint(x / scale[block]) + zero_point[block], qmin, qmax)
+    codes = np.where(np.isnan(codes), zero_point[block], codes)
+    return codes.astype(target), scale, zero_point.astype(target if dtypes.is_integer(target) else np.int32)
+
+
+def _wide(inputs: ArrayLike) -> Array:
+    x = asarray(inputs, "inputs")
+    return x if x.dtype.name in ("float32", "float64") else cast(x, "float32")
+
+
+def _checked_range(value_range: tuple[int, int], target: np.dtype[Any], compute: np.dtype[Any]) -> tuple[int, int]:
+    """Return the lowest and the highest code; raise unless `target` and the type of the computation hold them."""
+    low, high = increasing(value_range)
+    if dtypes.is_float(target):
+        limits: Any = ml_dtypes.finfo(target)  # type: ignore[no-untyped-call]
+    else:
+        limits = np.iinfo(target) if dtypes.is_integer(target) else np.iinfo(np.uint8)
+    exact = all(float(compute.type(end)) == end for end in (low, high))
+    if not exact or target.name == "bool" or not float(limits.min) <= low < high <= float(limits.max):
+        raise ValueError(
+            f"`value_range` must be two increasing numbers that {target.name} holds, and {compute.name} exactly; "
+            f"received {value_range!r}"
+        )
+    return low, high
+
+
+def increasing(value_range: Any) -> tuple[int, int]:
+    """Return the two numbers as Python's; raise ValueError unless they are two and the second one is the greater."""
+    try:
+        low, high = (int(end) if isinstance(end, Integral) else float_of(end) for end in value_range)
+    except (TypeError, ValueError):
+        low = high = 0
+    if not low < high:
+        raise ValueError(f"`value_range` must be two increasing numbers; received {value_range!r}")
+    return low, high  # type: ignore[return-value]
+
+
+def abs_max_within(matrix: Array, axis: int, value_range: tuple[int, int], dtype: str) -> tuple[Array, Array]:
+    """Return codes and scales, of which none is beyond the range of `dtype`: in float16, 127 / 0.001 would be."""
+    codes, scale = abs_max_quantize(matrix, axis, value_range)
+    largest = scale.dtype.type(dtypes.finfo(dtype).max)
+    beyond = scale > largest
+    if beyond.any():
+        with np.errstate(over="ignore"):  # of what is not small
+            coarse = np.rint(cast(matrix, scale.dtype) * largest)
+        codes, scale = np.where(beyond, coarse, codes).astype(codes.dtype), np.where(beyond, largest, scale)
+    return codes, scale
