@@ -1,7 +1,7 @@
-"""What type checkers read of ``mp_core``: mp_core/__init__.pyi, written from the tables of mp_core/__init__.py.
+"""Write or check mp_core/__init__.pyi, from which type checkers read the public names.
 
-Public names are imported at their first use, by tables that a type checker cannot follow. Without arguments: check that
-the file has the names of the tables. ``--write`` writes it.
+``mp_core/__init__.py`` imports public names at their first use, with tables that a type checker cannot follow. Without
+arguments, check that the stub has the names of these tables; ``--write`` writes it.
 """
 
 import runpy
@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "mp_core"
 
 
 def stub(path: Path = PACKAGE / "__init__.py") -> str:
-    """Return the text of the stub; ``__init__.py`` itself imports nothing that must be compiled."""
+    """Return the text of the stub. (``__init__.py`` itself imports no compiled module.)"""
     tables = runpy.run_path(str(path))
     names = {"mp_core": [*tables["_MODULES"], *tables["_UNLISTED"]]}
     names |= {f"mp_core.{home}": said.split() for home, said in tables["_NAMES"].items()}
@@ -21,7 +21,7 @@ def stub(path: Path = PACKAGE / "__init__.py") -> str:
 
 
 def main() -> int:
-    """Write the stub, or return 1 if the one that is there has other names."""
+    """Write the stub, or return 1 if the existing one has other names."""
     path = PACKAGE / "__init__.pyi"
     if "--write" in sys.argv:
         path.write_text(stub())
