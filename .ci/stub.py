@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "mp_core"
 
 
 def stub(path: Path = PACKAGE / "__init__.py") -> str:
-    """Return the text of the stub. (``__init__.py`` itself imports no compiled module.)"""
+    """Return the text of the stub; ``__init__.py`` itself imports no compiled module."""
     tables = runpy.run_path(str(path))
     names = {"mp_core": [*tables["_MODULES"], *tables["_UNLISTED"]]}
     names |= {f"mp_core.{home}": said.split() for home, said in tables["_NAMES"].items()}
