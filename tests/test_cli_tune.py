@@ -217,6 +217,7 @@ def command(*arguments):
     return [sys.executable, "-m", "mp_core", "tune", *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_bytes_of_one_that_was_not(tmp_path, model, pairs):
     whole, resumed, state = tmp_path / "whole", tmp_path / "resumed", tmp_path / "state"
     options = [model, pairs, "--epochs", "400", "--batch-size", "2", "--quiet"]

@@ -21,6 +21,7 @@ def found(keras_folder):
     return json.loads((keras_folder / "accelerated.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_outputs_are_those_of_the_backend_and_of_torch(found, name):
     beside_numpy, beside_torch = found["models"][name]

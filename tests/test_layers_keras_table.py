@@ -34,6 +34,7 @@ def _check(got, want, dtype):
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", INPUTS, ids=name_of)
 def test_inputs_are_cast_to_the_dtype_of_their_input_and_nothing_else(folder, case):
     arrays = np.load(folder / f"{name_of(case)}.npz")

@@ -54,6 +54,7 @@ def test_weights_of_an_export_are_those_of_the_network(tmp_path, beside):
         np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamo", [False, True])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_folder_gets_its_weights_from_an_export(tmp_path, name, dynamo):

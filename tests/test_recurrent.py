@@ -42,6 +42,7 @@ def _close(got, want, bound):
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=bound * max(np.abs(want).max(), 1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_gradients_are_those_of_keras(folder, name):
     arrays = np.load(folder / f"{name}.npz")
