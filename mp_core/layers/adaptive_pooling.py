@@ -29,7 +29,7 @@ _PARAMETERS = """
 class _Adaptive(Spatial):
     """The largest or the mean of windows, of which number i of n has the places from ``i * places // n`` on."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _told = ("output_size",)
     _options = ("output_size", "data_format")

@@ -50,7 +50,7 @@ class Augmentation(Layer, nameable=False):
     As in Keras, most layers cast integers to the compute dtype.
     """
 
-    _samples_apart = "in inference"
+    _sample_independence = "in inference"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept

@@ -52,7 +52,7 @@ class BatchNormalization(Affine):
     array([[1., 0.]], dtype=float32)
     """
 
-    _samples_apart = "in inference"
+    _sample_independence = "in inference"
     _arrays = ("inputs",)
     _lacking = MappingProxyType(
         {"renorm": False, "renorm_clipping": None, "renorm_momentum": ..., "synchronized": False}

@@ -7,7 +7,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.files.registry import custom_object_scope
 from mp_core.files.serialization import serialize_keras_object
-from mp_core.layers.base.building import takes
+from mp_core.layers.base.building import has_argument
 from mp_core.layers.elementwise import rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import from_masks
@@ -136,7 +136,7 @@ class Bidirectional(Layer):
         half = 0 if initial_state is None else len(initial_state) // 2
         found, states = [], []
         for layer, part in ((self.forward_layer, slice(None, half)), (self.backward_layer, slice(half, None))):
-            options = {"mask": mask} if takes(type(layer).call, "mask") else {}
+            options = {"mask": mask} if has_argument(type(layer).call, "mask") else {}
             if initial_state is not None:
                 options["initial_state"] = initial_state[part]
             outputs = layer(sequences, training=training, **options)

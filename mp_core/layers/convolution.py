@@ -45,7 +45,7 @@ _PARAMETERS = """
 class _Convolution(ConvolutionBase, AdaptableLayer):
     """``activation(conv(inputs, kernel) + bias)`` (a cross-correlation, as everywhere in deep learning)."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
     _options = (

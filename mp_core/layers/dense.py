@@ -52,7 +52,7 @@ class Dense(AdaptableLayer):
     array([[6, 6]], dtype=bfloat16)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
     kernel: AutoCastVariable

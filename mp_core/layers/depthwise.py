@@ -126,7 +126,7 @@ class ByChannel(WithKernel):
 class _DepthwiseConv(ByChannel):
     """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _told = ("kernel_size",)
     _options = (
         "kernel_size", "strides", "padding", "depth_multiplier", "data_format", "dilation_rate", "activation",

@@ -41,7 +41,7 @@ class _Random(Identity):
     _parameters: ClassVar[str] = _RATE
     rate: float
 
-    _samples_apart = "in inference"
+    _sample_independence = "in inference"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -53,7 +53,7 @@ class Embedding(AdaptableLayer):
            [0., 1.]], dtype=float16)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "embeddings"
     embeddings: AutoCastVariable

@@ -36,7 +36,7 @@ class GroupNormalization(Affine):
     array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept

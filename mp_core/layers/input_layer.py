@@ -42,7 +42,7 @@ class InputLayer(Layer):
     array([[1., 2.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _keeps_dtype = True
     supports_masking = True

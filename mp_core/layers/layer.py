@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core.layers.base.building import Built, placed, unique_name
+from mp_core.layers.base.building import Built, unique_name, with_path
 from mp_core.layers.base.configuration import Configured
 from mp_core.layers.base.penalties import penalties_in
 from mp_core.layers.registry import KERAS, register
@@ -94,9 +94,9 @@ class Layer(Configured):
             register(cls, cls._face)
         home = next(base for base in cls.__mro__ if "build" in vars(base))
         if home is cls or not issubclass(home, Built):  # also that of a class beside this one
-            cls.build = placed(cls.build)  # type: ignore[method-assign]
+            cls.build = with_path(cls.build)  # type: ignore[method-assign]
         if "call" in vars(cls):  # what the base says of its calls holds for them alone
-            for name in ("_arrays", "_samples_apart"):
+            for name in ("_arrays", "_sample_independence"):
                 if name not in vars(cls):
                     setattr(cls, name, getattr(Layer, name))
 

@@ -266,7 +266,7 @@ class AdaptableLayer(MatrixLayer):
     def _cleared_by_loading(self) -> list[AutoCastVariable]:
         return [*self._thin[1:]]
 
-    def _beside_saved(self) -> dict[str, Array]:
+    def _extra_arrays(self) -> dict[str, Array]:
         """Return both thin matrices, and the frozen one where the sum differs from it."""
         if self._lora is None:
             return {}
@@ -275,7 +275,7 @@ class AdaptableLayer(MatrixLayer):
         frozen = self.form.variables if self._lora.b.numpy().any() else {}
         return found | {name: variable.numpy() for name, variable in frozen.items()}
 
-    def _take_beside(self, stored: Mapping[str, Array]) -> None:
+    def _restore_extra_arrays(self, stored: Mapping[str, Array]) -> None:
         if not stored:
             return
         if not {"lora_alpha", *_THIN} <= stored.keys() or not np.ndim(stored["lora_a"]):

@@ -13,7 +13,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import weight_only
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
-from mp_core.layers.base.building import stated_forms
+from mp_core.layers.base.building import configured_forms
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import end_of
 from mp_core.layers.layer import Layer
@@ -151,7 +151,7 @@ class MatrixLayer(Layer):
         geometry = Geometry(
             self.path or self.name, self._matrix_name, shape, rows, columns, self._is_table, scale_shape, order
         )
-        stated = stated_forms.get().get(str(self.path))
+        stated = configured_forms.get().get(str(self.path))
         if stated is not None:
             self._set_policy(self._get_policy(stated.get("policy")))
         self.form = self._new_form(geometry, self._policy(), stated=stated)
@@ -207,8 +207,8 @@ class MatrixLayer(Layer):
     def _apply_policy(self) -> None:
         super()._apply_policy()
         form = vars(self).get("form")
-        if form is not None and form.fits(self._applied):
-            form.follow(self._applied)
+        if form is not None and form.fits(self._applied_policy):
+            form.follow(self._applied_policy)
 
     # ---- quantization
 
@@ -266,7 +266,7 @@ class MatrixLayer(Layer):
             raise AttributeError(f"`{name}` of layer '{self.name}' is a variable of its form: assign to it")
         super().__setattr__(name, value)
 
-    def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
+    def _form_in_config(self, given: DTypePolicy) -> dict[str, Any] | None:
         if not self.built or self.form.is_float:
             return None
         made = self._new_form(self.form.geometry, self._policy())

@@ -11,7 +11,7 @@ from mp_core.utilities.tree import numbered
 __all__ = ["BESIDE", "layers_in", "named", "names_in_list", "variables_in"]
 
 BESIDE = "mp_core"
-"""The group of a layer that Keras does not read: what :func:`~mp_core.layers.base.state.beside_saved` returned."""
+"""The group of a layer that Keras does not read: what :func:`~mp_core.layers.base.state.extra_arrays` returned."""
 
 
 def layers_in(layer: Layer) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class LayerNormalization(Affine):
     array([[-1.,  1.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -161,7 +161,7 @@ class RMSNormalization(Layer):
     array([[ 1., -1.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _shape_after = kept
     _told = ("axis",)

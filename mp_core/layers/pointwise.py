@@ -36,7 +36,7 @@ class Activation(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
     _options = ("activation",)
 
@@ -71,7 +71,7 @@ class ReLU(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -107,7 +107,7 @@ class LeakyReLU(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -138,7 +138,7 @@ class ELU(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
@@ -175,7 +175,7 @@ class Softmax(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
     _shape_after = kept_along
     _options = _told = ("axis",)
@@ -244,7 +244,7 @@ class Identity(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
     _shape_after = kept
 

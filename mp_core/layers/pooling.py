@@ -50,7 +50,7 @@ class _Pooling(Spatial):
     """The largest or the mean of every window."""
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _told = ("pool_size",)
     _options = ("pool_size", "strides", "padding", "data_format")
@@ -165,7 +165,7 @@ class _Global(Spatial):
     """The largest or the mean of all places."""
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _options = ("data_format", "keepdims")
     _function: ClassVar[Callable[..., Any]]
@@ -239,7 +239,7 @@ class GlobalAveragePooling1D(_Global):
     """The mean along axis 1 of arrays (batch, places, channels), accumulated in float32."""
 
     _rank = 1
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _function = staticmethod(ops.mean)
     supports_masking = True

@@ -32,7 +32,7 @@ class PReLU(Layer):
     array([[-1.,  2.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept

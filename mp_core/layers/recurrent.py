@@ -12,7 +12,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.core.scopes import called_in
 from mp_core.files.registry import custom_object_scope
 from mp_core.files.serialization import serialize_keras_object
-from mp_core.layers.base.building import takes
+from mp_core.layers.base.building import has_argument
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks
 from mp_core.layers.parts import with_samples_of
@@ -184,7 +184,7 @@ class RNN(Layer):
         if isinstance(cell, Cell) and type(cell).call is Cell.call:
             parts, step = cell.over_time(sequences, training)
         else:
-            options = {"training": training} if takes(type(cell).call, "training") else {}
+            options = {"training": training} if has_argument(type(cell).call, "training") else {}
             parts = np.swapaxes(sequences, 0, 1)
 
             def step(part: Array, states: Any) -> tuple[Array, Any]:
@@ -342,7 +342,7 @@ class StackedRNNCells(Layer):
         """
         after = []
         for cell, before in zip(self.cells, states, strict=True):
-            options = {"training": training} if takes(type(cell).call, "training") else {}
+            options = {"training": training} if has_argument(type(cell).call, "training") else {}
             is_list = isinstance(before, list | tuple)
             inputs, new = cell(inputs, list(before) if is_list else [before], **options)
             new = list(new) if isinstance(new, list | tuple) else [new]

@@ -33,7 +33,7 @@ class Flatten(Layer):
     (2, 12)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _options = ("data_format",)
 
@@ -68,7 +68,7 @@ class Permute(Layer):
     (2, 4, 3)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _options = _told = ("dims",)
 
@@ -105,7 +105,7 @@ class RepeatVector(Layer):
     (2, 3, 4)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _options = _told = ("n",)
 
@@ -140,7 +140,7 @@ class Reshape(Ruled, Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _options = _told = ("target_shape",)
 

@@ -89,7 +89,7 @@ class _Cropping(_AtBorders):
 
     _width = "cropping"
 
-    _samples_apart = "always"
+    _sample_independence = "always"
 
     def __init__(self, cropping: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -118,7 +118,7 @@ class _ZeroPadding(_AtBorders):
 
     _width = "padding"
 
-    _samples_apart = "always"
+    _sample_independence = "always"
 
     def __init__(self, padding: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -139,7 +139,7 @@ class _ZeroPadding(_AtBorders):
 class _UpSampling(Spatial):
     """Each place several times."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _told = ("size",)
 

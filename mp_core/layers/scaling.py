@@ -37,7 +37,7 @@ class Rescaling(Layer):
     array([0., 1.], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _options = _told = ("scale", "offset")
@@ -252,7 +252,7 @@ class UnitNormalization(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept_along

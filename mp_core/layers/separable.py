@@ -39,7 +39,7 @@ _PARAMETERS = """
 class _SeparableConv(ByChannel):
     """A depthwise convolution, rounded to the compute dtype, and a product with the channels of each place."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _told = ("filters", "kernel_size")
     _options = (
         "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier",

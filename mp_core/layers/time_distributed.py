@@ -7,8 +7,8 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations
-from mp_core.layers.base.building import takes
-from mp_core.layers.base.call import samples_apart
+from mp_core.layers.base.building import has_argument
+from mp_core.layers.base.call import samples_are_independent
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape
@@ -43,7 +43,7 @@ class TimeDistributed(Wrapping):
     (2, 5, 4)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
 
@@ -79,7 +79,7 @@ class TimeDistributed(Wrapping):
             raise ValueError(f"`inputs` of layer '{self.name}' must have at least 3 axes; received shape {shape}")
 
     def _returned(self, x: Array, mask: Array | None, training: bool | None) -> Array:
-        masks = {"mask": mask} if mask is not None and takes(type(self.layer).call, "mask") else {}
+        masks = {"mask": mask} if mask is not None and has_argument(type(self.layer).call, "mask") else {}
         outputs: Any = self.layer(x, training=training, **masks)
         if not isinstance(outputs, np.ndarray):
             raise TypeError(f"`layer` of '{self.name}' must return one array; received {outputs!r:.200}")
@@ -104,4 +104,4 @@ def _keeps_apart(part: Layer, training: bool) -> bool:
     function = getattr(part, "activation", None)
     is_named = function is None or isinstance(activations.serialize(function), str)
     axes = np.atleast_1d(getattr(part, "axis", -1))
-    return samples_apart(part, training) and is_named and bool(np.all((axes == -1) | (axes > 0)))
+    return samples_are_independent(part, training) and is_named and bool(np.all((axes == -1) | (axes > 0)))

@@ -48,7 +48,7 @@ _PARAMETERS = """
 class _ConvTranspose(ConvolutionBase):
     """``activation(c + bias)``, where c has the gradient of a convolution for its inputs."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
     _options = (

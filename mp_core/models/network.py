@@ -84,10 +84,10 @@ class TextNetwork(Layer):
 
     def build(self, input_shape: Shape = (None, None)) -> None:
         """Create the layers, which do not depend on the shape of the indices."""
-        called_in(enclosing_path, self._around, self._build_parts, (input_shape,))
+        called_in(enclosing_path, self._children_path, self._build_parts, (input_shape,))
 
     @property
-    def _around(self) -> str:
+    def _children_path(self) -> str:
         return str(self.path)[: -len(self.name)].rstrip("/")
 
     def _build_parts(self, input_shape: Shape) -> None:

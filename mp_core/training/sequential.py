@@ -10,7 +10,7 @@ from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.replay import awake
 from mp_core.files.registry import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.files.serialization import serialize_keras_object
-from mp_core.layers.base.building import takes
+from mp_core.layers.base.building import has_argument
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import Ends, WithEnds, claim, settle
 from mp_core.layers.base.symbolic import called_with
@@ -61,7 +61,7 @@ class Sequential(WithEnds, Model):
     ((3, 2), 58)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
     is_made_of_layers = True
     input_layer: InputLayer | None = None
@@ -250,7 +250,7 @@ class Sequential(WithEnds, Model):
             if self.input_layer is not None:
                 inputs = self._taken(inputs)
             for layer in self.layers:
-                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                masks = {"mask": mask} if mask is not None and has_argument(type(layer).call, "mask") else {}
                 outputs = layer(inputs, training=training, **masks)
                 inputs, mask = outputs, mask_after(layer, inputs, mask)
         return inputs
@@ -270,7 +270,7 @@ class Sequential(WithEnds, Model):
         for index, layer in enumerate(self.layers):
             after = mask_after(layer, inputs, mask)
             if any(makers[index + 1 :]):
-                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                masks = {"mask": mask} if mask is not None and has_argument(type(layer).call, "mask") else {}
                 inputs = tried(layer, inputs, **masks)
             mask = after
         return mask

@@ -21,18 +21,18 @@ from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "Built", "are_by_argument", "build_for", "build_shapes_of", "enclosing_path", "example_shape", "handed_training",
-    "has_own_build", "note_build_shapes", "passes_on", "placed", "state_forms", "stated_forms", "takes",
-    "unique_name",
+    "Built", "accepts_argument", "are_by_argument", "build_for", "build_shapes_of", "configured_forms",
+    "enclosing_path", "example_shape", "has_argument", "has_own_build", "inherited_training", "note_build_shapes",
+    "set_configured_forms", "unique_name", "with_path",
 ]  # fmt: skip
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path of the layer that is being built in this thread or task; layers built meanwhile are below it."""
 
-handed_training: ContextVar[Any] = ContextVar("mp_core.layers.training", default=None)
+inherited_training: ContextVar[Any] = ContextVar("mp_core.layers.training", default=None)
 """The ``training`` of the enclosing call in this thread or task; nested calls use it unless they pass their own."""
 
-stated_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers.forms", default={})  # noqa: B039
+configured_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers.forms", default={})  # noqa: B039
 """Matrix path -> form that the saved configuration gives, for layers being built."""
 
 _names: Counter[str] = Counter()
@@ -59,7 +59,7 @@ def forget_names() -> None:
         _names.clear()
 
 
-def placed(build: Callable[..., None]) -> Callable[..., None]:
+def with_path(build: Callable[..., None]) -> Callable[..., None]:
     """Decorate ``build``: set the path of the layer, and so its policy, before the function runs.
 
     Layers that are built meanwhile get paths below this one. If `build` fails or is interrupted, the layer and those
@@ -94,7 +94,7 @@ class Built(PolicyOwner):
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     """Path below this layer -> form of the matrix there, from the configuration."""
 
-    @placed
+    @with_path
     def build(self, input_shape: Any) -> None:
         """Create the variables for inputs of this shape. Layers without variables need not define this method."""
 
@@ -103,7 +103,7 @@ class Built(PolicyOwner):
         raise NotImplementedError(f"{type(self).__name__} does not have a `call` method implemented.")
 
     @property
-    def _around(self) -> str:
+    def _children_path(self) -> str:
         """The prefix of the paths of the layers in this one."""
         return str(self.path)
 
@@ -112,11 +112,11 @@ class Built(PolicyOwner):
         self._build_shapes = kwargs or (args[0] if args else None)
         self._apply_policy()
         self._dtype_at_build = self.variable_dtype
-        below = {f"{self._around}/{path}".strip("/"): form for path, form in self._forms.items()}
-        in_forms = stated_forms, stated_forms.get() | below, unheld, (build, self, *args), kwargs
-        in_inference = handed_training, None, called_in, in_forms
+        below = {f"{self._children_path}/{path}".strip("/"): form for path, form in self._forms.items()}
+        in_forms = configured_forms, configured_forms.get() | below, unheld, (build, self, *args), kwargs
+        in_inference = inherited_training, None, called_in, in_forms
         called_in(enclosing_path, self._path, called_in, in_inference)
-        self._may_add = self._adds_to_loss()
+        self._may_add_loss = self._adds_to_loss()
         self.built = True
 
     def _adds_to_loss(self) -> bool:
@@ -148,7 +148,7 @@ def note_build_shapes(layer: Built, shapes: Any) -> None:
     layer._build_shapes = shapes
 
 
-def state_forms(layer: Built, forms: Mapping[str, dict[str, Any]]) -> None:
+def set_configured_forms(layer: Built, forms: Mapping[str, dict[str, Any]]) -> None:
     """Set the forms that matrices get when the layer is built, by their paths below it."""
     layer._forms = forms
 
@@ -176,7 +176,7 @@ def are_by_argument(layer: Built, shapes: Any) -> bool:
     """Return whether `shapes` is a dictionary with keys ``<argument>_shape``, not the shapes of the first argument."""
     if not isinstance(shapes, dict) or not all(isinstance(name, str) and name.endswith("_shape") for name in shapes):
         return False
-    return all(takes(type(layer).call, name.removesuffix("_shape")) for name in shapes)
+    return all(has_argument(type(layer).call, name.removesuffix("_shape")) for name in shapes)
 
 
 def has_own_build(layer: Built) -> bool:
@@ -191,12 +191,12 @@ def _shape(x: Any) -> Any:
 
 
 @cache
-def passes_on(function: Callable[..., Any], argument: str) -> bool:
+def accepts_argument(function: Callable[..., Any], argument: str) -> bool:
     """Return whether a function accepts a keyword argument of this name, be it by ``**kwargs``."""
     parameters = inspect.signature(function).parameters
     return argument in parameters or any(x.kind is x.VAR_KEYWORD for x in parameters.values())
 
 
-def takes(call: Callable[..., Any], argument: str) -> bool:
+def has_argument(call: Callable[..., Any], argument: str) -> bool:
     """Return whether a layer's ``call`` names an argument, such as ``training``."""
     return argument in inspect.signature(call).parameters

@@ -11,8 +11,8 @@ from mp_core.arrays import refuse_masked
 from mp_core.arrays.recorded import note_call
 from mp_core.autocast import scope_dtype
 from mp_core.core.scopes import Scopes, called_in, called_under, innermost
-from mp_core.layers.base.building import Built, build_for, enclosing_path, handed_training, takes
-from mp_core.layers.base.losses import entered, forget_added
+from mp_core.layers.base.building import Built, build_for, enclosing_path, has_argument, inherited_training
+from mp_core.layers.base.losses import forget_added, in_layer_call
 from mp_core.layers.base.quantization import UNSCOPED
 from mp_core.layers.base.symbolic import Described, called_symbolically
 from mp_core.layers.masks import from_masks
@@ -22,7 +22,7 @@ from mp_core.utilities.tree import map_leaves
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
 
-__all__ = ["Called", "array_arguments", "returns_list", "samples_apart"]
+__all__ = ["Called", "array_arguments", "returns_list", "samples_are_independent"]
 
 Outputs = TypeVar("Outputs", covariant=True)
 
@@ -30,7 +30,7 @@ Outputs = TypeVar("Outputs", covariant=True)
 class _Called(Protocol[Outputs]):
     """Type checkers only: a call of a layer returns the type that its method :meth:`Layer.call` returns."""
 
-    _may_add: bool
+    _may_add_loss: bool
 
     @property
     def call(self) -> Callable[..., Outputs]: ...
@@ -50,7 +50,7 @@ class Called(Described):
     """The names of the first arguments of :meth:`call`, if they must be arrays; set it beside each :meth:`call`."""
     supports_masking: bool = False
     """Whether outputs get the mask that :meth:`compute_mask` returns; if False, a Sequential drops the mask."""
-    _samples_apart: str = "unknown"
+    _sample_independence: str = "unknown"
     """When the outputs of a sample are independent of the rest of its batch: "always", "in inference" or "unknown".
 
     Set it beside each :meth:`call`.
@@ -75,16 +75,16 @@ class Called(Described):
 
         ``training`` is passed to :meth:`call`, if it has that argument, and to the layers that it calls.
         """
-        if self._may_add and not entered.get():
-            return called_in(entered, True, self._enter, (args, kwargs))  # type: ignore[no-any-return]
-        training = handed_training.get()
+        if self._may_add_loss and not in_layer_call.get():
+            return called_in(in_layer_call, True, self._enter, (args, kwargs))  # type: ignore[no-any-return]
+        training = inherited_training.get()
         if training is None and "training" not in kwargs:
             return self._run(args, kwargs)  # type: ignore[no-any-return]
         given = kwargs.pop("training", None)
         training = training if given is None else given
-        if training is not None and takes(type(self).call, "training"):
+        if training is not None and has_argument(type(self).call, "training"):
             kwargs["training"] = training
-        return called_in(handed_training, training, self._run, (args, kwargs))  # type: ignore[no-any-return]
+        return called_in(inherited_training, training, self._run, (args, kwargs))  # type: ignore[no-any-return]
 
     def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an outermost call: drop the losses of the previous one first."""
@@ -166,6 +166,6 @@ def returns_list(layer: Called) -> bool:
     return layer._returns_list
 
 
-def samples_apart(layer: Called, training: bool) -> bool:
+def samples_are_independent(layer: Called, training: bool) -> bool:
     """Return whether the class of a layer declares that samples of a batch are computed independently."""
-    return layer._samples_apart == "always" or (layer._samples_apart == "in inference" and not training)
+    return layer._sample_independence == "always" or (layer._sample_independence == "in inference" and not training)

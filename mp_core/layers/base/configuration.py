@@ -10,7 +10,7 @@ from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePo
 from mp_core.dtype_policies.map import policy_at
 from mp_core.files.registry import check_depth
 from mp_core.layers import activations, initializers
-from mp_core.layers.base.building import state_forms
+from mp_core.layers.base.building import set_configured_forms
 from mp_core.layers.base.call import Called
 from mp_core.layers.base.penalties import serialized
 from mp_core.quantizers.quantizer import floating_inputs
@@ -19,7 +19,7 @@ from mp_core.utilities.tree import leaves, map_leaves
 __all__ = [
     "Configured",
     "arguments_of",
-    "given_to",
+    "constructor_arguments",
     "is_ours",
     "with_policy_as_in_keras",
 ]
@@ -32,7 +32,7 @@ _BY_ALL = ("name", "trainable", "dtype")
 _PLAIN = (str, int, float, bool, type(None))
 
 
-class Given:
+class ConstructorArguments:
     """The constructor's arguments of a layer whose class is the user's.
 
     Attributes
@@ -44,10 +44,10 @@ class Given:
     __slots__ = ("config",)
 
     def __init__(self, init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.config = _named(init, args, kwargs)
+        self.config = _values_by_name(init, args, kwargs)
 
 
-def _named(init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+def _values_by_name(init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     try:
         bound = inspect.signature(init).bind(None, *args, **kwargs)
     except TypeError:  # the constructor will raise it too
@@ -75,9 +75,9 @@ class Configured(Called):
 
     _lacking: Mapping[str, Any] = MappingProxyType({})
     """Argument of Keras' layer that this one lacks -> the only value allowed, or `...` if any value is ignored."""
-    _made_with: Given | None = None
+    _constructor_arguments: ConstructorArguments | None = None
     """The constructor's arguments, if the class is the user's."""
-    _says_config: bool = False
+    _defines_config: bool = False
     """Whether the class is the user's and defines ``get_config``."""
     is_made_of_layers: bool = False
     """Whether the configuration stores the layers of a model instead of the constructor's arguments."""
@@ -87,13 +87,13 @@ class Configured(Called):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: D102
         layer = super().__new__(cls)
         if not is_ours(cls.__init__):
-            vars(layer)["_made_with"] = Given(cls.__init__, args, kwargs)
+            vars(layer)["_constructor_arguments"] = ConstructorArguments(cls.__init__, args, kwargs)
         return layer
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = getattr(cls, "get_config", None)
-        cls._says_config = own is not None and not is_ours(own)
+        cls._defines_config = own is not None and not is_ours(own)
 
     def _take_unused(self, arguments: dict[str, Any]) -> None:
         """Store the shape of the inputs; raise ValueError for unknown arguments, and for Keras' that are not off."""
@@ -124,21 +124,21 @@ class Configured(Called):
             config[option] = value
         config |= serialized(self._penalties)
         if not self.is_made_of_layers:
-            config = given_to(self) | config
-        forms = self._stated_forms()
+            config = constructor_arguments(self) | config
+        forms = self._forms_in_config()
         return config | ({"forms": forms} if forms else {})
 
-    def _stated_forms(self) -> dict[str, dict[str, Any]]:
+    def _forms_in_config(self) -> dict[str, dict[str, Any]]:
         """Return the forms of matrices that do not follow from their policies, by their paths below this layer."""
         forms = {}
         for part in self.flatten():
             given = self._policy() if part is self else policy_at(self._dtype_policy, part.path)
-            form = part._stated_form(given)
+            form = part._form_in_config(given)
             if form is not None:
-                forms[str(part.path)[len(self._around) :].lstrip("/")] = form
+                forms[str(part.path)[len(self._children_path) :].lstrip("/")] = form
         return forms
 
-    def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
+    def _form_in_config(self, given: DTypePolicy) -> dict[str, Any] | None:
         """Return the configuration of the form of the matrix; None if the policy `given` determines it."""
         return None
 
@@ -170,7 +170,7 @@ class Configured(Called):
             raise ValueError(f"`forms` must be a dict of path and dict; received {forms!r}")
         layer = cls(**{key: value for key, value in config.items() if key in known or open_ended})
         if forms:
-            state_forms(layer, forms)
+            set_configured_forms(layer, forms)
         for key, value in late.items():  # the constructor does not take them
             setattr(layer, "dtype_policy" if key == "dtype" else key, value)
         return layer
@@ -192,7 +192,7 @@ def is_ours(method: Any) -> bool:
     return str(getattr(method, "__module__", "")).partition(".")[0] == "mp_core"
 
 
-def given_to(layer: Configured) -> dict[str, Any]:
+def constructor_arguments(layer: Configured) -> dict[str, Any]:
     """Return the arguments of a user's constructor; none if the class defines ``get_config``.
 
     Raises
@@ -200,8 +200,8 @@ def given_to(layer: Configured) -> dict[str, Any]:
     NotImplementedError
         An argument cannot be stored in a configuration.
     """
-    given = layer._made_with
-    if given is None or layer._says_config:
+    given = layer._constructor_arguments
+    if given is None or layer._defines_config:
         return {}
     if given.config is None:
         raise NotImplementedError(
@@ -222,7 +222,7 @@ def with_policy_as_in_keras(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def arguments_of(cls: type) -> tuple[set[str], bool]:
-    """Return the names that a constructor takes, and whether it passes unknown ones to Layer, which rejects them.
+    """Return the names that a constructor accepts, and whether it passes others to Layer, which rejects unknown ones.
 
     A constructor with ``**kwargs`` passes arguments to its base, so the result includes the base's names.
     """

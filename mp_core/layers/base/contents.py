@@ -12,12 +12,12 @@ from mp_core.core.changes import Contents
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
 from mp_core.forms import Form
 
-__all__ = ["Parts", "contents_of"]
+__all__ = ["LayerContents", "contents_of"]
 
 _KNOWN = ("mp_core", "numpy", "ml_dtypes", "builtins")
 
 
-class Parts:
+class LayerContents:
     """Everything reachable from the attributes of layers through lists, dictionaries, sets and tuples.
 
     Parameters
@@ -82,7 +82,7 @@ class Parts:
 
 def contents_of(layers: Iterable[Any]) -> Contents:
     """Return a snapshot of the attributes of layers, from which they are restored if a change fails."""
-    parts = Parts(layers, objects=False)
+    parts = LayerContents(layers, objects=False)
     return Contents([*parts.attributes, *parts.containers])
 
 

@@ -12,19 +12,19 @@ from mp_core.layers.base.state import VariableOwner
 from mp_core.layers.parts import refuse_part, samples_of_batch
 from mp_core.utilities.tree import leaves
 
-__all__ = ["LossOwner", "added_losses", "entered", "forget_added"]
+__all__ = ["LossOwner", "added_losses", "forget_added", "in_layer_call"]
 
 added_losses: ContextVar[list[Any] | None] = ContextVar("mp_core.layers.losses", default=None)
 """The losses that layers have added in the training or evaluation step that runs in this thread or task."""
 
-entered: ContextVar[bool] = ContextVar("mp_core.layers.entered", default=False)
+in_layer_call: ContextVar[bool] = ContextVar("mp_core.layers.in_layer_call", default=False)
 """Whether a layer's call is running in this thread or task, so that calls of other layers are nested."""
 
 _added: "WeakKeyDictionary[VariableOwner, list[Any]]" = WeakKeyDictionary()
 """Layer -> losses it added. Not stored in an attribute: copies would include it, and plans would be invalidated."""
 
 
-def _kept_in() -> "MutableMapping[VariableOwner, list[Any]] | None":
+def _loss_store() -> "MutableMapping[VariableOwner, list[Any]] | None":
     """Return the mapping that stores added losses; None if they are not stored.
 
     A recording for gradients has a mapping of its own. In steps of a compiled model, :data:`added_losses` is used.
@@ -39,7 +39,7 @@ def _kept_in() -> "MutableMapping[VariableOwner, list[Any]] | None":
 
 def forget_added(layer: VariableOwner, arguments: Any) -> None:
     """Drop the losses of earlier calls of a layer and those below it, unless `arguments` are symbolic."""
-    kept = _kept_in()
+    kept = _loss_store()
     if kept and not any(isinstance(x, Symbolic) for x in leaves(arguments)):
         for part in layer.flatten():
             kept.pop(part, None)
@@ -48,7 +48,7 @@ def forget_added(layer: VariableOwner, arguments: Any) -> None:
 class LossOwner(VariableOwner):
     """Base of layers: adds to the loss."""
 
-    _may_add: bool = True
+    _may_add_loss: bool = True
     """Whether this layer or one below it may add to the loss; :meth:`build` sets it to False if none can."""
 
     def add_loss(self, loss: Any) -> None:
@@ -67,7 +67,7 @@ class LossOwner(VariableOwner):
         """Add losses to those of the running step, or of the latest call."""
         found = added_losses.get()
         if found is None:
-            kept = _kept_in()
+            kept = _loss_store()
             if kept is not None:
                 kept.setdefault(self, []).extend(losses)
         else:
@@ -76,7 +76,7 @@ class LossOwner(VariableOwner):
     def _add_activity(self, outputs: Any) -> None:
         """Add the activity regularizer of the outputs, divided by the number of samples."""
         regularizer = self._penalties.get("activity_regularizer")
-        if regularizer is not None and (added_losses.get() is not None or _kept_in() is not None):
+        if regularizer is not None and (added_losses.get() is not None or _loss_store() is not None):
             for x in leaves(outputs):
                 has_samples = x.ndim and x.shape[0]
                 self._add([regularizer(x) * (1.0 / samples_of_batch(x)) if has_samples else regularizer(x)])
@@ -97,7 +97,7 @@ class LossOwner(VariableOwner):
     def activity_regularizer(self, value: Any) -> None:
         others = {name: each for name, each in self._penalties.items() if name != "activity_regularizer"}
         found = penalties_in({"activity_regularizer": value}, ())
-        self._penalties, self._may_add = others | found, True
+        self._penalties, self._may_add_loss = others | found, True
 
     @property
     def losses(self) -> list[Any]:
@@ -116,6 +116,6 @@ class LossOwner(VariableOwner):
         >>> [float(loss) for loss in layer.losses]  # for each of two samples
         [3.0]
         """
-        kept = _kept_in()
+        kept = _loss_store()
         added = [loss for part in self.flatten() for loss in kept.get(part, [])] if kept else []
         return [*added, *super().losses]

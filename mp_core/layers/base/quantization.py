@@ -96,7 +96,7 @@ class PolicyOwner(LossOwner):
         """Cache what every call needs: the dtypes of inputs and outputs, and the scopes of variables."""
         policy = self._policy()
         self._convert_input = policy.convert_input
-        self._applied = policy
+        self._applied_policy = policy
         self._casting = self.autocast, self.compute_dtype
         self._compute: Any = dtypes.ALLOWED.get(self.compute_dtype)
         self._output: Any = dtypes.ALLOWED.get(self._without_overflow(policy.output_dtype))
@@ -120,7 +120,7 @@ class PolicyOwner(LossOwner):
 
         Some layers of :mod:`mp_core.models` replace float16 by float32, because their outputs exceed its range.
         """
-        return self._without_overflow(self._applied.compute_dtype)
+        return self._without_overflow(self._applied_policy.compute_dtype)
 
     def _without_overflow(self, dtype: str) -> str:
         return "float32" if self.exceeds_float16 and dtype == "float16" else dtype
@@ -128,12 +128,12 @@ class PolicyOwner(LossOwner):
     @property
     def variable_dtype(self) -> str:
         """The policy's dtype of variables."""
-        return self._applied.variable_dtype
+        return self._applied_policy.variable_dtype
 
     @property
     def quantization_mode(self) -> str | None:
         """The policy's quantization mode."""
-        return self._applied.quantization_mode
+        return self._applied_policy.quantization_mode
 
     @property
     def autocast(self) -> bool:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VariableOwner",
-    "beside_saved",
     "cleared_by_loading",
+    "extra_arrays",
     "metrics_among",
     "penalties_of",
+    "restore_extra_arrays",
     "saved_variables",
-    "take_beside",
 ]
 
 _PLAIN = (type(None), bool, int, float, str)
@@ -261,12 +261,12 @@ class VariableOwner:
         """Return the variables that are not stored because saved ones include their values."""
         return []
 
-    def _beside_saved(self) -> dict[str, Array]:
+    def _extra_arrays(self) -> dict[str, Array]:
         """Return further arrays that files of mp_core store, so that training resumes exactly."""
         return {}
 
-    def _take_beside(self, stored: Mapping[str, Array]) -> None:
-        """Restore the arrays of :meth:`_beside_saved`, after the saved variables were loaded.
+    def _restore_extra_arrays(self, stored: Mapping[str, Array]) -> None:
+        """Restore the arrays of :meth:`_extra_arrays`, after the saved variables were loaded.
 
         Raises
         ------
@@ -447,17 +447,17 @@ def cleared_by_loading(layer: VariableOwner) -> list[AutoCastVariable]:
     return layer._cleared_by_loading()
 
 
-def beside_saved(layer: VariableOwner) -> dict[str, Array]:
+def extra_arrays(layer: VariableOwner) -> dict[str, Array]:
     """Return further arrays of a layer that files of mp_core store, so that training resumes exactly."""
-    return layer._beside_saved()
+    return layer._extra_arrays()
 
 
-def take_beside(layer: VariableOwner, stored: Mapping[str, Array]) -> None:
-    """Restore the arrays of :func:`beside_saved`, after the saved variables of a layer were loaded.
+def restore_extra_arrays(layer: VariableOwner, stored: Mapping[str, Array]) -> None:
+    """Restore the arrays of :func:`extra_arrays`, after the saved variables of a layer were loaded.
 
     Raises
     ------
     ValueError
         The arrays belong to another layer.
     """
-    layer._take_beside(stored)
+    layer._restore_extra_arrays(stored)

@@ -11,7 +11,7 @@ from mp_core import dtypes
 from mp_core.arrays.holding import tried
 from mp_core.core.scopes import called_in
 from mp_core.dtype_policies import standardize_dtype
-from mp_core.layers.base.building import Built, build_for, handed_training
+from mp_core.layers.base.building import Built, build_for, inherited_training
 from mp_core.layers.base.ends import WithOrigin, note_call_of
 from mp_core.layers.shapes import Ruled, Shape, map_shapes
 from mp_core.layers.symbols import Call, KerasTensor
@@ -185,7 +185,7 @@ def _tried(layer: "Layer", args: Any, kwargs: Any, batch: int, length: int) -> A
             return x
         return np.zeros([n or (length if axis else batch) for axis, n in enumerate(x.shape)], dtypes.parse(x.dtype))
 
-    return called_in(handed_training, None, tried, (layer, *map_leaves(zeros, args)), map_leaves(zeros, kwargs))
+    return called_in(inherited_training, None, tried, (layer, *map_leaves(zeros, args)), map_leaves(zeros, kwargs))
 
 
 def _symbol(layer: Described, shape: Sequence[int | None], dtype: Any) -> KerasTensor:
