@@ -118,9 +118,9 @@ def convert_qat(model: LayerLike) -> None:
     if not layers:
         raise ValueError("`model` has no codes that are trained: `prepare_qat` was not called")
 
-    found = [layer.form.found() for layer in layers]
+    found = [layer.form.current_values() for layer in layers]
     for layer, values in zip(layers, found, strict=True):
-        hold_form(layer, layer.form.finished(values))
+        hold_form(layer, layer.form.as_codes(values))
 
 
 def distill(

@@ -208,7 +208,7 @@ class MatrixLayer(Layer):
         super()._apply_policy()
         form = vars(self).get("form")
         if form is not None and form.fits(self._applied_policy):
-            form.follow(self._applied_policy)
+            form.set_policy(self._applied_policy)
 
     # ---- quantization
 

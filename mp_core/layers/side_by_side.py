@@ -120,6 +120,6 @@ def _of_codes(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> Pr
     multiply, operand = product_of(joined, inputs, inputs is None, dtype)
     begin = 0
     for form, stamp, q in zip(forms, stamps, matrices, strict=True):
-        form.lie_in(operand, stamp, begin)
+        form.free_packed(operand, stamp, begin)
         begin += q.shape[0]
     return lambda rows: multiply(rows, bias, None, dtype)
