@@ -1,8 +1,8 @@
-"""Keras' name of :mod:`mp_core.layers.activations`: the same module."""
+"""Keras' name of :mod:`mp_core.layers.activations`: importing it returns that module."""
 
 import sys
 
 from mp_core.layers import activations
-from mp_core.layers.activations import *  # noqa: F403, which type checkers read
+from mp_core.layers.activations import *  # noqa: F403, for type checkers
 
 sys.modules[__name__] = activations

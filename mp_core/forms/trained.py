@@ -53,7 +53,9 @@ def rounded(x: Array, low: Array, high: Array) -> Array:
 
 
 class TrainedCodes(Codes):
-    """A :class:`Codes` form during training. It has these further variables:
+    """A :class:`Codes` form during training.
+
+    It has these further variables:
 
     - ``weights``, float32, shape (n, k), trained: the codes are ``clip(rint(128 * weights) + zero_point)``.
     - ``growth``, float32, in the shape of ``scale``: scales are ``scale * exp(growth)``. ``inputs_growth`` does the

@@ -18,7 +18,7 @@ from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import end_of
 from mp_core.layers.layer import Layer
 from mp_core.quantization import QuantizedArray
-from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.quantizers.quantizer import has_floating_inputs
 
 __all__ = ["MatrixLayer", "hold_form"]
 
@@ -217,7 +217,7 @@ class MatrixLayer(Layer):
         return modes(tables=self._is_table) if self._quantizes else ()
 
     def _mode_under(self, mode: str, quantizers: dict[str, Any] | None) -> str:
-        floating = floating_inputs(quantizers, self._shared_axes(self.get_config()))
+        floating = has_floating_inputs(quantizers, self._shared_axes(self.get_config()))
         return "int8" if floating and self._is_table else mode  # a table has no inputs to quantize
 
     def _can_quantize(self, type_check: bool) -> bool:
@@ -276,7 +276,7 @@ class MatrixLayer(Layer):
 
     @classmethod
     def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
-        if floating_inputs(quantizers, cls._shared_axes(config)) and not cls._is_table:
+        if has_floating_inputs(quantizers, cls._shared_axes(config)) and not cls._is_table:
             return config | {"dtype": weight_only(cls._get_policy(config.get("dtype")))}
         return config
 

@@ -13,7 +13,7 @@ from mp_core.layers import activations, initializers
 from mp_core.layers.base.building import set_configured_forms
 from mp_core.layers.base.call import Called
 from mp_core.layers.base.penalties import serialized
-from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.quantizers.quantizer import has_floating_inputs
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
@@ -178,7 +178,7 @@ class Configured(Called):
     @classmethod
     def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
         """Return the configuration with the policy that Keras' ``quantization_config`` asks for."""
-        floating_inputs(quantizers, ({0}, 2))
+        has_floating_inputs(quantizers, ({0}, 2))
         return config
 
     @classmethod
