@@ -27,7 +27,7 @@ Shape = tuple[int | None, ...]
 
 
 class ProjectedAttention(Layer):
-    """What attention in several heads has beside its projections: the weights of sources, and dropout of them."""
+    """The base of multi-head attention layers: attention weights and their dropout, without the projections."""
 
     supports_masking = True
     _scale: float
@@ -49,7 +49,7 @@ class ProjectedAttention(Layer):
         self.bias_initializer = initializers.checked(bias_initializer)
 
     def _common(self) -> dict[str, Any]:
-        """Return the arguments that all projections have."""
+        """Return the constructor's arguments that all projections share."""
         return {
             **self._penalties,
             "kernel_initializer": initializers.drawn_anew(self.kernel_initializer),
@@ -60,9 +60,9 @@ class ProjectedAttention(Layer):
     def _attended(
         self, q: Array, k: Array, v: Array, keep: Array | None, training: bool | None, returns_weights: bool
     ) -> tuple[Array, Any]:
-        """Return what the heads return, shape (batch, targets, heads, size), and if asked for the weights.
+        """Return the outputs of the heads, shape (batch, targets, heads, size), and the weights or None.
 
-        Neighbouring heads of the queries share one of `k` and `v`, if these have fewer.
+        If `k` and `v` have fewer heads than `q`, neighbouring heads of `q` share one.
         """
         generator = self.seed_generator if training else None
         weights: Any = self._weights(q, k, keep) if generator is not None or returns_weights else None
@@ -73,7 +73,7 @@ class ProjectedAttention(Layer):
         return ops.matmul(kept, each.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3), weights
 
     def _weights(self, q: Array, k: Array, keep: Array | None) -> Array:
-        """Return the weights of all sources, shape (batch, heads, targets, sources)."""
+        """Return the attention weights, shape (batch, heads, targets, sources)."""
         wide = dtypes.result_type(q.dtype, F32)
         each = _for_each_head(k, q.shape[2])
         scores = ops.matmul(q.transpose(0, 2, 1, 3), each.transpose(0, 2, 3, 1), out_dtype=wide)
@@ -82,7 +82,7 @@ class ProjectedAttention(Layer):
 
 
 def _for_each_head(x: Array, heads: int) -> Array:
-    """Return keys or values with one head for each of the queries: neighbours share one."""
+    """Repeat the heads of keys or values until there are as many as for the queries; neighbours share one."""
     batch, length, shared, size = x.shape
     if shared == heads:
         return x
@@ -91,32 +91,32 @@ def _for_each_head(x: Array, heads: int) -> Array:
 
 
 class MultiHeadAttention(ProjectedAttention):
-    """Attention of queries to keys, several heads at once, over axes of arrays (batch, time, features).
+    """Attention of queries to keys in several heads, for arrays (batch, time, features).
 
-    Arrays may have more axes between the batch and the features: those of `attention_axes` are attended over together,
-    the others are batches of their own.
+    Arrays may have more axes between batch and features. Attention goes jointly over `attention_axes`; the other axes
+    are treated as batch axes.
 
-    Its four projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, under the same
-    policy: a map is looked up with their paths.
+    The four projections are layers named ``query``, ``key``, ``value`` and ``attention_output`` with the same policy;
+    a map of policies is looked up by their paths.
 
     Parameters
     ----------
     num_heads, key_dim : int
-        Number of heads, and the length of a head's queries and keys.
+        Number of heads, and the size of queries and keys in a head.
     value_dim : int, optional
-        The length of a head's values; default: `key_dim`.
+        The size of values in a head; default: `key_dim`.
     dropout : float
-        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
+        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
     use_bias : bool
     output_shape : int or sequence of one int, optional
-        Length of the last axis of the outputs; default: that of the queries.
+        Length of the last axis of the outputs; default: as in the queries.
     attention_axes : int or sequence of int, optional
-        The axes over which queries attend to keys. Default: all but the first and the last.
+        The axes over which queries attend to keys. Default: all except the first and the last.
     kernel_initializer, bias_initializer : str, dict or callable
     seed : int or SeedGenerator, optional
-        Where the random numbers of `dropout` come from.
+        Source of the random numbers for `dropout`.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -159,7 +159,7 @@ class MultiHeadAttention(ProjectedAttention):
         self._scale = 1.0 / math.sqrt(self.key_dim)
 
     def build(self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
-        """Create the projections; values default to the queries' shape, keys to the values'."""
+        """Create the projections. By default values have the shape of the queries, and keys that of the values."""
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
         self._axes = AttentionAxes(len(query_shape), self.attention_axes)
@@ -188,7 +188,7 @@ class MultiHeadAttention(ProjectedAttention):
 
     @property
     def _labels(self) -> tuple[str, str, str, str]:
-        """The labels of the axes before the last one, and three others, in equations."""
+        """Letters for einsum equations: those of all axes except the last one, and three unused ones."""
         free = self._axes.rank - 1
         return ascii_lowercase[:free], ascii_lowercase[free], ascii_lowercase[free + 1], ascii_lowercase[free + 2]
 
@@ -205,31 +205,30 @@ class MultiHeadAttention(ProjectedAttention):
         training: bool | None = False,
         use_causal_mask: bool = False,
     ) -> Array | tuple[Array, Array]:
-        """Attend.
+        """Return the outputs of attention, and with `return_attention_scores` also the weights.
 
         Parameters
         ----------
         query : ndarray, shape (batch, targets, features)
         value, key : ndarray, shape (batch, sources, features)
-            `key` defaults to `value`. All of them have as many axes as the shapes with which the layer was built.
+            `key` defaults to `value`. All three have as many axes as the shapes for which the layer was built.
         query_mask, value_mask, key_mask : array-like, shape (batch, targets) or (batch, sources), optional
-            True where there is a token.
+            True where there is a token. For arrays with three axes only.
         attention_mask : array-like, optional
-            Shape (targets, sources), (batch, targets, sources) or (batch, heads, targets, sources), where lengths may
-            be 1: True where a target may attend to a source. All masks are bool, or numbers that are 0 or 1. Of arrays
-            with more axes: as the scores, where axes before those of the heads, or of the targets, may lack.
+            True where a target may attend to a source. Shape (targets, sources), (batch, targets, sources) or (batch,
+            heads, targets, sources); lengths may be 1. All masks are bool, or numbers that are 0 or 1. For arrays with
+            more axes, the shape of `scores`; leading axes may be missing.
         return_attention_scores : bool
         training : bool, optional
-            Whether `dropout` is applied; the scores that are returned are those before it.
+            Whether `dropout` is applied; returned scores are those before dropout.
         use_causal_mask : bool
-            Attend to sources up to the target's own position only. This, and the masks of queries, values and keys,
-            are there for arrays of three axes alone.
+            Attend only to sources up to the target's own position. For arrays with three axes only.
 
         Returns
         -------
         outputs : ndarray, shape (batch, targets, output features)
         scores : ndarray, shape (batch, heads, targets, sources)
-            With `return_attention_scores` only. Of arrays with more axes: (batch, axes that are not attended over,
+            Only with `return_attention_scores`. For arrays with more axes: (batch, axes that are not attended over,
             heads, axes of the targets, axes of the sources).
         """
         masks = {
@@ -262,11 +261,11 @@ _EXPANSIONS: dict[str, dict[int, Any]] = {
     "key_mask": {2: _SOURCES},
     "attention_mask": {2: np.s_[np.newaxis, np.newaxis], 3: np.s_[:, np.newaxis], 4: ...},
 }
-"""Mask -> number of its axes -> index that gives it the axes (batch, heads, targets, sources)."""
+"""Mask -> its number of axes -> index that expands it to the axes (batch, heads, targets, sources)."""
 
 
 def _mask(mask: ArrayLike, name: str) -> Array:
-    """Return a mask as booleans with axes for batch, heads, targets and sources."""
+    """Return a mask as booleans that broadcast to (batch, heads, targets, sources)."""
     keep = as_keep(mask, name)
     expansions = _EXPANSIONS[name]
     if keep.ndim not in expansions:
@@ -277,7 +276,7 @@ def _mask(mask: ArrayLike, name: str) -> Array:
 
 
 def kept_by(masks: Mapping[str, ArrayLike | None], keep: Array | None = None) -> Array | None:
-    """Return where all masks, by the names of arguments, and those before let targets attend to sources."""
+    """Return the conjunction of `keep` and all `masks` (argument -> mask); None if there is no mask."""
     for name, mask in masks.items():
         if mask is not None:
             expanded = _mask(mask, name)

@@ -1,4 +1,4 @@
-"""Batch normalization: by the statistics of the batch in training, else by those that training has left."""
+"""Batch normalization: uses the statistics of the batch in training, moving averages of them in inference."""
 
 from types import MappingProxyType
 from typing import Any
@@ -25,22 +25,22 @@ _EPSILON = 1e-7  # Keras' backend.epsilon(), which it adds to the number of elem
 class BatchNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, computed in float32.
 
-    In training, if the layer is :attr:`trainable`, mean and variance are those of the batch, without what `mask` leaves
-    out, and the moving ones come nearer to them: ``moving * momentum + batch * (1 - momentum)``. Otherwise they are the
-    moving ones.
+    In training, if the layer is :attr:`trainable`, mean and variance are those of the batch (of the elements that
+    `mask` keeps), and moving averages are updated: ``moving * momentum + batch * (1 - momentum)``. Otherwise mean and
+    variance are the moving averages.
 
     Parameters
     ----------
     axis : int
-        The axis of the channels, which have statistics each.
+        The channels axis; each channel has its own statistics.
     momentum : float
-        How much of the moving statistics a step of training keeps.
+        The weight of the old moving average in an update, from 0 to 1.
     epsilon : float
     center, scale : bool
-        Whether there is a beta, a gamma.
+        Whether to add beta, and whether to multiply by gamma.
     beta_initializer, gamma_initializer, moving_mean_initializer, moving_variance_initializer : str, dict or callable
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -105,8 +105,8 @@ class BatchNormalization(Affine):
         inputs : ndarray
         training : bool, optional
         mask : array-like of bool, optional
-            In training: of which elements the statistics are. It has the shape of the inputs without the last axis, or
-            lengths of 1 in it, as (n, 1) for the rows of inputs of shape (n, T, channels) that count.
+            In training, only elements where it is True count for the statistics. It must broadcast to the shape of
+            the inputs without the last axis, with the same number of axes.
         """
         if inputs.ndim != self._rank or inputs.shape[self.axis] != self._channels:
             raise ValueError(
@@ -130,12 +130,12 @@ class BatchNormalization(Affine):
         return rounded(lambda x: (x - mean) * factor + beta, x, dtype=self._compute)
 
     def _move(self, variable: AutoCastVariable, old: Array, new: Array) -> None:
-        """Let a moving statistic come nearer to that of a batch."""
+        """Update a moving average with the statistic of a batch."""
         kept, rest = (old.dtype.type(share) for share in (self.momentum, 1 - self.momentum))
         variable.assign((old * kept + new * rest).reshape(-1))
 
     def _moments(self, x: Array, mask: ArrayLike | None) -> tuple[Array, Array]:
-        """Return mean and variance of each channel of a batch; the variance is divided by the number of elements."""
+        """Return mean and (population) variance of each channel of a batch."""
         axes = tuple(axis for axis in range(x.ndim) if axis != self.axis % x.ndim)
         if mask is None:
             mean = ops.mean(x, axes, keepdims=True)

@@ -1,4 +1,4 @@
-"""Depthwise convolution: every channel by kernels of its own."""
+"""Depthwise convolution: each channel is convolved with its own kernels."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,22 +23,22 @@ _PARAMETERS = """
     Parameters
     ----------
     kernel_size, strides, dilation_rate : int or sequence of int
-        One for each axis of places.
+        One number for all spatial axes, or one for each.
     padding : {"valid", "same"}
     depth_multiplier : int
-        How many kernels a channel has, and so how many channels of the outputs come from it.
+        Number of kernels per channel, and so of output channels per input channel.
     data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
+        Position of the channels axis in inputs and outputs; default: last.
     activation : str or callable, optional
     use_bias : bool
     depthwise_initializer, bias_initializer : str, dict or callable
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
 
 class ByChannel(WithKernel):
-    """What depthwise and separable convolutions share: the sum over the places of a kernel, channel by channel."""
+    """The base of depthwise and separable convolutions: sums over the kernel, channel by channel."""
 
     _arrays = ("inputs",)
 
@@ -63,7 +63,7 @@ class ByChannel(WithKernel):
         self.depthwise_initializer = initializers.checked(depthwise_initializer)
 
     def _add_kernel(self, input_shape: tuple[int | None, ...], name: str) -> Any:
-        """Return a new kernel (lengths ..., channels, depth_multiplier) for inputs of this shape."""
+        """Create and return the kernel, shape (*kernel_size, channels, depth_multiplier)."""
         is_batch = len(input_shape) == self._rank + 2
         channels = self._length_of_channels(input_shape) if is_batch else None
         if channels is None:
@@ -74,11 +74,11 @@ class ByChannel(WithKernel):
         return self.add_weight(shape, initializer=self.depthwise_initializer, name=name)
 
     def _add_bias(self, channels: int) -> Any:
-        """Return a new bias for so many channels of outputs, None if there is none."""
+        """Create and return the bias, shape (channels,); None without bias."""
         return self.add_weight((channels,), initializer=self.bias_initializer, name="bias") if self.use_bias else None
 
     def _of_each_channel(self, inputs: Array, kernel: Array, bias: Array | None) -> Array:
-        """Return the sums for each channel and its kernels, with the channels last."""
+        """Return the depthwise convolution plus bias, with the channels last."""
         x = floating(inputs, self._compute)
         x = self._channels_last(x) if x.ndim > 1 else x
         if x.ndim != self._rank + 2 or x.shape[-1] != self._channels:
@@ -90,7 +90,7 @@ class ByChannel(WithKernel):
         return rounded(self._convolved, ops.pad_zeros(x, self._padding(x)), kernel, bias)
 
     def _padding(self, x: Array) -> list[tuple[int, int]]:
-        """Return the zeros before and after each axis."""
+        """Return how many zeros to add before and after each axis."""
         lengths, spans = x.shape[1:-1], self._spans()
         if self.padding == "same":
             return [(0, 0), *map(same_padding, lengths, spans, self.strides), (0, 0)]
@@ -101,7 +101,7 @@ class ByChannel(WithKernel):
         return [(0, 0)] * x.ndim
 
     def _convolved(self, x: Array, kernel: Array, bias: Array) -> Array:
-        """Return the sum over the places of the kernel, in the order of its rows, and the bias."""
+        """Return the sum over all kernel elements, in row-major order, plus the bias."""
         places = [
             range(0, length - span + 1, stride)
             for length, span, stride in zip(x.shape[1:-1], self._spans(), self.strides, strict=True)
@@ -114,7 +114,7 @@ class ByChannel(WithKernel):
         return outputs.reshape(*outputs.shape[:-2], self._channels * self.depth_multiplier) + bias
 
     def _shape_with(self, shape: Shape, filters: int | None) -> Shape | None:
-        """Return the shape of outputs with so many channels for inputs of a shape; None: a call says it."""
+        """Return the output shape for so many output channels; None if only a call can determine it."""
         if filters is None or len(shape) != self._rank + 2 or not activations.keeps_shape(self.activation):
             return None
         channels = self._length_of_channels(shape)
@@ -124,7 +124,7 @@ class ByChannel(WithKernel):
 
 
 class _DepthwiseConv(ByChannel):
-    """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32."""
+    """The base of DepthwiseConv1D and DepthwiseConv2D."""
 
     _sample_independence = "always"
     _told = ("kernel_size",)
@@ -139,12 +139,12 @@ class _DepthwiseConv(ByChannel):
             cls.__doc__ = with_example(cls, _PARAMETERS, "3", 8, 6)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernel (lengths ..., channels, depth_multiplier) and bias for inputs of this shape."""
+        """Create the kernel, shape (*kernel_size, channels, depth_multiplier), and the bias."""
         self.kernel = self._add_kernel(input_shape, "kernel")
         self.bias = self._add_bias(self._channels * self.depth_multiplier)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, places ..., channels * depth_multiplier), or with them at axis 1."""
+        """Return the outputs, shape (batch, positions ..., channels * depth_multiplier), or with channels at axis 1."""
         bias = None if self.bias is None else self.bias.read_value()
         return self._arranged(self.activation(self._of_each_channel(inputs, self.kernel.read_value(), bias)))
 
@@ -154,12 +154,12 @@ class _DepthwiseConv(ByChannel):
 
 
 class DepthwiseConv1D(_DepthwiseConv):
-    """``activation(conv(channel, kernels of this channel) + bias)`` of sequences, accumulated in float32."""
+    """``activation(conv(channel, its kernels) + bias)`` for each channel of sequences, accumulated in float32."""
 
     _rank = 1
 
 
 class DepthwiseConv2D(_DepthwiseConv):
-    """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32."""
+    """``activation(conv(channel, its kernels) + bias)`` for each channel of images, accumulated in float32."""
 
     _rank = 2

@@ -1,4 +1,4 @@
-"""Layers that change elements at random in training, and are the identity in inference."""
+"""Dropout and noise layers: they change elements at random in training, and are the identity in inference."""
 
 import math
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ __all__ = [
 ]  # fmt: skip
 
 _SEED = """seed : int or SeedGenerator, optional
-        Where the random numbers come from: the same seed gives the same numbers in every process. Default: any.
+        Source of the random numbers. The same seed gives the same numbers in every process. Default: a new seed.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 _RATE = f"""
     Parameters
     ----------
     rate : float
-        The share of elements that training changes, from 0 to 1.
+        Fraction of elements that training drops, from 0 to 1.
     {_SEED}"""
 
 
 class _Random(Identity):
-    """The identity, but in training."""
+    """The base of dropout and noise layers: the identity except in training."""
 
     _parameters: ClassVar[str] = _RATE
     rate: float
@@ -52,7 +52,7 @@ class _Random(Identity):
         self.seed_generator, self.seed = generator_of(seed), given_seed(seed)
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
-        """Return the inputs, in training changed at random."""
+        """Return the inputs; in training, change them at random."""
         if not training or not self._changes():
             return inputs
         return self._changed(floating(inputs, self._compute), self.seed_generator.next())
@@ -65,7 +65,7 @@ class _Random(Identity):
 
 
 class _Dropping(_Random):
-    """A layer with a rate."""
+    """The base of layers with a dropout rate."""
 
     _options: tuple[str, ...] = ("rate", "seed")
     _told = ("rate",)
@@ -91,15 +91,15 @@ _NOISE_SHAPE = f"""
     Parameters
     ----------
     rate : float
-        The share of elements that training changes, from 0 to 1.
+        Fraction of elements that training drops, from 0 to 1.
     noise_shape : sequence of int or None, optional
-        The shape of the random numbers: a length of 1 where all elements along an axis share one. Default: that of the
-        inputs; a length of None too.
+        The shape of the random numbers. Along an axis of length 1, all elements share one random number. None as a
+        length, or instead of the shape, means that of the inputs.
     {_SEED}"""
 
 
 class _DroppingTogether(_Dropping):
-    """A layer with a rate and a shape of the random numbers."""
+    """The base of layers with a dropout rate and a noise shape."""
 
     _parameters = _NOISE_SHAPE
     _options = ("rate", "noise_shape", "seed")
@@ -125,7 +125,7 @@ class _DroppingTogether(_Dropping):
 
 
 class Dropout(_DroppingTogether):
-    """The inputs, in training with a share of their elements set to 0 and the others divided by ``1 - rate``.
+    """In training, set a fraction of the elements to 0 and divide the others by ``1 - rate``.
 
     Examples
     --------
@@ -138,13 +138,13 @@ class Dropout(_DroppingTogether):
 
 
 class AlphaDropout(_DroppingTogether):
-    """The inputs, in training changed at random so that the mean and the variance of what ``selu`` gives stay.
+    """In training, drop elements so that the mean and variance of outputs of ``selu`` are preserved.
 
     Examples
     --------
     >>> x = np.random.default_rng(1).standard_normal((1, 100000)).astype(np.float32)
     >>> y = AlphaDropout(0.5, seed=1)(x, training=True)
-    >>> float(y.mean().round(1)) + 0.0, float(y.std().round(1))  # as before
+    >>> float(y.mean().round(1)) + 0.0, float(y.std().round(1))  # as in x
     (0.0, 1.0)
     """
 
@@ -161,7 +161,7 @@ class AlphaDropout(_DroppingTogether):
 
 
 class GaussianDropout(_Dropping):
-    """The inputs, in training times random numbers with mean 1 and standard deviation ``sqrt(rate / (1 - rate))``.
+    """In training, multiply by normal random numbers of mean 1 and standard deviation ``sqrt(rate / (1 - rate))``.
 
     Examples
     --------
@@ -176,11 +176,11 @@ class GaussianDropout(_Dropping):
 
 
 class SpatialDropout1D(_Dropping):
-    """The inputs (batch, places, channels), in training with a share of the channels of each sample set to 0.
+    """In training, set a fraction of the channels of each sequence (batch, steps, channels) to 0.
 
     Examples
     --------
-    >>> SpatialDropout1D(0.5, seed=1)(np.ones((1, 3, 4), np.float32), training=True)  # three places of four channels
+    >>> SpatialDropout1D(0.5, seed=1)(np.ones((1, 3, 4), np.float32), training=True)  # 3 steps, 4 channels
     array([[[0., 2., 0., 0.],
             [0., 2., 0., 0.],
             [0., 2., 0., 0.]]], dtype=float32)
@@ -194,13 +194,13 @@ _PLACES = f"""
     Parameters
     ----------
     rate : float
-        The share of channels that training sets to 0.
+        Fraction of channels that training sets to 0.
     data_format : {{"channels_last", "channels_first"}}, optional
     {_SEED}"""
 
 
 class _DroppingChannels(_Dropping):
-    """A layer with a rate and the place of the channels."""
+    """The base of layers that drop channels of images and volumes."""
 
     _parameters = _PLACES
     _options = ("rate", "seed", "data_format")
@@ -222,12 +222,12 @@ class _DroppingChannels(_Dropping):
 
 
 class SpatialDropout2D(_DroppingChannels):
-    """Images, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``.
+    """In training, set a fraction of the channels of each image to 0 and divide the others by ``1 - rate``.
 
     Examples
     --------
     >>> images = SpatialDropout2D(0.5, seed=1)(np.ones((2, 5, 5, 4), np.float32), training=True)
-    >>> images[:, 0, 0]  # of two images the four channels, which are alike at all 25 places
+    >>> images[:, 0, 0]  # 2 images, 4 channels; all 25 positions are alike
     array([[0., 2., 0., 0.],
            [2., 0., 2., 0.]], dtype=float32)
     """
@@ -236,12 +236,12 @@ class SpatialDropout2D(_DroppingChannels):
 
 
 class SpatialDropout3D(_DroppingChannels):
-    """Volumes, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``.
+    """In training, set a fraction of the channels of each volume to 0 and divide the others by ``1 - rate``.
 
     Examples
     --------
     >>> layer = SpatialDropout3D(0.5, data_format="channels_first", seed=1)
-    >>> layer(np.ones((1, 4, 3, 3, 3), np.float32), training=True).sum((2, 3, 4))  # 0, or 2 at 27 places
+    >>> layer(np.ones((1, 4, 3, 3, 3), np.float32), training=True).sum((2, 3, 4))  # 0, or 2 at 27 positions
     array([[ 0., 54.,  0.,  0.]], dtype=float32)
     """
 
@@ -249,7 +249,7 @@ class SpatialDropout3D(_DroppingChannels):
 
 
 class GaussianNoise(_Random):
-    """The inputs, in training with random numbers added that have mean 0 and a given standard deviation.
+    """In training, add normal random numbers of mean 0 and a given standard deviation.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of windows, or of all places."""
+"""Pooling: the maximum or the mean of each window, or of all positions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ _PARAMETERS = """
     Parameters
     ----------
     pool_size, strides : int or sequence of int
-        The lengths of a window, and how far the next one is; `strides` default to `pool_size`.
+        The size of a window, and the distance between windows. `strides` default to `pool_size`.
     padding : {"valid", "same"}
-        What lies outside the inputs with "same" counts for nothing.
+        With "same", windows may exceed the inputs; only elements within the inputs count.
     data_format : {"channels_last", "channels_first"}, optional
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 _GLOBAL_PARAMETERS = """
 
@@ -40,14 +40,14 @@ _GLOBAL_PARAMETERS = """
     ----------
     data_format : {"channels_last", "channels_first"}, optional
     keepdims : bool
-        Whether the axes of places stay, with length 1.
+        Whether to keep the spatial axes with length 1.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
 
 class _Pooling(Spatial):
-    """The largest or the mean of every window."""
+    """The base of max and average pooling."""
 
     _builds_nothing = True
     _sample_independence = "always"
@@ -99,14 +99,14 @@ class _Pooling(Spatial):
         raise NotImplementedError
 
     def _padded(self, x: Array, outside: float) -> Array:
-        """Return the inputs with what lies outside, of elements that are equal."""
+        """Return the inputs padded with the number `outside`, if `padding` is "same"."""
         lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
         widths = [same_padding(*item) if self.padding == "same" else (0, 0) for item in lengths]
         return ops.pad(x, [(0, 0), *widths, (0, 0)], outside) if any(map(any, widths)) else x
 
 
 class _Max(_Pooling):
-    """The largest element of every window."""
+    """The base of max pooling."""
 
     def _pooled(self, x: Array) -> Array:
         return rounded(self._maxima, x) if x.dtype.itemsize == 1 else self._maxima(x)  # float8 may have no infinity
@@ -116,7 +116,7 @@ class _Max(_Pooling):
 
 
 class _Average(_Pooling):
-    """The mean of every window, accumulated in float32."""
+    """The base of average pooling."""
 
     def _pooled(self, x: Array) -> Array:
         return rounded(lambda x: self._sums(x) / self._sums(np.ones((1, *x.shape[1:-1], 1), x.dtype)), x)
@@ -126,43 +126,43 @@ class _Average(_Pooling):
 
 
 class MaxPooling1D(_Max):
-    """The largest element of every window along axis 1 of arrays (batch, places, channels)."""
+    """The maximum of each window of sequences (batch, steps, channels)."""
 
     _rank = 1
 
 
 class MaxPooling2D(_Max):
-    """The largest element of every window of images (batch, rows, columns, channels)."""
+    """The maximum of each window of images (batch, height, width, channels)."""
 
     _rank = 2
 
 
 class MaxPooling3D(_Max):
-    """The largest element of every window of volumes (batch, places along three axes, channels)."""
+    """The maximum of each window of volumes (batch, depth, height, width, channels)."""
 
     _rank = 3
 
 
 class AveragePooling1D(_Average):
-    """The mean of every window along axis 1 of arrays (batch, places, channels), accumulated in float32."""
+    """The mean of each window of sequences (batch, steps, channels), accumulated in float32."""
 
     _rank = 1
 
 
 class AveragePooling2D(_Average):
-    """The mean of every window of images (batch, rows, columns, channels), accumulated in float32."""
+    """The mean of each window of images (batch, height, width, channels), accumulated in float32."""
 
     _rank = 2
 
 
 class AveragePooling3D(_Average):
-    """The mean of every window of volumes (batch, places along three axes, channels), accumulated in float32."""
+    """The mean of each window of volumes (batch, depth, height, width, channels), accumulated in float32."""
 
     _rank = 3
 
 
 class _Global(Spatial):
-    """The largest or the mean of all places."""
+    """The base of global pooling."""
 
     _builds_nothing = True
     _sample_independence = "always"
@@ -181,7 +181,7 @@ class _Global(Spatial):
 
     @property
     def _places(self) -> tuple[int, ...]:
-        """The axes of places."""
+        """The spatial axes."""
         first = 1 if self.data_format == "channels_last" else 2
         return tuple(range(first, first + self._rank))
 
@@ -192,51 +192,51 @@ class _Global(Spatial):
         return tuple(length for axis, length in kept if self.keepdims or axis not in self._places)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, channels)."""
+        """Return the outputs, shape (batch, channels), or with spatial axes of length 1 if `keepdims`."""
         self._check_rank(inputs)
         if 0 in [inputs.shape[axis] for axis in self._places]:
-            raise ValueError(f"The inputs of layer '{self.name}' have no places: received shape {inputs.shape}")
+            raise ValueError(f"The inputs of layer '{self.name}' have an empty spatial axis: shape {inputs.shape}")
         outputs: Array = type(self)._function(floating(inputs, self._compute), self._places, keepdims=self.keepdims)
         return outputs
 
 
 class GlobalMaxPooling1D(_Global):
-    """The largest element along axis 1 of arrays (batch, places, channels)."""
+    """The maximum over all steps of sequences (batch, steps, channels)."""
 
     _rank = 1
     _function = staticmethod(ops.max)
 
 
 class GlobalMaxPooling2D(_Global):
-    """The largest element of images (batch, rows, columns, channels), for each channel."""
+    """The maximum over all positions of images (batch, height, width, channels)."""
 
     _rank = 2
     _function = staticmethod(ops.max)
 
 
 class GlobalMaxPooling3D(_Global):
-    """The largest element of volumes (batch, places along three axes, channels), for each channel."""
+    """The maximum over all positions of volumes (batch, depth, height, width, channels)."""
 
     _rank = 3
     _function = staticmethod(ops.max)
 
 
 class GlobalAveragePooling2D(_Global):
-    """The mean of images (batch, rows, columns, channels), for each channel, accumulated in float32."""
+    """The mean over all positions of images (batch, height, width, channels), accumulated in float32."""
 
     _rank = 2
     _function = staticmethod(ops.mean)
 
 
 class GlobalAveragePooling3D(_Global):
-    """The mean of volumes (batch, places along three axes, channels), for each channel, accumulated in float32."""
+    """The mean over all positions of volumes (batch, depth, height, width, channels), accumulated in float32."""
 
     _rank = 3
     _function = staticmethod(ops.mean)
 
 
 class GlobalAveragePooling1D(_Global):
-    """The mean along axis 1 of arrays (batch, places, channels), accumulated in float32."""
+    """The mean over all steps of sequences (batch, steps, channels), accumulated in float32."""
 
     _rank = 1
     _sample_independence = "always"
@@ -245,9 +245,9 @@ class GlobalAveragePooling1D(_Global):
     supports_masking = True
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
-        """Return the outputs, shape (batch, channels): of the places where `mask`, (batch, places), is True.
+        """Return the outputs, shape (batch, channels): the mean over the steps where `mask`, (batch, steps), is True.
 
-        A row of the mask without any True gives NaN, as in Keras.
+        If a row of the mask has no True, its outputs are NaN, as in Keras.
         """
         if mask is None:
             return super().call(inputs)
@@ -267,5 +267,5 @@ class GlobalAveragePooling1D(_Global):
         return rounded(mean_there, floating(inputs, self._compute))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        """Return None: there are no places any more."""
+        """Return None: the outputs have no steps to mask."""
         return None
