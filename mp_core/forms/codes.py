@@ -52,7 +52,7 @@ class Codes(Form):
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Whether `policy` names a scheme."""
+        """Return whether `policy` names a scheme."""
         return policy.scheme is not None
 
     def config(self) -> dict[str, Any]:

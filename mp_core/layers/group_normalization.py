@@ -1,4 +1,4 @@
-"""Normalization of groups of channels."""
+"""Group normalization."""
 
 from typing import Any
 
@@ -20,15 +20,15 @@ class GroupNormalization(Affine):
     Parameters
     ----------
     groups : int
-        How many groups share out the channels; -1: every channel is one.
+        The number of groups, a divisor of the number of channels; -1: one group per channel.
     axis : int
-        The axis of the channels.
+        The channels axis.
     epsilon : float
     center, scale : bool
-        Whether there is a beta, a gamma.
+        Whether to add beta, and whether to multiply by gamma.
     beta_initializer, gamma_initializer : str, dict or callable
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Attention in several heads, groups of which share keys and values."""
+"""Multi-head attention in which groups of heads share keys and values."""
 
 import math
 from types import MappingProxyType
@@ -19,31 +19,31 @@ __all__ = ["GroupedQueryAttention"]
 
 
 class GroupedQueryAttention(ProjectedAttention):
-    """Attention of queries to keys in several heads, neighbours of which share one head of keys and values.
+    """Attention of queries to keys in several heads; neighbouring heads share one head of keys and values.
 
-    Its projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, with `use_gate` also
-    ``gate``. Keras calls it ``GroupQueryAttention``, too.
+    The projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, with `use_gate` also
+    ``gate``. Keras' alias is ``GroupQueryAttention``.
 
     Parameters
     ----------
     head_dim : int
-        The length of queries, keys and values of a head.
+        The size of queries, keys and values in a head.
     num_query_heads, num_key_value_heads : int
-        The second divides the first.
+        The second must divide the first.
     dropout : float
-        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
+        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
     use_bias : bool
     sliding_window : int, optional
         Targets attend only to sources less than so many positions away.
     flash_attention : bool, optional
-        Keras', without effect.
+        Ignored. Keras has this argument.
     kernel_initializer, bias_initializer : str, dict or callable
     use_gate : bool
-        Whether the sigmoid of another projection of the queries multiplies what the heads return.
+        Whether to multiply the outputs of the heads by the sigmoid of another projection of the queries.
     seed : int or SeedGenerator, optional
-        Where the random numbers of `dropout` come from.
+        Source of the random numbers for `dropout`.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
@@ -61,7 +61,7 @@ class GroupedQueryAttention(ProjectedAttention):
     _arrays = ("query", "value")
     _lacking = MappingProxyType({"sliding_window": None})
     exported_as = "GroupQueryAttention"
-    """What Keras' configurations call this class; names of layers and files follow from its own name."""
+    """The class name in Keras' configurations. Layer names and names in files derive from the Python class name."""
     _told = ("num_query_heads", "num_key_value_heads", "head_dim")
     _options = (
         "head_dim", "num_query_heads", "num_key_value_heads", "dropout", "use_bias", "sliding_window",
@@ -99,7 +99,7 @@ class GroupedQueryAttention(ProjectedAttention):
         self._scale = 1.0 / math.sqrt(self.head_dim)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
-        """Create the projections; keys default to the values' shape."""
+        """Create the projections. The shape of keys defaults to that of values."""
         heads, shared = self.num_query_heads, self.num_key_value_heads
         self._query_dense = self._projection("query", query_shape, heads)
         self._key_dense = self._projection("key", key_shape or value_shape, shared)
@@ -134,7 +134,7 @@ class GroupedQueryAttention(ProjectedAttention):
         training: bool | None = False,
         use_causal_mask: bool = False,
     ) -> Array | tuple[Array, Array]:
-        """Attend: arguments and results are those of :meth:`MultiHeadAttention.call`."""
+        """Return the outputs of attention; arguments and results are those of :meth:`MultiHeadAttention.call`."""
         keep = self._kept(query.shape[1], value.shape[1], use_causal_mask)
         masks = {
             "query_mask": query_mask,
@@ -152,7 +152,7 @@ class GroupedQueryAttention(ProjectedAttention):
         return outputs if not return_attention_scores else (outputs, weights)
 
     def _kept(self, targets: int, sources: int, is_causal: bool) -> Array | None:
-        """Return where targets may attend to sources by their positions, shape (targets, sources); None: everywhere."""
+        """Return the mask (targets, sources) of causal attention and the sliding window; None if neither is used."""
         keep = np.tri(targets, sources, dtype=bool) if is_causal else None
         if self.sliding_window is None:
             return keep

@@ -1,7 +1,7 @@
-"""Initializers: the values that weights begin with, as Keras' classes and by its names.
+"""Initializers: functions that return the initial values of weights, with Keras' class names.
 
-The numbers follow from the seed (Philox, see :mod:`mp_core.random`) and are the same on every CPU; they are not those
-that Keras draws from the same seed.
+Random numbers are determined by the seed (Philox, see :mod:`mp_core.random`) and are the same on every CPU. They differ
+from those that Keras draws with the same seed.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _OF_TRUNCATION = 0.87962566103423978
-"""The standard deviation of the normal distribution without what lies beyond two deviations."""
+"""The standard deviation of a standard normal distribution truncated to [-2, 2]."""
 
 
 if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
@@ -64,7 +64,7 @@ class Initializer:
     """
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        """Return an array of that shape and dtype; without one, of :func:`mp_core.config.floatx`."""
+        """Return an array of that shape and dtype; default dtype: :func:`mp_core.config.floatx`."""
         raise NotImplementedError(f"{type(self).__name__} must define `__call__`")
 
     def get_config(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Initializer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the initializer with these arguments; those that are None are left at their defaults.
+        """Return the initializer with these arguments. None means the default.
 
         Raises
         ------
@@ -92,8 +92,8 @@ class Initializer:
 
 
 @dataclass
-class _Stated(Initializer):
-    """An initializer whose constructor's arguments are its fields."""
+class _DataclassInitializer(Initializer):
+    """An initializer whose constructor's arguments are dataclass fields."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -102,12 +102,13 @@ class _Stated(Initializer):
 
 
 def _target(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype; the default is :func:`mp_core.config.floatx`."""
     return dtypes.dtype_of(dtypes.floatx()) if dtype is None else dtypes.parse(dtype)
 
 
 @dataclass
-class Constant(_Stated):
-    """One number everywhere.
+class Constant(_DataclassInitializer):
+    """All elements equal to `value`.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ class Ones(Initializer):
 
 
 @dataclass
-class Identity(_Stated):
+class Identity(_DataclassInitializer):
     """`gain` on the diagonal of a matrix, zeros elsewhere.
 
     Parameters
@@ -165,7 +166,7 @@ class Identity(_Stated):
     Raises
     ------
     ValueError
-        In the call: the shape is not that of a matrix.
+        In the call: the shape does not have two axes.
 
     Examples
     --------
@@ -184,10 +185,11 @@ class Identity(_Stated):
 
 
 @dataclass
-class _Drawn(_Stated):
-    """An initializer that draws: it keeps its keys, so that every call gives the same numbers, as in Keras.
+class _Drawn(_DataclassInitializer):
+    """The base of random initializers.
 
-    With a :class:`~mp_core.random.SeedGenerator` for a `seed` every call gives others.
+    The keys of the random numbers are stored, so that every call returns the same numbers, as in Keras. If `seed` is a
+    :class:`~mp_core.random.SeedGenerator`, every call returns new ones.
     """
 
     _keys: list[Array] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -204,7 +206,7 @@ class _Drawn(_Stated):
         raise NotImplementedError
 
     def _draws(self) -> Iterator[Array]:
-        """Yield the keys of a call."""
+        """Yield the keys of the random numbers of one call."""
         seed: Seed = vars(self)["seed"]
         while isinstance(seed, SeedGenerator):
             yield seed.next()
@@ -223,7 +225,7 @@ def _normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float, deviatio
 
 
 def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float, deviation: float) -> Array:
-    """Return numbers of the normal distribution, those beyond two deviations drawn again."""
+    """Return normal random numbers; numbers beyond two standard deviations are drawn again."""
     drawn = random.normal(next(keys), shape)
     while (far := np.abs(drawn) > 2).any():
         drawn = np.where(far, random.normal(next(keys), shape), drawn)
@@ -232,13 +234,13 @@ def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float
 
 @dataclass
 class RandomUniform(_Drawn):
-    """Numbers drawn uniformly from `minval` to below `maxval`.
+    """Uniform random numbers in [minval, maxval).
 
     Parameters
     ----------
     minval, maxval : float
     seed : int or SeedGenerator, optional
-        Default: that of the process, see :func:`mp_core.random.set_seed`.
+        Default: drawn from the seed of the process, see :func:`mp_core.random.set_seed`.
 
     Examples
     --------
@@ -256,13 +258,13 @@ class RandomUniform(_Drawn):
 
 @dataclass
 class RandomNormal(_Drawn):
-    """Numbers of the normal distribution.
+    """Normal random numbers.
 
     Parameters
     ----------
     mean, stddev : float
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Examples
     --------
@@ -280,13 +282,13 @@ class RandomNormal(_Drawn):
 
 @dataclass
 class TruncatedNormal(_Drawn):
-    """Numbers of the normal distribution, those beyond two deviations drawn again.
+    """Normal random numbers; numbers beyond two standard deviations are drawn again.
 
     Parameters
     ----------
     mean, stddev : float
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Examples
     --------
@@ -307,10 +309,7 @@ _DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
 
 
 def _scaled(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: str, distribution: str) -> Array:
-    """Return numbers of variance ``scale / fan``: the number of inputs, of outputs, or the mean of both.
-
-    The leading axes of a shape are a window, which counts as often as it has places.
-    """
+    """Return random numbers of variance ``scale / fan``; see :class:`VarianceScaling` for the fan."""
     window = int(np.prod(shape[:-2]))
     fan_in, fan_out = (window * n for n in shape[-2:]) if len(shape) > 1 else (int(np.prod(shape)),) * 2
     fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
@@ -325,22 +324,23 @@ def _scaled(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: s
 
 @dataclass
 class VarianceScaling(_Drawn):
-    """Numbers of variance ``scale / fan``.
+    """Random numbers of variance ``scale / fan``.
 
     Parameters
     ----------
     scale : float
         Above 0.
     mode : {"fan_in", "fan_out", "fan_avg"}
-        The fan: the number of inputs, of outputs, or the mean of both; a window counts as often as it has places.
+        The fan: the number of inputs (second to last axis), of outputs (last axis), or the mean of both, times the
+        product of all other axes, such as the window of a convolution.
     distribution : {"truncated_normal", "untruncated_normal", "uniform"}
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Raises
     ------
     ValueError
-        An argument is not as above.
+        `scale` is not positive; `mode` or `distribution` does not exist.
 
     References
     ----------
@@ -373,7 +373,7 @@ class VarianceScaling(_Drawn):
 
 @dataclass
 class _OfVariance(_Drawn):
-    """A :class:`VarianceScaling` that has a name."""
+    """The base of named special cases of :class:`VarianceScaling`."""
 
     variance: ClassVar[tuple[float, str, str]]
     seed: Seed = None
@@ -462,16 +462,16 @@ class LecunNormal(_OfVariance):
 
 @dataclass
 class Orthogonal(_Drawn):
-    """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; leading axes count as rows.
+    """`gain` times a matrix with orthonormal rows or columns, whichever are fewer; leading axes count as rows.
 
-    It is that of the QR decomposition of normal numbers whose R has a positive diagonal (Saxe et al., 2013), by the
-    modified Gram-Schmidt process in float64.
+    The matrix is Q of the QR decomposition of normal random numbers, with a positive diagonal of R (Saxe et al., 2013).
+    It is computed by the modified Gram-Schmidt process in float64.
 
     Parameters
     ----------
     gain : float
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Raises
     ------
@@ -499,9 +499,9 @@ class Orthogonal(_Drawn):
 
 
 def _orthonormal(vectors: Array) -> Array:
-    """Return the vectors, which are rows, made orthonormal one after the other.
+    """Orthonormalize the rows by the modified Gram-Schmidt process.
 
-    Sums go from the first element to the last, so that their bits do not depend on NumPy's vectors.
+    Sums are sequential from first to last, so that their bits do not depend on NumPy's SIMD code.
     """
     q = vectors.copy()
     for i in range(len(q)):
@@ -529,12 +529,14 @@ serialize, deserialize, _get = Family(Initializer, "initializer", _NAMES).functi
 
 
 def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
-    """Return the initializer of a name such as ``"he_normal"``, of a dictionary or a class, or a callable itself.
+    """Return the initializer for a name such as ``"he_normal"``, a configuration or a class.
+
+    A callable is returned unchanged.
 
     Raises
     ------
     ValueError
-        `identifier` is none of these, or its ``config`` has settings that the initializer does not have.
+        `identifier` is none of these, or its ``config`` has arguments that the initializer does not have.
 
     Examples
     --------
@@ -551,11 +553,14 @@ def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
 
 
 def checked(identifier: Any) -> Any:
-    """Return what a configuration keeps of what :func:`get` takes: the object, if only a scope may know its name."""
+    """Check an identifier by :func:`get`; return it, or the object if its class is not one of this module.
+
+    Layers store the result. The name of a user's class may be known only in the current scope.
+    """
     found = get(identifier)
     return identifier if type(found) in _NAMES.values() else found
 
 
 def drawn_anew(initializer: Any) -> Any:
-    """Return what draws other numbers than an initializer without a seed; every other initializer as it is."""
+    """Return a copy of a random initializer without a seed, which draws new numbers; return others unchanged."""
     return initializer.clone() if isinstance(initializer, _Drawn) and vars(initializer)["seed"] is None else initializer

@@ -1,4 +1,4 @@
-"""Low-rank adaptation (LoRA) of layers with a matrix: training changes two thin matrices beside the frozen one."""
+"""Low-rank adaptation (LoRA) of layers with a matrix: two thin matrices are trained, the matrix is frozen."""
 
 from collections.abc import Mapping
 from numbers import Integral
@@ -20,11 +20,11 @@ from mp_core.utilities.arguments import positive, positive_integer
 __all__ = ["AdaptableLayer", "LoRA", "adapt", "drop_lora", "lora_of", "thin_variables"]
 
 _THIN = ("lora_a", "lora_b")
-"""What files of mp_core call both thin matrices."""
+"""The names of both thin matrices in files of mp_core."""
 
 
 class LoRA(NamedTuple):
-    """What is added to a matrix: ``alpha / rank * a @ b``, where `a` has `rank` columns."""
+    """An addend of a matrix: ``alpha / rank * a @ b``, where `a` has `rank` columns."""
 
     rank: int
     alpha: float
@@ -39,7 +39,7 @@ class LoRA(NamedTuple):
         return result
 
     def delta(self) -> Array:
-        """Return ``alpha / rank * a @ b``, float32, of the shape of the layer's own variable."""
+        """Return ``alpha / rank * a @ b`` in float32, in the shape of the layer's variable."""
         return self._scaled(ops.matmul(self.a.numpy(), self.b.numpy()))
 
     def _scaled(self, x: Array) -> Array:
@@ -52,11 +52,11 @@ class AdaptableLayer(MatrixLayer):
     Parameters
     ----------
     lora_rank : int, optional
-        Calls :meth:`enable_lora` once the layer is built.
+        Calls :meth:`enable_lora` with this rank when the layer is built.
     lora_alpha : float, optional
-        Beside `lora_rank`; default: the same number.
+        Default: `lora_rank`.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
     _lora: LoRA | None = None
@@ -70,17 +70,17 @@ class AdaptableLayer(MatrixLayer):
 
     @property
     def lora_enabled(self) -> bool:
-        """Whether there are ``lora_kernel_a`` and ``lora_kernel_b``, of a table ``lora_embeddings_a`` and ``_b``."""
+        """Whether the layer has ``lora_kernel_a`` and ``lora_kernel_b`` (a table: ``lora_embeddings_a``, ``..._b``)."""
         return self._lora is not None
 
     @property
     def lora_rank(self) -> int | None:
-        """The rank of what LoRA adds to the matrix; None without LoRA."""
+        """The rank of the thin matrices; None without LoRA."""
         return self._lora_numbers[0]
 
     @property
     def lora_alpha(self) -> float | None:
-        """What LoRA adds is multiplied by ``lora_alpha / lora_rank``; None without LoRA."""
+        """The product of the thin matrices is multiplied by ``lora_alpha / lora_rank``; None without LoRA."""
         return self._lora_numbers[1]
 
     @property
@@ -94,30 +94,30 @@ class AdaptableLayer(MatrixLayer):
         a_initializer: Any = "he_uniform",
         b_initializer: Any = "zeros",
     ) -> None:
-        """Freeze the matrix, and train ``lora_alpha / rank * a @ b`` beside it, as Keras' method does.
+        """Freeze the matrix W, and train ``W + lora_alpha / rank * a @ b``, as Keras' method does.
 
-        The matrix may hold floats or codes of any scheme, and is not changed. A bias stays trainable. Products run
-        with both; files get their sum, quantized anew where the layer holds codes. The attribute ``kernel``, of a table
-        ``embeddings``, is an array from then on: the sum, in the compute dtype. The frozen variable is
-        ``layer.form.variables["kernel"]``.
+        - W may be floats or codes of any scheme, and does not change. A bias stays trainable.
+        - Files store the sum; if the layer is quantized, the sum is quantized again.
+        - The attribute ``kernel`` (a table: ``embeddings``) becomes an array: the sum, in the compute dtype. W is
+          ``layer.form.variables["kernel"]``.
 
         Parameters
         ----------
         rank : int
-            The columns of `a` and the rows of `b`. Both are float32 under every policy.
+            The number of columns of `a` and of rows of `b`. Both are float32 under every policy.
         lora_alpha : float, optional
             Default: `rank`.
         a_initializer, b_initializer : str, dict or callable
-            Of shapes ``kernel.shape[:-1] + (rank,)`` and ``(rank, kernel.shape[-1])``. At least one should make zeros,
+            For shapes ``kernel.shape[:-1] + (rank,)`` and ``(rank, kernel.shape[-1])``. One of them should be "zeros",
             so that outputs do not change at first.
 
         Raises
         ------
         ValueError
-            The layer is not built, has LoRA already, or a constraint on its matrix; `rank` is no positive integer, or
-            `lora_alpha` no positive number.
+            The layer is not built, has LoRA already, or has a constraint on its matrix; `rank` is no positive integer,
+            or `lora_alpha` no positive number.
         NotImplementedError
-            The layer computes by delayed float8 scaling. In every case nothing has changed.
+            The layer uses delayed float8 scaling. After any error nothing has changed.
 
         Examples
         --------
@@ -140,9 +140,9 @@ class AdaptableLayer(MatrixLayer):
         undone_if_it_fails(contents_of([self]), self._adapt, *numbers, a_initializer, b_initializer)
 
     def merge_lora(self) -> None:
-        """Replace the matrix by a new one to which what LoRA has learned is added, in its own form.
+        """Replace the matrix by the sum ``W + lora_alpha / rank * a @ b``, and remove LoRA.
 
-        Floats are trainable again; codes are made anew, as they are for a file. The layer has new variables then.
+        Floats are trainable again; codes are quantized again. The layer gets new variables.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class AdaptableLayer(MatrixLayer):
         self._apply_policy()
 
     def _drop_lora(self) -> None:
-        """Have LoRA no more; the matrix stays what it is."""
+        """Remove the thin matrices; the matrix does not change."""
         for name in (*(variable.name for variable in self._thin), *(["_lora"] if self.lora_enabled else [])):
             delattr(self, name)
 
@@ -183,13 +183,13 @@ class AdaptableLayer(MatrixLayer):
         self._set_trainable(False)
 
     def _set_trainable(self, on: bool) -> None:
-        """Freeze the matrix, or let it be trained; codes never are."""
+        """Set whether the matrix is trained; codes never are."""
         matrix = self.form.variables.get(self._matrix_name)
         if matrix is not None:
             matrix.trainable = on
 
     def _adapt_if_wanted(self) -> None:
-        """Have LoRA from the start, as the constructor was told."""
+        """Add the thin matrices that the constructor's argument `lora_rank` asks for."""
         if self._lora_wanted is not None:
             self._adapt(*self._lora_wanted, "he_uniform", "zeros")
 
@@ -205,12 +205,12 @@ class AdaptableLayer(MatrixLayer):
         if form.is_trained:
             raise ValueError(f"layer '{self.name}' cannot have LoRA while its codes are trained: `convert_qat` first")
 
-    # ---- what the layer stands for
+    # ---- the sum
 
     if not TYPE_CHECKING:  # a type checker knows the variables that are declared
 
         def __getattr__(self, name: str) -> Any:
-            """Return the sum for the name of the matrix, as Keras does: the frozen matrix is in :attr:`form`."""
+            """Return the sum for the name of the matrix, as Keras does; the frozen matrix is in :attr:`form`."""
             lora = vars(self).get("_lora")
             if lora is None or name != self._matrix_name or name not in self.form.variables:
                 return super().__getattr__(name)
@@ -220,11 +220,11 @@ class AdaptableLayer(MatrixLayer):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """As of every layer with a matrix: with LoRA the sum, in the form of the layer."""
+        """The matrix as in :attr:`MatrixLayer.matrix`; with LoRA the sum, in the form of the layer."""
         return self._stored().matrix
 
     def _stored(self) -> Form:
-        """Return the form that files hold: with what LoRA adds, and as it is where that is nothing."""
+        """Return the form that files store: that of the sum, or the layer's own if LoRA adds zero."""
         if self._lora is None or not self._lora.b.numpy().any():
             return self.form
         return self.form.merged(self._lora.delta(), self.variable_dtype)
@@ -241,7 +241,13 @@ class AdaptableLayer(MatrixLayer):
         return form
 
     def save_own_variables(self, store: Any) -> None:
-        """As of every layer; what LoRA adds is in the matrix. Codes that are trained are refused."""
+        """Store the variables as every layer does; with LoRA the matrix is the sum.
+
+        Raises
+        ------
+        ValueError
+            The codes of the layer are being trained.
+        """
         form = vars(self).get("form")
         if form is not None and form.is_trained:
             raise ValueError(f"the codes of layer '{self.name}' are trained: `convert_qat` before saving")
@@ -257,7 +263,7 @@ class AdaptableLayer(MatrixLayer):
 
     @property
     def _thin(self) -> tuple[AutoCastVariable, ...]:
-        """The variables of LoRA."""
+        """The variables `a` and `b`; none without LoRA."""
         return () if self._lora is None else self._lora[2:]
 
     def _follows_policy(self, variable: AutoCastVariable) -> bool:
@@ -267,7 +273,7 @@ class AdaptableLayer(MatrixLayer):
         return [*self._thin[1:]]
 
     def _extra_arrays(self) -> dict[str, Array]:
-        """Return both thin matrices, and the frozen one where the sum differs from it."""
+        """Return alpha and both thin matrices; if the sum differs from W, also W."""
         if self._lora is None:
             return {}
         found = {"lora_alpha": np.array(self._lora.alpha, np.float64)}
@@ -291,33 +297,33 @@ class AdaptableLayer(MatrixLayer):
         assign_each([variables[name] for name in arrays], values)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments; those of LoRA if it is on."""
+        """Return the constructor's arguments, including those of LoRA if it is on."""
         rank, alpha = self._lora_numbers
         return super().get_config() | ({} if rank is None else {"lora_rank": rank, "lora_alpha": alpha})
 
 
 def lora_of(layer: AdaptableLayer) -> LoRA | None:
-    """Return what is added to the matrix of a layer; None without LoRA."""
+    """Return the LoRA of a layer; None without it."""
     return layer._lora
 
 
 def thin_variables(layer: AdaptableLayer) -> tuple[AutoCastVariable, ...]:
-    """Return the variables of LoRA of a layer, if any."""
+    """Return the variables `a` and `b` of a layer; none without LoRA."""
     return layer._thin
 
 
 def adapt(layer: AdaptableLayer, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
-    """Add thin matrices to a built layer that has none; if that fails, some of it may be done."""
+    """Add thin matrices to a built layer that has none. If that fails, the layer may be left incomplete."""
     layer._adapt(rank, alpha, a_initializer, b_initializer)
 
 
 def drop_lora(layer: AdaptableLayer) -> None:
-    """Remove the thin matrices of a layer, if any; its own matrix stays what it is."""
+    """Remove the thin matrices of a layer, if any; its matrix does not change."""
     layer._drop_lora()
 
 
 def _checked(rank: int | None, alpha: float | None, argument: str) -> tuple[int, float]:
-    """Return rank and alpha, by default the rank."""
+    """Return rank and alpha, both checked; alpha defaults to the rank."""
     size = positive_integer(rank, argument)
     number = size if alpha is None else positive(alpha, "lora_alpha")
-    return size, int(number) if isinstance(alpha, Integral) else number  # as configurations have it
+    return size, int(number) if isinstance(alpha, Integral) else number  # configurations keep an int

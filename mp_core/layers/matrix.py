@@ -1,4 +1,4 @@
-"""The base of the layers that have a matrix, by which they multiply or whose rows they look up."""
+"""The base of layers with a matrix, by which they multiply or whose rows they look up."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,21 +24,21 @@ __all__ = ["MatrixLayer", "hold_form"]
 
 
 class MatrixLayer(Layer):
-    """A layer with one matrix, which it holds in a :class:`~mp_core.forms.Form`.
+    """A layer with one matrix, which is stored in a :class:`~mp_core.forms.Form`.
 
     The variables of the form are attributes of the layer: ``kernel``, ``kernel_scale``, ``codes`` ...
 
     Attributes
     ----------
     form : Form
-        What holds the matrix, once the layer is built.
+        The form of the matrix, once the layer is built.
     """
 
     _matrix_name: ClassVar[str]
-    """The name of the float variable. Each class that computes with the matrix in its own way says it anew."""
+    """The name of the float variable. Each class with its own way to compute with the matrix must set it again."""
     _is_table: ClassVar[bool] = False
     _quantizes: ClassVar[bool] = True
-    """Whether the layer computes in other forms than floats."""
+    """Whether the layer supports other forms than floats."""
     form: Form
     codes: AutoCastVariable
     scale: AutoCastVariable
@@ -48,10 +48,10 @@ class MatrixLayer(Layer):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """What products multiply by, lines-major: shape (outputs, inputs), of a table (rows, columns).
+        """The matrix in the shape (outputs, inputs), for a table (rows, columns).
 
-        Floats as they are stored, or codes with their scales; float32 where the codes are in an order that no
-        QuantizedArray has. With fixed :attr:`inputs` it stands for the weights times the scales of their inputs.
+        The stored floats, or codes with their scales; float32 if a QuantizedArray cannot represent the codes. With
+        fixed :attr:`inputs` it stands for the weights times the scales of their inputs.
         """
         return self.form.matrix
 
@@ -63,30 +63,30 @@ class MatrixLayer(Layer):
     def set_matrix(
         self, value: ArrayLike | QuantizedArray, inputs: Inputs | None = None, *, policy: DTypePolicy | None = None
     ) -> None:
-        """Replace the matrix by floats, or by codes as they are.
+        """Replace the matrix by floats or by codes.
 
-        Arrays that nobody can write to, as those of a read-only memory map, are kept without a copy. A kernel in such a
-        map of another floating-point type than the layer's stays there, and is cast whenever it is read.
+        Arrays that nobody can write to, as those of a read-only memory map, are not copied. If a kernel in such a map
+        has another floating-point dtype than the layer, it stays there and is cast at each read.
 
         Parameters
         ----------
         value : array-like or QuantizedArray
-            Of the shape of :attr:`matrix`. Floats under a policy with a scheme are quantized to it. Codes need a policy
-            with their scheme.
+            In the shape of :attr:`matrix`. Floats are quantized if the policy has a scheme. Codes need a policy with
+            their scheme.
         inputs : Inputs, optional
-            Beside codes: the fixed scales and zero points of the inputs. A policy of ``int8`` becomes one of
-            ``int8/fixed`` by them.
+            Only with codes: the fixed scales and zero points of the inputs. They change a policy ``int8`` to
+            ``int8/fixed``.
         policy : DTypePolicy, optional
-            Beside codes: the policy that the layer has from then on. Default: the one that it has.
+            Only with codes: the new policy of the layer. Default: its current policy.
 
         Raises
         ------
         TypeError
-            `value` is no array of numbers, or a part of `inputs` is none.
+            `value`, or a part of `inputs`, is no array of numbers.
         ValueError
-            The layer is not built; `value` has another shape, or codes of another type or with other scales than the
-            policy says; a scale is not positive and finite; floats that are to be quantized are not finite; `inputs` or
-            `policy` are there beside floats. In every case nothing has changed.
+            The layer is not built; `value` has another shape, or its codes do not have the scheme of the policy; a
+            scale is not positive and finite; floats to quantize are not finite; `inputs` or `policy` are passed with
+            floats. After any error nothing has changed.
         """
         if not self.built:
             raise ValueError(f"`set_matrix` needs a built layer; '{self.name}' is not built")
@@ -147,7 +147,7 @@ class MatrixLayer(Layer):
         scale_shape: tuple[int, ...],
         order: tuple[int, ...] = (0, 1),
     ) -> None:
-        """Create the matrix in the form that the policy makes, or that the configuration says."""
+        """Create the matrix in the form of the policy, or in the one that the configuration gives."""
         geometry = Geometry(
             self.path or self.name, self._matrix_name, shape, rows, columns, self._is_table, scale_shape, order
         )
@@ -159,7 +159,7 @@ class MatrixLayer(Layer):
         self.quantized = not self.form.is_float
 
     def _add_kernel(self, bias_shape: tuple[int, ...] | None, *geometry: Any) -> None:
-        """Create kernel, bias (unless its shape is None) and the rest of the form, in the order of Keras' files."""
+        """Create the kernel, the bias (unless its shape is None) and late variables, in the order of Keras' files."""
         layer: Any = self
         self._add_matrix(layer.kernel_initializer, *geometry)
         self.bias = None
@@ -170,7 +170,7 @@ class MatrixLayer(Layer):
     def _new_form(
         self, geometry: Geometry, policy: DTypePolicy, *, ours: bool = False, stated: dict[str, Any] | None = None
     ) -> Form:
-        """Return the form that `policy` makes, without variables; raise if the layer does not compute in it."""
+        """Return a new form for `policy`, without variables; raise if the layer does not support it."""
         form = form_of(policy, ours=ours) if self._quantizes else Float
         if stated is not None:
             form = FORMS.get(str(stated.get("form")))
@@ -186,7 +186,7 @@ class MatrixLayer(Layer):
         return form(geometry, policy, stated)
 
     def _check_product(self) -> None:
-        """Raise NotImplementedError unless the matrix may be quantized."""
+        """Raise NotImplementedError unless the layer can be quantized."""
 
     def _form_under(self, policy: DTypePolicy, *, ours: bool = False) -> Form:
         form = self._new_form(self.form.geometry, policy, ours=ours)
@@ -198,7 +198,7 @@ class MatrixLayer(Layer):
         self._hold(form)
 
     def _hold(self, form: Form) -> None:
-        """Hold a form whose variables exist already, and drop the variables of the old form."""
+        """Set a form whose variables exist already, and drop the variables of the old form."""
         gone = {id(v) for v in self.form.variables.values()} - {id(v) for v in form.variables.values()}
         self._variables[:] = [variable for variable in self._variables if id(variable) not in gone]
         self.form, self.quantized = form, not form.is_float
@@ -224,14 +224,14 @@ class MatrixLayer(Layer):
         return self._quantizes and not self.quantized and (self._implementation() is type(self) or not type_check)
 
     def _implementation(self) -> type["MatrixLayer"]:
-        """Return the base, or this type itself, that says what is done with the matrix."""
+        """Return the class, this one or a base, that defines how the layer computes with the matrix."""
         return next(cls for cls in type(self).__mro__ if "_matrix_name" in vars(cls))
 
     def _keeps_form(self, policy: DTypePolicy) -> bool:
         return not self.built or self.form.is_float or self.form.fits(policy)
 
     def _saved_variables(self) -> list[AutoCastVariable]:
-        """Return the variables with a bias right behind the matrix, before its scales."""
+        """Return the variables in the order of Keras' files: matrix, bias, scales."""
         variables, bias = self.own_variables(), vars(self).get("bias")
         if bias is None:
             return variables
@@ -257,7 +257,7 @@ class MatrixLayer(Layer):
             if form is None and name in ("form", "matrix", "inputs", self._matrix_name):
                 raise AttributeError(f"You must build the layer before accessing `{name}`.")
             if name in ("input", "output"):
-                end_of(self, name)  # raises the error that says how there is one
+                end_of(self, name)  # raises an error that explains how to get one
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -282,10 +282,10 @@ class MatrixLayer(Layer):
 
     @classmethod
     def _shared_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
-        """Return the axes of the float variable along which scales are shared, and how many axes it has."""
+        """Return the axes of the float variable along which scales are shared, and its number of axes."""
         return {int(cls._is_table)}, 2
 
 
 def hold_form(layer: MatrixLayer, form: Form) -> None:
-    """Let a layer hold a form whose variables exist already; those of its old form are dropped."""
+    """Set the form of a layer; its variables exist already. The variables of the old form are dropped."""
     layer._hold(form)
