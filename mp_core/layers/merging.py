@@ -1,4 +1,4 @@
-"""Layers of several inputs: sums, products, extremes and concatenation."""
+"""Layers that merge several inputs: sum, product, extremes, concatenation."""
 
 import functools
 import operator
@@ -22,24 +22,24 @@ __all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum"
 
 
 class Merge(Ruled, Layer, nameable=False):
-    """What the layers of several inputs share: they are called with a list of arrays of the same batch size.
+    """The base of merging layers: they are called with a list of arrays of the same batch size.
 
-    Inputs with fewer axes than others get axes of length 1 behind the batch axis.
+    Inputs with fewer axes than others get axes of length 1 after the batch axis.
     """
 
     supports_masking = True
     _function: ClassVar[Callable[..., Any]]
     _least: ClassVar[int] = 1
     _most: ClassVar[int | None] = None
-    _of_two: ClassVar[Callable[..., Array] | None] = None  # the operation, if there is one: a plan sees it
+    _of_two: ClassVar[Callable[..., Array] | None] = None  # the operation for two inputs, if any; plans can record it
 
     def call(self, inputs: Sequence[Array]) -> Array:
-        """Return the combination of the inputs, in the compute dtype.
+        """Return the merged inputs, in the compute dtype.
 
         Raises
         ------
         ValueError
-            `inputs` is no list of arrays, or of too few or too many; their shapes do not fit.
+            `inputs` is no list of arrays, or has too few or too many; their shapes do not fit.
         """
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
@@ -53,12 +53,12 @@ class Merge(Ruled, Layer, nameable=False):
         return rounded(type(self)._function, *aligned, dtype=self._compute)
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the shape against which the inputs broadcast; as in Keras, a length is unknown if one of them is.
+        """Return the spec with the broadcast shape; as in Keras, a length is unknown if it is so in one input.
 
         Raises
         ------
         ValueError
-            As :meth:`call`, or batches have different sizes.
+            As in :meth:`call`; batch sizes differ.
         """
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
@@ -66,19 +66,19 @@ class Merge(Ruled, Layer, nameable=False):
         return Spec(self._fitting(inputs, lambda: _widest(aligned)), self._compute)
 
     def _fitting(self, inputs: Sequence[Spec], find: Callable[[], Shape]) -> Shape:
-        """Return what a function returns; raise a ValueError that names the shapes of the inputs if that raises one."""
+        """Return ``find()``; replace a ValueError by one that names the shapes of the inputs."""
         try:
             return find()
         except ValueError:
             raise self._unfit(inputs) from None
 
     def _cast_type(self, x: Spec) -> np.dtype[Any]:
-        """Return the type of an input as :meth:`call` gets it."""
+        """Return the dtype of an input after the cast to the compute dtype."""
         return self._compute if self.autocast and dtypes.is_float(x.dtype) else x.dtype
 
     @from_masks
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return where one of the inputs has something, None unless all have masks."""
+        """Return the union of the masks; None unless all inputs have one."""
         if previous_mask is None or any(mask is None for mask in previous_mask):
             return None
         return functools.reduce(operator.or_, map(as_keep, previous_mask))
@@ -98,7 +98,7 @@ class Merge(Ruled, Layer, nameable=False):
 
 
 def _widest(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape against which shapes broadcast, with equal batches."""
+    """Return the broadcast shape; batch sizes must be equal."""
     lengths = [merged(*(shape[0] for shape in shapes))]
     for each in zip(*(shape[1:] for shape in shapes), strict=True):
         lengths.append(None if None in each else merged(*(n for n in each if n != 1), 1 if {*each} == {1} else None))
@@ -106,7 +106,7 @@ def _widest(shapes: Sequence[Shape]) -> Shape:
 
 
 def _each(function: Callable[[Any, Any], Any]) -> Any:
-    """Return the function of any number of arrays, from the left."""
+    """Return a function that combines any number of arrays, from left to right."""
     return staticmethod(lambda *arrays: functools.reduce(function, arrays))
 
 
@@ -136,22 +136,22 @@ class Subtract(Merge):
 
 
 class MaskedMerge(Merge, nameable=False):
-    """A layer of several inputs that counts no element that a mask leaves out, unless no input has one in its place."""
+    """The base of merging layers that skip masked elements, except where all inputs are masked."""
 
     def call(self, inputs: Sequence[Array], mask: Sequence[Any] | None = None) -> Array:
-        """Return the combination of the inputs, in the compute dtype.
+        """Return the merged inputs, in the compute dtype.
 
         Parameters
         ----------
         inputs : sequence of ndarray
         mask : sequence of (ndarray of bool or None), optional
-            One for each input, without the last axis. As in Keras, that of an input with fewer axes than others has no
-            effect.
+            A mask for each input, without the last axis. As in Keras, the mask of an input with fewer axes than others
+            is ignored.
 
         Raises
         ------
         ValueError
-            As :class:`Merge`, there is another number of masks than of inputs, or one of another shape.
+            As in :class:`Merge`; the number of masks differs from the number of inputs; a mask has a wrong shape.
         """
         self._check(inputs)
         masks: Any = [None] * len(inputs) if mask is None else mask
@@ -173,7 +173,7 @@ class MaskedMerge(Merge, nameable=False):
         return keep[..., np.newaxis]
 
     def _masked(self, inputs: Sequence[Array], keeps: Sequence[Array | None]) -> Array:
-        """Return the combination of the elements that masks with a last axis of length 1 keep."""
+        """Merge the elements that masks keep; masks have a last axis of length 1."""
         (output, *others), (kept, *rest) = inputs, keeps
         for x, keep in zip(others, rest, strict=True):
             x = x if keep is None else np.where(keep, x, output)
@@ -182,12 +182,12 @@ class MaskedMerge(Merge, nameable=False):
         return output
 
     def specs_after(self, inputs: Sequence[Spec], mask: Any = None) -> Spec:
-        """Return what :class:`Merge` does: masks change no shape."""
+        """Return the spec of the outputs; masks do not change it."""
         return super().specs_after(inputs)
 
 
 class Multiply(MaskedMerge):
-    """The product of the inputs, element by element; what a mask leaves out is 1, or 0 if all masks do.
+    """The elementwise product of the inputs; masked elements count as 1; where all inputs are masked, the result is 0.
 
     Examples
     --------
@@ -220,7 +220,7 @@ class Average(Merge):
 
 
 class Maximum(MaskedMerge):
-    """Return the elementwise maximum of the inputs; positions that a mask drops are ignored.
+    """The elementwise maximum of the inputs; masked elements are ignored.
 
     Examples
     --------
@@ -232,7 +232,7 @@ class Maximum(MaskedMerge):
 
 
 class Minimum(MaskedMerge):
-    """Return the elementwise minimum of the inputs; positions that a mask drops are ignored.
+    """The elementwise minimum of the inputs; masked elements are ignored.
 
     Examples
     --------
@@ -244,13 +244,13 @@ class Minimum(MaskedMerge):
 
 
 class Concatenate(Merge):
-    """The inputs behind each other along an axis.
+    """Concatenate the inputs along an axis.
 
     Parameters
     ----------
     axis : int
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -265,7 +265,7 @@ class Concatenate(Merge):
         self.axis = integer(axis, "axis")
 
     def call(self, inputs: Sequence[Array]) -> Array:
-        """Return the inputs behind each other, which have the same length along every other axis."""
+        """Return the concatenated inputs; all other axes must have equal lengths."""
         self._check(inputs)
         axis = axis_of(self.axis, inputs[0].ndim)
         others = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in inputs}
@@ -276,14 +276,14 @@ class Concatenate(Merge):
         return concatenated(*inputs, axis=axis)
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the sum of the lengths along the axis, and the other lengths of the first input, as Keras does."""
+        """Return the spec of the outputs; as in Keras, other lengths are those of the first input."""
         self._check(inputs)
         axis = axis_of(self.axis, inputs[0].ndim)
         shape = self._fitting(inputs, lambda: end_to_end([x.shape for x in inputs], axis))
         return Spec(shape, joined(*(Spec((), self._cast_type(x)) for x in inputs)))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks behind each other, or along the last axis where one is True; None if no input has one."""
+        """Return the concatenated masks; along the last axis, their union; None if no input has a mask."""
         if previous_mask is None or all(mask is None for mask in previous_mask):
             return None
         full = [
@@ -295,16 +295,16 @@ class Concatenate(Merge):
 
 
 class Dot(Merge):
-    """The products of two inputs, summed along an axis of each, for each element of the batch.
+    """The dot product of two inputs along one axis of each, for each sample.
 
     Parameters
     ----------
     axes : int or pair of int
-        The axis of the first and the second input that is summed; not the batch axis.
+        The axis of the first and of the second input to sum over; not the batch axis.
     normalize : bool
-        Whether each line along these axes is divided by its Euclidean norm before.
+        Whether to divide vectors along these axes by their Euclidean norm first.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -323,12 +323,14 @@ class Dot(Merge):
         self.normalize = boolean(normalize, "normalize")
 
     def call(self, inputs: Sequence[Array]) -> Array:
-        """Return the sums, shape (batch, other axes of the first, other axes of the second), accumulated in float32.
+        """Return the dot products, shape (batch, other axes of the first, other axes of the second).
+
+        They are accumulated in float32.
 
         Raises
         ------
         ValueError
-            `inputs` is no list of two arrays, the axes have different lengths, or the batches.
+            `inputs` is no list of two arrays; the lengths of the axes or the batch sizes differ.
         """
         axes = self._places(inputs)
         a, b = (np.moveaxis(floating(x, self._compute), axis, -1) for x, axis in zip(inputs, axes, strict=True))
@@ -341,9 +343,10 @@ class Dot(Merge):
         return outputs.reshape(len(a), *(a.shape[1:-1] + b.shape[1:-1] or (1,)))
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the shape that :meth:`call` says, in the type of a product.
+        """Return the spec of the outputs.
 
-        As in Keras, one of the axes that are summed must not be unknown alone, and the batch is the first input's.
+        As in Keras, the lengths of the summed axes must be both known or both unknown, and the batch size is that of
+        the first input.
         """
         one, two = self._places(inputs)
         a, b = (x.shape for x in inputs)
@@ -354,7 +357,7 @@ class Dot(Merge):
         return Spec((a[0], *rest), joined(*(Spec((), kind) for kind in kinds)))
 
     def _places(self, inputs: Sequence[Any]) -> list[int]:
-        """Return the axis of each input that is summed."""
+        """Return the axis of each input to sum over."""
         self._check(inputs)
         pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes
         return [axis_of(axis, x.ndim) for axis, x in zip(pair, inputs, strict=True)]

@@ -1,4 +1,4 @@
-"""Keras' functions in small letters: the layers of several inputs, made and called at once."""
+"""Keras' functions ``add``, ``concatenate`` ...: create a merging layer and call it."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How Keras' files of weights call the layers in a layer: by attributes, and in containers by classes and counts."""
+"""Names of layers in Keras' weight files: attribute names; in containers, class names with numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from mp_core.utilities.tree import numbered
 __all__ = ["BESIDE", "layers_in", "named", "names_in_list", "variables_in"]
 
 BESIDE = "mp_core"
-"""The group of a layer that Keras does not read: what :func:`~mp_core.layers.base.state.extra_arrays` returned."""
+"""The group for :func:`~mp_core.layers.base.state.extra_arrays` of a layer; Keras does not read it."""
 
 
 def layers_in(layer: Layer) -> dict[str, Any]:
-    """Return what is in a layer by the names of its attributes: a layer, or a dictionary of several as in `named`."""
+    """Return attribute name -> the layer, or dictionary of layers (see :func:`named`), that it holds."""
     if layer.is_made_of_layers:
         model: Any = layer
         return {"layers": named([part for part in model.layers if not isinstance(part, Operation)], Layer)}
@@ -23,9 +23,10 @@ def layers_in(layer: Layer) -> dict[str, Any]:
 
 
 def names_in_list(layer: Layer) -> dict[int, str]:
-    """Return ``id(layer)`` -> its name in the group ``layers`` of a model of a user's class; of others nothing.
+    """Return ``id(layer)`` -> its name in the group ``layers``, for a model of a user's class; else nothing.
 
-    Keras walks the attributes by the alphabet. The list ``layers`` is one of them: its group has what comes later.
+    Keras visits attributes in alphabetical order. The list ``layers`` is one of them, so that its group contains the
+    layers of later attributes.
     """
     listed = None if layer.is_made_of_layers else getattr(layer, "layers", None)
     if not isinstance(listed, list | tuple):
@@ -36,9 +37,9 @@ def names_in_list(layer: Layer) -> dict[int, str]:
 
 
 def variables_in(layer: Layer) -> dict[int, str]:
-    """Return ``id(variable)`` -> the first place of a variable in the files of a model, and its name in its layer.
+    """Return ``id(variable)`` -> its first path in the files of a model, which ends with its name in its layer.
 
-    These do not depend on the names of layers, which a class of the user may make anew.
+    Paths do not depend on the names of layers, which differ if a user's class creates layers again.
     """
     found: dict[int, str] = {}
     _add_places(layer, "", found, set())
@@ -61,15 +62,16 @@ def _add_places(layer: Layer, place: str, found: dict[int, str], done: set[int])
 
 
 def named(value: Any, kind: type) -> Any:
-    """Return a layer as it is, and those of a list, tuple or dictionary by their names; an empty dictionary for others.
+    """Return a layer unchanged; for a list, tuple or dictionary return name -> layer; else an empty dictionary.
 
-    In a container, layers are called by their classes and others by ``container``, counted from the second one on.
+    In a container, the name of a layer is its class in snake case, and that of a nested container is ``container``;
+    from the second one on with a number.
 
     Parameters
     ----------
     value : object
     kind : type
-        What layers are: those of mp_core or of Keras.
+        The class of layers: mp_core's or Keras'.
     """
     if isinstance(value, kind):
         return value
@@ -82,5 +84,5 @@ def named(value: Any, kind: type) -> Any:
 
 
 def _without_empty(places: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what no layer is in; a layer itself may be false, if a user's class has a length."""
+    """Drop empty dictionaries. A layer is kept even if it is falsy, as one of a user's class with ``__len__``."""
     return {name: part for name, part in places.items() if not isinstance(part, dict) or part}

@@ -1,4 +1,4 @@
-"""Recurrent layers with a cell of their own: LSTM, GRU and SimpleRNN."""
+"""Recurrent layers that create their cell: LSTM, GRU and SimpleRNN."""
 
 from typing import Any, ClassVar, Self
 
@@ -13,18 +13,18 @@ from mp_core.utilities.names import snake_case
 __all__ = ["GRU", "LSTM", "SimpleRNN"]
 
 _SWITCHES = """return_sequences, return_state, go_backwards, stateful, unroll, zero_output_for_mask : bool
-        As of :class:`RNN`.
+        As in :class:`RNN`.
     **kwargs
-        ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the constraints of these names, and
-        those of :class:`Layer`. ``implementation``, 1 or 2, and ``use_cudnn`` are Keras'; see the cell for the first.
+        ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the corresponding constraints, and
+        arguments of :class:`Layer`. For ``implementation`` see the cell; ``use_cudnn`` is ignored.
     """
 _PENALIZED = ("kernel", "recurrent", "bias")
-"""What has a regularizer and a constraint."""
+"""Prefixes of the arguments for regularizers and constraints."""
 _OF_CELLS = ("implementation",)
 
 
 class _OfCell:
-    """An attribute of a layer that is one of its cell."""
+    """An attribute of a layer that forwards to its cell."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -37,7 +37,7 @@ class _OfCell:
 
 
 class _WithCell(RNN):
-    """A recurrent layer that makes its cell of its own arguments."""
+    """The base of recurrent layers that create their cell from their own arguments."""
 
     _cell_class: ClassVar[type[Cell]]
     _told = ("units",)
@@ -61,7 +61,7 @@ class _WithCell(RNN):
         super().__init__(kind(**of_cell, **common, name=snake_case(kind.__name__)), **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, with the arguments of the cell."""
+        """Return the configuration, including the arguments of the cell."""
         return super(RNN, self).get_config() | serialized(penalties_of(self.cell))
 
     @classmethod
@@ -72,15 +72,15 @@ class _WithCell(RNN):
 
 
 class LSTM(_WithCell):
-    """Long short-term memory, step by step over sequences; :class:`LSTMCell` has the formulas.
+    """Long short-term memory over sequences; :class:`LSTMCell` has the formulas.
 
     Parameters
     ----------
     units : int
-        The length of the outputs, and of each of the two states.
+        The size of the outputs, and of each of the two states.
     activation, recurrent_activation : str or callable, optional
     {weights}unit_forget_bias : bool
-        Whether the bias of the forget gate begins with ones.
+        Whether the bias of the forget gate is initialized with ones.
     {dropout}{switches}
 
     Examples
@@ -120,12 +120,12 @@ class LSTM(_WithCell):
 
 
 class GRU(_WithCell):
-    """Gated recurrent units, step by step over sequences; :class:`GRUCell` has the formulas.
+    """Gated recurrent units over sequences; :class:`GRUCell` has the formulas.
 
     Parameters
     ----------
     units : int
-        The length of the outputs, and of the state.
+        The size of the outputs and of the state.
     activation, recurrent_activation : str or callable, optional
     {weights}{dropout}reset_after : bool
         Whether the reset gate multiplies the product of the state with its kernel; otherwise it multiplies the state.
@@ -166,12 +166,12 @@ class GRU(_WithCell):
 
 
 class SimpleRNN(_WithCell):
-    """``h' = activation(inputs @ kernel + bias + h @ recurrent_kernel)``, step by step over sequences.
+    """``h' = activation(inputs @ kernel + bias + h @ recurrent_kernel)`` for each step of sequences.
 
     Parameters
     ----------
     units : int
-        The length of the outputs, and of the state.
+        The size of the outputs and of the state.
     activation : str or callable, optional
     {weights}{dropout}{switches}
 
