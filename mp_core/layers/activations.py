@@ -246,7 +246,7 @@ def tanh_shrink(x: Array) -> Array:
     return rounded(lambda x: x - ops.tanh(x), x)
 
 
-class Named:
+class NamedActivation:
     """An activation without a function in :mod:`mp_core.ops`; kernels know it by its name."""
 
     def __init__(self, name: Activation) -> None:
@@ -273,7 +273,8 @@ FUSED: dict[Function, Activation] = {
     softplus: "softplus",
     exponential: "exponential",
 }
-FUSED |= {Named(name): name for name in cast("list[Activation]", list(ACTIVATIONS)[1:]) if name not in FUSED.values()}
+_names = cast("list[Activation]", list(ACTIVATIONS)[1:])
+FUSED |= {NamedActivation(name): name for name in _names if name not in FUSED.values()}
 """Function -> its name as the argument `activation` of :func:`mp_core.ops.matmul`, which applies it before rounding."""
 
 # Functions of :mod:`mp_core.ops` that Keras has here, and Keras' aliases.

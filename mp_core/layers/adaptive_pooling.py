@@ -31,7 +31,7 @@ class _Adaptive(Spatial):
 
     _sample_independence = "always"
     _arrays = ("inputs",)
-    _told = ("output_size",)
+    _repr_arguments = ("output_size",)
     _options = ("output_size", "data_format")
     _function: ClassVar[Callable[..., Any]]
 

@@ -21,7 +21,7 @@ from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import boolean, positive_integer, share
 
-__all__ = ["MultiHeadAttention", "ProjectedAttention", "kept_by"]
+__all__ = ["MultiHeadAttention", "ProjectedAttention", "combined_mask"]
 
 Shape = tuple[int | None, ...]
 
@@ -48,16 +48,16 @@ class ProjectedAttention(Layer):
         self.kernel_initializer = initializers.checked(kernel_initializer)
         self.bias_initializer = initializers.checked(bias_initializer)
 
-    def _common(self) -> dict[str, Any]:
+    def _projection_arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments that all projections share."""
         return {
             **self._penalties,
-            "kernel_initializer": initializers.drawn_anew(self.kernel_initializer),
-            "bias_initializer": initializers.drawn_anew(self.bias_initializer),
+            "kernel_initializer": initializers.with_new_keys(self.kernel_initializer),
+            "bias_initializer": initializers.with_new_keys(self.bias_initializer),
             "dtype": self.dtype_policy,
         }
 
-    def _attended(
+    def _attend(
         self, q: Array, k: Array, v: Array, keep: Array | None, training: bool | None, returns_weights: bool
     ) -> tuple[Array, Any]:
         """Return the outputs of the heads, shape (batch, targets, heads, size), and the weights or None.
@@ -69,19 +69,19 @@ class ProjectedAttention(Layer):
         if generator is None:
             return ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale), weights
         kept = dropped(weights, generator.next(), self.dropout, rows_before=rows_before(weights, self.name))
-        each = _for_each_head(v, q.shape[2])
+        each = _repeat_heads(v, q.shape[2])
         return ops.matmul(kept, each.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3), weights
 
     def _weights(self, q: Array, k: Array, keep: Array | None) -> Array:
         """Return the attention weights, shape (batch, heads, targets, sources)."""
         wide = dtypes.result_type(q.dtype, F32)
-        each = _for_each_head(k, q.shape[2])
+        each = _repeat_heads(k, q.shape[2])
         scores = ops.matmul(q.transpose(0, 2, 1, 3), each.transpose(0, 2, 3, 1), out_dtype=wide)
         weights: Array = ops.cast(ops.softmax(scores, scale=self._scale, mask=keep), q.dtype)
         return weights
 
 
-def _for_each_head(x: Array, heads: int) -> Array:
+def _repeat_heads(x: Array, heads: int) -> Array:
     """Repeat the heads of keys or values until there are as many as for the queries; neighbours share one."""
     batch, length, shared, size = x.shape
     if shared == heads:
@@ -128,7 +128,7 @@ class MultiHeadAttention(ProjectedAttention):
 
     _arrays = ("query", "value")
     _lacking = MappingProxyType({"sliding_window": None, "use_gate": False})
-    _told = ("num_heads", "key_dim")
+    _repr_arguments = ("num_heads", "key_dim")
     _options = (
         "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "attention_axes", "seed",
         "kernel_initializer", "bias_initializer",
@@ -170,7 +170,7 @@ class MultiHeadAttention(ProjectedAttention):
         free, a, b, c = self._labels
         self.output_dense = EinsumDense(
             f"{free}{a}{b},{a}{b}{c}->{free}{c}", (*[None] * len(free[1:]), outputs),
-            bias_axes=c if self.use_bias else None, name="attention_output", **self._common(),
+            bias_axes=c if self.use_bias else None, name="attention_output", **self._projection_arguments(),
         )  # fmt: skip
         self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
 
@@ -181,7 +181,7 @@ class MultiHeadAttention(ProjectedAttention):
         free, a, b, c = self._labels
         layer = EinsumDense(
             f"{free}{a},{a}{b}{c}->{free}{b}{c}", (*[None] * len(free[1:]), self.num_heads, size),
-            bias_axes=b + c if self.use_bias else None, name=name, **self._common(),
+            bias_axes=b + c if self.use_bias else None, name=name, **self._projection_arguments(),
         )  # fmt: skip
         layer.build(shape)
         return layer
@@ -241,14 +241,14 @@ class MultiHeadAttention(ProjectedAttention):
         axes.check(query, value, key)
         if axes.rank == 3:
             keep = np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None
-            keep = kept_by(masks, keep)
+            keep = combined_mask(masks, keep)
         else:
             given = [name for name, mask in list(masks.items())[:3] if mask is not None]
             if given or use_causal_mask:
                 raise ValueError(f"`{(*given, 'use_causal_mask')[0]}` is for arrays of 3 axes; give `attention_mask`")
             keep = None if attention_mask is None else axes.mask(as_keep(attention_mask), query, value)
         q, k, v = (axes.rows(x) for x in (self.query_dense(query), self.key_dense(key), self.value_dense(value)))
-        context, weights = self._attended(q, k, v, keep, training, return_attention_scores)
+        context, weights = self._attend(q, k, v, keep, training, return_attention_scores)
         outputs: Array = self.output_dense(axes.from_rows(context, query))
         return outputs if not return_attention_scores else (outputs, axes.scores(weights, query, value))
 
@@ -275,7 +275,7 @@ def _mask(mask: ArrayLike, name: str) -> Array:
     return expanded
 
 
-def kept_by(masks: Mapping[str, ArrayLike | None], keep: Array | None = None) -> Array | None:
+def combined_mask(masks: Mapping[str, ArrayLike | None], keep: Array | None = None) -> Array | None:
     """Return the conjunction of `keep` and all `masks` (argument -> mask); None if there is no mask."""
     for name, mask in masks.items():
         if mask is not None:

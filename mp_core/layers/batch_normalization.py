@@ -13,7 +13,7 @@ from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.normalization import Affine
-from mp_core.layers.parts import refuse_part
+from mp_core.layers.parts import require_whole_batch
 from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axis_of, integer, share
 
@@ -59,7 +59,7 @@ class BatchNormalization(Affine):
     )
     supports_masking = True
     _shape_after = kept
-    _told = ("axis",)
+    _repr_arguments = ("axis",)
     _options = (
         "axis", "momentum", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer",
         "moving_mean_initializer", "moving_variance_initializer",
@@ -120,7 +120,7 @@ class BatchNormalization(Affine):
         gamma, beta = (vector.reshape(shape) for vector in self._gamma_and_beta(self._channels, wide))
         x = floating(inputs, self._compute)
         if training and self.trainable:
-            refuse_part(f"the BatchNormalization '{self.name}' in training")
+            require_whole_batch(f"the BatchNormalization '{self.name}' in training")
             x = ops.cast(x, wide)
             moving, (mean, variance) = (mean, variance), self._moments(x, mask)
             self._move(self.moving_mean, moving[0], mean)

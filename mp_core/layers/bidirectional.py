@@ -62,7 +62,7 @@ class Bidirectional(Layer):
 
     _arrays = ("sequences",)
     supports_masking = True
-    _told = ("merge_mode",)
+    _repr_arguments = ("merge_mode",)
     _options = ("merge_mode",)
     stateful: bool
     return_sequences: bool

@@ -12,7 +12,7 @@ from mp_core.forms.products import packed
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
 from mp_core.layers.lora import AdaptableLayer
-from mp_core.layers.shapes import Shape, after_windows
+from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.windows import windows_of
@@ -90,11 +90,11 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
         shape, bias_shape = (*self.kernel_size, channels // self.groups, self.filters), (self.filters,)
         geometry = (shape, math.prod(shape[:-1]), self.filters, bias_shape, tuple(range(len(shape))))
         self._add_kernel(bias_shape if self.use_bias else None, *geometry)
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
-        windows, axes = self._windows(self._checked(inputs)), self._rank + 1
+        windows, axes = self._windows(self._checked_inputs(inputs)), self._rank + 1
         biases = [None] * self.groups if self.bias is None else np.split(self.bias.read_value(), self.groups)
         fused = activations.FUSED.get(self.activation) if self._lora is None else None
         width, parts = self.filters // self.groups, []
@@ -115,20 +115,20 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
         unfit = not channels or channels % self.groups or (self.built and channels != self._depth)
         if unfit or not activations.keeps_shape(self.activation):
             return None
-        return after_windows(shape, self._spans(), self.strides, self.padding, self.data_format, self.filters)
+        return windowed_shape(shape, self._spans(), self.strides, self.padding, self.data_format, self.filters)
 
     def _windows(self, x: Array) -> Array:
         """Return the padded inputs as a view of windows: (batch, positions ..., *kernel_size, channels)."""
         spans = self._spans()
         if self.padding != "valid":
-            x = ops.pad_zeros(x, [(0, 0), *map(self._padded, x.shape[1:-1], spans, self.strides), (0, 0)])
+            x = ops.pad_zeros(x, [(0, 0), *map(self._pad_widths, x.shape[1:-1], spans, self.strides), (0, 0)])
         if any(length < span for length, span in zip(x.shape[1:-1], spans, strict=True)):
             raise ValueError(
                 f"The inputs of layer '{self.name}', {x.shape}, are smaller than its kernel's span, {spans}"
             )
         return windows_of(x, self.kernel_size, self.strides, self.dilation_rate)
 
-    def _padded(self, length: int, span: int, stride: int) -> tuple[int, int]:
+    def _pad_widths(self, length: int, span: int, stride: int) -> tuple[int, int]:
         """Return how many zeros to add before and after an axis."""
         return same_padding(length, span, stride) if self.padding == "same" else (span - 1, 0)
 

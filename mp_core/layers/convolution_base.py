@@ -12,12 +12,12 @@ from mp_core.layers.spatial import Spatial, data_format_of, sizes_of
 from mp_core.ops.windows import spans_of
 from mp_core.utilities.arguments import boolean, positive_integer
 
-__all__ = ["ConvolutionBase", "WithKernel"]
+__all__ = ["ConvolutionBase", "KernelLayer"]
 
 _BATCHES = {1: "sequences", 2: "images", 3: "volumes"}
 
 
-class WithKernel(Spatial):
+class KernelLayer(Spatial):
     """A layer that applies a kernel at every position of its inputs."""
 
     _paddings: ClassVar[tuple[str, ...]] = ("valid", "same")
@@ -50,13 +50,13 @@ class WithKernel(Spatial):
         return spans_of(self.kernel_size, self.dilation_rate)
 
 
-class ConvolutionBase(WithKernel, MatrixLayer):
+class ConvolutionBase(KernelLayer, MatrixLayer):
     """A convolution whose kernel is one matrix that mixes all channels."""
 
     _matrix_name = "kernel"
     kernel: AutoCastVariable
     _quantizes = False
-    _told = ("filters", "kernel_size")
+    _repr_arguments = ("filters", "kernel_size")
     _depth: int
 
     def __init__(
@@ -88,7 +88,7 @@ class ConvolutionBase(WithKernel, MatrixLayer):
             )
         return self._length_of_channels(shape)
 
-    def _checked(self, inputs: Array) -> Array:
+    def _checked_inputs(self, inputs: Array) -> Array:
         """Return inputs as floats with the channels last; raise ValueError if the number of channels is wrong."""
         if self._channels(inputs.shape) != self._depth:
             raise ValueError(

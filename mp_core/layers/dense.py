@@ -59,7 +59,7 @@ class Dense(AdaptableLayer):
     kernel_scale: AutoCastVariable
     bias: AutoCastVariable | None
     supports_masking = True
-    _told = ("units",)
+    _repr_arguments = ("units",)
     _options = ("units", "activation", "use_bias", "kernel_initializer", "bias_initializer")
 
     def __init__(
@@ -85,7 +85,7 @@ class Dense(AdaptableLayer):
         self.depth = input_shape[-1]
         shape, bias_shape = (self.depth, self.units), (self.units,)
         self._add_kernel(bias_shape if self.use_bias else None, shape, *shape, bias_shape)
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs, shape (..., units) for inputs of shape (..., inputs).

@@ -10,13 +10,13 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.convolution import same_padding
-from mp_core.layers.convolution_base import WithKernel
+from mp_core.layers.convolution_base import KernelLayer
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.shapes import Shape, after_windows
+from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["ByChannel", "DepthwiseConv1D", "DepthwiseConv2D"]
+__all__ = ["DepthwiseBase", "DepthwiseConv1D", "DepthwiseConv2D"]
 
 _PARAMETERS = """
 
@@ -37,7 +37,7 @@ _PARAMETERS = """
     """
 
 
-class ByChannel(WithKernel):
+class DepthwiseBase(KernelLayer):
     """The base of depthwise and separable convolutions: sums over the kernel, channel by channel."""
 
     _arrays = ("inputs",)
@@ -77,7 +77,7 @@ class ByChannel(WithKernel):
         """Create and return the bias, shape (channels,); None without bias."""
         return self.add_weight((channels,), initializer=self.bias_initializer, name="bias") if self.use_bias else None
 
-    def _of_each_channel(self, inputs: Array, kernel: Array, bias: Array | None) -> Array:
+    def _depthwise(self, inputs: Array, kernel: Array, bias: Array | None) -> Array:
         """Return the depthwise convolution plus bias, with the channels last."""
         x = floating(inputs, self._compute)
         x = self._channels_last(x) if x.ndim > 1 else x
@@ -87,7 +87,7 @@ class ByChannel(WithKernel):
                 f"{self._channels} channels, but received input with shape {inputs.shape} ({self.data_format})"
             )
         bias = np.zeros((), x.dtype) if bias is None else bias
-        return rounded(self._convolved, ops.pad_zeros(x, self._padding(x)), kernel, bias)
+        return rounded(self._convolve, ops.pad_zeros(x, self._padding(x)), kernel, bias)
 
     def _padding(self, x: Array) -> list[tuple[int, int]]:
         """Return how many zeros to add before and after each axis."""
@@ -100,7 +100,7 @@ class ByChannel(WithKernel):
             )
         return [(0, 0)] * x.ndim
 
-    def _convolved(self, x: Array, kernel: Array, bias: Array) -> Array:
+    def _convolve(self, x: Array, kernel: Array, bias: Array) -> Array:
         """Return the sum over all kernel elements, in row-major order, plus the bias."""
         places = [
             range(0, length - span + 1, stride)
@@ -113,21 +113,21 @@ class ByChannel(WithKernel):
             outputs = outputs + x[:, *parts][..., np.newaxis] * kernel[offsets]
         return outputs.reshape(*outputs.shape[:-2], self._channels * self.depth_multiplier) + bias
 
-    def _shape_with(self, shape: Shape, filters: int | None) -> Shape | None:
+    def _shape_with_channels(self, shape: Shape, filters: int | None) -> Shape | None:
         """Return the output shape for so many output channels; None if only a call can determine it."""
         if filters is None or len(shape) != self._rank + 2 or not activations.keeps_shape(self.activation):
             return None
         channels = self._length_of_channels(shape)
         if channels is None or (self.built and channels != self._channels):
             return None
-        return after_windows(shape, self._spans(), self.strides, self.padding, self.data_format, filters)
+        return windowed_shape(shape, self._spans(), self.strides, self.padding, self.data_format, filters)
 
 
-class _DepthwiseConv(ByChannel):
+class _DepthwiseConv(DepthwiseBase):
     """The base of DepthwiseConv1D and DepthwiseConv2D."""
 
     _sample_independence = "always"
-    _told = ("kernel_size",)
+    _repr_arguments = ("kernel_size",)
     _options = (
         "kernel_size", "strides", "padding", "depth_multiplier", "data_format", "dilation_rate", "activation",
         "use_bias", "depthwise_initializer", "bias_initializer",
@@ -146,11 +146,11 @@ class _DepthwiseConv(ByChannel):
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, positions ..., channels * depth_multiplier), or with channels at axis 1."""
         bias = None if self.bias is None else self.bias.read_value()
-        return self._arranged(self.activation(self._of_each_channel(inputs, self.kernel.read_value(), bias)))
+        return self._arranged(self.activation(self._depthwise(inputs, self.kernel.read_value(), bias)))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         channels = self._length_of_channels(shape) if len(shape) > 1 else None
-        return self._shape_with(shape, None if channels is None else channels * self.depth_multiplier)
+        return self._shape_with_channels(shape, None if channels is None else channels * self.depth_multiplier)
 
 
 class DepthwiseConv1D(_DepthwiseConv):

@@ -44,7 +44,7 @@ class Attention(Layer):
 
     supports_masking = True
     _options: tuple[str, ...] = ("use_scale", "score_mode", "dropout", "seed")
-    _told: tuple[str, ...] = ("score_mode",)
+    _repr_arguments: tuple[str, ...] = ("score_mode",)
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class AdditiveAttention(Attention):
     """
 
     _options = ("use_scale", "dropout", "seed")
-    _told = ()
+    _repr_arguments = ()
 
     def __init__(self, use_scale: bool = True, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(use_scale, dropout=dropout, **kwargs)

@@ -35,7 +35,7 @@ _RATE = f"""
     {_SEED}"""
 
 
-class _Random(Identity):
+class _RandomLayer(Identity):
     """The base of dropout and noise layers: the identity except in training."""
 
     _parameters: ClassVar[str] = _RATE
@@ -53,28 +53,28 @@ class _Random(Identity):
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
         """Return the inputs; in training, change them at random."""
-        if not training or not self._changes():
+        if not training or not self._is_active():
             return inputs
-        return self._changed(floating(inputs, self._compute), self.seed_generator.next())
+        return self._randomized(floating(inputs, self._compute), self.seed_generator.next())
 
-    def _changes(self) -> bool:
+    def _is_active(self) -> bool:
         return self.rate > 0
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         raise NotImplementedError
 
 
-class _Dropping(_Random):
+class _DropoutLayer(_RandomLayer):
     """The base of layers with a dropout rate."""
 
     _options: tuple[str, ...] = ("rate", "seed")
-    _told = ("rate",)
+    _repr_arguments = ("rate",)
 
     def __init__(self, rate: float, seed: Seed = None, **kwargs: Any) -> None:
         super().__init__(seed, **kwargs)
         self.rate = share(rate, "rate")
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         return dropout(inputs, key, self.rate, self._noise_shape(inputs), rows_before(inputs, self.name))
 
     def _noise_shape(self, inputs: Array) -> Sequence[int | None] | None:
@@ -98,7 +98,7 @@ _NOISE_SHAPE = f"""
     {_SEED}"""
 
 
-class _DroppingTogether(_Dropping):
+class _NoiseShapeDropout(_DropoutLayer):
     """The base of layers with a dropout rate and a noise shape."""
 
     _parameters = _NOISE_SHAPE
@@ -124,7 +124,7 @@ class _DroppingTogether(_Dropping):
         return self.noise_shape
 
 
-class Dropout(_DroppingTogether):
+class Dropout(_NoiseShapeDropout):
     """In training, set a fraction of the elements to 0 and divide the others by ``1 - rate``.
 
     Examples
@@ -137,7 +137,7 @@ class Dropout(_DroppingTogether):
     """
 
 
-class AlphaDropout(_DroppingTogether):
+class AlphaDropout(_NoiseShapeDropout):
     """In training, drop elements so that the mean and variance of outputs of ``selu`` are preserved.
 
     Examples
@@ -148,7 +148,7 @@ class AlphaDropout(_DroppingTogether):
     (0.0, 1.0)
     """
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         lowest = -1.6732632423543772 * 1.0507009873554805
         self._odds()
         factor = 1 / math.sqrt((1 - self.rate) * (1 + self.rate * lowest**2))
@@ -160,7 +160,7 @@ class AlphaDropout(_DroppingTogether):
         return rounded(lambda x: np.where(kept, x, x.dtype.type(lowest)) * factor + shift, inputs)
 
 
-class GaussianDropout(_Dropping):
+class GaussianDropout(_DropoutLayer):
     """In training, multiply by normal random numbers of mean 1 and standard deviation ``sqrt(rate / (1 - rate))``.
 
     Examples
@@ -170,12 +170,12 @@ class GaussianDropout(_Dropping):
     (np.float32(1.0), np.float32(0.5))
     """
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         deviation, noise = math.sqrt(self._odds()), normal(key, inputs.shape, rows_before(inputs, self.name))
         return rounded(lambda x: x * (ops.cast(noise, x.dtype) * deviation + 1.0), inputs)
 
 
-class SpatialDropout1D(_Dropping):
+class SpatialDropout1D(_DropoutLayer):
     """In training, set a fraction of the channels of each sequence (batch, steps, channels) to 0.
 
     Examples
@@ -190,7 +190,7 @@ class SpatialDropout1D(_Dropping):
         return None, 1, None
 
 
-_PLACES = f"""
+_CHANNELS = f"""
     Parameters
     ----------
     rate : float
@@ -199,10 +199,10 @@ _PLACES = f"""
     {_SEED}"""
 
 
-class _DroppingChannels(_Dropping):
+class _ChannelDropout(_DropoutLayer):
     """The base of layers that drop channels of images and volumes."""
 
-    _parameters = _PLACES
+    _parameters = _CHANNELS
     _options = ("rate", "seed", "data_format")
     _rank: ClassVar[int]
 
@@ -221,7 +221,7 @@ class _DroppingChannels(_Dropping):
         return (None, *places, None) if self.data_format == "channels_last" else (None, None, *places)
 
 
-class SpatialDropout2D(_DroppingChannels):
+class SpatialDropout2D(_ChannelDropout):
     """In training, set a fraction of the channels of each image to 0 and divide the others by ``1 - rate``.
 
     Examples
@@ -235,7 +235,7 @@ class SpatialDropout2D(_DroppingChannels):
     _rank = 2
 
 
-class SpatialDropout3D(_DroppingChannels):
+class SpatialDropout3D(_ChannelDropout):
     """In training, set a fraction of the channels of each volume to 0 and divide the others by ``1 - rate``.
 
     Examples
@@ -248,7 +248,7 @@ class SpatialDropout3D(_DroppingChannels):
     _rank = 3
 
 
-class GaussianNoise(_Random):
+class GaussianNoise(_RandomLayer):
     """In training, add normal random numbers of mean 0 and a given standard deviation.
 
     Examples
@@ -270,9 +270,9 @@ class GaussianNoise(_Random):
         super().__init__(seed, **kwargs)
         self.stddev = number(stddev, "stddev", 0.0)
 
-    def _changes(self) -> bool:
+    def _is_active(self) -> bool:
         return self.stddev > 0
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         noise = normal(key, inputs.shape, rows_before(inputs, self.name))
         return rounded(lambda x: x + ops.cast(noise, x.dtype) * self.stddev, inputs)

@@ -53,7 +53,7 @@ class EinsumDense(AdaptableLayer):
     kernel: AutoCastVariable
     kernel_scale: AutoCastVariable
     bias: AutoCastVariable | None
-    _told = ("equation", "output_shape")
+    _repr_arguments = ("equation", "output_shape")
     _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")
     _lacking = MappingProxyType({"gptq_unpacked_column_size": None})
 
@@ -110,7 +110,7 @@ class EinsumDense(AdaptableLayer):
         self._add_kernel(bias_shape, shape, self.depth, columns, scale_shape, order.kernel)
         by_column = bias_shape is not None and bias_axes <= set(labels.b) and math.prod(bias_shape) == columns
         self._fuses_bias = order.is_product and by_column
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs; with `training`, the "gradients" of a float8 layer's scales are their next values."""

@@ -59,7 +59,7 @@ class Embedding(AdaptableLayer):
     embeddings: AutoCastVariable
     embeddings_scale: AutoCastVariable
     _is_table = True
-    _told = ("input_dim", "output_dim")
+    _repr_arguments = ("input_dim", "output_dim")
     _options = ("input_dim", "output_dim", "embeddings_initializer", "mask_zero")
     _lacking = MappingProxyType({"input_length": None, "sparse": False})
 
@@ -86,7 +86,7 @@ class Embedding(AdaptableLayer):
         """Create the table. Its shape does not depend on `input_shape`."""
         shape = (self.input_dim, self.output_dim)
         self._add_matrix(self.embeddings_initializer, shape, *shape, (self.input_dim,))
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Array | None:
         """Return ``inputs != 0``; None without `mask_zero`."""

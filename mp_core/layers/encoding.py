@@ -10,7 +10,7 @@ import numpy as np
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import Ruled
+from mp_core.layers.shapes import WithSpecRule
 from mp_core.layers.statistics import batches_in
 from mp_core.ops.lookup import check_indices
 from mp_core.ops.specs import Spec
@@ -43,7 +43,7 @@ class CategoryEncoding(Layer):
     """
 
     _arrays = ("inputs",)
-    _options = _told = ("num_tokens", "output_mode")
+    _options = _repr_arguments = ("num_tokens", "output_mode")
     _lacking = MappingProxyType({"sparse": False})
 
     def __init__(self, num_tokens: int, output_mode: str = "multi_hot", **kwargs: Any) -> None:
@@ -73,10 +73,10 @@ class CategoryEncoding(Layer):
             )
         indices = inputs.astype(np.int64) if inputs.dtype.kind not in "iu" else inputs
         check_indices(indices, self.num_tokens, f"`inputs` of '{self.name}'", ValueError)
-        return encoded(indices, self.num_tokens, self.output_mode, self.variable_dtype, count_weights)
+        return encode_categories(indices, self.num_tokens, self.output_mode, self.variable_dtype, count_weights)
 
 
-class Discretization(Ruled, Layer):
+class Discretization(WithSpecRule, Layer):
     """Replace each number by the number of the interval (bin) that contains it.
 
     Parameters
@@ -102,7 +102,7 @@ class Discretization(Ruled, Layer):
     """
 
     _arrays = ("inputs",)
-    _told = ("bin_boundaries",)
+    _repr_arguments = ("bin_boundaries",)
     _options = ("bin_boundaries", "num_bins", "epsilon", "output_mode")
     _lacking = MappingProxyType({"sparse": False})
 
@@ -204,7 +204,7 @@ class Discretization(Ruled, Layer):
         numbers: Array = np.asarray(np.digitize(x, np.asarray(self.bin_boundaries, F32))).astype(np.int32)
         if self.output_mode == "int":
             return numbers
-        return encoded(numbers, len(self.bin_boundaries) + 1, self.output_mode, self.compute_dtype)
+        return encode_categories(numbers, len(self.bin_boundaries) + 1, self.output_mode, self.compute_dtype)
 
     def specs_after(self, inputs: Spec) -> Spec:
         """Return the spec of the outputs; before :meth:`adapt`, as if there were `num_bins` intervals."""
@@ -223,7 +223,7 @@ def _mode(value: Any, allowed: tuple[str, ...]) -> str:
     return str(value)
 
 
-def encoded(indices: Array, depth: int, mode: str, dtype: str, weights: Array | None = None) -> Array:
+def encode_categories(indices: Array, depth: int, mode: str, dtype: str, weights: Array | None = None) -> Array:
     """Encode indices below `depth` as vectors of length `depth`; `weights` are the weights of the indices."""
     if mode == "one_hot" and indices.ndim > 1 and indices.shape[-1] == 1:
         indices = indices[..., 0]

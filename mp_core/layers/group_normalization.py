@@ -40,7 +40,7 @@ class GroupNormalization(Affine):
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
-    _told = ("groups", "axis")
+    _repr_arguments = ("groups", "axis")
     _options = ("groups", "axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
 
     def __init__(

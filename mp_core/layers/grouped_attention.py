@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.attention import ProjectedAttention, kept_by
+from mp_core.layers.attention import ProjectedAttention, combined_mask
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.seeds import Seed
 from mp_core.layers.shapes import Shape
@@ -62,7 +62,7 @@ class GroupedQueryAttention(ProjectedAttention):
     _lacking = MappingProxyType({"sliding_window": None})
     exported_as = "GroupQueryAttention"
     """The class name in Keras' configurations. Layer names and names in files derive from the Python class name."""
-    _told = ("num_query_heads", "num_key_value_heads", "head_dim")
+    _repr_arguments = ("num_query_heads", "num_key_value_heads", "head_dim")
     _options = (
         "head_dim", "num_query_heads", "num_key_value_heads", "dropout", "use_bias", "sliding_window",
         "kernel_initializer", "bias_initializer", "use_gate", "seed",
@@ -107,7 +107,7 @@ class GroupedQueryAttention(ProjectedAttention):
         self._value_dense = self._projection("value", value_shape, shared)
         self._output_dense = EinsumDense(
             "abcd,cde->abe", (None, query_shape[-1]), bias_axes="e" if self.use_bias else None,
-            name="attention_output", **self._common(),
+            name="attention_output", **self._projection_arguments(),
         )  # fmt: skip
         self._output_dense.build((*query_shape[:-1], heads, self.head_dim))
 
@@ -116,7 +116,7 @@ class GroupedQueryAttention(ProjectedAttention):
             raise ValueError(f"`{name}` must have shape (batch, length, width); received {tuple(shape)}")
         layer = EinsumDense(
             "abc,cde->abde", (None, heads, self.head_dim), activation, bias_axes="de" if self.use_bias else None,
-            name=name, **self._common(),
+            name=name, **self._projection_arguments(),
         )  # fmt: skip
         layer.build(shape)
         return layer
@@ -135,23 +135,23 @@ class GroupedQueryAttention(ProjectedAttention):
         use_causal_mask: bool = False,
     ) -> Array | tuple[Array, Array]:
         """Return the outputs of attention; arguments and results are those of :meth:`MultiHeadAttention.call`."""
-        keep = self._kept(query.shape[1], value.shape[1], use_causal_mask)
+        keep = self._position_mask(query.shape[1], value.shape[1], use_causal_mask)
         masks = {
             "query_mask": query_mask,
             "value_mask": value_mask,
             "key_mask": key_mask,
             "attention_mask": attention_mask,
         }
-        keep = kept_by(masks, keep)
+        keep = combined_mask(masks, keep)
         q = self._query_dense(query)
         k, v = self._key_dense(value if key is None else key), self._value_dense(value)
-        context, weights = self._attended(q, k, v, keep, training, return_attention_scores)
+        context, weights = self._attend(q, k, v, keep, training, return_attention_scores)
         if self._gate_dense is not None:
             context = ops.multiply(context, self._gate_dense(query))
         outputs: Array = self._output_dense(context)
         return outputs if not return_attention_scores else (outputs, weights)
 
-    def _kept(self, targets: int, sources: int, is_causal: bool) -> Array | None:
+    def _position_mask(self, targets: int, sources: int, is_causal: bool) -> Array | None:
         """Return the mask (targets, sources) of causal attention and the sliding window; None if neither is used."""
         keep = np.tri(targets, sources, dtype=bool) if is_causal else None
         if self.sliding_window is None:

@@ -42,7 +42,7 @@ __all__ = [
     "serialize",
 ]
 
-_OF_TRUNCATION = 0.87962566103423978
+_TRUNCATED_DEVIATION = 0.87962566103423978
 """The standard deviation of a standard normal distribution truncated to [-2, 2]."""
 
 
@@ -185,7 +185,7 @@ class Identity(_DataclassInitializer):
 
 
 @dataclass
-class _Drawn(_DataclassInitializer):
+class _RandomInitializer(_DataclassInitializer):
     """The base of random initializers.
 
     The keys of the random numbers are stored, so that every call returns the same numbers, as in Keras. If `seed` is a
@@ -199,13 +199,13 @@ class _Drawn(_DataclassInitializer):
         target = _target(dtype)
         if not dtypes.is_float(target):
             raise ValueError(f"Weights are drawn in floating-point dtypes only; received dtype {target}")
-        return np.asarray(self._values(tuple(shape), self._draws())).astype(target)
+        return np.asarray(self._values(tuple(shape), self._call_keys())).astype(target)
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
         """Return the values in float64."""
         raise NotImplementedError
 
-    def _draws(self) -> Iterator[Array]:
+    def _call_keys(self) -> Iterator[Array]:
         """Yield the keys of the random numbers of one call."""
         seed: Seed = vars(self)["seed"]
         while isinstance(seed, SeedGenerator):
@@ -233,7 +233,7 @@ def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float
 
 
 @dataclass
-class RandomUniform(_Drawn):
+class RandomUniform(_RandomInitializer):
     """Uniform random numbers in [minval, maxval).
 
     Parameters
@@ -257,7 +257,7 @@ class RandomUniform(_Drawn):
 
 
 @dataclass
-class RandomNormal(_Drawn):
+class RandomNormal(_RandomInitializer):
     """Normal random numbers.
 
     Parameters
@@ -281,7 +281,7 @@ class RandomNormal(_Drawn):
 
 
 @dataclass
-class TruncatedNormal(_Drawn):
+class TruncatedNormal(_RandomInitializer):
     """Normal random numbers; numbers beyond two standard deviations are drawn again.
 
     Parameters
@@ -308,7 +308,7 @@ _MODES = ("fan_in", "fan_out", "fan_avg")
 _DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
 
 
-def _scaled(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: str, distribution: str) -> Array:
+def _scaled_by_fan(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: str, distribution: str) -> Array:
     """Return random numbers of variance ``scale / fan``; see :class:`VarianceScaling` for the fan."""
     window = int(np.prod(shape[:-2]))
     fan_in, fan_out = (window * n for n in shape[-2:]) if len(shape) > 1 else (int(np.prod(shape)),) * 2
@@ -319,11 +319,11 @@ def _scaled(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: s
         return _uniform(shape, keys, -limit, limit)
     if distribution == "untruncated_normal":
         return _normal(shape, keys, 0.0, deviation)
-    return _truncated_normal(shape, keys, 0.0, deviation / _OF_TRUNCATION)
+    return _truncated_normal(shape, keys, 0.0, deviation / _TRUNCATED_DEVIATION)
 
 
 @dataclass
-class VarianceScaling(_Drawn):
+class VarianceScaling(_RandomInitializer):
     """Random numbers of variance ``scale / fan``.
 
     Parameters
@@ -368,21 +368,21 @@ class VarianceScaling(_Drawn):
             raise ValueError(f"`distribution` must be one of {_DISTRIBUTIONS}; received {self.distribution!r}")
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
-        return _scaled(shape, keys, self.scale, self.mode, self.distribution)
+        return _scaled_by_fan(shape, keys, self.scale, self.mode, self.distribution)
 
 
 @dataclass
-class _OfVariance(_Drawn):
+class _NamedScaling(_RandomInitializer):
     """The base of named special cases of :class:`VarianceScaling`."""
 
     variance: ClassVar[tuple[float, str, str]]
     seed: Seed = None
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
-        return _scaled(shape, keys, *self.variance)
+        return _scaled_by_fan(shape, keys, *self.variance)
 
 
-class GlorotUniform(_OfVariance):
+class GlorotUniform(_NamedScaling):
     """``VarianceScaling(1.0, "fan_avg", "uniform", seed)``.
 
     Examples
@@ -395,7 +395,7 @@ class GlorotUniform(_OfVariance):
     variance = 1.0, "fan_avg", "uniform"
 
 
-class GlorotNormal(_OfVariance):
+class GlorotNormal(_NamedScaling):
     """``VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)``.
 
     Examples
@@ -407,7 +407,7 @@ class GlorotNormal(_OfVariance):
     variance = 1.0, "fan_avg", "truncated_normal"
 
 
-class HeUniform(_OfVariance):
+class HeUniform(_NamedScaling):
     """``VarianceScaling(2.0, "fan_in", "uniform", seed)``.
 
     Examples
@@ -420,7 +420,7 @@ class HeUniform(_OfVariance):
     variance = 2.0, "fan_in", "uniform"
 
 
-class HeNormal(_OfVariance):
+class HeNormal(_NamedScaling):
     """``VarianceScaling(2.0, "fan_in", "truncated_normal", seed)``.
 
     Examples
@@ -434,7 +434,7 @@ class HeNormal(_OfVariance):
     variance = 2.0, "fan_in", "truncated_normal"
 
 
-class LecunUniform(_OfVariance):
+class LecunUniform(_NamedScaling):
     """``VarianceScaling(1.0, "fan_in", "uniform", seed)``.
 
     Examples
@@ -447,7 +447,7 @@ class LecunUniform(_OfVariance):
     variance = 1.0, "fan_in", "uniform"
 
 
-class LecunNormal(_OfVariance):
+class LecunNormal(_NamedScaling):
     """``VarianceScaling(1.0, "fan_in", "truncated_normal", seed)``.
 
     Examples
@@ -461,7 +461,7 @@ class LecunNormal(_OfVariance):
 
 
 @dataclass
-class Orthogonal(_Drawn):
+class Orthogonal(_RandomInitializer):
     """`gain` times a matrix with orthonormal rows or columns, whichever are fewer; leading axes count as rows.
 
     The matrix is Q of the QR decomposition of normal random numbers, with a positive diagonal of R (Saxe et al., 2013).
@@ -561,6 +561,7 @@ def checked(identifier: Any) -> Any:
     return identifier if type(found) in _NAMES.values() else found
 
 
-def drawn_anew(initializer: Any) -> Any:
+def with_new_keys(initializer: Any) -> Any:
     """Return a copy of a random initializer without a seed, which draws new numbers; return others unchanged."""
-    return initializer.clone() if isinstance(initializer, _Drawn) and vars(initializer)["seed"] is None else initializer
+    is_unseeded = isinstance(initializer, _RandomInitializer) and vars(initializer)["seed"] is None
+    return initializer.clone() if is_unseeded else initializer

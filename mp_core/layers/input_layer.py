@@ -46,7 +46,7 @@ class InputLayer(Layer):
     _arrays = ("inputs",)
     _keeps_dtype = True
     supports_masking = True
-    _options = _told = ("batch_shape",)
+    _options = _repr_arguments = ("batch_shape",)
     sparse = ragged = optional = False
     """Attributes of Keras. Inputs are dense, and never missing."""
 
@@ -64,7 +64,7 @@ class InputLayer(Layer):
     ) -> None:
         shape = kwargs.pop("input_shape", shape)  # tf.keras' names, which Keras accepts too
         batch_shape = kwargs.pop("batch_input_shape", batch_shape)
-        super().__init__(dtype=_plain(dtype), autocast=False, **kwargs)
+        super().__init__(dtype=_plain_policy(dtype), autocast=False, **kwargs)
         switches = {"sparse": sparse, "ragged": ragged, "optional": optional}
         on = [name for name, value in switches.items() if value is not None and boolean(value, name)]
         if on:
@@ -99,19 +99,19 @@ class InputLayer(Layer):
         return super().get_config() | {"dtype": self.dtype}
 
     def call(self, inputs: Array, rows: int | None = None) -> Array:
-        """Return the inputs in the dtype of this layer; see :meth:`taken` for `rows`.
+        """Return the inputs in the dtype of this layer; see :meth:`fitted` for `rows`.
 
         Raises
         ------
         ValueError
             The shape of the inputs does not fit `batch_shape`.
         """
-        inputs = self.taken(inputs, rows)
+        inputs = self.fitted(inputs, rows)
         if any(n not in (None, length) for n, length in zip(self.batch_shape[1:], inputs.shape[1:], strict=True)):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         return inputs
 
-    def taken(self, inputs: Array, rows: int | None = None) -> Array:
+    def fitted(self, inputs: Array, rows: int | None = None) -> Array:
         """Return the inputs with the number of axes and the dtype of this layer, as :class:`Sequential` needs them.
 
         As in Keras, lengths are not checked, and one last axis of length 1 is added or removed if necessary.
@@ -137,19 +137,19 @@ class InputLayer(Layer):
             elif inputs.ndim == axes - 1 and self.batch_shape[-1] == 1:
                 inputs = inputs.reshape(*inputs.shape, 1)
             else:
-                raise self._unfit(inputs)
+                raise self._shape_error(inputs)
         if inputs.dtype == self._compute:
             return inputs
-        if rows is not None and inputs.dtype.kind in "iu" and rows <= _counted(self._compute):
+        if rows is not None and inputs.dtype.kind in "iu" and rows <= _exact_integers(self._compute):
             return inputs
         return inputs.astype(np.bool_) if self._compute == np.bool_ else cast(inputs, self._compute)
 
-    def whole(self, inputs: Any, rows: int | None = None) -> Any:
+    def with_integers(self, inputs: Any, rows: int | None = None) -> Any:
         """Return the inputs; cast floats, bytes and bools to int32 if layers read integers, since plans cannot do it.
 
-        Fractions are truncated. See :meth:`taken` for `rows`.
+        Fractions are truncated. See :meth:`fitted` for `rows`.
         """
-        reads_integers = self._compute.kind in "iu" or (rows is not None and rows <= _counted(self._compute))
+        reads_integers = self._compute.kind in "iu" or (rows is not None and rows <= _exact_integers(self._compute))
         if not (reads_integers and isinstance(inputs, np.ndarray)):
             return inputs
         is_other = inputs.dtype.itemsize == 1 and (rows is not None or inputs.dtype != self._compute)
@@ -158,7 +158,7 @@ class InputLayer(Layer):
         with np.errstate(invalid="ignore"):  # infinities become invalid indices, which the look-up rejects
             return inputs.astype(np.int32)
 
-    def _unfit(self, inputs: Array) -> ValueError:
+    def _shape_error(self, inputs: Array) -> ValueError:
         return ValueError(f"Input '{self.name}' must have shape {self.batch_shape}; received {inputs.shape}")
 
 
@@ -221,14 +221,14 @@ def tensor_of(layer: InputLayer) -> KerasTensor:
 
 
 @cache
-def _counted(dtype: Any) -> int:
+def _exact_integers(dtype: Any) -> int:
     """Return n such that a dtype represents all integers from 0 to n - 1."""
     if dtypes.is_float(dtype):
         return int(2 ** (dtypes.finfo(dtype).nmant + 1))
     return 2 if dtype == np.bool_ else int(np.iinfo(dtype).max)
 
 
-def _plain(dtype: Any) -> DTypePolicy:
+def _plain_policy(dtype: Any) -> DTypePolicy:
     """Return a policy that stores and computes in one dtype."""
     if isinstance(dtype, dict | DTypePolicy):
         return DTypePolicy(dtype_policies.get(dtype).compute_dtype)

@@ -58,7 +58,7 @@ class Layer(Configured):
 
     _face: ClassVar[str] = KERAS
     """The module of the layer's class in configurations: see :func:`mp_core.layers.registry.register`."""
-    _told: tuple[str, ...] = ()
+    _repr_arguments: tuple[str, ...] = ()
     """The arguments of the constructor that :func:`repr` shows."""
 
     def __init__(
@@ -102,5 +102,5 @@ class Layer(Configured):
                     setattr(cls, name, getattr(Layer, name))
 
     def __repr__(self) -> str:
-        own = "".join(f"{name}={getattr(self, name)!r}, " for name in self._told)
+        own = "".join(f"{name}={getattr(self, name)!r}, " for name in self._repr_arguments)
         return f"<{type(self).__name__} name={self.name}, {own}policy={self._policy().name}, built={self.built}>"

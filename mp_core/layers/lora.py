@@ -17,9 +17,9 @@ from mp_core.layers.matrix import MatrixLayer
 from mp_core.quantization import QuantizedArray
 from mp_core.utilities.arguments import positive, positive_integer
 
-__all__ = ["AdaptableLayer", "LoRA", "adapt", "drop_lora", "lora_of", "thin_variables"]
+__all__ = ["AdaptableLayer", "LoRA", "adapt", "drop_lora", "lora_of", "lora_variables"]
 
-_THIN = ("lora_a", "lora_b")
+_THIN_NAMES = ("lora_a", "lora_b")
 """The names of both thin matrices in files of mp_core."""
 
 
@@ -60,12 +60,12 @@ class AdaptableLayer(MatrixLayer):
     """
 
     _lora: LoRA | None = None
-    _lora_wanted: tuple[int, float] | None = None
+    _requested_lora: tuple[int, float] | None = None
 
     def __init__(self, *, lora_rank: int | None = None, lora_alpha: float | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if lora_rank is not None:
-            self._lora_wanted = _checked(lora_rank, lora_alpha, "lora_rank")
+            self._requested_lora = _checked_numbers(lora_rank, lora_alpha, "lora_rank")
             self._check_constraint()
 
     @property
@@ -76,16 +76,16 @@ class AdaptableLayer(MatrixLayer):
     @property
     def lora_rank(self) -> int | None:
         """The rank of the thin matrices; None without LoRA."""
-        return self._lora_numbers[0]
+        return self._rank_and_alpha[0]
 
     @property
     def lora_alpha(self) -> float | None:
         """The product of the thin matrices is multiplied by ``lora_alpha / lora_rank``; None without LoRA."""
-        return self._lora_numbers[1]
+        return self._rank_and_alpha[1]
 
     @property
-    def _lora_numbers(self) -> tuple[int | None, float | None]:
-        return self._lora_wanted or (None, None) if self._lora is None else self._lora[:2]
+    def _rank_and_alpha(self) -> tuple[int | None, float | None]:
+        return self._requested_lora or (None, None) if self._lora is None else self._lora[:2]
 
     def enable_lora(
         self,
@@ -129,7 +129,7 @@ class AdaptableLayer(MatrixLayer):
         >>> [(variable.name, variable.shape) for variable in layer.trainable_weights]
         [('bias', (3,)), ('lora_kernel_a', (8, 2)), ('lora_kernel_b', (2, 3))]
         """
-        numbers = _checked(rank, lora_alpha, "rank")
+        numbers = _checked_numbers(rank, lora_alpha, "rank")
         self._check_constraint()
         if not self.built:
             raise ValueError(
@@ -163,7 +163,7 @@ class AdaptableLayer(MatrixLayer):
 
     def _drop_lora(self) -> None:
         """Remove the thin matrices; the matrix does not change."""
-        for name in (*(variable.name for variable in self._thin), *(["_lora"] if self.lora_enabled else [])):
+        for name in (*(variable.name for variable in self._lora_variables), *(["_lora"] if self.lora_enabled else [])):
             delattr(self, name)
 
     def _adapt(self, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
@@ -179,7 +179,7 @@ class AdaptableLayer(MatrixLayer):
         )
         for variable in (a, b):
             setattr(self, variable.name, variable)
-        self._lora_wanted, self._lora = None, LoRA(rank, alpha, a, b)
+        self._requested_lora, self._lora = None, LoRA(rank, alpha, a, b)
         self._set_trainable(False)
 
     def _set_trainable(self, on: bool) -> None:
@@ -188,10 +188,10 @@ class AdaptableLayer(MatrixLayer):
         if matrix is not None:
             matrix.trainable = on
 
-    def _adapt_if_wanted(self) -> None:
+    def _add_requested_lora(self) -> None:
         """Add the thin matrices that the constructor's argument `lora_rank` asks for."""
-        if self._lora_wanted is not None:
-            self._adapt(*self._lora_wanted, "he_uniform", "zeros")
+        if self._requested_lora is not None:
+            self._adapt(*self._requested_lora, "he_uniform", "zeros")
 
     def _check_constraint(self) -> None:
         if f"{self._matrix_name}_constraint" in self._penalties:
@@ -221,9 +221,9 @@ class AdaptableLayer(MatrixLayer):
     @property
     def matrix(self) -> QuantizedArray | Array:
         """The matrix as in :attr:`MatrixLayer.matrix`; with LoRA the sum, in the form of the layer."""
-        return self._stored().matrix
+        return self._merged_form().matrix
 
-    def _stored(self) -> Form:
+    def _merged_form(self) -> Form:
         """Return the form that files store: that of the sum, or the layer's own if LoRA adds zero."""
         if self._lora is None or not self._lora.b.numpy().any():
             return self.form
@@ -236,7 +236,7 @@ class AdaptableLayer(MatrixLayer):
 
     def _new_form(self, *args: Any, **kwargs: Any) -> Form:
         form = super()._new_form(*args, **kwargs)
-        if self.lora_enabled or self._lora_wanted is not None:
+        if self.lora_enabled or self._requested_lora is not None:
             self._check_lora(form)
         return form
 
@@ -253,42 +253,44 @@ class AdaptableLayer(MatrixLayer):
             raise ValueError(f"the codes of layer '{self.name}' are trained: `convert_qat` before saving")
         super().save_own_variables(store)
         if self._lora is not None:
-            merged = self._stored().variables
+            merged = self._merged_form().variables
             places = {id(variable): str(number) for number, variable in enumerate(self._saved_variables())}
             for name, variable in self.form.variables.items():
                 store[places[id(variable)]] = merged[name].numpy()
 
     def _saved_variables(self) -> list[AutoCastVariable]:
-        return [variable for variable in super()._saved_variables() if all(variable is not x for x in self._thin)]
+        own = self._lora_variables
+        return [variable for variable in super()._saved_variables() if all(variable is not x for x in own)]
 
     @property
-    def _thin(self) -> tuple[AutoCastVariable, ...]:
+    def _lora_variables(self) -> tuple[AutoCastVariable, ...]:
         """The variables `a` and `b`; none without LoRA."""
         return () if self._lora is None else self._lora[2:]
 
     def _follows_policy(self, variable: AutoCastVariable) -> bool:
-        return super()._follows_policy(variable) and all(variable is not x for x in self._thin)
+        return super()._follows_policy(variable) and all(variable is not x for x in self._lora_variables)
 
     def _cleared_by_loading(self) -> list[AutoCastVariable]:
-        return [*self._thin[1:]]
+        return [*self._lora_variables[1:]]
 
     def _extra_arrays(self) -> dict[str, Array]:
         """Return alpha and both thin matrices; if the sum differs from W, also W."""
         if self._lora is None:
             return {}
         found = {"lora_alpha": np.array(self._lora.alpha, np.float64)}
-        found |= {part: variable.numpy() for part, variable in zip(_THIN, self._thin, strict=True)}
+        found |= {part: variable.numpy() for part, variable in zip(_THIN_NAMES, self._lora_variables, strict=True)}
         frozen = self.form.variables if self._lora.b.numpy().any() else {}
         return found | {name: variable.numpy() for name, variable in frozen.items()}
 
     def _restore_extra_arrays(self, stored: Mapping[str, Array]) -> None:
         if not stored:
             return
-        if not {"lora_alpha", *_THIN} <= stored.keys() or not np.ndim(stored["lora_a"]):
-            raise ValueError(f"layer '{self.name}' needs lora_alpha, {', '.join(_THIN)}; there are {sorted(stored)}")
+        if not {"lora_alpha", *_THIN_NAMES} <= stored.keys() or not np.ndim(stored["lora_a"]):
+            wanted = ", ".join(("lora_alpha", *_THIN_NAMES))
+            raise ValueError(f"layer '{self.name}' needs {wanted}; there are {sorted(stored)}")
         if not self.lora_enabled:
             self.enable_lora(np.shape(stored["lora_a"])[-1], float(stored["lora_alpha"]), "zeros")
-        variables = dict(zip(_THIN, self._thin, strict=True)) | self.form.variables
+        variables = dict(zip(_THIN_NAMES, self._lora_variables, strict=True)) | self.form.variables
         arrays = {name: array for name, array in stored.items() if name != "lora_alpha"}
         shapes = {name: variable.shape for name, variable in variables.items() if name in arrays}
         if shapes != {name: np.shape(array) for name, array in arrays.items()}:
@@ -298,7 +300,7 @@ class AdaptableLayer(MatrixLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, including those of LoRA if it is on."""
-        rank, alpha = self._lora_numbers
+        rank, alpha = self._rank_and_alpha
         return super().get_config() | ({} if rank is None else {"lora_rank": rank, "lora_alpha": alpha})
 
 
@@ -307,9 +309,9 @@ def lora_of(layer: AdaptableLayer) -> LoRA | None:
     return layer._lora
 
 
-def thin_variables(layer: AdaptableLayer) -> tuple[AutoCastVariable, ...]:
+def lora_variables(layer: AdaptableLayer) -> tuple[AutoCastVariable, ...]:
     """Return the variables `a` and `b` of a layer; none without LoRA."""
-    return layer._thin
+    return layer._lora_variables
 
 
 def adapt(layer: AdaptableLayer, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
@@ -322,7 +324,7 @@ def drop_lora(layer: AdaptableLayer) -> None:
     layer._drop_lora()
 
 
-def _checked(rank: int | None, alpha: float | None, argument: str) -> tuple[int, float]:
+def _checked_numbers(rank: int | None, alpha: float | None, argument: str) -> tuple[int, float]:
     """Return rank and alpha, both checked; alpha defaults to the rank."""
     size = positive_integer(rank, argument)
     number = size if alpha is None else positive(alpha, "lora_alpha")

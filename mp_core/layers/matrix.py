@@ -20,7 +20,7 @@ from mp_core.layers.layer import Layer
 from mp_core.quantization import QuantizedArray
 from mp_core.quantizers.quantizer import has_floating_inputs
 
-__all__ = ["MatrixLayer", "hold_form"]
+__all__ = ["MatrixLayer", "set_form"]
 
 
 class MatrixLayer(Layer):
@@ -105,7 +105,7 @@ class MatrixLayer(Layer):
     def _set_floats(self, value: Array) -> None:
         geometry, policy = self.form.geometry, self._policy()
         if value.shape != geometry.lines_shape:
-            raise self._unfit(f"it has shape {geometry.lines_shape}; received {value.shape}")
+            raise self._matrix_error(f"it has shape {geometry.lines_shape}; received {value.shape}")
         floats = geometry.restored(geometry.transposed(value))
         if policy.scheme is None:
             self.form.assign(floats, self.variable_dtype)
@@ -113,11 +113,11 @@ class MatrixLayer(Layer):
         form = Codes(geometry, policy)
         form.check(floats)
         form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
-        self._hold(form)
+        self._set_form(form)
 
     def _set_codes(self, value: QuantizedArray, inputs: Inputs | None, policy: DTypePolicy) -> None:
         if policy.scheme is None:
-            raise self._unfit(f"its policy '{policy.name}' names no codes; received codes of {value.dtype}")
+            raise self._matrix_error(f"its policy '{policy.name}' names no codes; received codes of {value.dtype}")
         if inputs is not None and policy.scheme.inputs == "dynamic":
             source = policy.get_config()["source_name"]
             policy = parse_quantized(f"{replace(policy.scheme, inputs='fixed')}_from_{source}")
@@ -125,14 +125,14 @@ class MatrixLayer(Layer):
         try:
             values = form.values_of(value, inputs)
         except ValueError as error:
-            raise self._unfit(str(error)) from None
+            raise self._matrix_error(str(error)) from None
         owned = {name: part.copy() if is_shared(part) else part for name, part in values.items()}
         form.add(self.add_weight, owned)
-        self._hold(form)
+        self._set_form(form)
         if policy != self._policy():
             self._set_policy(policy)
 
-    def _unfit(self, reason: str) -> ValueError:
+    def _matrix_error(self, reason: str) -> ValueError:
         geometry = self.form.geometry
         return ValueError(f"the {geometry.name} of layer '{geometry.owner}' cannot be set: {reason}")
 
@@ -151,10 +151,10 @@ class MatrixLayer(Layer):
         geometry = Geometry(
             self.path or self.name, self._matrix_name, shape, rows, columns, self._is_table, scale_shape, order
         )
-        stated = configured_forms.get().get(str(self.path))
-        if stated is not None:
-            self._set_policy(self._get_policy(stated.get("policy")))
-        self.form = self._new_form(geometry, self._policy(), stated=stated)
+        configured = configured_forms.get().get(str(self.path))
+        if configured is not None:
+            self._set_policy(self._get_policy(configured.get("policy")))
+        self.form = self._new_form(geometry, self._policy(), configured=configured)
         self.form.add(self.add_weight, {self._matrix_name: initializer})
         self.quantized = not self.form.is_float
 
@@ -168,14 +168,14 @@ class MatrixLayer(Layer):
         self.form.add(self.add_weight, late=True)
 
     def _new_form(
-        self, geometry: Geometry, policy: DTypePolicy, *, ours: bool = False, stated: dict[str, Any] | None = None
+        self, geometry: Geometry, policy: DTypePolicy, *, ours: bool = False, configured: dict[str, Any] | None = None
     ) -> Form:
         """Return a new form for `policy`, without variables; raise if the layer does not support it."""
         form = form_of(policy, ours=ours) if self._quantizes else Float
-        if stated is not None:
-            form = FORMS.get(str(stated.get("form")))
+        if configured is not None:
+            form = FORMS.get(str(configured.get("form")))
             if form is None or not form.makes(policy):
-                raise ValueError(f"layer '{geometry.owner}' cannot have form {stated} under '{policy.name}'")
+                raise ValueError(f"layer '{geometry.owner}' cannot have form {configured} under '{policy.name}'")
         if form is None or (geometry.is_table and not form.looks_up):
             raise NotImplementedError(
                 f"Invalid quantization mode. Expected one of {self._modes}. "
@@ -183,7 +183,7 @@ class MatrixLayer(Layer):
             )
         if not form.is_float:
             self._check_product()
-        return form(geometry, policy, stated)
+        return form(geometry, policy, configured)
 
     def _check_product(self) -> None:
         """Raise NotImplementedError unless the layer can be quantized."""
@@ -195,9 +195,9 @@ class MatrixLayer(Layer):
 
     def _convert(self, form: Form) -> None:
         form.replace(self.form.variables[self._matrix_name], self.add_weight, self.variable_dtype)
-        self._hold(form)
+        self._set_form(form)
 
-    def _hold(self, form: Form) -> None:
+    def _set_form(self, form: Form) -> None:
         """Set a form whose variables exist already, and drop the variables of the old form."""
         gone = {id(v) for v in self.form.variables.values()} - {id(v) for v in form.variables.values()}
         self._variables[:] = [variable for variable in self._variables if id(variable) not in gone]
@@ -238,7 +238,7 @@ class MatrixLayer(Layer):
         matrix = next(iter(self.form.variables.values()))
         return [matrix, bias, *(variable for variable in variables if variable is not matrix and variable is not bias)]
 
-    def _form_where(self, policy: DTypePolicy) -> Form | None:
+    def _quantized_form(self, policy: DTypePolicy) -> Form | None:
         mode = policy.quantization_mode
         if mode is None or type(self).call is not self._implementation().call or not self._can_quantize(False):
             return None
@@ -286,6 +286,6 @@ class MatrixLayer(Layer):
         return {int(cls._is_table)}, 2
 
 
-def hold_form(layer: MatrixLayer, form: Form) -> None:
+def set_form(layer: MatrixLayer, form: Form) -> None:
     """Set the form of a layer; its variables exist already. The variables of the old form are dropped."""
-    layer._hold(form)
+    layer._set_form(form)

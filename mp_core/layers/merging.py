@@ -12,7 +12,7 @@ from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks
-from mp_core.layers.shapes import Ruled
+from mp_core.layers.shapes import WithSpecRule
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.norms import over_length
 from mp_core.ops.specs import Shape, Spec, end_to_end, joined, merged
@@ -21,7 +21,7 @@ from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
 __all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
 
 
-class Merge(Ruled, Layer, nameable=False):
+class Merge(WithSpecRule, Layer, nameable=False):
     """The base of merging layers: they are called with a list of arrays of the same batch size.
 
     Inputs with fewer axes than others get axes of length 1 after the batch axis.
@@ -31,7 +31,7 @@ class Merge(Ruled, Layer, nameable=False):
     _function: ClassVar[Callable[..., Any]]
     _least: ClassVar[int] = 1
     _most: ClassVar[int | None] = None
-    _of_two: ClassVar[Callable[..., Array] | None] = None  # the operation for two inputs, if any; plans can record it
+    _binary_operation: ClassVar[Callable[..., Array] | None] = None  # for two inputs; plans can record it
 
     def call(self, inputs: Sequence[Array]) -> Array:
         """Return the merged inputs, in the compute dtype.
@@ -47,9 +47,9 @@ class Merge(Ruled, Layer, nameable=False):
         try:
             np.broadcast_shapes(*(x.shape for x in aligned))
         except ValueError:
-            raise self._unfit(inputs) from None
-        if self._of_two is not None and [x.dtype for x in aligned] == 2 * [self._compute]:
-            return self._of_two(*aligned)
+            raise self._shape_error(inputs) from None
+        if self._binary_operation is not None and [x.dtype for x in aligned] == 2 * [self._compute]:
+            return self._binary_operation(*aligned)
         return rounded(type(self)._function, *aligned, dtype=self._compute)
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
@@ -63,14 +63,14 @@ class Merge(Ruled, Layer, nameable=False):
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
         aligned = [(*x.shape[:1], *(1,) * (axes - x.ndim), *x.shape[1:]) for x in inputs]
-        return Spec(self._fitting(inputs, lambda: _widest(aligned)), self._compute)
+        return Spec(self._checked_shape(inputs, lambda: _broadcast_shape(aligned)), self._compute)
 
-    def _fitting(self, inputs: Sequence[Spec], find: Callable[[], Shape]) -> Shape:
+    def _checked_shape(self, inputs: Sequence[Spec], find: Callable[[], Shape]) -> Shape:
         """Return ``find()``; replace a ValueError by one that names the shapes of the inputs."""
         try:
             return find()
         except ValueError:
-            raise self._unfit(inputs) from None
+            raise self._shape_error(inputs) from None
 
     def _cast_type(self, x: Spec) -> np.dtype[Any]:
         """Return the dtype of an input after the cast to the compute dtype."""
@@ -91,13 +91,13 @@ class Merge(Ruled, Layer, nameable=False):
                 f"`inputs` of layer '{self.name}' must be a list of {few} arrays; received {inputs!r:.200}"
             )
         if any(x.ndim == 0 for x in inputs):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
 
-    def _unfit(self, inputs: Sequence[Array | Spec]) -> ValueError:
+    def _shape_error(self, inputs: Sequence[Array | Spec]) -> ValueError:
         return ValueError(f"The inputs of layer '{self.name}' do not fit: received {[x.shape for x in inputs]}")
 
 
-def _widest(shapes: Sequence[Shape]) -> Shape:
+def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     """Return the broadcast shape; batch sizes must be equal."""
     lengths = [merged(*(shape[0] for shape in shapes))]
     for each in zip(*(shape[1:] for shape in shapes), strict=True):
@@ -105,7 +105,7 @@ def _widest(shapes: Sequence[Shape]) -> Shape:
     return tuple(lengths)
 
 
-def _each(function: Callable[[Any, Any], Any]) -> Any:
+def _reduced(function: Callable[[Any, Any], Any]) -> Any:
     """Return a function that combines any number of arrays, from left to right."""
     return staticmethod(lambda *arrays: functools.reduce(function, arrays))
 
@@ -119,7 +119,7 @@ class Add(Merge):
     array([[11., 22.]], dtype=float32)
     """
 
-    _function, _of_two = _each(np.add), staticmethod(ops.add)
+    _function, _binary_operation = _reduced(np.add), staticmethod(ops.add)
 
 
 class Subtract(Merge):
@@ -132,7 +132,7 @@ class Subtract(Merge):
     """
 
     _least = _most = 2
-    _function = _each(np.subtract)
+    _function = _reduced(np.subtract)
 
 
 class MaskedMerge(Merge, nameable=False):
@@ -195,7 +195,7 @@ class Multiply(MaskedMerge):
     array([[10., 40.]], dtype=float32)
     """
 
-    _function, _of_two = _each(np.multiply), staticmethod(ops.multiply)
+    _function, _binary_operation = _reduced(np.multiply), staticmethod(ops.multiply)
 
     def _masked(self, inputs: Sequence[Array], keeps: Sequence[Array | None]) -> Array:
         pairs = zip(inputs, keeps, strict=True)
@@ -228,7 +228,7 @@ class Maximum(MaskedMerge):
     array([[3., 4.]], dtype=float32)
     """
 
-    _function = _each(np.maximum)
+    _function = _reduced(np.maximum)
 
 
 class Minimum(MaskedMerge):
@@ -240,7 +240,7 @@ class Minimum(MaskedMerge):
     array([[1., 2.]], dtype=float32)
     """
 
-    _function = _each(np.minimum)
+    _function = _reduced(np.minimum)
 
 
 class Concatenate(Merge):
@@ -258,7 +258,7 @@ class Concatenate(Merge):
     array([[1., 4., 3.]], dtype=float32)
     """
 
-    _options = _told = ("axis",)
+    _options = _repr_arguments = ("axis",)
 
     def __init__(self, axis: int = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -270,7 +270,7 @@ class Concatenate(Merge):
         axis = axis_of(self.axis, inputs[0].ndim)
         others = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in inputs}
         if len(others) > 1 or len({x.ndim for x in inputs}) > 1:
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         if any(x.dtype != inputs[0].dtype for x in inputs):
             return np.concatenate(inputs, axis=axis)
         return concatenated(*inputs, axis=axis)
@@ -279,7 +279,7 @@ class Concatenate(Merge):
         """Return the spec of the outputs; as in Keras, other lengths are those of the first input."""
         self._check(inputs)
         axis = axis_of(self.axis, inputs[0].ndim)
-        shape = self._fitting(inputs, lambda: end_to_end([x.shape for x in inputs], axis))
+        shape = self._checked_shape(inputs, lambda: end_to_end([x.shape for x in inputs], axis))
         return Spec(shape, joined(*(Spec((), self._cast_type(x)) for x in inputs)))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
@@ -313,7 +313,7 @@ class Dot(Merge):
     """
 
     _least = _most = 2
-    _options = _told = ("axes", "normalize")
+    _options = _repr_arguments = ("axes", "normalize")
 
     def __init__(self, axes: int | Sequence[int], normalize: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -332,10 +332,10 @@ class Dot(Merge):
         ValueError
             `inputs` is no list of two arrays; the lengths of the axes or the batch sizes differ.
         """
-        axes = self._places(inputs)
+        axes = self._summed_axes(inputs)
         a, b = (np.moveaxis(floating(x, self._compute), axis, -1) for x, axis in zip(inputs, axes, strict=True))
         if 0 in axes or a.shape[-1] != b.shape[-1] or len(a) != len(b):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         if self.normalize:
             a, b = (rounded(lambda x: over_length(x, -1, 1e-12), x) for x in (a, b))
         rows, columns = a.reshape(len(a), -1, a.shape[-1]), b.reshape(len(b), -1, b.shape[-1])
@@ -348,15 +348,15 @@ class Dot(Merge):
         As in Keras, the lengths of the summed axes must be both known or both unknown, and the batch size is that of
         the first input.
         """
-        one, two = self._places(inputs)
+        one, two = self._summed_axes(inputs)
         a, b = (x.shape for x in inputs)
         if 0 in (one, two) or a[one] != b[two] or (a[0] != b[0] and None not in (a[0], b[0])):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         rest = (*a[1:one], *a[one + 1 :], *b[1:two], *b[two + 1 :]) or (1,)
         kinds = (x if dtypes.is_float(x) else self._compute for x in map(self._cast_type, inputs))
         return Spec((a[0], *rest), joined(*(Spec((), kind) for kind in kinds)))
 
-    def _places(self, inputs: Sequence[Any]) -> list[int]:
+    def _summed_axes(self, inputs: Sequence[Any]) -> list[int]:
         """Return the axis of each input to sum over."""
         self._check(inputs)
         pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes

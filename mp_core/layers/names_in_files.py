@@ -8,18 +8,18 @@ from mp_core.layers.operation import Operation
 from mp_core.utilities.names import snake_case
 from mp_core.utilities.tree import numbered
 
-__all__ = ["BESIDE", "layers_in", "named", "names_in_list", "variables_in"]
+__all__ = ["EXTRA_ARRAYS", "layers_by_name", "layers_in", "names_in_list", "variables_in"]
 
-BESIDE = "mp_core"
+EXTRA_ARRAYS = "mp_core"
 """The group for :func:`~mp_core.layers.base.state.extra_arrays` of a layer; Keras does not read it."""
 
 
 def layers_in(layer: Layer) -> dict[str, Any]:
-    """Return attribute name -> the layer, or dictionary of layers (see :func:`named`), that it holds."""
+    """Return attribute name -> the layer, or dictionary of layers (see :func:`layers_by_name`), that it holds."""
     if layer.is_made_of_layers:
         model: Any = layer
-        return {"layers": named([part for part in model.layers if not isinstance(part, Operation)], Layer)}
-    return _without_empty({name: named(value, Layer) for name, value in vars(layer).items()})
+        return {"layers": layers_by_name([part for part in model.layers if not isinstance(part, Operation)], Layer)}
+    return _without_empty({name: layers_by_name(value, Layer) for name, value in vars(layer).items()})
 
 
 def names_in_list(layer: Layer) -> dict[int, str]:
@@ -61,7 +61,7 @@ def _add_places(layer: Layer, place: str, found: dict[int, str], done: set[int])
             _add_places(part, f"{place}{name}/", found, done)
 
 
-def named(value: Any, kind: type) -> Any:
+def layers_by_name(value: Any, kind: type) -> Any:
     """Return a layer unchanged; for a list, tuple or dictionary return name -> layer; else an empty dictionary.
 
     In a container, the name of a layer is its class in snake case, and that of a nested container is ``container``;
@@ -80,7 +80,7 @@ def named(value: Any, kind: type) -> Any:
     each: Sequence[Any] = list(value.values()) if isinstance(value, Mapping) else value
     parts = [part for part in each if isinstance(part, kind | list | tuple | dict)]
     names = [snake_case(type(part).__name__) if isinstance(part, kind) else "container" for part in parts]
-    return _without_empty({name: named(part, kind) for name, part in zip(numbered(names), parts, strict=True)})
+    return _without_empty({name: layers_by_name(part, kind) for name, part in zip(numbered(names), parts, strict=True)})
 
 
 def _without_empty(places: dict[str, Any]) -> dict[str, Any]:

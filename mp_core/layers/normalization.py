@@ -77,8 +77,8 @@ class LayerNormalization(Affine):
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
-    _told = ("axis",)
-    _given: list[int] | None = None  # the original axes, sorted
+    _repr_arguments = ("axis",)
+    _original_axes: list[int] | None = None  # the original axes, sorted
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
     _lacking = MappingProxyType({"rms_scaling": False})
 
@@ -105,7 +105,7 @@ class LayerNormalization(Affine):
                 f"`axis` must name different ones of the {rank} axes of inputs of shape {input_shape}; "
                 f"received {self.axis!r}"
             )
-        self._given, self.axis, self._rank = sorted(axes), self._axes, rank
+        self._original_axes, self.axis, self._rank = sorted(axes), self._axes, rank
         self._is_last = self._axes == [rank - 1]
         shape = tuple(n for n in (input_shape[axis] for axis in self._axes) if n is not None)
         if len(shape) < len(axes):
@@ -116,7 +116,7 @@ class LayerNormalization(Affine):
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized inputs, or the normalized ``inputs + residual``, in the compute dtype."""
         shape = inputs.shape
-        if self._given == [-1]:  # inputs may have any number of axes
+        if self._original_axes == [-1]:  # inputs may have any number of axes
             fits = list(shape[-1:]) == self._lengths
         else:
             fits = len(shape) == self._rank and [shape[axis] for axis in self._axes] == self._lengths
@@ -139,7 +139,7 @@ class LayerNormalization(Affine):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return super().get_config() | {"axis": self.axis if self._given is None else self._given}
+        return super().get_config() | {"axis": self.axis if self._original_axes is None else self._original_axes}
 
 
 class RMSNormalization(Layer):
@@ -163,7 +163,7 @@ class RMSNormalization(Layer):
     _sample_independence = "always"
     _arrays = ("inputs",)
     _shape_after = kept
-    _told = ("axis",)
+    _repr_arguments = ("axis",)
     _options = ("axis", "epsilon")
 
     def __init__(self, axis: int | Sequence[int] = -1, epsilon: float = 1e-6, **kwargs: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import Ruled
+from mp_core.layers.shapes import WithSpecRule
 from mp_core.layers.symbols import KerasTensor
 from mp_core.ops.registry import OPERATIONS, Row
 from mp_core.ops.specs import Spec
@@ -12,7 +12,7 @@ from mp_core.ops.specs import Spec
 __all__ = ["Operation"]
 
 
-class Operation(Ruled, Layer):
+class Operation(WithSpecRule, Layer):
     """A function of :mod:`mp_core.ops` as a layer, with Keras' name for it.
 
     `options` are fixed; the other arguments are passed to each call. Results have the dtype that the function returns.
@@ -41,7 +41,7 @@ class Operation(Ruled, Layer):
     """
 
     _options = ("operation", "options")
-    _told = ("operation",)
+    _repr_arguments = ("operation",)
 
     def __init__(self, operation: str, options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)

@@ -9,7 +9,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import is_recorded
 
-__all__ = ["BatchPart", "part_under_way", "refuse_part", "rows_before", "samples_of_batch", "with_samples_of"]
+__all__ = ["BatchPart", "batch_size_of", "current_part", "require_whole_batch", "rows_before", "with_batch_axis_of"]
 
 
 class BatchPart(NamedTuple):
@@ -30,7 +30,7 @@ class BatchPart(NamedTuple):
     whole: int
 
 
-part_under_way: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", default=None)
+current_part: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", default=None)
 """The part of a batch that this thread or task computes; None: a whole batch."""
 
 
@@ -42,7 +42,7 @@ def rows_before(x: Any, name: str) -> Array | None:
     ValueError
         The first axis of `x`, an array of layer `name`, is not the batch axis.
     """
-    part = part_under_way.get()
+    part = current_part.get()
     if part is None:
         return None
     if x.shape[0] != part.samples:
@@ -53,13 +53,13 @@ def rows_before(x: Any, name: str) -> Array | None:
     return part.before
 
 
-def samples_of_batch(x: Any) -> int:
+def batch_size_of(x: Any) -> int:
     """Return the number of samples of the whole batch to which `x` belongs."""
-    part = part_under_way.get()
+    part = current_part.get()
     return int(x.shape[0]) if part is None or x.shape[0] != part.samples else part.whole
 
 
-def with_samples_of(inputs: Array, x: Array) -> Array:
+def with_batch_axis_of(inputs: Array, x: Array) -> Array:
     """Return `x`; in a recording, make a constant depend on the batch axis of `inputs`, so that plans can resize it."""
     if is_recorded(x) or not is_recorded(inputs):
         return x
@@ -68,7 +68,7 @@ def with_samples_of(inputs: Array, x: Array) -> Array:
     return ops.where(np.zeros(x.shape, bool), column, x)
 
 
-def refuse_part(what: str) -> None:
+def require_whole_batch(what: str) -> None:
     """Raise ValueError if a batch is computed in several passes; `what` names the layer that needs all samples."""
-    if part_under_way.get() is not None:
+    if current_part.get() is not None:
         raise ValueError(f"{what} needs all samples of a batch at once, so `passes` must be 1")

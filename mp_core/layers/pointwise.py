@@ -12,7 +12,7 @@ from mp_core.layers import activations
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
-from mp_core.layers.shapes import Shape, kept, kept_along
+from mp_core.layers.shapes import Shape, kept, same_shape_along
 from mp_core.utilities.arguments import axis_or_axes, number
 
 __all__ = [
@@ -176,8 +176,8 @@ class Softmax(Layer):
     _builds_nothing = True
     _sample_independence = "always"
     supports_masking = True
-    _shape_after = kept_along
-    _options = _told = ("axis",)
+    _shape_after = same_shape_along
+    _options = _repr_arguments = ("axis",)
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -213,7 +213,7 @@ class Masking(Layer):
     _arrays = ("inputs",)
     supports_masking = True
     _shape_after = kept
-    _options = _told = ("mask_value",)
+    _options = _repr_arguments = ("mask_value",)
 
     def __init__(self, mask_value: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -12,7 +12,7 @@ from mp_core.arrays import Array
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
-from mp_core.layers.shapes import Shape, after_windows
+from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
 from mp_core.utilities.arguments import boolean
 
@@ -52,7 +52,7 @@ class _Pooling(Spatial):
     _builds_nothing = True
     _sample_independence = "always"
     _arrays = ("inputs",)
-    _told = ("pool_size",)
+    _repr_arguments = ("pool_size",)
     _options = ("pool_size", "strides", "padding", "data_format")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -93,12 +93,12 @@ class _Pooling(Spatial):
         if len(shape) != self._rank + 2:
             return None
         channels = self._length_of_channels(shape)
-        return after_windows(shape, self.pool_size, self.strides, self.padding, self.data_format, channels)
+        return windowed_shape(shape, self.pool_size, self.strides, self.padding, self.data_format, channels)
 
     def _pooled(self, x: Array) -> Array:
         raise NotImplementedError
 
-    def _padded(self, x: Array, outside: float) -> Array:
+    def _pad(self, x: Array, outside: float) -> Array:
         """Return the inputs padded with the number `outside`, if `padding` is "same"."""
         lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
         widths = [same_padding(*item) if self.padding == "same" else (0, 0) for item in lengths]
@@ -112,7 +112,7 @@ class _Max(_Pooling):
         return rounded(self._maxima, x) if x.dtype.itemsize == 1 else self._maxima(x)  # float8 may have no infinity
 
     def _maxima(self, x: Array) -> Array:
-        return ops.window_maxima(self._padded(x, -math.inf), self.pool_size, self.strides)
+        return ops.window_maxima(self._pad(x, -math.inf), self.pool_size, self.strides)
 
 
 class _Average(_Pooling):
@@ -122,7 +122,7 @@ class _Average(_Pooling):
         return rounded(lambda x: self._sums(x) / self._sums(np.ones((1, *x.shape[1:-1], 1), x.dtype)), x)
 
     def _sums(self, x: Array) -> Array:
-        return ops.window_sums(self._padded(x, 0.0), self.pool_size, self.strides)
+        return ops.window_sums(self._pad(x, 0.0), self.pool_size, self.strides)
 
 
 class MaxPooling1D(_Max):
@@ -180,23 +180,24 @@ class _Global(Spatial):
         self.keepdims = boolean(keepdims, "keepdims")
 
     @property
-    def _places(self) -> tuple[int, ...]:
+    def _spatial_axes(self) -> tuple[int, ...]:
         """The spatial axes."""
         first = 1 if self.data_format == "channels_last" else 2
         return tuple(range(first, first + self._rank))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
-        if len(shape) != self._rank + 2 or 0 in [shape[axis] for axis in self._places]:
+        if len(shape) != self._rank + 2 or 0 in [shape[axis] for axis in self._spatial_axes]:
             return None
-        kept = ((axis, 1 if axis in self._places else length) for axis, length in enumerate(shape))
-        return tuple(length for axis, length in kept if self.keepdims or axis not in self._places)
+        kept = ((axis, 1 if axis in self._spatial_axes else length) for axis, length in enumerate(shape))
+        return tuple(length for axis, length in kept if self.keepdims or axis not in self._spatial_axes)
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, channels), or with spatial axes of length 1 if `keepdims`."""
         self._check_rank(inputs)
-        if 0 in [inputs.shape[axis] for axis in self._places]:
+        if 0 in [inputs.shape[axis] for axis in self._spatial_axes]:
             raise ValueError(f"The inputs of layer '{self.name}' have an empty spatial axis: shape {inputs.shape}")
-        outputs: Array = type(self)._function(floating(inputs, self._compute), self._places, keepdims=self.keepdims)
+        x = floating(inputs, self._compute)
+        outputs: Array = type(self)._function(x, self._spatial_axes, keepdims=self.keepdims)
         return outputs
 
 
@@ -253,7 +254,7 @@ class GlobalAveragePooling1D(_Global):
             return super().call(inputs)
         self._check_rank(inputs)
         keep = as_keep(mask)
-        (axis,) = self._places
+        (axis,) = self._spatial_axes
         if keep.shape != (inputs.shape[0], inputs.shape[axis]):
             raise ValueError(f"`mask` must have shape {(inputs.shape[0], inputs.shape[axis])}; received {keep.shape}")
         there = np.expand_dims(keep, 3 - axis)

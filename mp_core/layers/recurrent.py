@@ -15,8 +15,8 @@ from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers.base.building import has_argument
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks
-from mp_core.layers.parts import with_samples_of
-from mp_core.layers.recurrent_cells import Cell, draws_of_sequence
+from mp_core.layers.parts import with_batch_axis_of
+from mp_core.layers.recurrent_cells import Cell, sequence_draws
 from mp_core.layers.seeds import StateHolder
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import layer_in
@@ -75,7 +75,7 @@ class RNN(Layer):
         "return_sequences", "return_state", "go_backwards", "stateful", "unroll", "zero_output_for_mask",
     )  # fmt: skip
     _options = _switches
-    _told = ("cell",)
+    _repr_arguments = ("cell",)
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RNN(Layer):
         self.stateful = boolean(stateful, "stateful")
         self.unroll = boolean(unroll, "unroll")
         self.zero_output_for_mask = boolean(zero_output_for_mask, "zero_output_for_mask")
-        self._kept: StateHolder | None = None
+        self._state_holder: StateHolder | None = None
 
     @property
     def _returns_list(self) -> bool:  # type: ignore[override]
@@ -113,14 +113,14 @@ class RNN(Layer):
         self._check_rank(sequences_shape)
         if not self.cell.built:
             self.cell.build((sequences_shape[0], *sequences_shape[2:]))
-        if self.stateful and self._kept is None:
+        if self.stateful and self._state_holder is None:
             batch = sequences_shape[0]
             if batch is None:
                 raise ValueError(
                     f"layer '{self.name}' is stateful, so its batch size must be known when it is built; "
                     f"received shape {tuple(sequences_shape)}: use Input(batch_shape=...)"
                 )
-            self._kept = StateHolder(map_leaves(self._variable, self.get_initial_state(batch)))
+            self._state_holder = StateHolder(map_leaves(self._variable, self.get_initial_state(batch)))
 
     def _check_rank(self, shape: Sequence[Any]) -> None:
         if len(shape) < 3:
@@ -153,21 +153,21 @@ class RNN(Layer):
         if not sequences.shape[1]:
             raise ValueError(f"`sequences` of layer '{self.name}' must have a step; received shape {sequences.shape}")
         states = self._states_before(len(sequences), initial_state)
-        states = map_leaves(lambda x: with_samples_of(sequences, x), states)
-        keep = None if mask is None else self._checked(mask, sequences)
-        drawn = draws_of_sequence.get()
+        states = map_leaves(lambda x: with_batch_axis_of(sequences, x), states)
+        keep = None if mask is None else self._checked_mask(mask, sequences)
+        drawn = sequence_draws.get()
         arguments = sequences, states, keep, training
-        outputs, states = called_in(draws_of_sequence, {} if drawn is None else drawn, self._run_over, arguments)
+        outputs, states = called_in(sequence_draws, {} if drawn is None else drawn, self._run_over, arguments)
         outputs, states = map_leaves(self._in_own_dtype, outputs), map_leaves(self._in_own_dtype, states)
-        if self._kept is not None:
-            self._kept.assign(states)
+        if self._state_holder is not None:
+            self._state_holder.assign(states)
         found = ops.stack(outputs, 1) if self.return_sequences else outputs[-1]
         return (found, *states) if self.return_state else found
 
     def _in_own_dtype(self, x: Array) -> Array:
         return x if x.dtype == self._compute else ops.cast(x, self._compute)
 
-    def _checked(self, mask: Any, sequences: Array) -> Array:
+    def _checked_mask(self, mask: Any, sequences: Array) -> Array:
         """Return the mask as booleans; raise ValueError if its shape is wrong."""
         keep = as_keep(mask)
         if keep.shape != sequences.shape[:2]:
@@ -207,7 +207,7 @@ class RNN(Layer):
         last = states[0] if not isinstance(states[0], list | tuple) else states[-1][0]  # stacked cells: the last one's
         before = np.zeros((), output.dtype) if self.zero_output_for_mask else last
         old = iter(leaves(states))
-        return _chosen(keep, output, before), map_leaves(lambda x: _chosen(keep, x, next(old)), new)
+        return _select_rows(keep, output, before), map_leaves(lambda x: _select_rows(keep, x, next(old)), new)
 
     # ---- states
 
@@ -217,13 +217,13 @@ class RNN(Layer):
 
     def _states_before(self, batch: int, given: Any) -> list[Any]:
         """Return the states before the first step, in the compute dtype of the cell."""
-        kept = batch if self._kept is None else next(leaves(self._kept.variables)).shape[0]
+        kept = batch if self._state_holder is None else next(leaves(self._state_holder.variables)).shape[0]
         if kept != batch:
             raise ValueError(
                 f"layer '{self.name}' is stateful, and keeps the states of {kept} samples; received a batch of {batch}"
             )
         if given is None:
-            given = self.get_initial_state(batch) if self._kept is None else self._kept.read()
+            given = self.get_initial_state(batch) if self._state_holder is None else self._state_holder.read()
         states = list(given) if isinstance(given, list | tuple) else [given]
         wanted = map_leaves(lambda size: (batch, size), self.state_size)
         shapes = map_leaves(np.shape, states)
@@ -235,13 +235,14 @@ class RNN(Layer):
     @property
     def states(self) -> list[Any] | None:
         """The variables with the states of a stateful layer; None before it is built."""
-        found: list[Any] | None = None if self._kept is None else self._kept.variables
+        found: list[Any] | None = None if self._state_holder is None else self._state_holder.variables
         return found
 
     def reset_state(self) -> None:
         """Set the states of a stateful layer to zero."""
-        if self._kept is not None:
-            self._kept.assign(map_leaves(lambda v: np.zeros(v.shape, v.true_dtype), self._kept.variables))
+        holder = self._state_holder
+        if holder is not None:
+            holder.assign(map_leaves(lambda v: np.zeros(v.shape, v.true_dtype), holder.variables))
 
     reset_states = reset_state
 
@@ -301,7 +302,7 @@ class StackedRNNCells(Layer):
     ((4, 2), [[3, 3], 2])
     """
 
-    _told = ("cells",)
+    _repr_arguments = ("cells",)
 
     def __init__(self, cells: Sequence[Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -400,7 +401,7 @@ def _initial_states(cell: Any, batch_size: int) -> list[Any]:
     return list(states) if isinstance(states, list | tuple) else [states]
 
 
-def _chosen(keep: Array, x: Array, other: Array) -> Array:
+def _select_rows(keep: Array, x: Array, other: Array) -> Array:
     """Return the rows of `x` where a mask is True, else those of `other`."""
     mask = np.reshape(keep, (-1, *(1 for _ in x.shape[1:])))
     chosen: Array = ops.where(mask, x, other)

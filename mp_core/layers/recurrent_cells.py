@@ -19,9 +19,9 @@ from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import boolean, positive_integer, share
 
-__all__ = ["Cell", "Draws", "GRUCell", "LSTMCell", "SimpleRNNCell", "draws_of_sequence"]
+__all__ = ["Cell", "Draws", "GRUCell", "LSTMCell", "SimpleRNNCell", "sequence_draws"]
 
-draws_of_sequence: ContextVar[dict[int, Any] | None] = ContextVar("mp_core.layers.draws", default=None)
+sequence_draws: ContextVar[dict[int, Any] | None] = ContextVar("mp_core.layers.draws", default=None)
 """``id(cell)`` -> random keys for the sequence that this thread or task processes; they are the same at all steps."""
 
 WEIGHTS = """use_bias : bool
@@ -55,7 +55,7 @@ class Cell(Layer, nameable=False):
     _arrays = ("inputs",)
     _gates: ClassVar[int]
     _draws_by_gate: ClassVar[bool] = True
-    _told = ("units",)
+    _repr_arguments = ("units",)
     _options: tuple[str, ...] = (
         "units", "activation", "recurrent_activation", "use_bias", "kernel_initializer", "recurrent_initializer",
         "bias_initializer", "dropout", "recurrent_dropout", "seed",
@@ -182,15 +182,15 @@ class Cell(Layer, nameable=False):
         """Return the random keys of the current sequence; outside of a sequence, new ones."""
         if not training or self.seed_generator is None:
             return Draws()
-        kept = draws_of_sequence.get()
+        kept = sequence_draws.get()
         if kept is None:
-            return self._drawn()
+            return self._new_draws()
         if id(self) not in kept:
-            kept[id(self)] = self._drawn()
+            kept[id(self)] = self._new_draws()
         found: Draws = kept[id(self)]
         return found
 
-    def _drawn(self) -> Draws:
+    def _new_draws(self) -> Draws:
         assert self.seed_generator is not None
         count = self._gates if self.implementation == 1 else 1
         rates = self.dropout, self.recurrent_dropout

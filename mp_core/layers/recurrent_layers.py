@@ -18,29 +18,29 @@ _SWITCHES = """return_sequences, return_state, go_backwards, stateful, unroll, z
         ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the corresponding constraints, and
         arguments of :class:`Layer`. For ``implementation`` see the cell; ``use_cudnn`` is ignored.
     """
-_PENALIZED = ("kernel", "recurrent", "bias")
+_PENALTY_PREFIXES = ("kernel", "recurrent", "bias")
 """Prefixes of the arguments for regularizers and constraints."""
-_OF_CELLS = ("implementation",)
+_CELL_KWARGS = ("implementation",)
 
 
-class _OfCell:
+class _CellAttribute:
     """An attribute of a layer that forwards to its cell."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, layer: "_WithCell | None", owner: Any = None) -> Any:
+    def __get__(self, layer: "_CellLayer | None", owner: Any = None) -> Any:
         return self if layer is None else getattr(layer.cell, self._name)
 
-    def __set__(self, layer: "_WithCell", value: Any) -> None:
+    def __set__(self, layer: "_CellLayer", value: Any) -> None:
         setattr(layer.cell, self._name, value)
 
 
-class _WithCell(RNN):
+class _CellLayer(RNN):
     """The base of recurrent layers that create their cell from their own arguments."""
 
     _cell_class: ClassVar[type[Cell]]
-    _told = ("units",)
+    _repr_arguments = ("units",)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -48,17 +48,17 @@ class _WithCell(RNN):
             cls._options = (*cls._cell_class._options, *RNN._switches)
             cls.__doc__ = (cls.__doc__ or "").format(weights=WEIGHTS, dropout=DROPOUT, switches=_SWITCHES)
             for name in cls._cell_class._options:
-                setattr(cls, name, attribute := _OfCell())
+                setattr(cls, name, attribute := _CellAttribute())
                 attribute.__set_name__(cls, name)
 
-    def __init__(self, of_cell: dict[str, Any], use_cudnn: bool | str = "auto", **kwargs: Any) -> None:
+    def __init__(self, cell_arguments: dict[str, Any], use_cudnn: bool | str = "auto", **kwargs: Any) -> None:
         if use_cudnn not in ("auto", True, False):
             raise ValueError(f"`use_cudnn` must be 'auto', True or False; received {use_cudnn!r}")
         kind = self._cell_class
-        more = [name for name in kwargs if name in _OF_CELLS or name.partition("_")[0] in _PENALIZED]
-        of_cell |= {name: kwargs.pop(name) for name in more}
+        more = [name for name in kwargs if name in _CELL_KWARGS or name.partition("_")[0] in _PENALTY_PREFIXES]
+        cell_arguments |= {name: kwargs.pop(name) for name in more}
         common = {name: kwargs[name] for name in ("dtype", "trainable") if name in kwargs}
-        super().__init__(kind(**of_cell, **common, name=snake_case(kind.__name__)), **kwargs)
+        super().__init__(kind(**cell_arguments, **common, name=snake_case(kind.__name__)), **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration, including the arguments of the cell."""
@@ -71,7 +71,7 @@ class _WithCell(RNN):
             return super(RNN, cls).from_config(config)
 
 
-class LSTM(_WithCell):
+class LSTM(_CellLayer):
     """Long short-term memory over sequences; :class:`LSTMCell` has the formulas.
 
     Parameters
@@ -109,17 +109,17 @@ class LSTM(_WithCell):
         seed: Seed = None,
         **kwargs: Any,
     ) -> None:
-        of_cell = {
+        cell_arguments = {
             "units": units, "activation": activation, "recurrent_activation": recurrent_activation,
             "use_bias": use_bias, "kernel_initializer": kernel_initializer,
             "recurrent_initializer": recurrent_initializer, "bias_initializer": bias_initializer,
             "unit_forget_bias": unit_forget_bias, "dropout": dropout, "recurrent_dropout": recurrent_dropout,
             "seed": seed,
         }  # fmt: skip
-        super().__init__(of_cell, **kwargs)
+        super().__init__(cell_arguments, **kwargs)
 
 
-class GRU(_WithCell):
+class GRU(_CellLayer):
     """Gated recurrent units over sequences; :class:`GRUCell` has the formulas.
 
     Parameters
@@ -156,16 +156,16 @@ class GRU(_WithCell):
         reset_after: bool = True,
         **kwargs: Any,
     ) -> None:
-        of_cell = {
+        cell_arguments = {
             "units": units, "activation": activation, "recurrent_activation": recurrent_activation,
             "use_bias": use_bias, "kernel_initializer": kernel_initializer,
             "recurrent_initializer": recurrent_initializer, "bias_initializer": bias_initializer,
             "dropout": dropout, "recurrent_dropout": recurrent_dropout, "seed": seed, "reset_after": reset_after,
         }  # fmt: skip
-        super().__init__(of_cell, **kwargs)
+        super().__init__(cell_arguments, **kwargs)
 
 
-class SimpleRNN(_WithCell):
+class SimpleRNN(_CellLayer):
     """``h' = activation(inputs @ kernel + bias + h @ recurrent_kernel)`` for each step of sequences.
 
     Parameters
@@ -200,9 +200,9 @@ class SimpleRNN(_WithCell):
         seed: Seed = None,
         **kwargs: Any,
     ) -> None:
-        of_cell = {
+        cell_arguments = {
             "units": units, "activation": activation, "use_bias": use_bias, "kernel_initializer": kernel_initializer,
             "recurrent_initializer": recurrent_initializer, "bias_initializer": bias_initializer, "dropout": dropout,
             "recurrent_dropout": recurrent_dropout, "seed": seed,
         }  # fmt: skip
-        super().__init__(of_cell, **kwargs)
+        super().__init__(cell_arguments, **kwargs)

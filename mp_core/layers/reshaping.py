@@ -9,7 +9,7 @@ import numpy as np
 from mp_core import dtypes
 from mp_core.arrays import Array
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import Ruled, Shape
+from mp_core.layers.shapes import Shape, WithSpecRule
 from mp_core.layers.spatial import data_format_of
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import integer, positive_integer
@@ -70,7 +70,7 @@ class Permute(Layer):
 
     _sample_independence = "always"
     _arrays = ("inputs",)
-    _options = _told = ("dims",)
+    _options = _repr_arguments = ("dims",)
 
     def __init__(self, dims: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -107,7 +107,7 @@ class RepeatVector(Layer):
 
     _sample_independence = "always"
     _arrays = ("inputs",)
-    _options = _told = ("n",)
+    _options = _repr_arguments = ("n",)
 
     def __init__(self, n: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -123,7 +123,7 @@ class RepeatVector(Layer):
         return (shape[0], self.n, shape[1]) if len(shape) == 2 else None
 
 
-class Reshape(Ruled, Layer):
+class Reshape(WithSpecRule, Layer):
     """Reshape all axes after the batch axis.
 
     Parameters
@@ -142,7 +142,7 @@ class Reshape(Ruled, Layer):
     _builds_nothing = True
     _sample_independence = "always"
     _arrays = ("inputs",)
-    _options = _told = ("target_shape",)
+    _options = _repr_arguments = ("target_shape",)
 
     def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -158,7 +158,7 @@ class Reshape(Ruled, Layer):
         rest = elements // known if known else 0
         shape = [rest if n == -1 else n for n in self.target_shape]
         if math.prod(shape) != elements:
-            raise self._unfit(inputs.shape)
+            raise self._shape_error(inputs.shape)
         outputs: Array = inputs.reshape(*inputs.shape[:1], *shape)
         return outputs
 
@@ -172,10 +172,10 @@ class Reshape(Ruled, Layer):
         """
         shape = self._shape_after(inputs.shape)
         if shape is None:
-            raise self._unfit(inputs.shape)
+            raise self._shape_error(inputs.shape)
         return Spec(shape, self._compute if self.autocast and dtypes.is_float(inputs.dtype) else inputs.dtype)
 
-    def _unfit(self, shape: Shape) -> ValueError:
+    def _shape_error(self, shape: Shape) -> ValueError:
         return ValueError(
             f"The inputs of layer '{self.name}' must have as many elements after the batch axis as "
             f"{self.target_shape}; received shape {shape}"

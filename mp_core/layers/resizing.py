@@ -48,7 +48,7 @@ class _AtBorders(Spatial):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._options = cls._told = (cls._width,)
+        cls._options = cls._repr_arguments = (cls._width,)
         if cls._rank > 1 or cls._width == "padding":  # as in Keras' configurations
             cls._options += ("data_format",)
         places, found = {"cropping": (4, 2), "padding": (2, 4)}[cls._width]
@@ -141,7 +141,7 @@ class _UpSampling(Spatial):
 
     _sample_independence = "always"
     _arrays = ("inputs",)
-    _told = ("size",)
+    _repr_arguments = ("size",)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

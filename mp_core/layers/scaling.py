@@ -13,7 +13,7 @@ from mp_core.arrays import F32, F64, Array, asarray
 from mp_core.autocast.variable import assign_each
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept_along
+from mp_core.layers.shapes import same_shape_along
 from mp_core.layers.statistics import batches_in, moments_of
 from mp_core.ops.norms import over_length
 from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean
@@ -40,11 +40,11 @@ class Rescaling(Layer):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _options = _told = ("scale", "offset")
+    _options = _repr_arguments = ("scale", "offset")
 
     def __init__(self, scale: ArrayLike, offset: ArrayLike = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.scale, self.offset = _plain(scale, "scale"), _plain(offset, "offset")
+        self.scale, self.offset = _as_lists(scale, "scale"), _as_lists(offset, "offset")
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, computed in float32 and rounded once."""
@@ -84,7 +84,7 @@ class Normalization(Layer):
     _arrays = ("inputs",)
     supports_masking = True
     _options = ("axis", "mean", "variance", "invert")
-    _told = ("axis",)
+    _repr_arguments = ("axis",)
     _LEAST = 1e-7  # smallest standard deviation: Keras' epsilon
 
     def __init__(
@@ -98,8 +98,8 @@ class Normalization(Layer):
         super().__init__(**kwargs)
         self.axis = () if axis is None else axes_of(axis, "an int, a sequence of int or None")
         self.invert = boolean(invert, "invert")
-        self.input_mean = None if mean is None else _plain(mean, "mean")
-        self.input_variance = None if variance is None else _plain(variance, "variance")
+        self.input_mean = None if mean is None else _as_lists(mean, "mean")
+        self.input_variance = None if variance is None else _as_lists(variance, "variance")
         shapes = [() if given is None else np.shape(given) for given in (self.input_mean, self.input_variance)]
         if (mean is None) != (variance is None) or shapes[0] != shapes[1] or len(shapes[0]) > len(self.axis):
             raise ValueError(
@@ -110,14 +110,14 @@ class Normalization(Layer):
     @property
     def mean(self) -> Array | None:
         """The means in a shape that broadcasts to the inputs, in the compute dtype; None before the layer is built."""
-        return self._in_place(self.input_mean, "adapt_mean")
+        return self._broadcast_statistic(self.input_mean, "adapt_mean")
 
     @property
     def variance(self) -> Array | None:
         """The variances in a shape that broadcasts to the inputs; None before the layer is built."""
-        return self._in_place(self.input_variance, "adapt_variance")
+        return self._broadcast_statistic(self.input_variance, "adapt_variance")
 
-    def _in_place(self, given: Any, variable: str) -> Array | None:
+    def _broadcast_statistic(self, given: Any, variable: str) -> Array | None:
         if not self.built:
             return None
         return ops.cast(np.broadcast_to(self._read(given, F32, variable), self._broadcast), self.compute_dtype)
@@ -186,7 +186,7 @@ class Normalization(Layer):
         wanted = [None if axis in others else n for axis, n in enumerate(first.shape)]
         if self.built:
             wanted = [None if n == 1 and axis in others else n for axis, n in enumerate(self._broadcast)]
-        found = moments_of((_fitting(x, wanted) for x in itertools.chain([first], batches)), others)
+        found = moments_of((_checked_batch(x, wanted) for x in itertools.chain([first], batches)), others)
         if not self.built:
             self.build((None, *first.shape[1:]))
         shape = self.adapt_mean.shape
@@ -254,8 +254,8 @@ class UnitNormalization(Layer):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept_along
-    _options = _told = ("axis",)
+    _shape_after = same_shape_along
+    _options = _repr_arguments = ("axis",)
     _LEAST = 1e-12  # smallest norm, as in Keras
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
@@ -268,7 +268,7 @@ class UnitNormalization(Layer):
         return rounded(lambda x: over_length(x, axes, self._LEAST), floating(inputs, self._compute))
 
 
-def _plain(value: Any, argument: str) -> Any:
+def _as_lists(value: Any, argument: str) -> Any:
     """Return a number as a float, and an array (or Keras' serialized one) as lists of floats."""
     if isinstance(value, dict) and value.get("class_name") == "__numpy__":
         value = (value.get("config") or {}).get("value")
@@ -278,7 +278,7 @@ def _plain(value: Any, argument: str) -> Any:
     return array.astype(np.float64).tolist()
 
 
-def _fitting(x: Array, lengths: Sequence[int | None]) -> Array:
+def _checked_batch(x: Array, lengths: Sequence[int | None]) -> Array:
     """Return a batch; raise ValueError unless it has these lengths. None means any length."""
     if x.ndim != len(lengths) or any(length not in (None, n) for n, length in zip(x.shape, lengths, strict=True)):
         raise ValueError(f"each batch of `data` must have shape {tuple(lengths)}; received shape {x.shape}")

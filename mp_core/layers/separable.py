@@ -7,7 +7,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.forms.products import packed
 from mp_core.layers import activations, initializers
-from mp_core.layers.depthwise import ByChannel
+from mp_core.layers.depthwise import DepthwiseBase
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import with_example
 from mp_core.utilities.arguments import positive_integer
@@ -36,11 +36,11 @@ _PARAMETERS = """
     """
 
 
-class _SeparableConv(ByChannel):
+class _SeparableConv(DepthwiseBase):
     """The base of separable convolutions. The result of the depthwise part is rounded to the compute dtype."""
 
     _sample_independence = "always"
-    _told = ("filters", "kernel_size")
+    _repr_arguments = ("filters", "kernel_size")
     _options = (
         "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier",
         "activation", "use_bias", "depthwise_initializer", "pointwise_initializer", "bias_initializer",
@@ -87,7 +87,7 @@ class _SeparableConv(ByChannel):
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
-        hidden = self._of_each_channel(inputs, self.depthwise_kernel.read_value(), None)
+        hidden = self._depthwise(inputs, self.depthwise_kernel.read_value(), None)
         bias = None if self.bias is None else self.bias.read_value()
         fused = activations.FUSED.get(self.activation)
         outputs = ops.matmul(hidden, self._matrix(), bias=bias, activation=fused)
@@ -100,7 +100,7 @@ class _SeparableConv(ByChannel):
         return kernel.derived(("matrix", dtype), lambda stored: packed(stored.reshape(-1, self.filters), dtype))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
-        return self._shape_with(shape, self.filters)
+        return self._shape_with_channels(shape, self.filters)
 
 
 class SeparableConv1D(_SeparableConv):

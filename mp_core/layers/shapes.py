@@ -12,12 +12,12 @@ from mp_core.utilities.arguments import axes_of
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
 
-__all__ = ["Ruled", "Shape", "after_windows", "kept", "kept_along", "map_shapes"]
+__all__ = ["Shape", "WithSpecRule", "kept", "map_shapes", "same_shape_along", "windowed_shape"]
 
 Shape = tuple[int | None, ...]
 
 
-class Ruled:
+class WithSpecRule:
     """A layer with a rule for the shapes and dtypes of its outputs; unlike a formula, it may have several inputs."""
 
     def specs_after(self, *args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ class _HasAxis(Protocol):
     axis: int | Sequence[int]
 
 
-def kept_along(layer: _HasAxis, shape: Shape) -> Shape | None:
+def same_shape_along(layer: _HasAxis, shape: Shape) -> Shape | None:
     """Return `shape`, which outputs have too; None if ``layer.axis`` is out of range."""
     return shape if all(-len(shape) <= axis < len(shape) for axis in axes_of(layer.axis)) else None
 
@@ -66,7 +66,7 @@ def map_shapes(function: Callable[[Any], Any], shapes: Any) -> Any:
     return function(shapes)
 
 
-def after_windows(
+def windowed_shape(
     shape: Shape,
     spans: Sequence[int],
     strides: Sequence[int],

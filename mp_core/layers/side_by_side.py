@@ -37,7 +37,7 @@ def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
 
     The product of LoRA is added to each view.
     """
-    product = _kept(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
+    product = _cached_product(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
     if product is None:
         return [layer(inputs) for layer in layers]
     outputs, parts, end = product(inputs), [], 0
@@ -60,12 +60,12 @@ def _is_plain(layer: "Layer", inputs: Array) -> bool:
     )
 
 
-def _kept(layers: Sequence[Dense], inputs: Array) -> Product | None:
+def _cached_product(layers: Sequence[Dense], inputs: Array) -> Product | None:
     """Return the cached product of the layers; new variables or values invalidate it."""
 
     def make() -> Product | None:
         with autocast_scope(inputs.dtype):
-            return _made([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
+            return _joined_product([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
 
     variables = [variable for layer in layers for variable in _variables(layer)]
     return derived_from(variables, ("side by side", inputs.dtype), make)
@@ -75,7 +75,7 @@ def _variables(layer: Dense) -> list[AutoCastVariable]:
     return [*layer.form.variables.values(), *([] if layer.bias is None else [layer.bias])]
 
 
-def _made(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dtype[Any]) -> Product | None:
+def _joined_product(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dtype[Any]) -> Product | None:
     """Return the product with the concatenated matrices of forms; None if it might have other bits."""
     vectors = [form.bias_vector(bias) for form, bias in zip(forms, biases, strict=True)]
     given = [vector for vector in vectors if vector is not None]

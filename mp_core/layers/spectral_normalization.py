@@ -9,7 +9,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.layers.initializers import TruncatedNormal
 from mp_core.layers.layer import Layer
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.layers.parts import refuse_part
+from mp_core.layers.parts import require_whole_batch
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import Wrapping
 from mp_core.utilities.arguments import positive_integer
@@ -79,7 +79,7 @@ class SpectralNormalization(Wrapping):
     def call(self, inputs: Array, training: bool | None = False) -> Array:
         """Return the outputs of the layer, in the dtype of the inputs if these are floats."""
         if training:
-            refuse_part(f"the SpectralNormalization '{self.name}' in training")
+            require_whole_batch(f"the SpectralNormalization '{self.name}' in training")
             vector, kernel = self.normalized_weights()
             self.vector_u.assign(vector)
             outputs: Array = substituted(self._kernel(), kernel, self.layer, inputs)

@@ -32,7 +32,7 @@ def batches_in(data: Any) -> Iterator[Array]:
     TypeError
         `data` has another type, or a batch is no array.
     """
-    batches = _several(data)
+    batches = _batches_or_none(data)
     for batch in [data] if batches is None else batches:
         x = batch[0] if isinstance(batch, tuple) and batch and hasattr(batch[0], "shape") else batch
         if batches is not None and not hasattr(x, "shape"):
@@ -40,7 +40,7 @@ def batches_in(data: Any) -> Iterator[Array]:
         yield np.asarray(x, np.float64)
 
 
-def _several(data: Any) -> Iterable[Any] | None:
+def _batches_or_none(data: Any) -> Iterable[Any] | None:
     """Return the batches of data; None if the data are one array."""
     if hasattr(data, "num_batches") and hasattr(data, "__getitem__"):
         return (data[number] for number in range(data.num_batches))

@@ -115,11 +115,11 @@ class KerasTensor(Symbolic):
 
     # ---- computations
 
-    def _without(self, what: str) -> str:
+    def _no_layer_message(self, what: str) -> str:
         return f"{what} of {self!r} is no layer: compute it in the `call` of a Layer, and call that with it"
 
     def _refuse(self, what: str) -> NoReturn:
-        raise TypeError(self._without(what))
+        raise TypeError(self._no_layer_message(what))
 
     def computed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the symbolic result of a function of :mod:`mp_core.ops`, by calling Keras' layer for it."""
@@ -132,7 +132,7 @@ class KerasTensor(Symbolic):
         return layer(*map(_operand, operands), **{name: _operand(x) for name, x in named.items()})
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise SymbolicError(self, self._without("a function of the elements"))
+        raise SymbolicError(self, self._no_layer_message("a function of the elements"))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc not in _UFUNCS or method != "__call__" or kwargs:

@@ -109,7 +109,7 @@ class _ConvTranspose(ConvolutionBase):
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
-        x = self._checked(inputs)
+        x = self._checked_inputs(inputs)
         ends = self._ends()
         counts = [_count(*each) for each in zip(x.shape[1:-1], self.strides, ends, strict=True)]
         if 0 in counts:

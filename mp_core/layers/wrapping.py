@@ -33,7 +33,7 @@ class Wrapping(Layer):
     """The base of layers that wrap another one, the attribute and argument `layer`."""
 
     _arrays = ("inputs",)
-    _told = ("layer",)
+    _repr_arguments = ("layer",)
 
     def __init__(self, layer: Layer, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -14,7 +14,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Layer
 from mp_core.layers.base.building import enclosing_path
-from mp_core.layers.base.quantization import already_quantized, apply_to_all, convert_to, forms_where
+from mp_core.layers.base.quantization import already_quantized, apply_to_all, convert_to, quantized_forms
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
 from mp_core.utilities.arguments import positive_integer
@@ -204,7 +204,7 @@ class TextNetwork(Layer):
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):
             raise already_quantized(self, f"dtype_policy={policy.name}")
-        plain, forms = unquantized(policy) if self.built else policy, forms_where(self, policy)
+        plain, forms = unquantized(policy) if self.built else policy, quantized_forms(self, policy)
         apply_to_all(layers, plain)
         convert_to(forms)
         apply_to_all([self], policy)

@@ -17,7 +17,7 @@ from mp_core.layers.base.ends import WithEnds, find_ends
 from mp_core.layers.base.quantization import form_under, policy_of
 from mp_core.layers.base.state import cleared_by_loading, restore_extra_arrays, saved_variables
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.layers.names_in_files import layers_in, named, names_in_list
+from mp_core.layers.names_in_files import layers_by_name, layers_in, names_in_list
 from mp_core.layers.operation import Operation
 from mp_core.saving.translation import TranslatedLayer
 from mp_core.training import Functional
@@ -54,7 +54,7 @@ class Stored(Protocol):
 
 
 class Live:
-    """The weights of a layer of Keras, or of a container as `named` returns it; anything else has none."""
+    """The weights of a layer of Keras, or of a container as `layers_by_name` returns it; anything else has none."""
 
     def __init__(self, layer: "keras.Layer | dict[str, Any] | None") -> None:
         self._layer: Any = layer
@@ -95,7 +95,7 @@ class Live:
 
         if isinstance(self._layer, dict):
             return Live(self._layer.get(name))
-        return Live(named(getattr(self._layer, name, None), keras.Layer))
+        return Live(layers_by_name(getattr(self._layer, name, None), keras.Layer))
 
     def parts(self, parts: Sequence[TranslatedLayer]) -> "list[Live]":
         """Return the weights of the layers of a model, by their names."""

@@ -16,7 +16,7 @@ from mp_core.layers import Input, InputLayer, Layer
 from mp_core.layers.base.building import enclosing_path, has_argument
 from mp_core.layers.base.call import array_arguments
 from mp_core.layers.base.configuration import constructor_arguments, is_ours
-from mp_core.layers.base.ends import Ends, WithEnds, claim, replaceable_property, settle
+from mp_core.layers.base.ends import Ends, WithEnds, claim, replace_claim, replaceable_property
 from mp_core.layers.base.symbolic import spec_of
 from mp_core.layers.masks import mask_after
 from mp_core.layers.registry import KERAS, layer_classes
@@ -211,7 +211,7 @@ class Functional(WithEnds, Model):
         for layer in self.layers:
             first = values.get(Source(layer.name, 0, 0))
             if first is not None:
-                settle(self, layer, first.call)
+                replace_claim(self, layer, first.call)
         return Ends(
             *(map_leaves(values.__getitem__, ends) for ends in (self._call_graph.inputs, self._call_graph.outputs))
         )
@@ -243,7 +243,7 @@ class Functional(WithEnds, Model):
     def whole(self, inputs: Any) -> Any:
         """Return the inputs; floats become integers where layers read integers."""
         graph, given = self._call_graph, self._bound(self._call_graph.inputs, inputs)
-        found = {name: graph.by_name[name].whole(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
+        found = {name: graph.by_name[name].with_integers(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
         changed = any(x is not given[name] for name, x in found.items())
         return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else inputs
 

@@ -12,8 +12,8 @@ from mp_core.files.registry import check_depth, class_and_config, custom_object_
 from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers.base.building import has_argument
 from mp_core.layers.base.contents import contents_of
-from mp_core.layers.base.ends import Ends, WithEnds, claim, settle
-from mp_core.layers.base.symbolic import called_with
+from mp_core.layers.base.ends import Ends, WithEnds, claim, replace_claim
+from mp_core.layers.base.symbolic import symbolic_call
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.input_layer import Input, InputLayer, tensor_of
 from mp_core.layers.layer import Layer
@@ -144,11 +144,11 @@ class Sequential(WithEnds, Model):
 
     def _taken(self, inputs: Any) -> Any:
         """Return inputs as the first layer gets them."""
-        return inputs if self.input_layer is None else self.input_layer.taken(inputs, self._rows_read)
+        return inputs if self.input_layer is None else self.input_layer.fitted(inputs, self._rows_read)
 
     def whole(self, inputs: Any) -> Any:
         """Return the inputs; floats become integers if the first layer reads integers."""
-        return inputs if self.input_layer is None else self.input_layer.whole(inputs, self._rows_read)
+        return inputs if self.input_layer is None else self.input_layer.with_integers(inputs, self._rows_read)
 
     @property
     def _rows_read(self) -> int | None:
@@ -195,7 +195,7 @@ class Sequential(WithEnds, Model):
         first = self if self.input_layer is None else self.input_layer
         x = map_shapes(lambda shape: Input(batch_shape=shape, dtype=first.compute_dtype, name=self.name), input_shape)
         for layer in self.layers:  # each runs zeros of its own: those of one run would shrink from layer to layer
-            _, x = called_with(layer, (x,))
+            _, x = symbolic_call(layer, (x,))
 
     def _traced(self) -> list[tuple[Layer, Any]]:
         if self.input_layer is None:
@@ -216,8 +216,8 @@ class Sequential(WithEnds, Model):
         start = self._start()
         x: Any = start
         for layer in self.layers:
-            call, x = called_with(layer, (x,))
-            settle(self, layer, call)
+            call, x = symbolic_call(layer, (x,))
+            replace_claim(self, layer, call)
         return Ends(start, x)
 
     def _start(self) -> Any:

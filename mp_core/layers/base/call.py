@@ -14,7 +14,7 @@ from mp_core.core.scopes import Scopes, called_in, called_under, innermost
 from mp_core.layers.base.building import Built, build_for, enclosing_path, has_argument, inherited_training
 from mp_core.layers.base.losses import forget_added, in_layer_call
 from mp_core.layers.base.quantization import UNSCOPED
-from mp_core.layers.base.symbolic import Described, called_symbolically
+from mp_core.layers.base.symbolic import SymbolicallyCalled, called_symbolically
 from mp_core.layers.masks import from_masks
 from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import map_leaves
@@ -43,7 +43,7 @@ class _Called(Protocol[Outputs]):
 _build_locks = lock_for_forks(RLock)
 
 
-class Called(Described):
+class Called(SymbolicallyCalled):
     """Base of layers: ``layer(x)``."""
 
     _arrays: tuple[str, ...] = ()

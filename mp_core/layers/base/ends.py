@@ -9,8 +9,17 @@ from weakref import ref
 from mp_core.utilities.tree import leaves_by_key
 
 __all__ = [
-    "Ends", "WithEnds", "WithOrigin", "claim", "end_of", "find_ends", "note_call_of", "origin_of",
-    "replaceable_property", "set_origin", "settle",
+    "Ends",
+    "WithEnds",
+    "WithOrigin",
+    "claim",
+    "end_of",
+    "find_ends",
+    "note_call_of",
+    "origin_of",
+    "replace_claim",
+    "replaceable_property",
+    "set_origin",
 ]  # fmt: skip
 
 
@@ -117,7 +126,7 @@ def note_call_of(layer: WithOrigin, call: Any) -> None:
         vars(layer)["_origin"] = call
 
 
-def settle(model: _OfLayers, layer: WithOrigin, call: Any) -> None:
+def replace_claim(model: _OfLayers, layer: WithOrigin, call: Any) -> None:
     """Replace the claim of `model` on a layer by the first symbolic call."""
     origin = layer._origin
     if isinstance(origin, _Claim) and origin.model() is model:

@@ -9,7 +9,7 @@ from mp_core.arrays.holding import is_tried, under_way
 from mp_core.arrays.recorded import Symbolic
 from mp_core.layers.base.penalties import penalties_in
 from mp_core.layers.base.state import VariableOwner
-from mp_core.layers.parts import refuse_part, samples_of_batch
+from mp_core.layers.parts import batch_size_of, require_whole_batch
 from mp_core.utilities.tree import leaves
 
 __all__ = ["LossOwner", "added_losses", "forget_added", "in_layer_call"]
@@ -60,7 +60,7 @@ class LossOwner(VariableOwner):
             Computed by operations of mp_core, so that it is recorded. Of an array, the sum is added.
         """
         if added_losses.get() is not None:
-            refuse_part(f"`add_loss` of layer '{self.name}'")
+            require_whole_batch(f"`add_loss` of layer '{self.name}'")
         self._add(leaves(loss))
 
     def _add(self, losses: Iterable[Any]) -> None:
@@ -79,7 +79,7 @@ class LossOwner(VariableOwner):
         if regularizer is not None and (added_losses.get() is not None or _loss_store() is not None):
             for x in leaves(outputs):
                 has_samples = x.ndim and x.shape[0]
-                self._add([regularizer(x) * (1.0 / samples_of_batch(x)) if has_samples else regularizer(x)])
+                self._add([regularizer(x) * (1.0 / batch_size_of(x)) if has_samples else regularizer(x)])
 
     @property
     def activity_regularizer(self) -> Any:

@@ -30,8 +30,8 @@ __all__ = [
     "computes_in",
     "convert_to",
     "form_under",
-    "forms_where",
     "policy_of",
+    "quantized_forms",
 ]
 
 UNSCOPED: Any = object()
@@ -205,7 +205,7 @@ class PolicyOwner(LossOwner):
             if not part._keeps_dtype:
                 part._dtype_policy = part._get_policy(plain)
                 part._apply_policy()
-        convert_to(forms_where(copy, policy))
+        convert_to(quantized_forms(copy, policy))
         return copy
 
     # ---- quantization
@@ -313,7 +313,7 @@ class PolicyOwner(LossOwner):
         """Convert the floats of the matrix to a form."""
         raise NotImplementedError
 
-    def _form_where(self, policy: DTypePolicy) -> Form | None:
+    def _quantized_form(self, policy: DTypePolicy) -> Form | None:
         """Return the checked form that `policy` gives the matrix; None without a matrix, or if its form stays."""
         return None
 
@@ -358,13 +358,13 @@ def form_under(layer: PolicyOwner, policy: DTypePolicy) -> Form:
     return layer._form_under(policy)
 
 
-def forms_where(layer: PolicyOwner, policy: DTypePolicy) -> Forms:
+def quantized_forms(layer: PolicyOwner, policy: DTypePolicy) -> Forms:
     """Return the layers, from `layer` down, that `policy` (or its entry for their path) quantizes, and checked forms.
 
     Subclasses of quantizable layers are included, unless they define ``call``. A layer that does not compute in the
     mode of its policy, as an Embedding in float8, is left out.
     """
-    forms = [(part, part._form_where(policy_at(policy, part.path))) for part in layer.flatten()]
+    forms = [(part, part._quantized_form(policy_at(policy, part.path))) for part in layer.flatten()]
     return [(part, form) for part, form in forms if form is not None]
 
 

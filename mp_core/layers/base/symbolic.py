@@ -13,7 +13,7 @@ from mp_core.core.scopes import called_in
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers.base.building import Built, build_for, inherited_training
 from mp_core.layers.base.ends import WithOrigin, note_call_of
-from mp_core.layers.shapes import Ruled, Shape, map_shapes
+from mp_core.layers.shapes import Shape, WithSpecRule, map_shapes
 from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import positive_integer
@@ -22,13 +22,13 @@ from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves, packed_by_
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
 
-__all__ = ["Described", "called_symbolically", "called_with", "spec_of"]
+__all__ = ["SymbolicallyCalled", "called_symbolically", "spec_of", "symbolic_call"]
 
-_TRIED = ((2, 32), (3, 48))
+_TRIAL_LENGTHS = ((2, 32), (3, 48))
 """(length of an unknown first axis, length of unknown other axes) for the two trial runs that find output shapes."""
 
 
-class Described(WithOrigin, Built):
+class SymbolicallyCalled(WithOrigin, Built):
     """Base of layers: calls with symbolic arrays."""
 
     _compute: Any
@@ -64,11 +64,11 @@ class Described(WithOrigin, Built):
             return None if shape is None else _symbol(self, shape, standardize_dtype(None))
 
         symbols = tuple(map_shapes(symbol, each) for each in (*first, *input_shapes))
-        found = None if named_shapes else _by_formula(self, symbols)
+        found = None if named_shapes else _shape_by_formula(self, symbols)
         if found is not None:
             return found
         named = {k.removesuffix("_shape"): map_shapes(symbol, x) for k, x in named_shapes.items()}
-        return map_leaves(lambda x: x.shape, self._described(symbols, named))
+        return map_leaves(lambda x: x.shape, self._symbolic_outputs(symbols, named))
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Return symbolic arrays with the shapes and dtypes of the outputs, without building the layer.
@@ -88,22 +88,22 @@ class Described(WithOrigin, Built):
         >>> found.shape, found.dtype, layer.built
         ((None, 4), 'float16', False)
         """
-        return map_leaves(lambda x: _symbol(self, x.shape, x.dtype), self._described(args, kwargs))
+        return map_leaves(lambda x: _symbol(self, x.shape, x.dtype), self._symbolic_outputs(args, kwargs))
 
-    def _described(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _symbolic_outputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the outputs for symbolic arrays; a layer that is not built yet is copied first, and stays unbuilt."""
         called = cast("Layer", self if self.is_placed else copy.deepcopy(self))
-        return called_with(called, args, kwargs)[1]
+        return symbolic_call(called, args, kwargs)[1]
 
 
 def called_symbolically(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a layer with symbolic arrays, store the call as its first one if there was none, return the outputs."""
-    call, outputs = called_with(layer, args, kwargs)
+    call, outputs = symbolic_call(layer, args, kwargs)
     note_call_of(layer, call)
     return outputs
 
 
-def called_with(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[Call, Any]:
+def symbolic_call(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[Call, Any]:
     """Return a new :class:`Call` of a layer with symbolic arrays, and its outputs; the layer does not store it."""
     call = Call(layer, args, kwargs or {})
     options = {name: x for name, x in call.kwargs.items() if name != "training"}
@@ -115,12 +115,12 @@ def called_with(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any] | 
 
 def _specs_of(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the specs of a layer's outputs: by its rule, its formula, the layers inside, or else by trial runs."""
-    if isinstance(layer, Ruled) and layer.has_rule():
+    if isinstance(layer, WithSpecRule) and layer.has_rule():
         specs = layer.specs_after(*map_leaves(spec_of, args), **map_leaves(spec_of, kwargs))
         if not layer.built:
             layer.build(map_leaves(lambda x: getattr(x, "shape", None), args[0] if args else None))
         return specs
-    shape = None if kwargs else _by_formula(layer, args)
+    shape = None if kwargs else _shape_by_formula(layer, args)
     if shape is not None and _is_formula_enough(layer, args[0]):
         if not layer.is_placed:
             build_for(layer, args, kwargs)
@@ -128,12 +128,12 @@ def _specs_of(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     found = layer._specs_by_layers(args, kwargs)
     if found is not None:
         return found
-    if type(layer).compute_output_shape is not Described.compute_output_shape:
-        stated = _stated(layer, args, kwargs)
+    if type(layer).compute_output_shape is not SymbolicallyCalled.compute_output_shape:
+        stated = _specs_by_user(layer, args, kwargs)
         if stated is not None:
             return stated
     is_open = any(None in x.shape for x in leaves((args, kwargs)) if isinstance(x, KerasTensor))
-    first, *others = (_tried(layer, args, kwargs, *lengths) for lengths in _TRIED[: 1 + is_open])
+    first, *others = (_trial_outputs(layer, args, kwargs, *lengths) for lengths in _TRIAL_LENGTHS[: 1 + is_open])
     twins = leaves(others[0] if others else first)
 
     def spec(x: Any) -> Spec:
@@ -153,7 +153,7 @@ def _is_formula_enough(layer: "Layer", x: KerasTensor) -> bool:
     return is_cast and not (layer.built and layer.weights) and next(islice(layer.flatten(), 1, None), None) is None
 
 
-def _stated(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _specs_by_user(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return specs of the shapes by a user's ``compute_output_shape`` and of the compute dtype, as Keras does.
 
     Return None if an argument is not symbolic, or if layers inside are still unbuilt after ``build``: then only a call
@@ -177,7 +177,7 @@ def spec_of(x: Any) -> Any:
     return Spec(x.shape, dtypes.parse(x.dtype)) if isinstance(x, KerasTensor) else x
 
 
-def _tried(layer: "Layer", args: Any, kwargs: Any, batch: int, length: int) -> Any:
+def _trial_outputs(layer: "Layer", args: Any, kwargs: Any, batch: int, length: int) -> Any:
     """Return the outputs of a layer for zeros; unknown lengths of symbolic arrays become `batch` or `length`."""
 
     def zeros(x: Any) -> Any:
@@ -188,13 +188,13 @@ def _tried(layer: "Layer", args: Any, kwargs: Any, batch: int, length: int) -> A
     return called_in(inherited_training, None, tried, (layer, *map_leaves(zeros, args)), map_leaves(zeros, kwargs))
 
 
-def _symbol(layer: Described, shape: Sequence[int | None], dtype: Any) -> KerasTensor:
+def _symbol(layer: SymbolicallyCalled, shape: Sequence[int | None], dtype: Any) -> KerasTensor:
     """Return a symbolic array that results from no call, so that no model can be made of it."""
     lengths = [n if n is None else positive_integer(n, "batch_shape") for n in shape]
     return KerasTensor(lengths, dtype, Call(cast("Layer", layer)))
 
 
-def _by_formula(layer: Described, symbols: tuple[Any, ...]) -> Shape | None:
+def _shape_by_formula(layer: SymbolicallyCalled, symbols: tuple[Any, ...]) -> Shape | None:
     """Return the output shape by the layer's formula; None for several inputs, users' layers, or without a formula."""
     rule = getattr(layer, "_shape_after", None)
     is_own = type(layer).__module__.startswith("mp_core.")
