@@ -20,10 +20,23 @@ from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import boolean, positive_integer, share
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["MultiHeadAttention", "ProjectedAttention", "combined_mask"]
+__all__ = ["MultiHeadAttention", "ProjectedAttention", "combined_mask", "with_dropout_parameters"]
 
 Shape = tuple[int | None, ...]
+
+with_dropout_parameters = documented(
+    last="""
+    dropout : float
+        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
+    seed : int or SeedGenerator, optional
+        Source of the random numbers for `dropout`.
+    **kwargs
+        Arguments of :class:`Layer`.
+"""
+)
+"""Decorator of attention layers: adds the parameters of dropout to the docstring."""
 
 
 class ProjectedAttention(Layer):
@@ -90,6 +103,7 @@ def _repeat_heads(x: Array, heads: int) -> Array:
     return parts.reshape(batch, length, heads, size)
 
 
+@with_dropout_parameters
 class MultiHeadAttention(ProjectedAttention):
     """Attention of queries to keys in several heads, for arrays (batch, time, features).
 
@@ -105,18 +119,12 @@ class MultiHeadAttention(ProjectedAttention):
         Number of heads, and the size of queries and keys in a head.
     value_dim : int, optional
         The size of values in a head; default: `key_dim`.
-    dropout : float
-        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
     use_bias : bool
     output_shape : int or sequence of one int, optional
         Length of the last axis of the outputs; default: as in the queries.
     attention_axes : int or sequence of int, optional
         The axes over which queries attend to keys. Default: all except the first and the last.
     kernel_initializer, bias_initializer : str, dict or callable
-    seed : int or SeedGenerator, optional
-        Source of the random numbers for `dropout`.
-    **kwargs
-        Arguments of :class:`Layer`.
 
     Examples
     --------

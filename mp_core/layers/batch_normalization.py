@@ -12,7 +12,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
-from mp_core.layers.normalization import Affine
+from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.parts import require_whole_batch
 from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axis_of, integer, share
@@ -22,6 +22,7 @@ __all__ = ["BatchNormalization"]
 _EPSILON = 1e-7  # Keras' backend.epsilon(), which it adds to the number of elements that a mask keeps
 
 
+@with_affine_parameters
 class BatchNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, computed in float32.
 
@@ -35,12 +36,7 @@ class BatchNormalization(Affine):
         The channels axis; each channel has its own statistics.
     momentum : float
         The weight of the old moving average in an update, from 0 to 1.
-    epsilon : float
-    center, scale : bool
-        Whether to add beta, and whether to multiply by gamma.
-    beta_initializer, gamma_initializer, moving_mean_initializer, moving_variance_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
+    moving_mean_initializer, moving_variance_initializer : str, dict or callable
 
     Examples
     --------

@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.layers.attention import with_dropout_parameters
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
@@ -18,6 +19,7 @@ from mp_core.utilities.arguments import boolean, share
 __all__ = ["AdditiveAttention", "Attention"]
 
 
+@with_dropout_parameters
 class Attention(Layer):
     """``softmax(scores) @ value``, where by default ``scores = query @ key.T``.
 
@@ -28,12 +30,6 @@ class Attention(Layer):
     score_mode : {"dot", "concat"}
         "dot": scores are ``query @ key.T``. "concat": scores are the sum of ``tanh(query + key)`` over the features,
         times a trained number.
-    dropout : float
-        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
-    seed : int or SeedGenerator, optional
-        Source of the random numbers for `dropout`.
-    **kwargs
-        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -149,6 +145,7 @@ class Attention(Layer):
         return rounded(concatenated, query, key, inner, outer)
 
 
+@with_dropout_parameters
 class AdditiveAttention(Attention):
     """``softmax(scores) @ value``, where ``scores = sum(scale * tanh(query + key))`` over the features.
 
@@ -156,12 +153,6 @@ class AdditiveAttention(Attention):
     ----------
     use_scale : bool
         Whether each feature has a trained `scale`; otherwise it is 1.
-    dropout : float
-        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
-    seed : int or SeedGenerator, optional
-        Source of the random numbers for `dropout`.
-    **kwargs
-        Arguments of :class:`Layer`.
 
     Examples
     --------

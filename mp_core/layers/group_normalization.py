@@ -7,13 +7,14 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.normalization import Affine
+from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.shapes import kept
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
 
 __all__ = ["GroupNormalization"]
 
 
+@with_affine_parameters
 class GroupNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, with statistics of each group of channels, in float32.
 
@@ -23,12 +24,6 @@ class GroupNormalization(Affine):
         The number of groups, a divisor of the number of channels; -1: one group per channel.
     axis : int
         The channels axis.
-    epsilon : float
-    center, scale : bool
-        Whether to add beta, and whether to multiply by gamma.
-    beta_initializer, gamma_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
 
     Examples
     --------

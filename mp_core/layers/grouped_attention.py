@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.attention import ProjectedAttention, combined_mask
+from mp_core.layers.attention import ProjectedAttention, combined_mask, with_dropout_parameters
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.seeds import Seed
 from mp_core.layers.shapes import Shape
@@ -18,6 +18,7 @@ from mp_core.utilities.arguments import boolean, positive_integer
 __all__ = ["GroupedQueryAttention"]
 
 
+@with_dropout_parameters
 class GroupedQueryAttention(ProjectedAttention):
     """Attention of queries to keys in several heads; neighbouring heads share one head of keys and values.
 
@@ -30,8 +31,6 @@ class GroupedQueryAttention(ProjectedAttention):
         The size of queries, keys and values in a head.
     num_query_heads, num_key_value_heads : int
         The second must divide the first.
-    dropout : float
-        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
     use_bias : bool
     sliding_window : int, optional
         Targets attend only to sources less than so many positions away.
@@ -40,10 +39,6 @@ class GroupedQueryAttention(ProjectedAttention):
     kernel_initializer, bias_initializer : str, dict or callable
     use_gate : bool
         Whether to multiply the outputs of the heads by the sigmoid of another projection of the queries.
-    seed : int or SeedGenerator, optional
-        Source of the random numbers for `dropout`.
-    **kwargs
-        Arguments of :class:`Layer`.
 
     Raises
     ------

@@ -15,8 +15,21 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import kept
 from mp_core.ops.axes import as_last, from_last
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["Affine", "LayerNormalization", "RMSNormalization"]
+__all__ = ["Affine", "LayerNormalization", "RMSNormalization", "with_affine_parameters"]
+
+with_affine_parameters = documented(
+    last="""
+    epsilon : float
+    center, scale : bool
+        Whether to add beta, and whether to multiply by gamma.
+    beta_initializer, gamma_initializer : str, dict or callable
+    **kwargs
+        Arguments of :class:`Layer`.
+"""
+)
+"""Decorator of subclasses of :class:`Affine`: adds the parameters of its constructor to the docstring."""
 
 
 class Affine(Layer):
@@ -51,6 +64,7 @@ class Affine(Layer):
         return gamma, beta
 
 
+@with_affine_parameters
 class LayerNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with statistics, gamma and beta in float32.
 
@@ -59,12 +73,6 @@ class LayerNormalization(Affine):
     axis : int or sequence of int
         The axes that are normalized together. After the layer is built, the attribute is a sorted list of non-negative
         axes, as in Keras. Configurations keep the original axes, so that -1 means the last axis for any number of axes.
-    epsilon : float
-    center, scale : bool
-        Whether to add beta, and whether to multiply by gamma.
-    beta_initializer, gamma_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
 
     Examples
     --------
