@@ -81,7 +81,7 @@ def product_of(
 
 
 def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
-    """Return floats as the right operand for rows of `dtype`: packed, but for float64 and recorded arrays only cast."""
+    """Return floats as the right operand for rows of `dtype`: packed; float64 and recorded arrays are only cast."""
     if is_recorded(matrix):
         return as_recorded(matrix, dtype)
     return ops.pack(matrix, dtype=dtype) if dtypes.name_of(dtype) in dtypes.WIDE else ops.cast(matrix, dtype)

@@ -264,7 +264,7 @@ __all__ = [
 if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
 
     def __getattr__(name: str) -> Any:
-        """Return a class of Keras' module that a room above has, or raise an error that says why there is none."""
+        """Return a class of Keras' module that a higher room defines; raise an error for any other name."""
         if name not in ABOVE:
             refuse(name, "layers")
         found = globals()[name] = getattr(import_module(ABOVE[name]), name)

@@ -12,7 +12,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.utilities.names import snake_case
 
 __all__ = [
@@ -54,7 +54,7 @@ class Augmentation(Layer, nameable=False):
     _sample_independence = "in inference"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _lacking = MappingProxyType({"seed": None})
     _names: ClassVar[tuple[str, ...]]
     _casts_integers: ClassVar[bool] = True

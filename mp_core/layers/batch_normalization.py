@@ -14,7 +14,7 @@ from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.parts import require_whole_batch
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axis_of, integer, share
 
 __all__ = ["BatchNormalization"]
@@ -54,7 +54,7 @@ class BatchNormalization(Affine):
         {"renorm": False, "renorm_clipping": None, "renorm_momentum": ..., "synchronized": False}
     )
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _repr_arguments = ("axis",)
     _options = (
         "axis", "momentum", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer",

@@ -8,7 +8,7 @@ from mp_core import ops
 from mp_core.arrays import F32, F64, Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.normalization import Affine, with_affine_parameters
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
 
 __all__ = ["GroupNormalization"]
@@ -34,7 +34,7 @@ class GroupNormalization(Affine):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _repr_arguments = ("groups", "axis")
     _options = ("groups", "axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
 

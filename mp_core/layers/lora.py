@@ -201,7 +201,7 @@ class AdaptableLayer(MatrixLayer):
 
     def _check_lora(self, form: Form) -> None:
         if form.name == "float8":
-            raise NotImplementedError(f"layer '{self.name}' cannot have LoRA beside delayed float8 scaling")
+            raise NotImplementedError(f"layer '{self.name}' cannot have LoRA together with delayed float8 scaling")
         if form.is_trained:
             raise ValueError(f"layer '{self.name}' cannot have LoRA while its codes are trained: `convert_qat` first")
 
@@ -293,8 +293,9 @@ class AdaptableLayer(MatrixLayer):
         variables = dict(zip(_THIN_NAMES, self._lora_variables, strict=True)) | self.form.variables
         arrays = {name: array for name, array in stored.items() if name != "lora_alpha"}
         shapes = {name: variable.shape for name, variable in variables.items() if name in arrays}
-        if shapes != {name: np.shape(array) for name, array in arrays.items()}:
-            raise ValueError(f"layer '{self.name}' needs arrays of shapes {shapes} for LoRA; there are others")
+        received = {name: np.shape(array) for name, array in arrays.items()}
+        if shapes != received:
+            raise ValueError(f"layer '{self.name}' needs arrays of shapes {shapes} for LoRA; received {received}")
         values = [as_stored(x, variables[name].true_dtype, name, copy=True) for name, x in arrays.items()]
         assign_each([variables[name] for name in arrays], values)
 

@@ -12,7 +12,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.ops.axes import as_last, from_last
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
 from mp_core.utilities.docstrings import documented
@@ -84,7 +84,7 @@ class LayerNormalization(Affine):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _repr_arguments = ("axis",)
     _original_axes: list[int] | None = None  # the original axes, sorted
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
@@ -170,7 +170,7 @@ class RMSNormalization(Layer):
 
     _sample_independence = "always"
     _arrays = ("inputs",)
-    _shape_after = kept
+    _shape_after = same_shape
     _repr_arguments = ("axis",)
     _options = ("axis", "epsilon")
 

@@ -12,7 +12,7 @@ from mp_core.layers import activations
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
-from mp_core.layers.shapes import Shape, kept, same_shape_along
+from mp_core.layers.shapes import Shape, same_shape, same_shape_along
 from mp_core.utilities.arguments import axis_or_axes, number
 
 __all__ = [
@@ -73,7 +73,7 @@ class ReLU(Layer):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("max_value", "negative_slope", "threshold")
 
     def __init__(
@@ -109,7 +109,7 @@ class LeakyReLU(Layer):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.3, **kwargs: Any) -> None:
@@ -140,7 +140,7 @@ class ELU(Layer):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, **kwargs: Any) -> None:
@@ -212,7 +212,7 @@ class Masking(Layer):
     _builds_nothing = True
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = _repr_arguments = ("mask_value",)
 
     def __init__(self, mask_value: float = 0.0, **kwargs: Any) -> None:
@@ -245,7 +245,7 @@ class Identity(Layer):
     _builds_nothing = True
     _sample_independence = "always"
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
 
     def call(self, inputs: Any) -> Any:
         """Return the inputs."""

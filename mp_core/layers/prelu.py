@@ -9,7 +9,7 @@ from mp_core.arrays import Array
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axes_of
 
 __all__ = ["PReLU"]
@@ -35,7 +35,7 @@ class PReLU(Layer):
     _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("alpha_initializer", "shared_axes")
 
     def __init__(

@@ -12,7 +12,7 @@ from mp_core.utilities.arguments import axes_of
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
 
-__all__ = ["Shape", "WithSpecRule", "kept", "map_shapes", "same_shape_along", "windowed_shape"]
+__all__ = ["Shape", "WithSpecRule", "map_shapes", "same_shape", "same_shape_along", "windowed_shape"]
 
 Shape = tuple[int | None, ...]
 
@@ -37,7 +37,7 @@ class WithSpecRule:
         return rule <= call
 
 
-def kept(layer: "Layer", shape: Shape) -> Shape:
+def same_shape(layer: "Layer", shape: Shape) -> Shape:
     """Return `shape`: outputs of the layer have the shape of its inputs."""
     return shape
 

@@ -274,7 +274,7 @@ class VariableOwner:
             The arrays belong to another layer.
         """
         if stored:
-            raise ValueError(f"layer '{self.name}' cannot take {sorted(stored)}")
+            raise ValueError(f"layer '{self.name}' does not have the stored arrays {sorted(stored)}")
 
     def children(self) -> Iterator["Layer"]:
         """Yield the layers among the attributes, also in lists, tuples and dicts, in order of assignment."""
