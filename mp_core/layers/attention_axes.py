@@ -89,22 +89,21 @@ class AttentionAxes:
         """Split the axes of weights (batch, heads, targets, sources) into those of queries and values."""
         if self.rank == 3:
             return weights
-        first, *pairs = self._lengths(query, self.others), *(self._lengths(x, self.attended) for x in (query, value))
-        return weights.reshape(*first, weights.shape[1], *pairs[0], *pairs[1])
+        targets, sources = self._lengths(query, self.attended), self._lengths(value, self.attended)
+        return weights.reshape(*self._lengths(query, self.others), weights.shape[1], *targets, *sources)
 
     def mask(self, keep: Array, query: Array, value: Array) -> Array:
         """Return a mask of scores in the shape (batch, heads, targets, sources)."""
-        several, pairs = len(self.others), [*self._lengths(query, self.attended), *self._lengths(value, self.attended)]
-        most = several + 1 + len(pairs)
-        if not len(pairs) <= keep.ndim <= most:
-            raise ValueError(f"`attention_mask` must have {len(pairs)} to {most} axes; received shape {keep.shape}")
-        given = keep.ndim - len(pairs)
-        keep = keep.reshape(*keep.shape[:given], *[1] * (several + 1 - given), *keep.shape[given:])
-        heads = keep.shape[several]
-        whole = np.broadcast_to(keep, (*self._lengths(query, self.others), heads, *pairs))
-        half = len(pairs) // 2
-        targets, sources = math.prod(pairs[:half]), math.prod(pairs[half:])
-        return whole.reshape(math.prod(whole.shape[:several]), heads, targets, sources)
+        targets, sources = self._lengths(query, self.attended), self._lengths(value, self.attended)
+        batch_axes, last = len(self.others), len(targets) + len(sources)
+        if not last <= keep.ndim <= batch_axes + 1 + last:
+            allowed = f"{last} to {batch_axes + 1 + last}"
+            raise ValueError(f"`attention_mask` must have {allowed} axes; received shape {keep.shape}")
+        leading = keep.ndim - last
+        keep = keep.reshape(*keep.shape[:leading], *[1] * (batch_axes + 1 - leading), *keep.shape[leading:])
+        heads = keep.shape[batch_axes]
+        full = np.broadcast_to(keep, (*self._lengths(query, self.others), heads, *targets, *sources))
+        return full.reshape(math.prod(full.shape[:batch_axes]), heads, math.prod(targets), math.prod(sources))
 
     @staticmethod
     def _lengths(x: Array, axes: list[int]) -> list[int]:

@@ -48,22 +48,23 @@ class ConstructorArguments:
 
 
 def _values_by_name(init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return name -> value of a constructor's arguments, or None: see :class:`ConstructorArguments`."""
     try:
         bound = inspect.signature(init).bind(None, *args, **kwargs)
     except TypeError:  # the constructor will raise it too
         return None
     bound.apply_defaults()
     found: dict[str, Any] = {}
-    for place, (name, parameter) in enumerate(bound.signature.parameters.items()):
+    for index, (name, parameter) in enumerate(bound.signature.parameters.items()):
         value = bound.arguments[name]
         if parameter.kind is parameter.VAR_KEYWORD:
             found |= value
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            if len(value) > (not place):  # without `self`
+            if len(value) > (index == 0):  # the first argument is `self`
                 return None
-        elif place and parameter.kind is parameter.POSITIONAL_ONLY:
+        elif index and parameter.kind is parameter.POSITIONAL_ONLY:
             return None
-        elif place:
+        elif index:
             found[name] = value
     found = {name: value for name, value in found.items() if name not in _BY_ALL}
     is_plain = all(isinstance(value, _PLAIN) for value in leaves(found))
@@ -109,10 +110,10 @@ class Configured(Called):
         shape = shape if length is None else (length,)
         if not isinstance(shape, list | tuple | None):
             raise ValueError(f"`input_shape` must be the shape of a sample; received input_shape={shape!r}")
-        whole = None if shape is None else (arguments.get("batch_size"), *shape)
-        whole = arguments.get("batch_input_shape", arguments.get("batch_shape", whole))
-        if whole is not None:
-            self._shape_of_inputs = tuple(whole)
+        batch_shape = None if shape is None else (arguments.get("batch_size"), *shape)
+        batch_shape = arguments.get("batch_input_shape", arguments.get("batch_shape", batch_shape))
+        if batch_shape is not None:
+            self._shape_of_inputs = tuple(batch_shape)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments; :meth:`from_config` makes an equal layer of them."""

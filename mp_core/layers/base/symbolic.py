@@ -125,23 +125,24 @@ def _specs_of(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if not layer.is_placed:
             build_for(layer, args, kwargs)
         return Spec(shape, layer._output)
-    found = layer._specs_by_layers(args, kwargs)
-    if found is not None:
-        return found
-    if type(layer).compute_output_shape is not SymbolicallyCalled.compute_output_shape:
-        stated = _specs_by_user(layer, args, kwargs)
-        if stated is not None:
-            return stated
+    specs = layer._specs_by_layers(args, kwargs)
+    if specs is None and type(layer).compute_output_shape is not SymbolicallyCalled.compute_output_shape:
+        specs = _specs_by_user(layer, args, kwargs)
+    return _specs_by_trial(layer, args, kwargs) if specs is None else specs
+
+
+def _specs_by_trial(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the specs of the outputs for zeros; lengths that differ between two runs are unknown."""
     is_open = any(None in x.shape for x in leaves((args, kwargs)) if isinstance(x, KerasTensor))
     first, *others = (_trial_outputs(layer, args, kwargs, *lengths) for lengths in _TRIAL_LENGTHS[: 1 + is_open])
-    twins = leaves(others[0] if others else first)
+    second = leaves(others[0] if others else first)
 
     def spec(x: Any) -> Spec:
-        pairs = zip(x.shape, next(twins).shape, strict=True)
+        pairs = zip(x.shape, next(second).shape, strict=True)
         return Spec(tuple(one if one == other else None for one, other in pairs), x.dtype)
 
-    found = map_leaves(spec, first)
-    return found if layer._arrangement is None else packed_by_key(layer._arrangement, leaves_by_key(found))
+    specs = map_leaves(spec, first)
+    return specs if layer._arrangement is None else packed_by_key(layer._arrangement, leaves_by_key(specs))
 
 
 def _is_formula_enough(layer: "Layer", x: KerasTensor) -> bool:
