@@ -34,8 +34,8 @@ DROPOUT = """dropout, recurrent_dropout : float
     """
 _REST = """**kwargs
         ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the corresponding constraints, and
-        arguments of :class:`Layer`. ``implementation``, 1 or 2, as in Keras: 1 drops other elements for each gate;
-        `recurrent_dropout` implies 1.
+        arguments of :class:`Layer`. ``implementation``, 1 or 2, as in Keras: 1 uses a separate dropout mask for each
+        gate; `recurrent_dropout` implies 1.
     """
 
 

@@ -51,8 +51,8 @@ class _AtBorders(Spatial):
         cls._options = cls._repr_arguments = (cls._width,)
         if cls._rank > 1 or cls._width == "padding":  # as in Keras' configurations
             cls._options += ("data_format",)
-        places, found = {"cropping": (4, 2), "padding": (2, 4)}[cls._width]
-        cls.__doc__ = with_example(cls, _WIDTHS.format(name=cls._width), "1", places, found)
+        before, after = {"cropping": (4, 2), "padding": (2, 4)}[cls._width]
+        cls.__doc__ = with_example(cls, _WIDTHS.format(name=cls._width), "1", before, after)
 
     def _set_widths(self, value: Any, data_format: str | None) -> None:
         self.data_format = data_format_of(data_format)
@@ -61,9 +61,9 @@ class _AtBorders(Spatial):
     def _all_widths(self) -> list[tuple[int, int]]:
         """Return the widths of all axes, including (0, 0) for batch and channels."""
         widths = getattr(self, self._width)
-        places = [widths] if self._rank == 1 else list(widths)
+        spatial = [widths] if self._rank == 1 else list(widths)
         none = (0, 0)
-        return [none, none, *places] if self.data_format == "channels_first" else [none, *places, none]
+        return [none, none, *spatial] if self.data_format == "channels_first" else [none, *spatial, none]
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         if len(shape) != self._rank + 2:
