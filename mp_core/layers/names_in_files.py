@@ -42,23 +42,23 @@ def variables_in(layer: Layer) -> dict[int, str]:
     Paths do not depend on the names of layers, which differ if a user's class creates layers again.
     """
     found: dict[int, str] = {}
-    _add_places(layer, "", found, set())
+    _add_paths(layer, "", found, set())
     return found
 
 
-def _add_places(layer: Layer, place: str, found: dict[int, str], done: set[int]) -> None:
+def _add_paths(layer: Layer, path: str, found: dict[int, str], done: set[int]) -> None:
     if id(layer) in done:
         return
     done.add(id(layer))
     variables = layer.own_variables()
     for variable, name in zip(variables, numbered(variable.name for variable in variables), strict=True):
-        found.setdefault(id(variable), f"{place}{name}")
+        found.setdefault(id(variable), f"{path}{name}")
     waiting = [*layers_in(layer).items()]
     for name, part in waiting:
         if isinstance(part, dict):
             waiting += [(f"{name}/{key}", below) for key, below in part.items()]
         else:
-            _add_places(part, f"{place}{name}/", found, done)
+            _add_paths(part, f"{path}{name}/", found, done)
 
 
 def layers_by_name(value: Any, kind: type) -> Any:
@@ -83,6 +83,6 @@ def layers_by_name(value: Any, kind: type) -> Any:
     return _without_empty({name: layers_by_name(part, kind) for name, part in zip(numbered(names), parts, strict=True)})
 
 
-def _without_empty(places: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(layers: dict[str, Any]) -> dict[str, Any]:
     """Drop empty dictionaries. A layer is kept even if it is falsy, as one of a user's class with ``__len__``."""
-    return {name: part for name, part in places.items() if not isinstance(part, dict) or part}
+    return {name: part for name, part in layers.items() if not isinstance(part, dict) or part}
