@@ -46,7 +46,7 @@ _TRUNCATED_DEVIATION = 0.87962566103423978
 """The standard deviation of a standard normal distribution truncated to [-2, 2]."""
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # type checkers must report unknown names
     __getattr__, __dir__ = refusing("initializers", __all__)
 
 

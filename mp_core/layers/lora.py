@@ -207,7 +207,7 @@ class AdaptableLayer(MatrixLayer):
 
     # ---- the sum
 
-    if not TYPE_CHECKING:  # a type checker knows the variables that are declared
+    if not TYPE_CHECKING:  # type checkers use the declared attributes
 
         def __getattr__(self, name: str) -> Any:
             """Return the sum for the name of the matrix, as Keras does; the frozen matrix is in :attr:`form`."""

@@ -248,7 +248,7 @@ class MatrixLayer(Layer):
 
     # ---- attributes and configurations
 
-    if not TYPE_CHECKING:  # a type checker knows the variables that are declared
+    if not TYPE_CHECKING:  # type checkers use the declared attributes
 
         def __getattr__(self, name: str) -> Any:
             form = vars(self).get("form")

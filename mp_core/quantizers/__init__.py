@@ -30,5 +30,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # type checkers must report unknown names
     __getattr__, __dir__ = refusing("quantizers", __all__)
