@@ -251,7 +251,7 @@ REFUSED = [
     (lambda: layers.PReLU(shared_axes=[3]).build((None, 4)), "`shared_axes` must lie in"),
     (lambda: layers.PReLU().build((None, None)), "must have a length"),
     (lambda: layers.AdaptiveMaxPooling2D((1, 2, 3)), "`output_size` must be a positive integer or a pair"),
-    (lambda: layers.AdaptiveMaxPooling1D(2)(np.ones((1, 0, 3))), "have no places"),
+    (lambda: layers.AdaptiveMaxPooling1D(2)(np.ones((1, 0, 3))), "have an empty spatial axis"),
     (lambda: layers.Dot((1, 2, 3)), "`axes` must be an integer or a pair"),
     (lambda: layers.Dot(0)([np.ones((2, 3))] * 2), "do not fit"),
     (lambda: layers.Dot(1)([np.ones((2, 3)), np.ones((2, 4))]), "do not fit"),

@@ -186,7 +186,7 @@ def test_states_are_kept_from_call_to_call_until_they_are_reset(rng):
         assert not any(state.numpy().any() for state in layer.states)
         with pytest.raises(ValueError, match="keeps the states of 2 samples; received a batch of 1"):
             layer(x[:1])
-    with pytest.raises(ValueError, match="the size of its batches must be known"):
+    with pytest.raises(ValueError, match="its batch size must be known"):
         layers.LSTM(4, stateful=True).build((None, 3, 5))
 
 

@@ -20,7 +20,7 @@ from mp_core.layers import Dense, Embedding
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.filters import chooser
 from mp_core.layers.initializers import HeUniform
-from mp_core.layers.lora import AdaptableLayer, adapt, drop_lora, lora_of, thin_variables
+from mp_core.layers.lora import AdaptableLayer, adapt, drop_lora, lora_of, lora_variables
 from mp_core.layers.seeds import SeedGenerator
 from mp_core.models.folder import read_object
 from mp_core.models.network import TextNetwork
@@ -145,7 +145,7 @@ class AdaptedModel:
         tensors = {
             f"{_START}{names[place]}.{part}": np.ascontiguousarray(variable.numpy().T)
             for place, layer in adapted.items()
-            for part, variable in zip(_PARTS[type(layer)], thin_variables(layer), strict=True)
+            for part, variable in zip(_PARTS[type(layer)], lora_variables(layer), strict=True)
         }
         config = json.dumps(_config([names[place] for place in adapted], [*adapted.values()]), indent=2)
         files = {*ADAPTER_FILES}
@@ -222,7 +222,7 @@ class AdaptedModel:
 
     def _freeze(self) -> None:
         """Let training change LoRA and nothing else."""
-        thin = {id(variable) for layer in _adaptable(self.model).values() for variable in thin_variables(layer)}
+        thin = {id(variable) for layer in _adaptable(self.model).values() for variable in lora_variables(layer)}
         for variable in self.model.weights:
             variable.trainable = id(variable) in thin
 

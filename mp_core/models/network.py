@@ -12,7 +12,7 @@ from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
 from mp_core.layers import Layer
 from mp_core.layers.base.building import enclosing_path
-from mp_core.layers.base.quantization import already_quantized, apply_to_all, convert_to, forms_where
+from mp_core.layers.base.quantization import already_quantized, apply_to_all, convert_to, quantized_forms
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
 from mp_core.policies.dtype_policies import DTypePolicy
@@ -84,10 +84,10 @@ class TextNetwork(Layer):
 
     def build(self, input_shape: Shape = (None, None)) -> None:
         """Create the layers, which do not depend on the shape of the indices."""
-        called_in(enclosing_path, self._around, self._build_parts, (input_shape,))
+        called_in(enclosing_path, self._children_path, self._build_parts, (input_shape,))
 
     @property
-    def _around(self) -> str:
+    def _children_path(self) -> str:
         return str(self.path)[: -len(self.name)].rstrip("/")
 
     def _build_parts(self, input_shape: Shape) -> None:
@@ -204,7 +204,7 @@ class TextNetwork(Layer):
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):
             raise already_quantized(self, f"dtype_policy={policy.name}")
-        plain, forms = unquantized(policy) if self.built else policy, forms_where(self, policy)
+        plain, forms = unquantized(policy) if self.built else policy, quantized_forms(self, policy)
         apply_to_all(layers, plain)
         convert_to(forms)
         apply_to_all([self], policy)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from mp_core.arrays import Array
 from mp_core.layers import Layer
-from mp_core.layers.lora import AdaptableLayer, thin_variables
+from mp_core.layers.lora import AdaptableLayer, lora_variables
 from mp_core.models.prompted import TextError
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import GROUP, TextBatches
@@ -92,7 +92,7 @@ def run(
 
 
 def _trains_more_than_lora(network: Any) -> bool:
-    thin = {id(v) for layer in network.flatten() if isinstance(layer, AdaptableLayer) for v in thin_variables(layer)}
+    thin = {id(v) for layer in network.flatten() if isinstance(layer, AdaptableLayer) for v in lora_variables(layer)}
     return any(id(variable) not in thin for variable in network.trainable_weights)
 
 
