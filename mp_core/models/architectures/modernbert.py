@@ -1,4 +1,4 @@
-"""ModernBERT [1]_: no table of positions, near and far attention in turn, perceptrons with gates.
+"""ModernBERT [1]_: rotary positions, alternating sliding-window and full attention, gated perceptrons.
 
 .. [1] B. Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient,
    and Long Context Finetuning and Inference", 2024, arXiv:2412.13663.
@@ -15,7 +15,7 @@ __all__ = ["MODERNBERT"]
 
 
 def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-    """Return the kind of attention of each block: every third one is far."""
+    """Return the kind of attention of each block: by default every third one is full."""
     every = config.get("global_attn_every_n_layers", 3)
     if type(every) is not int or every < 1:
         raise unexpected(path, "global_attn_every_n_layers", every, "a positive int")

@@ -1,4 +1,4 @@
-"""Phi-3 [1]_: one matrix for queries, keys and values, one for both halves of a perceptron, and LongRoPE.
+"""Phi-3 [1]_: joint matrices for query, key and value and for gate and up projection, and LongRoPE.
 
 .. [1] M. Abdin et al., "Phi-3 Technical Report: A Highly Capable Language Model Locally on Your Phone", 2024,
    arXiv:2404.14219.
@@ -15,7 +15,7 @@ from mp_core.models.settings import Settings
 __all__ = ["PHI3"]
 
 _OLD = {"su": "longrope", "yarn": "longrope"}
-"""The type of scaling in files of 2024 -> its name today."""
+"""The type of rotary scaling in files of 2024 -> its current name."""
 
 
 class Phi3Architecture(GatedArchitecture):

@@ -1,4 +1,4 @@
-"""Decoders that embed texts: Qwen3 [1]_, Qwen2, Llama and Mistral; EuroBERT and NVIDIA's Llamas attend both ways.
+"""Decoders that embed texts: Qwen3 [1]_, Qwen2, Llama and Mistral; and bidirectional ones: EuroBERT, NVIDIA's Llamas.
 
 .. [1] Y. Zhang et al., "Qwen3 Embedding: Advancing Text Embedding and Reranking Through Foundation Models", 2025,
    arXiv:2506.05176.
@@ -46,7 +46,7 @@ _BIASES = {"norm_bias": False, "gate_bias": False, "down_bias": False}
 
 
 def _late_near(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-    """Return the kinds of blocks: if windows are used, near from the number that ``max_window_layers`` says on."""
+    """Return the kind of each block: sliding from block ``max_window_layers`` on if sliding windows are enabled."""
     is_used = config.get("use_sliding_window") is True and config.get("sliding_window", 4096) is not None
     first = config.get("max_window_layers", 28) if is_used else blocks
     return [NEAR if isinstance(first, int) and index >= first else FULL for index in range(blocks)]

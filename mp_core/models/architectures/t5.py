@@ -1,4 +1,4 @@
-"""The encoders of T5 [1]_, mT5 and UMT5: sentence-t5, GTR. Scores of attention depend on the distance of two tokens.
+"""The encoders of T5 [1]_, mT5 and UMT5 (sentence-t5, GTR): attention scores have a bias for the distance of tokens.
 
 .. [1] C. Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", JMLR 2020.
 """
@@ -21,13 +21,13 @@ class T5Architecture(GatedArchitecture):
     Attributes
     ----------
     perceptron : str
-        The default of ``feed_forward_proj``: an activation, with ``gated-`` before it where there are gates.
+        The default of ``feed_forward_proj``: the name of an activation, with the prefix ``gated-`` for gated ones.
     """
 
     perceptron: str = "relu"
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         said = config.get("feed_forward_proj", self.perceptron)
         if not isinstance(said, str):
             raise unexpected(
@@ -77,7 +77,7 @@ T5 = T5Architecture(
         "num_hidden_layers": 6,
         "num_attention_heads": 8,
         "intermediate_size": 2048,
-        "max_position_embeddings": 2**12,  # there is no limit in transformers: n_positions is not read
+        "max_position_embeddings": 2**12,  # transformers has no limit: it does not read n_positions
         "hidden_act": "relu",
         "layer_norm_eps": 1e-6,
     },
