@@ -341,7 +341,7 @@ def test_positions_that_were_changed_are_not_saved_without_their_types(tmp_path)
     reranker = Reranker.from_folder(source)
     table = reranker.model.embeddings.position.table
     table.assign(table.numpy() + 1)
-    with pytest.raises(ValueError, match="embeddings/position was changed; files hold positions and types apart"):
+    with pytest.raises(ValueError, match="embeddings/position was changed; files store positions and types separately"):
         reranker.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 

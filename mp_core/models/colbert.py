@@ -1,7 +1,7 @@
-"""Folders of ColBERT from before sentence-transformers had such encoders: those of PyLate 3, and Stanford's own.
+"""ColBERT folders of PyLate 3 and of Stanford, from before sentence-transformers supported such encoders.
 
-They are read as sentence-transformers 6 reads them: the marker before a text is a special token of the tokenizer, which
-is put before it as text; queries are filled up; the vectors of punctuation in documents do not count.
+They are read as in sentence-transformers 6: a marker, a special token of the tokenizer, is put before each text;
+queries are padded with a token to a fixed length; the vectors of punctuation in documents are dropped.
 """
 
 import string
@@ -35,7 +35,7 @@ _WORDS: Rule = (
 _PYLATE: dict[str, Rule] = {
     "__version__": ANY,
     "model_type": only("ColBERT"),
-    "similarity_fn_name": only(None, "MaxSim", "cosine", "dot"),  # the last two are the default of a file without one
+    "similarity_fn_name": only(None, "MaxSim", "cosine", "dot"),  # "cosine" and "dot" are defaults that PyLate writes
     "prompts": _PROMPTS,
     "default_prompt_name": only(None),
     "query_prefix": _TEXT,
@@ -55,13 +55,13 @@ _STANFORD: dict[str, Rule] = {
     "mask_punctuation": SWITCH,
     "similarity": only("cosine"),
 }
-"""What of the settings of an index and of its training matters to the vectors."""
+"""The settings in ``artifact.metadata`` that change the vectors; others configure the index and the training."""
 _LENGTHS = {"query_length", "document_length"}
 _DEFAULT = 32  # tokens of a query
 
 
 def format_of(folder: Path) -> str | None:
-    """Return whether a folder is one of PyLate 3 or of Stanford's ColBERT; None for any other."""
+    """Return :data:`PYLATE` or :data:`STANFORD` for a ColBERT folder of that format, else None."""
     said = folder / _SAID
     if is_present(said) and read_object(said).get("model_type") == "ColBERT":
         return PYLATE
@@ -72,7 +72,7 @@ def format_of(folder: Path) -> str | None:
 
 
 def read_colbert(folder: Path, kind: str) -> tuple[Modules, dict[str, Any]]:
-    """Return the settings of a folder of a format, and those of queries and documents as today's folders say them."""
+    """Return the modules of a ColBERT folder, and its settings of queries and documents in the current format."""
     return _FORMATS[kind](folder)
 
 
