@@ -89,7 +89,7 @@ def _pylate(folder: Path) -> tuple[Modules, dict[str, Any]]:
     late: dict[str, Any] = {"skiplist_words": list(string.punctuation) if words is None else words}
     late["document_length"] = said.get("document_length")
     if said.get("do_query_expansion", True):
-        late["query_expansion"] = _filled(said.get("attend_to_expansion_tokens", False), said.get("query_length"))
+        late["query_expansion"] = _expansion(said.get("attend_to_expansion_tokens", False), said.get("query_length"))
     else:
         late["query_length"] = said.get("query_length")
     return _normalized(found, steps, markers, prompts), late
@@ -112,12 +112,12 @@ def _stanford(folder: Path) -> tuple[Modules, dict[str, Any]]:
     late = {
         "skiplist_words": list(string.punctuation) if said.get("mask_punctuation", True) else [],
         "document_length": said.get("doc_maxlen"),
-        "query_expansion": _filled(said.get("attend_to_mask_tokens", False), said.get("query_maxlen")),
+        "query_expansion": _expansion(said.get("attend_to_mask_tokens", False), said.get("query_maxlen")),
     }
     return _normalized(found, (step,), markers, markers), late
 
 
-def _filled(attend: bool, length: int | None) -> dict[str, Any]:
+def _expansion(attend: bool, length: int | None) -> dict[str, Any]:
     return {"strategy": "fixed", "attend": attend, "length": length or _DEFAULT}
 
 
