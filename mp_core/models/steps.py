@@ -1,6 +1,6 @@
-"""What follows the pooling in a folder of sentence-transformers: products, norms and scaling of one vector a text.
+"""The modules after the pooling in a folder of sentence-transformers, such as ``Dense`` and ``Normalize``.
 
-These are small beside the network, so they are computed in float32 under every policy.
+They are small compared to the network, and are computed in float32 under every policy.
 """
 
 import math
@@ -32,21 +32,21 @@ _ACTIVATIONS: dict[str, Any] = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.linear.Identity": None,
 }
-"""Name of a class of torch -> mp_core's name of the activation."""
+"""Name of a torch class -> the activation's name in mp_core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One module.
+    """One module after the pooling.
 
     Attributes
     ----------
     kind : str
         The name of its class.
     run : callable
-        From vectors of texts, float32 of shape (n, width), to such vectors. It can be pickled, as encoders can.
+        A function of the vectors of texts, float32 of shape (n, width). It can be pickled, since encoders can.
     width : int
-        How long the vectors are then.
+        The length of the resulting vectors.
     """
 
     kind: str
@@ -57,23 +57,23 @@ class Step:
 def read_steps(
     folders: Sequence[tuple[str, Path]], width: int, of: tuple[str | None, ...] = (None, "sentence_embedding")
 ) -> tuple[Step, ...]:
-    """Return the steps of modules.
+    """Read the modules after the pooling.
 
     Parameters
     ----------
     folders : sequence of (str, Path)
-        The kind of each module, and its folder.
+        (kind, folder) of each module.
     width : int
-        How long the vectors of texts are before the first one.
+        The length of the vectors before the first module.
     of : tuple of (str or None)
-        What the files may call the vectors that a step reads and writes.
+        The allowed names of a module's inputs and outputs in its file.
 
     Raises
     ------
     OSError
         A file is missing or unreadable.
     ValueError
-        A file holds something else than expected; the message names it.
+        The content of a file is not as expected; the message names the file.
     """
     steps: list[Step] = []
     for kind, folder in folders:
@@ -89,21 +89,21 @@ def read_steps(
 
 
 def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """Return the weights of the vectors before the first block and behind each one, with the sum 1.
+    """Return the weights of the embeddings and of each block's outputs, scaled to the sum 1.
 
     Parameters
     ----------
     folder : Path
-        Of the module ``WeightedLayerPooling``.
+        The folder of the module ``WeightedLayerPooling``.
     settings : Settings
-        Those of the network.
+        The settings of the network.
     config : mapping
-        What its ``config.json`` says.
+        The network's ``config.json``.
 
     Returns
     -------
     tuple of float, or None
-        None if ``output_hidden_states`` is not true there: sentence-transformers does nothing then.
+        None if ``output_hidden_states`` is not true in `config`: then sentence-transformers ignores the module.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, An
 
 
 def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Array:
-    """Return what the steps make of vectors; a last one that scales to length 1 only if `normalize` is None."""
+    """Apply steps to vectors; a final ``Normalize`` is skipped unless `normalize` is None."""
     last = len(steps) - 1
     for place, step in enumerate(steps):
         if step.kind != "Normalize" or place != last or normalize is None:
@@ -139,7 +139,7 @@ def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Ar
 
 
 def in_training(steps: Sequence[Step], vectors: Array) -> Array:
-    """Return what the steps make of vectors, by operations, which have gradients."""
+    """Apply steps to vectors by operations that have gradients."""
     for step in steps:
         vectors = ops.normalize(vectors) if step.kind == "Normalize" else step.run(vectors)
     return vectors
@@ -187,7 +187,7 @@ def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
 
 
 def product(file: Path, tensors: Mapping[str, Array | QuantizedArray], width: int) -> Step:
-    """Return the step of a matrix ``linear.weight`` alone, for vectors of this width."""
+    """Return the step of the product with a matrix ``linear.weight``, for input vectors of length `width`."""
     shape = getattr(tensors.get("linear.weight"), "shape", ())
     units = shape[0] if shape and shape[0] else width
     (matrix,) = fitting(file, tensors, {"linear.weight": (units, width)})
@@ -202,7 +202,7 @@ def _product(
     matrix: PackedMatrix, bias: Array | None, activation: Any, residual: bool, beside: PackedMatrix | None,
     vectors: Array,
 ) -> Array:  # fmt: skip
-    """Return the product of vectors with a matrix; with a residual plus the vectors, or their product with `beside`."""
+    """Return ``activation(vectors @ matrix + bias)``, with `residual` plus ``vectors @ beside`` or plus `vectors`."""
     outputs = ops.matmul(vectors, matrix, bias=bias, activation=activation)
     if not residual:
         return outputs
@@ -216,12 +216,12 @@ _READERS: dict[str, Callable[[Path, Mapping[str, Any], int], Read]] = {
     "Normalize": _normalize,
 }
 KINDS_OF_STEPS = tuple(_READERS)
-"""The classes of sentence-transformers that may follow the pooling, in any order."""
+"""The classes of sentence-transformers that are allowed after the pooling, in any order."""
 
 
 def _check_entries(path: Path, config: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in config:
-        if name not in (*known, *_SENTENCE, "quantization_config"):  # the latter is how conversions mark codes
+        if name not in (*known, *_SENTENCE, "quantization_config"):  # converted folders have a quantization_config
             raise ValueError(f"{path}: setting {name!r} is unknown; expected {choices((*known, *_SENTENCE))}")
 
 
@@ -238,7 +238,7 @@ def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
 def fitting(
     file: Path, tensors: Mapping[str, Array | QuantizedArray], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[Array]:
-    """Return the tensors of a module in float32; they and no others must be in its file, in these shapes."""
+    """Return the tensors of a module in float32; its file must have exactly these tensors, in these shapes."""
     for name in tensors:
         if name not in shapes:
             raise ValueError(f"{file}: tensor {name} is left over; expected {choices(shapes)}")

@@ -20,7 +20,7 @@ from mp_core.models.sentence_transformers import (
     Options,
     SentenceTransformerNames,
     also_named,
-    as_asked,
+    in_format,
     check_options,
 )
 from mp_core.models.settings import LEAST_TOKENS
@@ -267,8 +267,8 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
             on_cut(tokens.cut)
         show = bool(options.get("show_progress_bar") or show_progress)
         embeddings = self._embeddings(tokens, *how, show, on_batch)
-        asked: Array = as_asked(embeddings, options, is_one(texts))
-        return asked
+        formatted: Array = in_format(embeddings, options, is_one(texts))
+        return formatted
 
     def encode_tokens(
         self,
