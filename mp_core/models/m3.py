@@ -23,7 +23,7 @@ from mp_core.models.settings import unexpected
 from mp_core.models.sparse import SparseVectors
 from mp_core.models.steps import applied, fitting
 from mp_core.models.text_encoder import TextEncoder
-from mp_core.models.texts import Text, Tokens, in_a_row
+from mp_core.models.texts import Text, Tokens, as_ragged
 from mp_core.ops import PackedMatrix, pack
 from mp_core.utilities.arguments import is_number
 from mp_core.utilities.system import is_present
@@ -231,7 +231,7 @@ class M3Encoder(TextEncoder):
 
     def _vectors(self, texts: Tokens, positions: Array) -> list[_TextVectors]:
         """Return the three kinds of vectors of each text of a batch."""
-        ids, offsets = in_a_row(texts.rows)
+        ids, offsets = as_ragged(texts.rows)
         hidden = self.model.ragged(ids, offsets)
         pooled = ops.ragged_pool(hidden, offsets, self.poolings, texts.skipped, self.model.settings.max_length)
         dense = ops.cast(applied(self._modules.steps, pooled, None)[:, : self.dim], F32)

@@ -36,7 +36,7 @@ from mp_core.models.rules import only
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
 from mp_core.models.steps import KINDS_OF_STEPS, applied
-from mp_core.models.texts import Text, Tokens, in_a_row, list_of_texts
+from mp_core.models.texts import Text, Tokens, as_ragged, list_of_texts
 from mp_core.utilities.arguments import path_of, positive_integer
 from mp_core.utilities.system import is_present
 
@@ -317,7 +317,7 @@ class SparseEncoder(PromptedModel):
         return own if router is None else self._weights.get(router.route_of(task), own)
 
     def _vectors(self, rows: list[Array], positions: Array, skipped: int, most: int | None) -> SparseVectors:
-        ids, offsets = in_a_row(rows)
+        ids, offsets = as_ragged(rows)
         if isinstance(self._end, Splade):
             weights = self._of_vocabulary(self.model, ids, offsets)
             self._check(weights, rows, positions)
@@ -335,7 +335,7 @@ class SparseEncoder(PromptedModel):
 
     def _run_alone(self, model: TextNetwork, row: Array, types: Array | None) -> None:
         if isinstance(self._end, Splade):
-            self._of_vocabulary(model, *in_a_row([row]))
+            self._of_vocabulary(model, *as_ragged([row]))
         else:
             super()._run_alone(model, row, types)
 
