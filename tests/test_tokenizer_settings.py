@@ -198,7 +198,7 @@ def test_a_map_of_special_tokens_has_nothing_else(tmp_path, entry, value, expect
 def test_an_unknown_entry_is_told(tmp_path):
     byte_level(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"brand_new": 1}')
-    with pytest.warns(UserWarning, match=r"tokenizer_config\.json: 'brand_new' is unknown, and ignored as in transformers"):
+    with pytest.warns(UserWarning, match=r"tokenizer_config\.json: 'brand_new' is unknown, and ignored"):
         module.Tokenizer(Modules(tmp_path, {"model_type": "roberta"}))
 
 

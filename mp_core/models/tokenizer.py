@@ -110,7 +110,7 @@ class Tokenizer:
     def __call__(
         self, texts: Sequence[str], special: bool = True, *, from_start: bool | None = None
     ) -> tuple[list[Array], list[int]]:
-        """Return the vocabulary indices of each text, optionally without special tokens, and which texts were truncated.
+        """Return the vocabulary indices of each text, with or without special tokens, and which texts were truncated.
 
         Texts are truncated at their end, or with `from_start` at their start. Default: the files' setting.
         """
@@ -429,7 +429,7 @@ class _Shortener:
         return cls(added, last["handle_chinese_chars"], tokenizer.model.max_input_chars_per_word, max_length)
 
     def __call__(self, text: str) -> str:
-        """Return a shorter text with the same first tokens, and with more than `max_length` tokens if `text` has more."""
+        """Return a shorter text with the same first tokens; it has more than `max_length` tokens if `text` has."""
         if len(text) <= _SHORT * self._needed:
             return text
         found = 0
