@@ -123,7 +123,7 @@ def _scores_of(network: TextNetwork, x: dict[str, Any]) -> Array:
 
 @contextmanager
 def _frozen(network: TextNetwork) -> Iterator[None]:
-    """Freeze sums of positions and types in the block: files store the two separately, and could not store a new sum."""
+    """Freeze sums of positions and types in the block: files store the two separately, and not their sum."""
     sums = [
         layer for layer in network.flatten() if isinstance(layer, Positions) and layer.types > 1 and layer.trainable
     ]
