@@ -43,7 +43,9 @@ class Classifier(Reranker):
         self._probabilities = activations.get(function_of_scores(modules.config, self.model.labels, path))
 
     def probabilities(self, inputs: Iterable[Text | Sequence[Text]], batch_size: int = 32) -> Array:
-        """Return the probability of each label. ``problem_type`` of ``config.json`` decides how it is computed:
+        """Return the probability of each label.
+
+        ``problem_type`` of ``config.json`` decides how it is computed:
 
         * ``"multi_label_classification"``: the sigmoid of each score;
         * ``"regression"``: the outputs unchanged, which are not probabilities;

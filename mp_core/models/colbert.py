@@ -21,7 +21,7 @@ from mp_core.utilities.system import is_present
 __all__ = ["PYLATE", "STANFORD", "format_of", "read_colbert"]
 
 PYLATE, STANFORD = "PyLate", "Stanford"
-_SAID, _METADATA = "config_sentence_transformers.json", "artifact.metadata"
+_CONFIG, _METADATA = "config_sentence_transformers.json", "artifact.metadata"
 _TEXT: Rule = lambda value: value is None or isinstance(value, str), "a string or null"
 _LENGTH: Rule = lambda value: value is None or (type(value) is int and value > 1), "an integer of at least 2 or null"
 _PROMPTS: Rule = (
@@ -62,8 +62,8 @@ _DEFAULT = 32  # tokens of a query
 
 def format_of(folder: Path) -> str | None:
     """Return :data:`PYLATE` or :data:`STANFORD` for a ColBERT folder of that format, else None."""
-    said = folder / _SAID
-    if is_present(said) and read_object(said).get("model_type") == "ColBERT":
+    config = folder / _CONFIG
+    if is_present(config) and read_object(config).get("model_type") == "ColBERT":
         return PYLATE
     if is_present(folder / "modules.json") or not is_present(folder / "config.json"):
         return None
@@ -77,29 +77,30 @@ def read_colbert(folder: Path, kind: str) -> tuple[Modules, dict[str, Any]]:
 
 
 def _pylate(folder: Path) -> tuple[Modules, dict[str, Any]]:
-    said = read_object(folder / _SAID)
-    check(folder / _SAID, said, _PYLATE)
+    config = read_object(folder / _CONFIG)
+    check(folder / _CONFIG, config, _PYLATE)
     (_, network), *others = modules_needed(folder, (("Transformer",),), KINDS_OF_STEPS)
     found = read_network(network, TRANSFORMER | dict.fromkeys(_LENGTHS, _LENGTH))
     steps = read_steps(others, found.settings.hidden_size, (None, "token_embeddings"))
-    markers = {task: said.get(f"{task}_prefix") or "" for task in ("query", "document")}
-    prompts = {name: text or "" for name, text in (said.get("prompts") or {}).items()}
+    markers = {task: config.get(f"{task}_prefix") or "" for task in ("query", "document")}
+    prompts = {name: text or "" for name, text in (config.get("prompts") or {}).items()}
     prompts |= {task: marker + prompts.get(task, "").removeprefix(marker) for task, marker in markers.items()}
-    words = said.get("skiplist_words")
-    late: dict[str, Any] = {"skiplist_words": list(string.punctuation) if words is None else words}
-    late["document_length"] = said.get("document_length")
-    if said.get("do_query_expansion", True):
-        late["query_expansion"] = _expansion(said.get("attend_to_expansion_tokens", False), said.get("query_length"))
+    words = config.get("skiplist_words")
+    options: dict[str, Any] = {"skiplist_words": list(string.punctuation) if words is None else words}
+    options["document_length"] = config.get("document_length")
+    if config.get("do_query_expansion", True):
+        attend = config.get("attend_to_expansion_tokens", False)
+        options["query_expansion"] = _expansion(attend, config.get("query_length"))
     else:
-        late["query_length"] = said.get("query_length")
-    return _normalized(found, steps, markers, prompts), late
+        options["query_length"] = config.get("query_length")
+    return _normalized(found, steps, markers, prompts), options
 
 
 def _stanford(folder: Path) -> tuple[Modules, dict[str, Any]]:
     path = folder / _METADATA
     written = read_optional(path)
-    said = {name: value for name, value in written.items() if name in _STANFORD}
-    check(path, said, _STANFORD)
+    config = {name: value for name, value in written.items() if name in _STANFORD}
+    check(path, config, _STANFORD)
     found = read_network(folder)
     file, tensors, _ = tensors_in(folder)
     step = product(
@@ -107,14 +108,14 @@ def _stanford(folder: Path) -> tuple[Modules, dict[str, Any]]:
         {name: x for name, x in tensors.items() if name == "linear.weight"},
         found.settings.hidden_size,
     )
-    names = {"query": said.get("query_token_id") or "[unused0]", "document": said.get("doc_token_id") or "[unused1]"}
-    markers = {task: f"{name} " for task, name in names.items()}
-    late = {
-        "skiplist_words": list(string.punctuation) if said.get("mask_punctuation", True) else [],
-        "document_length": said.get("doc_maxlen"),
-        "query_expansion": _expansion(said.get("attend_to_mask_tokens", False), said.get("query_maxlen")),
+    entries = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
+    markers = {task: f"{config.get(entry) or default} " for task, (entry, default) in entries.items()}
+    options = {
+        "skiplist_words": list(string.punctuation) if config.get("mask_punctuation", True) else [],
+        "document_length": config.get("doc_maxlen"),
+        "query_expansion": _expansion(config.get("attend_to_mask_tokens", False), config.get("query_maxlen")),
     }
-    return _normalized(found, (step,), markers, markers), late
+    return _normalized(found, (step,), markers, markers), options
 
 
 def _expansion(attend: bool, length: int | None) -> dict[str, Any]:

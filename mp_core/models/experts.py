@@ -17,7 +17,7 @@ from mp_core.arrays.recorded import UnseenError, is_recorded
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.settings import Settings
 
-__all__ = ["Experts", "ExpertRouter", "Routing"]
+__all__ = ["ExpertRouter", "Experts", "Routing"]
 
 
 @dataclass(frozen=True, slots=True)

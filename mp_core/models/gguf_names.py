@@ -144,8 +144,8 @@ def gguf_tensors(
             f"{path}: mp_core does not know the tensors of {kind!r} in GGUF files; expected {choices(_KINDS)}"
         )
     expected, names, change = _KINDS[kind]
-    tensors, said = open_gguf(path)
-    network: Any = said.get("general.architecture")
+    tensors, metadata = open_gguf(path)
+    network: Any = metadata.get("general.architecture")
     if network != expected:
         raise ValueError(f"{path}: general.architecture is {network!r}; expected {expected!r}, for model_type {kind!r}")
     of_names = {"output.weight": ("lm_head.weight", "head")}

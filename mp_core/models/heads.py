@@ -72,13 +72,13 @@ class Head:
         if uses_token_logit and cap is not None:
             raise unexpected(path, "final_logit_softcapping", cap, "null: mp_core does not cap the logits of tokens")
         head = _TOKEN_LOGIT if uses_token_logit else heads[kind]
-        said = {}
+        values = {}
         for attribute, (entry, meanings) in head.entries.items():
             value = config.get(entry, next(iter(meanings)))
             if not any(type(value) is type(known) and value == known for known in meanings):
                 raise unexpected(path, entry, value, choices(meanings))
-            said[attribute] = meanings[value]
-        return replace(head, **said)
+            values[attribute] = meanings[value]
+        return replace(head, **values)
 
 
 _SWITCH = {False: False, True: True}

@@ -179,10 +179,10 @@ _TOKENS = 128  # whose logits are in memory at once: 16 MB for a vocabulary of 3
 
 def _activation(head: _Head, config: Mapping[str, Any], path: Any) -> str:
     """Return the name of the activation after the first product."""
-    said = "gelu" if head.activation is None else config.get(head.activation, "gelu")
-    if not isinstance(said, str) or said not in ACTIVATIONS:
-        raise unexpected(path, str(head.activation), said, choices(ACTIVATIONS))
-    return ACTIVATIONS[said]
+    name = "gelu" if head.activation is None else config.get(head.activation, "gelu")
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise unexpected(path, str(head.activation), name, choices(ACTIVATIONS))
+    return ACTIVATIONS[name]
 
 
 def _biases(head: _Head, config: Mapping[str, Any], path: Any) -> tuple[bool, bool]:

@@ -64,7 +64,7 @@ def _harmless(*dtypes: str, **more: Rule) -> Rule:
 
     def fits(value: Any) -> bool:
         return value is None or (
-            isinstance(value, dict) and all(name in known and known[name][0](said) for name, said in value.items())
+            isinstance(value, dict) and all(name in known and known[name][0](entry) for name, entry in value.items())
         )
 
     return fits, f"an object with some of {', '.join(known)}, or null"
@@ -232,13 +232,14 @@ def _read_static(folder: Path, route: str | None) -> Modules | None:
 
     No setting gives the size of the table, so it is read from the tensor file.
     """
-    listing, said = folder / "modules.json", folder / "config.json"
+    listing, config_file = folder / "modules.json", folder / "config.json"
     if is_present(listing):
         if kinds_of(folder, route)[:1] != ["StaticEmbedding"]:
             return None
         (_, network), *others = modules_listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS, route)
-    elif is_present(said) and read_object(said).get("model_type") == "model2vec":
-        network, others = folder, [("Normalize", folder / "no file")] * (read_object(said).get("normalize") is True)
+    elif is_present(config_file) and read_object(config_file).get("model_type") == "model2vec":
+        normalizes = read_object(config_file).get("normalize") is True
+        network, others = folder, [("Normalize", folder / "no file")] * normalizes
     else:
         return None
     path, tensors, _ = tensors_in(network)
@@ -287,13 +288,13 @@ def read_network(network: Path, rules: Mapping[str, Rule] = TRANSFORMER) -> Modu
     config = read_object(path)
     settings = architecture_of(config, path).read(config, path)
     path = network / "sentence_bert_config.json"
-    said = read_known(path, rules)
+    options = read_known(path, rules)
     return Modules(
         network=network,
         config=config,
         settings=settings,
-        max_length=token_limit(path, said, "max_seq_length"),
-        lower_case=said.get("do_lower_case", False),
+        max_length=token_limit(path, options, "max_seq_length"),
+        lower_case=options.get("do_lower_case", False),
     )
 
 
@@ -306,15 +307,15 @@ def read_cross(folder: Path) -> tuple[Modules, Any]:
     config = found.config
     if is_causal:
         config |= read_known(listed[1][1] / "config.json", _LOGIT_SCORE)
-    said = read_known(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
-    if said is None:
+    activation = read_known(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
+    if activation is None:
         library = config.get("sentence_transformers") or {}
         if not isinstance(library, dict):
             raise ValueError(
                 f"{found.network / 'config.json'}: sentence_transformers is {library!r}; expected an object"
             )
-        said = library.get("activation_fn")
-    return found, config.get("sbert_ce_default_activation_function") if said is None else said
+        activation = library.get("activation_fn")
+    return found, config.get("sbert_ce_default_activation_function") if activation is None else activation
 
 
 def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None:

@@ -146,13 +146,13 @@ class MultiVectorEncoder(PromptedModel):
     vector_kinds = ("multi-vector",)
 
     def __init__(
-        self, folder: Path, modules: Modules, said: Mapping[str, Any], policy: str | DTypePolicy | None
+        self, folder: Path, modules: Modules, options: Mapping[str, Any], policy: str | DTypePolicy | None
     ) -> None:
         super().__init__(folder, modules, policy)
-        self._late = _late(modules, said, self._tokenizer)
+        self._late = _late(modules, options, self._tokenizer)
         self._tokenizers = {
             task: Tokenizer(replace(modules, max_length=length)) if length else self._tokenizer
-            for task, length in _lengths(said).items()
+            for task, length in _lengths(options).items()
         }
         self.dim = modules.steps[-1].width if modules.steps else modules.settings.vector_size
 
@@ -334,39 +334,39 @@ def _read(folder: Path) -> tuple[Modules, dict[str, Any]]:
     return modules, transformer | mask
 
 
-def _lengths(said: Mapping[str, Any]) -> dict[str, int | None]:
+def _lengths(options: Mapping[str, Any]) -> dict[str, int | None]:
     """Return task -> the most tokens of a text, None if no file limits them."""
-    lengths = {task: said.get(f"{task}_length") for task in TASKS}
-    expansion = said.get("query_expansion")
+    lengths = {task: options.get(f"{task}_length") for task in TASKS}
+    expansion = options.get("query_expansion")
     if expansion and expansion["strategy"] == "fixed":
         lengths["query"] = expansion["length"]
     return lengths
 
 
-def _late(modules: Modules, said: Mapping[str, Any], tokenizer: Tokenizer) -> LateSettings:
+def _late(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) -> LateSettings:
     """Return the settings for queries and documents, with words replaced by tokens.
 
     Words that are not one token of the vocabulary are left out, as in sentence-transformers.
     """
-    indices = frozenset(i for i in map(tokenizer.index_of, said.get("skiplist_words") or []) if i is not None)
-    tasks = said.get("skiplist_tasks", ["document"])
-    kept = said.get("keep_only_token_ids")
+    indices = frozenset(i for i in map(tokenizer.index_of, options.get("skiplist_words") or []) if i is not None)
+    tasks = options.get("skiplist_tasks", ["document"])
+    kept, expansion = options.get("keep_only_token_ids"), options.get("query_expansion")
     return LateSettings(
         skipped={task: indices if task in tasks else frozenset() for task in TASKS},
         kept=frozenset(kept) if kept else None,
-        expansion=_expansion(modules, said["query_expansion"], tokenizer) if said.get("query_expansion") else None,
+        expansion=_expansion(modules, expansion, tokenizer) if expansion else None,
     )
 
 
-def _expansion(modules: Modules, said: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, int, bool]:
+def _expansion(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, int, bool]:
     """Return :attr:`LateSettings.expansion`."""
-    word = said.get("token") or tokenizer.special("mask_token") or tokenizer.special("eos_token")
+    word = options.get("token") or tokenizer.special("mask_token") or tokenizer.special("eos_token")
     index = None if word is None else tokenizer.index_of(word)
     if index is None:
         path = modules.network / "tokenizer_config.json"
         raise unexpected(path, "the token that pads queries", word, "a token of the vocabulary")
-    length = said.get("length")
+    length = options.get("length")
     if length is None or not 1 < length <= modules.settings.max_length:
         expected = f"from 2 to {modules.settings.max_length}"
         raise unexpected(modules.network / "sentence_bert_config.json", "query_expansion.length", length, expected)
-    return length, index, said.get("attend", False)
+    return length, index, options.get("attend", False)

@@ -64,12 +64,12 @@ class Rope:
     long: "Rope | None" = None
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], theta: Any, path: Any, where: str) -> "Rope":
+    def of(cls, entries: Mapping[str, Any], theta: Any, path: Any, where: str) -> "Rope":
         """Return the rotary positions that an object of ``config.json`` describes.
 
         Parameters
         ----------
-        said : mapping
+        entries : mapping
             Its entries: ``rope_type`` (``type`` in older files), ``rope_theta`` and the parameters of the type.
         theta : object
             The theta, if the object has none.
@@ -81,18 +81,18 @@ class Rope:
         ValueError
             An entry is unknown or missing, or has a value that mp_core does not support.
         """
-        said = {"rope_type" if name == "type" else name: value for name, value in said.items()}
-        scaling, theta = said.pop("rope_type", "default"), said.pop("rope_theta", theta)
-        if said.get("partial_rotary_factor") == 1:  # heads are rotated as a whole
-            del said["partial_rotary_factor"]
+        entries = {"rope_type" if name == "type" else name: value for name, value in entries.items()}
+        scaling, theta = entries.pop("rope_type", "default"), entries.pop("rope_theta", theta)
+        if entries.get("partial_rotary_factor") == 1:  # heads are rotated as a whole
+            del entries["partial_rotary_factor"]
         if not isinstance(scaling, str) or scaling not in _NUMBERS:
             raise unexpected(path, f"the rope_type of {where}", scaling, choices(_NUMBERS))
         needed = _NUMBERS[scaling]
-        unknown = [name for name in said if name not in needed]
+        unknown = [name for name in entries if name not in needed]
         if unknown:
             known = choices(["rope_type", "rope_theta", *needed])
             raise ValueError(f"{path}: {where} has the entry {unknown[0]!r}; expected {known}")
-        given = {name: value for name, value in said.items() if value is not None}
+        given = {name: value for name, value in entries.items() if value is not None}
         found: dict[str, Any] = {name: given.get(name, default) for name, default in needed.items()}
         for name, number in {"rope_theta": theta, **found}.items():
             least_allowed = number == needed.get(name) and number is not None
@@ -101,7 +101,7 @@ class Rope:
         return cls(float(theta), scaling, tuple((name, float(number)) for name, number in found.items()))
 
     @classmethod
-    def by_length(cls, said: Mapping[str, Any], theta: Any, path: Any, where: str, sizes: tuple[int, int]) -> "Rope":
+    def by_length(cls, entries: Mapping[str, Any], theta: Any, path: Any, where: str, sizes: tuple[int, int]) -> "Rope":
         """Return the rotary positions of an object of the type ``"longrope"`` [1]_.
 
         The length of each text decides which of the two lists applies. In transformers the longest text of a batch
@@ -112,13 +112,13 @@ class Rope:
 
         Parameters
         ----------
-        said, theta, path, where
+        entries, theta, path, where
             Those of :meth:`of`.
         sizes : tuple of int
             The head size, and ``max_position_embeddings``.
         """
         size, most = sizes
-        base = cls.of({name: value for name, value in said.items() if name not in _FACTORS}, theta, path, where)
+        base = cls.of({name: value for name, value in entries.items() if name not in _FACTORS}, theta, path, where)
         numbers = dict(base.numbers)
         few = numbers["original_max_position_embeddings"]
         if few % 1 or few < LEAST_TOKENS:
@@ -127,15 +127,15 @@ class Rope:
         factor = numbers["factor"] or most / few
         sharper = numbers["attention_factor"] or math.sqrt(1 + math.log(max(factor, 1)) / math.log(few))
         short, long = (
-            cls(base.theta, base.scaling, (("attention_factor", sharper),), _factors(said, name, path, where, size))
+            cls(base.theta, base.scaling, (("attention_factor", sharper),), _factors(entries, name, path, where, size))
             for name in _FACTORS
         )
         return short if most <= few else replace(short, few=int(few), long=long)
 
 
-def _factors(said: Mapping[str, Any], name: str, path: Any, where: str, size: int) -> tuple[float, ...]:
+def _factors(entries: Mapping[str, Any], name: str, path: Any, where: str, size: int) -> tuple[float, ...]:
     """Return a list of positive, finite numbers, one for each of the ``size // 2`` angles."""
-    listed = said.get(name)
+    listed = entries.get(name)
     if (
         not isinstance(listed, list)
         or len(listed) != size // 2

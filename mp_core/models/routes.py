@@ -96,12 +96,12 @@ def read_router(folder: Path) -> Router:
     """
     path = folder / "router_config.json"
     path = path if is_present(path) else folder / "config.json"
-    said = read_object(path)
-    check(path, said, _ROUTER)
-    types, structure = said.get("types", {}), said.get("structure", {})
+    content = read_object(path)
+    check(path, content, _ROUTER)
+    types, structure = content.get("types", {}), content.get("structure", {})
     for name in types:
         check(path, {"types": name}, {"types": PLACE})
-    parameters = said.get("parameters", {})
+    parameters = content.get("parameters", {})
     check(path, parameters, _PARAMETERS)
     routes = {name: tuple((types.get(part, ""), folder / part) for part in parts) for name, parts in structure.items()}
     for name, parts in structure.items():

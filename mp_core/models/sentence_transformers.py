@@ -14,7 +14,7 @@ from mp_core.models.precision import PRECISIONS, with_precision
 from mp_core.models.texts import Text
 from mp_core.utilities.arguments import boolean
 
-__all__ = ["Options", "SentenceTransformerNames", "also_named", "in_format", "check_options"]
+__all__ = ["Options", "SentenceTransformerNames", "also_named", "check_options", "in_format"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

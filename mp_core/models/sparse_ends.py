@@ -61,10 +61,10 @@ class Splade:
     @classmethod
     def read(cls, folder: Path) -> "Splade":
         """Read the module's folder."""
-        said = read_object(folder / "config.json")
-        check(folder / "config.json", said, _SPLADE)
-        logs = 1 + (said.get("activation_function", "relu") == "log1p_relu")
-        return cls(said.get("pooling_strategy", "max"), logs)
+        config = read_object(folder / "config.json")
+        check(folder / "config.json", config, _SPLADE)
+        logs = 1 + (config.get("activation_function", "relu") == "log1p_relu")
+        return cls(config.get("pooling_strategy", "max"), logs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +94,18 @@ class AutoEncoder:
     def read(cls, folder: Path, width: int) -> "AutoEncoder":
         """Read the module's folder, for input vectors of length `width`."""
         path = folder / "config.json"
-        said = {"hidden_dim": 512, "k": 8, "normalize": False} | read_object(path)
-        check(path, said, _AUTO_ENCODER)
-        if said.get("input_dim") != width:
-            raise unexpected(path, "input_dim", said.get("input_dim"), f"{width}, the length of the vectors before")
-        dim = said["hidden_dim"]
+        config = {"hidden_dim": 512, "k": 8, "normalize": False} | read_object(path)
+        check(path, config, _AUTO_ENCODER)
+        if config.get("input_dim") != width:
+            raise unexpected(path, "input_dim", config.get("input_dim"), f"{width}, the length of the vectors before")
+        dim = config["hidden_dim"]
         file, tensors, _ = tensors_in(folder)
         name = "encoder.weight" if "encoder.weight" in tensors else "decoder.linear.weight"  # tied: one matrix
         own = {"pre_bias": (width,), name: (dim, width), "latent_bias": (dim,)}
         unused = {"stats_last_nonzero", "decoder.linear.weight"} - {name}  # training statistics, or the same matrix
         found = {key: tensor for key, tensor in tensors.items() if key not in unused}
         before, matrix, after = fitting(file, found, own)
-        return cls(pack(matrix.T), before, after, said["k"], said["normalize"])
+        return cls(pack(matrix.T), before, after, config["k"], config["normalize"])
 
     def __call__(self, vectors: Array) -> Array:
         """Return the dense outputs, shape (n, dim); negative numbers are 0."""

@@ -111,14 +111,15 @@ def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, An
         As :func:`read_steps`.
     """
     path, width = folder / "config.json", ("embedding_dimension", "word_embedding_dimension")
-    said = read_object(path)
-    _check_entries(path, said, (*width, "layer_start", "num_hidden_layers"))
+    options = read_object(path)
+    _check_entries(path, options, (*width, "layer_start", "num_hidden_layers"))
     for entry in width:
-        if entry in said:
-            _check_width(path, said, entry, settings.hidden_size)
-    blocks, first = settings.num_hidden_layers, said.get("layer_start", 4)
-    if said.get("num_hidden_layers", 12) != blocks:
-        raise unexpected(path, "num_hidden_layers", said.get("num_hidden_layers", 12), f"{blocks}, as of the network")
+        if entry in options:
+            _check_width(path, options, entry, settings.hidden_size)
+    blocks, first = settings.num_hidden_layers, options.get("layer_start", 4)
+    given = options.get("num_hidden_layers", 12)
+    if given != blocks:
+        raise unexpected(path, "num_hidden_layers", given, f"{blocks}, as of the network")
     if type(first) is not int or not 0 <= first <= blocks:
         raise unexpected(path, "layer_start", first, f"an int from 0 to {blocks}")
     (weights,) = _tensors(path, {"layer_weights": (blocks + 1 - first,)})

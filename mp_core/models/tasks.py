@@ -40,8 +40,8 @@ def check_task(task: Any, config: Mapping[str, Any], path: Path) -> int:
 
 def instruction(task: str, config: Mapping[str, Any]) -> dict[str, str]:
     """Return {task: prompt}; an empty dict if the folder has no prompt for the task."""
-    said = config.get("task_instructions")
-    prompt = said.get(task) if isinstance(said, dict) else None
+    prompts = config.get("task_instructions")
+    prompt = prompts.get(task) if isinstance(prompts, dict) else None
     return {task: prompt} if isinstance(prompt, str) else {}
 
 

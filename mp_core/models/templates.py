@@ -106,7 +106,7 @@ class Template:
 
 
 def _bare(text: str) -> str:
-    """Return a text without white space and without ``\\n`` escapes."""
+    """Return a text without white space, also without its escapes in programs."""
     return re.sub(r"\\n|\s", "", text)
 
 

@@ -20,8 +20,8 @@ from mp_core.models.sentence_transformers import (
     Options,
     SentenceTransformerNames,
     also_named,
-    in_format,
     check_options,
+    in_format,
 )
 from mp_core.models.settings import LEAST_TOKENS
 from mp_core.models.steps import applied

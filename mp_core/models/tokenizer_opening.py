@@ -105,9 +105,9 @@ def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pad
         The tokenizers package is missing.
     """
     at, path = folder / "tokenizer_config.json", folder / "tokenizer.json"
-    said = read_optional(at)
-    check_config(at, said)
-    name, is_said = _class_of(said, config, path)
+    settings = read_optional(at)
+    check_config(at, settings)
+    name, is_named = _class_of(settings, config, path)
     if name in REFUSED:
         raise ValueError(f"{at}: tokenizer_class is {name!r}, which {REFUSED[name]}")
     content = _read(path)
@@ -116,38 +116,38 @@ def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pad
     kind = model.get("type") if isinstance(model, dict) else None
     made = recipe
     if recipe.model not in (None, kind):
-        if is_said:
+        if is_named:
             raise unexpected(path, "the type of its model", kind, f"{recipe.model!r}, of which {name} is made")
         made = AS_THE_FILE  # no file names the class
-    tokens = tokens_of(folder, said, content, made)
-    options = _options(said, made, tokens, content)
+    tokens = tokens_of(folder, settings, content, made)
+    options = _options(settings, made, tokens, content)
     tokenizer = _built(path, content, made, options)
     with refusing(f"{path} and {at.name} do not make a tokenizer"):
         tokenizer.add_tokens(tokens.to_add(tokenizer))
         if name == "Qwen2Tokenizer" and made is recipe:
             tokenizer.add_tokens(tokens.without_flags())
-        tokenizer.encode_special_tokens = said.get("split_special_tokens", False)
+        tokenizer.encode_special_tokens = settings.get("split_special_tokens", False)
         _set_ends(tokenizer, made, options)
     beyond = _check_vocabulary(path, content, tokenizer, vocab_size, tokens.implied)
-    _check_flags(at, said, tokenizer, tokens)
-    if _is_left("padding", said, content, recipe.left) and not pads_left:
-        where, entry = (at, "padding_side") if "padding_side" in said else (path, "padding.direction")
+    _check_flags(at, settings, tokenizer, tokens)
+    if _is_left("padding", settings, content, recipe.left) and not pads_left:
+        where, entry = (at, "padding_side") if "padding_side" in settings else (path, "padding.direction")
         raise unexpected(where, entry, "left", "'right'")
-    names = said.get("model_input_names")
+    names = settings.get("model_input_names")
     return Opened(
         tokenizer,
-        _limit(at, said),
-        _is_left("truncation", said, content),
+        _limit(at, settings),
+        _is_left("truncation", settings, content),
         recipe.typed if names is None else "token_type_ids" in names,
         {entry: str(token) for entry, token in tokens.named.items() if token is not None},
         beyond,
     )
 
 
-def _class_of(said: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> tuple[str, bool]:
+def _class_of(settings: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> tuple[str, bool]:
     """Return the name of the tokenizer class of a folder, and whether a file names it."""
-    named = said.get("tokenizer_class") or config.get("tokenizer_class")
-    code = said.get("auto_map")
+    named = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    code = settings.get("auto_map")
     has_code = isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer") is not None)
     named = named if isinstance(named, str) else None
     is_llama = named is not None and named.removesuffix("Fast") == "LlamaTokenizer"
@@ -168,9 +168,9 @@ def _read(path: Path) -> dict[str, Any]:
     check_steps(path, content)
     parts = {name: content.get(name) for name in ("model", "truncation", "padding")}
     check(path, parts, dict.fromkeys(parts, (lambda part: part is None or isinstance(part, dict), "an object or null")))
-    said = {f"{part}.{name}": value for part, entries in parts.items() for name, value in (entries or {}).items()}
+    settings = {f"{part}.{name}": value for part, entries in parts.items() for name, value in (entries or {}).items()}
     rules = {name: row.rule for name, row in FILES[path.name].items() if "." in name}
-    check(path, {name: value for name, value in said.items() if name in rules}, rules)
+    check(path, {name: value for name, value in settings.items() if name in rules}, rules)
     return content
 
 
@@ -187,9 +187,9 @@ def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = AS_THE_FILE,
         return Tokenizer.from_str(json.dumps(given, ensure_ascii=False))
 
 
-def _options(said: Mapping[str, Any], recipe: Recipe, tokens: Tokens, content: Mapping[str, Any]) -> dict[str, Any]:
+def _options(settings: Mapping[str, Any], recipe: Recipe, tokens: Tokens, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a class: those of ``tokenizer_config.json``, else its defaults."""
-    options = {name: said.get(name, default) for name, default in recipe.settings.items()}
+    options = {name: settings.get(name, default) for name, default in recipe.settings.items()}
     named = {entry: None if token is None else text_of(token) for entry, token in tokens.named.items()}
     return {**options, **named, "_file": content}
 
@@ -252,7 +252,7 @@ _MOST_SPECIAL = 1 << 16
 """The most special tokens of a text: networks have far fewer positions."""
 
 
-def _check_flags(path: Path, said: Mapping[str, Any], tokenizer: Any, tokens: Tokens) -> None:
+def _check_flags(path: Path, settings: Mapping[str, Any], tokenizer: Any, tokens: Tokens) -> None:
     """Raise ValueError if ``add_bos_token`` or ``add_eos_token`` contradict the post-processor.
 
     transformers 5 follows the post-processor. transformers 4, with which most of these models were trained, follows the
@@ -262,9 +262,9 @@ def _check_flags(path: Path, said: Mapping[str, Any], tokenizer: Any, tokens: To
     if frame is None:
         return
     texts = [place for place, (sequence, *_) in enumerate(frame) if sequence is not None]
-    obeyed = str(said.get("tokenizer_class")).removesuffix("Fast") in _OBEYED
+    obeyed = str(settings.get("tokenizer_class")).removesuffix("Fast") in _OBEYED
     for side, part, end in (("bos", frame[: texts[0]], 0), ("eos", frame[texts[-1] + 1 :], -1)):
-        flag, token = said.get(f"add_{side}_token"), tokens.named[f"{side}_token"]
+        flag, token = settings.get(f"add_{side}_token"), tokens.named[f"{side}_token"]
         ids = [index for *_, found in part for index in found]
         is_added = bool(ids) and token is not None and ids[end] == tokenizer.token_to_id(text_of(token))
         if (flag is True and token and not ids) or (flag is False and obeyed and is_added):
@@ -300,14 +300,14 @@ def frames(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, int
 _LONGEST_TRIED = 64  # characters: bounds the time that a pattern may take
 
 
-def _limit(path: Path, said: Mapping[str, Any]) -> int | None:
+def _limit(path: Path, settings: Mapping[str, Any]) -> int | None:
     """Return the most tokens of a text by ``tokenizer_config.json``; None if it sets no limit."""
-    return token_limit(path, said, "model_max_length" if "model_max_length" in said else "max_len")
+    return token_limit(path, settings, "model_max_length" if "model_max_length" in settings else "max_len")
 
 
-def _is_left(entry: str, said: Mapping[str, Any], content: Mapping[str, Any], default: bool = False) -> bool:
+def _is_left(entry: str, settings: Mapping[str, Any], content: Mapping[str, Any], default: bool = False) -> bool:
     """Return whether truncation or padding (`entry`) is on the left, by tokenizer_config.json, else tokenizer.json."""
-    side = said.get(f"{entry}_side")
+    side = settings.get(f"{entry}_side")
     other = content.get(entry)
     if side is None and isinstance(other, dict) and "direction" in other:
         side = str(other["direction"]).lower()

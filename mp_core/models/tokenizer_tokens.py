@@ -60,13 +60,13 @@ class Tokens:
         return [AddedToken(word, special=True) for word in words]
 
 
-def tokens_of(folder: Path, said: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> Tokens:
+def tokens_of(folder: Path, config: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> Tokens:
     """Read the tokens of a folder.
 
     Parameters
     ----------
     folder : Path
-    said, content : mapping
+    config, content : mapping
         The content of ``tokenizer_config.json`` and ``tokenizer.json``.
     recipe : Recipe
         The class of the tokenizer.
@@ -78,23 +78,23 @@ def tokens_of(folder: Path, said: Mapping[str, Any], content: Mapping[str, Any],
     """
     found = Tokens()
     given = {
-        entry: _token(value) for entry, value in said.items() if entry.endswith("_token") and _is_named(entry, value)
+        entry: _token(value) for entry, value in config.items() if entry.endswith("_token") and _is_named(entry, value)
     }
-    lists = {entry: said[entry] for entry in _LISTS if entry in said}
+    lists = {entry: config[entry] for entry in _LISTS if entry in config}
     if _MORE in lists and not lists.get(_EXTRA):
         lists[_EXTRA] = lists.pop(_MORE)
-    apart: dict[str, Any] = dict(said.get("model_specific_special_tokens") or {})
+    apart: dict[str, Any] = dict(config.get("model_specific_special_tokens") or {})
     apart |= _pop_named(lists)
-    if "added_tokens_decoder" in said:
-        found.added = {int(index): _added(token) for index, token in said["added_tokens_decoder"].items()}
+    if "added_tokens_decoder" in config:
+        found.added = {int(index): _added(token) for index, token in config["added_tokens_decoder"].items()}
     else:
-        words = {entry: value for entry, value in said.items() if entry in NAMES and isinstance(value, str)}
+        words = {entry: value for entry, value in config.items() if entry in NAMES and isinstance(value, str)}
         words |= _take_map(folder / "special_tokens_map.json", given, lists)
         apart |= _pop_named(lists)
         special = {*words.values(), *(text_of(_token(token)) for token in lists.get(_EXTRA) or ())}
         found.added = _listed(folder / "added_tokens.json", special) | _in_file(folder / "tokenizer.json", content)
     if recipe.extra is not None:
-        lists[_MORE] = recipe.extra({**recipe.settings, **said}, lists.get(_MORE))
+        lists[_MORE] = recipe.extra({**recipe.settings, **config}, lists.get(_MORE))
     extra = lists.get(_EXTRA, lists.get(_MORE))
     found.extra = [_token(token) for token in extra or ()]
     _name(found, given, content, recipe)
@@ -177,10 +177,11 @@ def _listed(path: Path, special: Collection[str]) -> dict[int, Any]:
     """Return index -> token of ``added_tokens.json``; an empty dict without this file."""
     from tokenizers import AddedToken
 
-    said = read_optional(path)
-    check(path, said, dict.fromkeys(said, KINDS[Count]))
+    words = read_optional(path)
+    check(path, words, dict.fromkeys(words, KINDS[Count]))
     return {
-        index: AddedToken(word, normalized=word not in special, special=word in special) for word, index in said.items()
+        index: AddedToken(word, normalized=word not in special, special=word in special)
+        for word, index in words.items()
     }
 
 

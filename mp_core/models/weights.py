@@ -234,10 +234,10 @@ def _check_sizes(weights: Weights, model: TextNetwork) -> None:
         try:
             weights.find(path, "weight", *lengths.values())
         except ValueError as error:
-            said = [f"{entry}={n}" for entry, n in lengths.items()]
+            sizes = [f"{entry}={n}" for entry, n in lengths.items()]
             absent = [entry for axis in lengths for entry in axis.split(" * ") if entry not in model.config]
             defaults = f"; config.json does not have {', '.join(absent)}, and this is the default" if absent else ""
-            raise ValueError(f"{error}, of {', '.join(said)}{defaults}") from None
+            raise ValueError(f"{error}, of {', '.join(sizes)}{defaults}") from None
 
 
 def slots_in(model: TextNetwork) -> Iterator[tuple[Layer, list[Slot | Matrix]]]:

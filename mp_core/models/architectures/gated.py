@@ -10,9 +10,9 @@ from mp_core.models.gated_blocks import GatedEmbeddings, GatedEncoder, GatedSett
 from mp_core.models.rope import Rope
 from mp_core.models.settings import KINDS, Settings, unexpected
 
-__all__ = ["FIXED", "FULL", "NEAR", "GatedArchitecture"]
+__all__ = ["FIXED", "FULL", "SLIDING", "GatedArchitecture"]
 
-FULL, NEAR = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 _ORIGINAL = "original_max_position_embeddings"
 _FROM_HEADS = "encoder/layer_{}/attention/attention_output"
 """The path of the projection after the heads, which every network of this kind has."""
@@ -95,7 +95,7 @@ class GatedArchitecture(Architecture):
             raise unexpected(path, self.entry("hidden_size"), found.hidden_size, expected)
         kinds = self._kinds(config, found.num_hidden_layers, path)
         both_ways = config.get("is_causal", True) is False
-        if both_ways and self.is_causal and NEAR in kinds:
+        if both_ways and self.is_causal and SLIDING in kinds:
             raise unexpected(path, "is_causal", False, "true in a network with sliding-window attention")
         is_causal = self.is_causal and not both_ways and not config.get("use_bidirectional_attention")
         reaches, ropes = self._reaches(config, is_causal, path), self._ropes(config, (size, found.max_length), path)
@@ -147,28 +147,28 @@ class GatedArchitecture(Architecture):
 
     def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:
         """Return how many tokens away each kind of attention reaches; None: no limit."""
-        if NEAR not in self.kinds_of:
+        if SLIDING not in self.kinds_of:
             return {FULL: None}
         entry, default = self.window
         width = _positive(config, entry, default, default, path)
-        return {FULL: None, NEAR: width - 1 if is_causal else width // 2}
+        return {FULL: None, SLIDING: width - 1 if is_causal else width // 2}
 
     def _ropes(self, config: Mapping[str, Any], sizes: tuple[int, int], path: Any) -> dict[str, Rope | None]:
         """Return the rotary positions of each kind of attention; `sizes` are the head size and the most positions."""
         if not self.thetas:
-            return dict.fromkeys((FULL, NEAR))
+            return dict.fromkeys((FULL, SLIDING))
         given = config.get("rope_parameters") or {}
         scaling = config.get("rope_scaling") or {}
         expected = f"an object of {', '.join(map(repr, self.thetas))} with 'rope_theta' and 'rope_type'"
         nested = len(self.thetas) > 1
-        said = given if nested and isinstance(given, dict) else {FULL: given}
-        if not said.keys() <= self.thetas.keys() or not all(isinstance(own or {}, dict) for own in said.values()):
+        by_kind = given if nested and isinstance(given, dict) else {FULL: given}
+        if not by_kind.keys() <= self.thetas.keys() or not all(isinstance(own or {}, dict) for own in by_kind.values()):
             raise unexpected(path, "rope_parameters", given, expected)
         if not isinstance(scaling, dict):
             raise unexpected(path, "rope_scaling", scaling, "an object")
         found: dict[str, Rope | None] = {}
         for kind, (entry, default) in self.thetas.items():
-            own = {**(scaling if kind == FULL else {}), **(said.get(kind) or {})}
+            own = {**(scaling if kind == FULL else {}), **(by_kind.get(kind) or {})}
             theta = config.get(entry, default if nested else config.get("rope_theta", default))
             where = kind if nested else "rope_parameters"
             if own.get("rope_type", own.get("type")) == "longrope":
@@ -176,4 +176,4 @@ class GatedArchitecture(Architecture):
                 found[kind] = Rope.by_length(own | original, theta, path, where, sizes)
             else:
                 found[kind] = Rope.of(own, theta, path, where)
-        return found if nested else dict.fromkeys((FULL, NEAR), found[FULL])
+        return found if nested else dict.fromkeys((FULL, SLIDING), found[FULL])

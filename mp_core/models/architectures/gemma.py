@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mp_core.models.architectures.gated import FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.gated import FULL, SLIDING, GatedArchitecture
 from mp_core.models.architectures.qwen import QWEN2, QWEN3
 from mp_core.models.embedding_gemma import EmbeddingGemmaEncoder, EmbeddingGemmaSettings
 from mp_core.models.gated_blocks import GatedSettings, Layout
@@ -35,7 +35,7 @@ def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
     every = config.get("_sliding_window_pattern", config.get("sliding_window_pattern", 6))
     if type(every) is not int or every < 1:
         raise unexpected(path, "sliding_window_pattern", every, "a positive int")
-    return [NEAR if (index + 1) % every else FULL for index in range(blocks)]
+    return [SLIDING if (index + 1) % every else FULL for index in range(blocks)]
 
 
 GEMMA3 = GatedArchitecture(
@@ -67,9 +67,9 @@ GEMMA3 = GatedArchitecture(
         "use_bidirectional_attention": (False, True, None),
     },
     kinds=_kinds,
-    kinds_of=(FULL, NEAR),
+    kinds_of=(FULL, SLIDING),
     is_causal=True,
-    thetas={FULL: ("rope_theta", 1_000_000.0), NEAR: ("rope_local_base_freq", 10_000.0)},
+    thetas={FULL: ("rope_theta", 1_000_000.0), SLIDING: ("rope_local_base_freq", 10_000.0)},
     head_dim=256,
     score_entry="query_pre_attn_scalar",
 )
@@ -82,8 +82,8 @@ class GemmaArchitecture(GatedArchitecture):
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``; the first files call the tanh approximation ``gelu``."""
-        meant = {"hidden_act": "gelu_pytorch_tanh"} if config.get("hidden_act") == "gelu" else {}
-        return GatedArchitecture.read(self, {**config, **meant}, path)
+        renamed = {"hidden_act": "gelu_pytorch_tanh"} if config.get("hidden_act") == "gelu" else {}
+        return GatedArchitecture.read(self, {**config, **renamed}, path)
 
 
 GEMMA = GemmaArchitecture(
@@ -117,8 +117,8 @@ GEMMA2 = GatedArchitecture(
     fixed=dict(QWEN3.fixed)
     | {"layout": Layout(normed_outputs=True, overflowing=_OVERFLOWING, norm_offset=1.0, scaled_embeddings=True)},
     allowed={"is_causal": (True,), "use_bidirectional_attention": (False, None)},
-    kinds=lambda config, blocks, path: [FULL if index % 2 else NEAR for index in range(blocks)],
-    kinds_of=(FULL, NEAR),
+    kinds=lambda config, blocks, path: [FULL if index % 2 else SLIDING for index in range(blocks)],
+    kinds_of=(FULL, SLIDING),
     is_causal=True,
     head_dim=256,
     score_entry="query_pre_attn_scalar",
@@ -133,16 +133,16 @@ class EmbeddingGemmaArchitecture(GatedArchitecture):
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``, which may nest them in the object ``text_config``."""
-        said = config.get("text_config") if config.get("model_type") == "embedding_gemma2" else config
-        if not isinstance(said, Mapping):
-            raise unexpected(path, "text_config", said, "an object")
-        listed = said.get("layer_types")
+        section = config.get("text_config") if config.get("model_type") == "embedding_gemma2" else config
+        if not isinstance(section, Mapping):
+            raise unexpected(path, "text_config", section, "an object")
+        listed = section.get("layer_types")
         if isinstance(listed, list) and listed:  # the last block has full attention, regardless of the file
-            said = {**said, "layer_types": [*listed[:-1], FULL]}
-        found: Any = GatedArchitecture.read(self, said, path)
+            section = {**section, "layer_types": [*listed[:-1], FULL]}
+        found: Any = GatedArchitecture.read(self, section, path)
         if any(rope is not None and rope.factors for rope in found.ropes):
             raise unexpected(path, "the rope_type", "longrope", "another one where heads have several lengths")
-        settings: Settings = replace(found, heads=_heads(said, found, path), score_scale=1.0)
+        settings: Settings = replace(found, heads=_heads(section, found, path), score_scale=1.0)
         return settings
 
     def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
@@ -157,8 +157,8 @@ class EmbeddingGemmaArchitecture(GatedArchitecture):
 
     def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:
         """Return how many tokens away attention reaches. Here the file gives this reach, not the window's width."""
-        before = GatedArchitecture._reaches(self, config, True, path)[NEAR] or 0
-        return {FULL: None, NEAR: before + 1}
+        before = GatedArchitecture._reaches(self, config, True, path)[SLIDING] or 0
+        return {FULL: None, SLIDING: before + 1}
 
 
 def _heads(config: Mapping[str, Any], found: GatedSettings, path: Any) -> tuple[tuple[int, int], ...]:
@@ -233,7 +233,7 @@ EMBEDDING_GEMMA2 = EmbeddingGemmaArchitecture(
     settings=EmbeddingGemmaSettings,
     encoder=EmbeddingGemmaEncoder,
     kinds=_kinds,
-    kinds_of=(FULL, NEAR),
+    kinds_of=(FULL, SLIDING),
     window=("sliding_window", 512),
     thetas=GEMMA3.thetas,
     head_dim=256,

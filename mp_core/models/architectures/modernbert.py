@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.gated import FIXED, FULL, SLIDING, GatedArchitecture
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import unexpected
 
@@ -19,7 +19,7 @@ def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
     every = config.get("global_attn_every_n_layers", 3)
     if type(every) is not int or every < 1:
         raise unexpected(path, "global_attn_every_n_layers", every, "a positive int")
-    return [NEAR if index % every else FULL for index in range(blocks)]
+    return [SLIDING if index % every else FULL for index in range(blocks)]
 
 
 MODERNBERT = GatedArchitecture(
@@ -62,7 +62,7 @@ MODERNBERT = GatedArchitecture(
     },
     allowed={"rope_scaling": (None,), "head_dim": (None,), "is_decoder": (False,)},
     kinds=_kinds,
-    kinds_of=(FULL, NEAR),
+    kinds_of=(FULL, SLIDING),
     window=("local_attention", 128),
-    thetas={FULL: ("global_rope_theta", 160_000.0), NEAR: ("local_rope_theta", 10_000.0)},
+    thetas={FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)},
 )

@@ -89,12 +89,12 @@ class ExpertArchitecture(GatedArchitecture):
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         found: Any = GatedArchitecture.read(self, config, path)
-        said = {entry: config.get(entry, default) for entry, default in _ROUTING.items()}
-        for entry, value in said.items():
+        numbers = {entry: config.get(entry, default) for entry, default in _ROUTING.items()}
+        for entry, value in numbers.items():
             fits, expected = KINDS[int]
             if not fits(value):
                 raise unexpected(path, entry, value, expected)
-        routing = Routing(*said.values())
+        routing = Routing(*numbers.values())
         if routing.every == 1:  # then the network's own code would build no mixture at all
             raise unexpected(path, "moe_every_n_layers", 1, "an int above 1")
         if routing.chosen > routing.experts:
@@ -125,7 +125,7 @@ class ExpertArchitecture(GatedArchitecture):
 _STACKED = re.compile(r"(.*\bmlp\.experts)\.mlp\.(w1|w2)")
 
 
-def _experts_apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
+def _split_experts(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
     """Return the tensors with one matrix for each expert, of shape (outputs, inputs), instead of stacked ones.
 
     Raises
@@ -184,7 +184,7 @@ NOMIC_EXPERTS = ExpertArchitecture(
         "ffn_div": (1,),
     },
     thetas={FULL: ("rotary_emb_base", 10000.0)},
-    adapt=_experts_apart,
+    adapt=_split_experts,
 )
 GTE = GatedArchitecture(
     model_types=("gte",),

@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.gated import FIXED, FULL, SLIDING, GatedArchitecture
 from mp_core.models.architectures.qwen import LLAMA, TENSORS
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import Settings
@@ -25,13 +25,13 @@ class Phi3Architecture(GatedArchitecture):
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``."""
-        meant = {"original_max_position_embeddings": 4096, **config}
+        current = {"original_max_position_embeddings": 4096, **config}
         for entry in ("rope_scaling", "rope_parameters"):
-            said = meant.get(entry)
-            if isinstance(said, dict):
-                kinds = {name: said[name] for name in ("type", "rope_type") if isinstance(said.get(name), str)}
-                meant[entry] = said | {name: _OLD.get(kind, kind) for name, kind in kinds.items()}
-        return GatedArchitecture.read(self, meant, path)
+            scaling = current.get(entry)
+            if isinstance(scaling, dict):
+                kinds = {name: scaling[name] for name in ("type", "rope_type") if isinstance(scaling.get(name), str)}
+                current[entry] = scaling | {name: _OLD.get(kind, kind) for name, kind in kinds.items()}
+        return GatedArchitecture.read(self, current, path)
 
 
 _APART = ("attention/query", "attention/key", "attention/value", "gate", "up")
@@ -57,7 +57,7 @@ PHI3 = Phi3Architecture(
     | dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
     | {"type_vocab_size": 0, "layout": Layout(joined=True, joined_halves=True)},
     allowed={"is_causal": (True, False), "partial_rotary_factor": (1.0, 1, None)},
-    kinds=lambda config, blocks, path: [FULL if config.get("sliding_window") is None else NEAR] * blocks,
-    kinds_of=(FULL, NEAR),
+    kinds=lambda config, blocks, path: [FULL if config.get("sliding_window") is None else SLIDING] * blocks,
+    kinds_of=(FULL, SLIDING),
     is_causal=True,
 )

@@ -40,7 +40,7 @@ _NAMES = (
 _FUSED = re.compile(r"(.*\b)?encoder\.layers\.(\d+)\.mixer\.Wqkv\.(weight|bias)")
 
 
-def _apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
+def _split_fused(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
     """Return the tensors under their names in transformers, with query, key and value separated.
 
     Jina's code for FlashAttention (jina-reranker-v2) writes one joint matrix, and uses other names.
@@ -51,7 +51,7 @@ def _apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
     for name, tensor in tensors.items():
         fused = _FUSED.fullmatch(name)
         if fused is None:
-            found[reduce(lambda said, pair: re.sub(pair[0], pair[1], said), _NAMES, name)] = tensor
+            found[reduce(lambda text, pair: re.sub(pair[0], pair[1], text), _NAMES, name)] = tensor
             continue
         start, block, kind = fused.groups()
         rows = dequantize(tensor) if isinstance(tensor, QuantizedArray) else np.asarray(tensor)
@@ -63,5 +63,5 @@ def _apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
 
 
 XLM_ROBERTA = replace(
-    ROBERTA, model_types=("xlm-roberta", "camembert"), defaults=DEFAULTS | {"padding_idx": 1}, adapt=_apart
+    ROBERTA, model_types=("xlm-roberta", "camembert"), defaults=DEFAULTS | {"padding_idx": 1}, adapt=_split_fused
 )

@@ -90,16 +90,17 @@ def one_table(tensors: Tensors, path: Path) -> Tensors:
             )
         is_row = mapping.ndim == 1 and mapping.dtype.kind in "iu"
         if not (is_row and (not mapping.size or 0 <= mapping.min() <= mapping.max() < len(rows))):
-            raise ValueError(f"{path}: tensor mapping is {_told(mapping)}; expected a row below {len(rows)} per token")
+            raise ValueError(f"{path}: tensor mapping is {_shown(mapping)}; expected a row below {len(rows)} per token")
         rows = rows[mapping]
     if rows.ndim == 2 and "weights" in names:
         if weights.shape != rows.shape[:1] or not dtypes.is_float(weights.dtype):
-            raise ValueError(f"{path}: tensor weights is {_told(weights)}; expected {len(rows)} floating-point numbers")
+            expected = f"{len(rows)} floating-point numbers"
+            raise ValueError(f"{path}: tensor weights is {_shown(weights)}; expected {expected}")
         rows = ops.cast(rows, F32) * ops.cast(weights, F32)[:, np.newaxis]
     return {"embeddings": rows}
 
 
-def _told(x: Array) -> str:
+def _shown(x: Array) -> str:
     return f"{x.dtype} of shape {x.shape}" + (f", {x.min()} to {x.max()}" if x.size and x.dtype.kind in "iu" else "")
 
 

@@ -28,14 +28,14 @@ class T5Architecture(GatedArchitecture):
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
-        said = config.get("feed_forward_proj", self.perceptron)
-        if not isinstance(said, str):
+        projection = config.get("feed_forward_proj", self.perceptron)
+        if not isinstance(projection, str):
             raise unexpected(
-                path, "feed_forward_proj", said, "the name of an activation, maybe with 'gated-' before it"
+                path, "feed_forward_proj", projection, "the name of an activation, maybe with 'gated-' before it"
             )
-        activation = "gelu_new" if said == "gated-gelu" else said.removeprefix("gated-")
+        activation = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
         found: Any = GatedArchitecture.read(self, {**config, "feed_forward_proj": activation}, path)
-        layout = replace(found.layout, gated=said.startswith("gated-"))
+        layout = replace(found.layout, gated=projection.startswith("gated-"))
         settings: Settings = replace(found, layout=layout, score_scale=1.0)
         return settings
 

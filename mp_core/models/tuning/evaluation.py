@@ -118,7 +118,9 @@ def cosines(vectors: Array, others: Array) -> dict[str, float]:
 
 
 def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> dict[str, float]:
-    """Evaluate the scores of a reranker or classifier. The result depends on the model and the examples:
+    """Evaluate the scores of a reranker or classifier.
+
+    The result depends on the model and the examples:
 
     * a model with one label: :func:`ranking` if some query (the first text) has documents with different labels, else
       the correlation of scores with labels, as in :func:`correlation`;
