@@ -168,8 +168,8 @@ class _PositionSums(Slot):
             raise ValueError(f"{self.path} was changed; files store positions and types separately, not their sums")
         tensors: dict[str, Tensor | None] = {weights.name(self.path, "weight"): table[0]}
         for path in (_TYPES, _TASKS):
-            if (beside := weights.tensor(path, "weight")) is not None:
-                tensors[weights.name(path, "weight")] = np.zeros(beside.shape, table.dtype)
+            if (stored := weights.tensor(path, "weight")) is not None:
+                tensors[weights.name(path, "weight")] = np.zeros(stored.shape, table.dtype)
         return tensors
 
 

@@ -106,7 +106,7 @@ class _Watch:
         """Return the sentence about the layer."""
         layer = self.layer
         if layer is None:
-            return "it is made by a module behind the network"
+            return "a module after the network computed it"
         policy = policy_at(layer.dtype_policy, layer.path).name
         found = f"layer '{layer.path or layer.name}' under the policy '{policy}' is the first to return Inf or NaN"
         if not all_finite([variable.numpy() for variable in layer.own_variables()]):

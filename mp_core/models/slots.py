@@ -98,5 +98,5 @@ class Matrix:
     def written(self, weights: "Weights") -> dict[str, Tensor | None]:
         """Return the matrix, and the fixed scales of inputs, as :meth:`Slot.written` does."""
         name, inputs = weights.name(self.path, self.part), self._layer.inputs
-        beside = (None, None) if inputs is None else (inputs.scale, inputs.zero_point)
-        return {name: self._layer.matrix, f"{name}.inputs_scale": beside[0], f"{name}.inputs_zero_point": beside[1]}
+        scales = (None, None) if inputs is None else (inputs.scale, inputs.zero_point)
+        return {name: self._layer.matrix, f"{name}.inputs_scale": scales[0], f"{name}.inputs_zero_point": scales[1]}

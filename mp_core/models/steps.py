@@ -182,9 +182,9 @@ def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
     shapes |= {"linear.bias": (units,)} if bias else {}
     shapes |= {"residual.weight": (units, width)} if residual and units != width else {}
     found = dict(zip(shapes, _tensors(path, shapes), strict=True))
-    beside = pack(found["residual.weight"].T) if "residual.weight" in found else None
+    shortcut = pack(found["residual.weight"].T) if "residual.weight" in found else None
     matrix, vector = pack(found["linear.weight"].T), found.get("linear.bias")
-    return partial(_product, matrix, vector, _ACTIVATIONS[name], residual, beside), units
+    return partial(_product, matrix, vector, _ACTIVATIONS[name], residual, shortcut), units
 
 
 def product(file: Path, tensors: Mapping[str, Array | QuantizedArray], width: int) -> Step:
@@ -200,14 +200,14 @@ def _same(vectors: Array) -> Array:
 
 
 def _product(
-    matrix: PackedMatrix, bias: Array | None, activation: Any, residual: bool, beside: PackedMatrix | None,
+    matrix: PackedMatrix, bias: Array | None, activation: Any, residual: bool, shortcut: PackedMatrix | None,
     vectors: Array,
 ) -> Array:  # fmt: skip
-    """Return ``activation(vectors @ matrix + bias)``, with `residual` plus ``vectors @ beside`` or plus `vectors`."""
+    """Return ``activation(vectors @ matrix + bias)``, with `residual` plus ``vectors @ shortcut`` or plus `vectors`."""
     outputs = ops.matmul(vectors, matrix, bias=bias, activation=activation)
     if not residual:
         return outputs
-    return ops.add(outputs, vectors if beside is None else ops.matmul(vectors, beside))
+    return ops.add(outputs, vectors if shortcut is None else ops.matmul(vectors, shortcut))
 
 
 _READERS: dict[str, Callable[[Path, Mapping[str, Any], int], Read]] = {

@@ -89,12 +89,12 @@ class Template:
         rows, cut = dict(zip(texts, found, strict=True)), {texts[place] for place in were_cut}
         longest, cuts = tokenizer.max_length, [place for place, own in enumerate(filled) if not cut.isdisjoint(own)]
         place = next(index for index, piece in enumerate(self.pieces) if "{document}" in piece)
-        asked = next(index for index, piece in enumerate(self.pieces) if "{query}" in piece)
+        query_place = next(index for index, piece in enumerate(self.pieces) if "{query}" in piece)
         results = []
         for number, own in enumerate(filled):
             parts = [rows[text] for text in own]
-            if asked != place:
-                parts[asked] = parts[asked][: longest * 3 // 4]
+            if query_place != place:
+                parts[query_place] = parts[query_place][: longest * 3 // 4]
             room = longest - sum(len(part) for index, part in enumerate(parts) if index != place)
             if room < 1:
                 raise ValueError(f"`pairs[{number}]` leaves no token to the document; max_length is {longest}")

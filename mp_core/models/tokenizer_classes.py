@@ -10,7 +10,7 @@ from typing import Any
 
 from mp_core.models.tokenizer_steps import steps_of
 
-__all__ = ["AS_THE_FILE", "RECIPES", "REFUSED", "Recipe", "class_named"]
+__all__ = ["FROM_FILE", "RECIPES", "REFUSED", "Recipe", "class_named"]
 
 Part = dict[str, Any]
 Options = Mapping[str, Any]
@@ -257,7 +257,7 @@ _XLM_ROBERTA = Recipe(
     settings={"add_prefix_space": True},
 )
 
-AS_THE_FILE = Recipe()
+FROM_FILE = Recipe()
 """The class ``TokenizersBackend``, which uses all of tokenizer.json."""
 
 RECIPES: dict[str, Recipe] = {

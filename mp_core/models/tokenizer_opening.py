@@ -15,7 +15,7 @@ from mp_core.models.folder import parsed, read_optional, read_text
 from mp_core.models.modules import token_limit
 from mp_core.models.rules import check
 from mp_core.models.settings import unexpected
-from mp_core.models.tokenizer_classes import AS_THE_FILE, RECIPES, REFUSED, Options, Recipe, class_named
+from mp_core.models.tokenizer_classes import FROM_FILE, RECIPES, REFUSED, Options, Recipe, class_named
 from mp_core.models.tokenizer_keys import FILES, check_config
 from mp_core.models.tokenizer_steps import check_steps
 from mp_core.models.tokenizer_tokens import Tokens, text_of, tokens_of
@@ -111,23 +111,23 @@ def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pad
     if name in REFUSED:
         raise ValueError(f"{at}: tokenizer_class is {name!r}, which {REFUSED[name]}")
     content = _read(path)
-    recipe = RECIPES.get(name, AS_THE_FILE)
+    recipe = RECIPES.get(name, FROM_FILE)
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None
-    made = recipe
+    used = recipe
     if recipe.model not in (None, kind):
         if is_named:
             raise unexpected(path, "the type of its model", kind, f"{recipe.model!r}, of which {name} is made")
-        made = AS_THE_FILE  # no file names the class
-    tokens = tokens_of(folder, settings, content, made)
-    options = _options(settings, made, tokens, content)
-    tokenizer = _built(path, content, made, options)
+        used = FROM_FILE  # no file names the class
+    tokens = tokens_of(folder, settings, content, used)
+    options = _options(settings, used, tokens, content)
+    tokenizer = _built(path, content, used, options)
     with refusing(f"{path} and {at.name} do not make a tokenizer"):
         tokenizer.add_tokens(tokens.to_add(tokenizer))
-        if name == "Qwen2Tokenizer" and made is recipe:
+        if name == "Qwen2Tokenizer" and used is recipe:
             tokenizer.add_tokens(tokens.without_flags())
         tokenizer.encode_special_tokens = settings.get("split_special_tokens", False)
-        _set_ends(tokenizer, made, options)
+        _set_ends(tokenizer, used, options)
     beyond = _check_vocabulary(path, content, tokenizer, vocab_size, tokens.implied)
     _check_flags(at, settings, tokenizer, tokens)
     if _is_left("padding", settings, content, recipe.left) and not pads_left:
@@ -174,7 +174,7 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = AS_THE_FILE, options: Options | None = None) -> Any:
+def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = FROM_FILE, options: Options | None = None) -> Any:
     """Return the tokenizer of a file, or of a class with the file's vocabulary, without padding and truncation."""
     from tokenizers import Tokenizer
 

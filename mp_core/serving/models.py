@@ -276,8 +276,8 @@ class Scorer(Served):
         names: Mapping[str, str] = model.model.config.get("id2label") or {}
         self.labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(model.model.labels)]
         self.default = activations.get(model.activation)
-        meant = function_of_scores(model.model.config, model.model.labels, f"the config.json of {name}")
-        self.probabilities = activations.get(meant)
+        activation = function_of_scores(model.model.config, model.model.labels, f"the config.json of {name}")
+        self.probabilities = activations.get(activation)
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
         """Return the tokens of texts or pairs; there are no prompts."""

@@ -17,10 +17,10 @@ from mp_core.serving.errors import RefusedError
 from mp_core.serving.models import KINDS, Encoder, Scorer, Served
 from mp_core.serving.schema import Fields
 
-__all__ = ["ROUTES", "Asked", "ByKind", "Route", "Unqueued"]
+__all__ = ["ROUTES", "ByKind", "ModelInputs", "Route", "Unqueued"]
 
 
-class Asked(NamedTuple):
+class ModelInputs(NamedTuple):
     """A request to a model.
 
     Attributes
@@ -46,7 +46,7 @@ class Route:
     kinds : tuple of str
         The kinds of models that it uses.
     ask : callable
-        (model, fields) -> :class:`Asked`.
+        (model, fields) -> :class:`ModelInputs`.
     answer : callable
         (model, fields, rows of numbers, usage) -> the answer, for :func:`mp_core.serving.portions.json_portions`.
     within : str, optional
@@ -55,7 +55,7 @@ class Route:
 
     fields: Fields
     kinds: tuple[str, ...]
-    ask: Callable[[Served, dict[str, Any]], Asked]
+    ask: Callable[[Served, dict[str, Any]], ModelInputs]
     answer: Callable[[Served, dict[str, Any], Array, dict[str, Any]], Any]
     within: str | None = None
 
@@ -124,11 +124,11 @@ def _dimensions(served: Served, fields: dict[str, Any]) -> int | None:
 # ---- /v1, for clients of OpenAI and Jina
 
 
-def _ask_embeddings(served: Served, fields: dict[str, Any]) -> Asked:
+def _ask_embeddings(served: Served, fields: dict[str, Any]) -> ModelInputs:
     """Ask for embeddings with the folder's normalization; shorter ones and codes are normalized, as by OpenAI."""
     dim = _dimensions(served, fields)
     of_length_1 = dim is not None or fields["encoding_format"] in CODES
-    return Asked(fields["input"], {"truncate_dim": dim, "normalize": True if of_length_1 else None})
+    return ModelInputs(fields["input"], {"truncate_dim": dim, "normalize": True if of_length_1 else None})
 
 
 def _answer_embeddings(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -141,8 +141,8 @@ def _answer_embeddings(served: Served, fields: dict[str, Any], rows: Array, usag
     return {"object": "list", "data": data, "model": served.name} | usage
 
 
-def _ask_reranking(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked([(fields["query"], document) for document in fields["documents"]], _LOGITS)
+def _ask_reranking(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs([(fields["query"], document) for document in fields["documents"]], _LOGITS)
 
 
 def _answer_reranking(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -157,28 +157,30 @@ def _answer_reranking(served: Served, fields: dict[str, Any], rows: Array, usage
 # ---- for clients of text-embeddings-inference
 
 
-def _ask_embed(served: Served, fields: dict[str, Any]) -> Asked:
+def _ask_embed(served: Served, fields: dict[str, Any]) -> ModelInputs:
     if fields["precision"] in CODES and not fields["normalize"]:
         why = f'with "precision" {json.dumps(fields["precision"])}, whose codes are for numbers from -1 to 1'
         raise RefusedError("invalid", f'"normalize" must be true {why}; received false', "normalize")
-    return Asked(fields["inputs"], {"truncate_dim": _dimensions(served, fields), "normalize": fields["normalize"]})
+    return ModelInputs(
+        fields["inputs"], {"truncate_dim": _dimensions(served, fields), "normalize": fields["normalize"]}
+    )
 
 
 def _answer_embed(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     return unit_codes(rows, fields["precision"])
 
 
-def _ask_similarity(served: Served, fields: dict[str, Any]) -> Asked:
+def _ask_similarity(served: Served, fields: dict[str, Any]) -> ModelInputs:
     texts = [fields["inputs"]["source_sentence"], *fields["inputs"]["sentences"]]
-    return Asked(texts, {"truncate_dim": None, "normalize": True})
+    return ModelInputs(texts, {"truncate_dim": None, "normalize": True})
 
 
 def _answer_similarity(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     return ops.matmul(rows[1:], rows[0])
 
 
-def _ask_sparse(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked(fields["inputs"], {"kind": "sparse"})
+def _ask_sparse(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs(fields["inputs"], {"kind": "sparse"})
 
 
 def _answer_sparse(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -188,16 +190,16 @@ def _answer_sparse(served: Served, fields: dict[str, Any], rows: Array, usage: d
     )
 
 
-def _ask_all(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked(fields["inputs"], {"kind": "multi-vector"})
+def _ask_all(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs(fields["inputs"], {"kind": "multi-vector"})
 
 
 def _answer_all(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     return rows
 
 
-def _ask_rerank(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked([(fields["query"], text) for text in fields["texts"]], _LOGITS)
+def _ask_rerank(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs([(fields["query"], text) for text in fields["texts"]], _LOGITS)
 
 
 def _answer_rerank(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -207,22 +209,22 @@ def _answer_rerank(served: Served, fields: dict[str, Any], rows: Array, usage: d
     ]
 
 
-def _ask_predict(served: Served, fields: dict[str, Any]) -> Asked:
+def _ask_predict(served: Served, fields: dict[str, Any]) -> ModelInputs:
     if fields["raw_scores"] and (fields["parameters"] or {}).get("function_to_apply"):
         both = '"raw_scores" and "function_to_apply" of "parameters" exclude each other; received both'
         raise RefusedError("invalid", both, "raw_scores")
     inputs = fields["inputs"]
-    return Asked(inputs if isinstance(inputs, list) else [inputs], _LOGITS)
+    return ModelInputs(inputs if isinstance(inputs, list) else [inputs], _LOGITS)
 
 
 def _answer_predict(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     """Answer like text-embeddings-inference; with ``parameters``, a list per text, as for huggingface_hub's client."""
     scorer, parameters = cast(Scorer, served), fields["parameters"] or {}
     function = parameters.get("function_to_apply") or ("none" if fields["raw_scores"] else None)
-    meant = scorer.probabilities if function is None else activations.get(schema.FUNCTIONS[function])
+    activation = scorer.probabilities if function is None else activations.get(schema.FUNCTIONS[function])
     most = parameters.get("top_k")
     answers = (
-        [{"score": score, "label": scorer.labels[index]} for index, score in ranked(row, meant)[:most]]
+        [{"score": score, "label": scorer.labels[index]} for index, score in ranked(row, activation)[:most]]
         for row in rows.reshape(len(rows), len(scorer.labels))
     )
     return answers if isinstance(fields["inputs"], list) or fields["parameters"] is not None else next(answers)

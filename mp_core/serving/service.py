@@ -23,7 +23,7 @@ from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Gauge, Metrics
 from mp_core.serving.models import KINDS, Served
 from mp_core.serving.portions import json_portions, text_portions, tokens_of
-from mp_core.serving.routes import Asked, ByKind, Route, Unqueued
+from mp_core.serving.routes import ByKind, ModelInputs, Route, Unqueued
 from mp_core.serving.schema import checked, read_json
 
 __all__ = ["RequestLog", "Service"]
@@ -140,11 +140,11 @@ class Service:
         if isinstance(route, Unqueued):
             self._check_texts(record, len(fields[route.inputs]))
             return await _unless_gone(request, self._read(route, record, served, fields, share))
-        asked, how = route.ask(served, fields), fields if route.within is None else fields[route.within]
+        given, how = route.ask(served, fields), fields if route.within is None else fields[route.within]
         if how.get("prompt_name") in served.tasks:
-            asked = asked._replace(options={**asked.options, "task": how["prompt_name"]})
-        self._check_texts(record, len(asked.inputs))
-        return await _unless_gone(request, self._computed(route, record, served, fields, asked, share))
+            given = given._replace(options={**given.options, "task": how["prompt_name"]})
+        self._check_texts(record, len(given.inputs))
+        return await _unless_gone(request, self._computed(route, record, served, fields, given, share))
 
     def _check_texts(self, record: RequestLog, count: int) -> None:
         record.texts = count
@@ -179,15 +179,15 @@ class Service:
         return Response(body, headers={"X-Compute-Tokens": str(count)}, media_type="application/json")
 
     async def _computed(
-        self, route: Route, record: RequestLog, served: Served, fields: dict[str, Any], asked: Asked, share: Share
+        self, route: Route, record: RequestLog, served: Served, fields: dict[str, Any], given: ModelInputs, share: Share
     ) -> Response:
-        tokens = await self._tokens(served, fields if route.within is None else fields[route.within], asked)
+        tokens = await self._tokens(served, fields if route.within is None else fields[route.within], given)
         record.truncated = len(tokens.cut)
         count = sum(map(len, tokens.rows))
         self._check_tokens(record, count)
-        expected = served.numbers(tokens, asked.options)
+        expected = served.numbers(tokens, given.options)
         share.add(expected * _NUMBER_BYTES)
-        rows, waited = await self.batcher(served, tokens, asked.options)
+        rows, waited = await self.batcher(served, tokens, given.options)
         numbers = _numbers(rows)
         share.add(max(0, numbers - expected) * _NUMBER_BYTES)
         record.queue_ms = round(waited * 1e3, 3)
@@ -201,7 +201,7 @@ class Service:
         headers = {"X-Compute-Tokens": str(count), "X-Truncated": str(len(tokens.cut))}
         return Response(body, headers=headers, media_type="application/json")
 
-    async def _tokens(self, served: Served, how: dict[str, Any], asked: Asked) -> Tokens:
+    async def _tokens(self, served: Served, how: dict[str, Any], given: ModelInputs) -> Tokens:
         """Return the tokens of a request's texts; refuse truncated texts if ``truncate`` is false."""
         prompt = how.get("prompt_name")
         _check_prompt(served, prompt)
@@ -210,7 +210,7 @@ class Service:
         try:
             parts = [
                 await self._in_thread(partial(tokens_of, served, portion, prompt, first, **cut), size)
-                for first, portion, size in text_portions(asked.inputs)
+                for first, portion, size in text_portions(given.inputs)
             ]
             tokens = parts[0] if len(parts) == 1 else Tokens.joined(parts)
         except ValueError as error:

@@ -84,9 +84,9 @@ def one_table(tensors: Tensors, path: Path) -> Tensors:
         held = sum(x.nbytes for x in tensors.values())
         most = max(_FEW, EXPANSION * held)
         if mapping.ndim == 1 and mapping.size * rows.shape[1] * rows.itemsize > most:
-            made = f"{mapping.size} rows of {rows.shape[1]} numbers"
+            expansion = f"{mapping.size} rows of {rows.shape[1]} numbers"
             raise ValueError(
-                f"{path}: tensor mapping makes {made} of {held} bytes; expected at most {most} bytes of rows"
+                f"{path}: tensor mapping makes {expansion} of {held} bytes; expected at most {most} bytes of rows"
             )
         is_row = mapping.ndim == 1 and mapping.dtype.kind in "iu"
         if not (is_row and (not mapping.size or 0 <= mapping.min() <= mapping.max() < len(rows))):

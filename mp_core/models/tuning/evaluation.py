@@ -60,11 +60,11 @@ def retrieval(encoder: Any, queries: list[str], documents: list[str], batch_size
     """
     numbers: dict[str, int] = {}
     right = np.array([numbers.setdefault(text, len(numbers)) for text in documents])
-    found = encoder.encode(list(numbers), batch_size, normalize=True)
-    asked = encoder.encode(queries, batch_size, normalize=True)
+    document_vectors = encoder.encode(list(numbers), batch_size, normalize=True)
+    query_vectors = encoder.encode(queries, batch_size, normalize=True)
     places = np.concatenate([
-        _places(asked[start : start + _ROWS] @ found.T, right[start : start + _ROWS])
-        for start in range(0, len(asked), _ROWS)
+        _places(query_vectors[start : start + _ROWS] @ document_vectors.T, right[start : start + _ROWS])
+        for start in range(0, len(query_vectors), _ROWS)
     ])  # fmt: skip
     report = {f"recall@{cut}": float(np.mean(places <= cut)) for cut in _CUTS}
     return report | {"mrr@10": float(np.mean(np.where(places <= 10, 1 / places, 0)))}
