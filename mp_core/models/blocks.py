@@ -30,6 +30,7 @@ __all__ = [
     "Part",
     "PositionBias",
     "Positions",
+    "TypedPart",
     "attend",
     "by_distance",
     "dropped",
@@ -125,6 +126,25 @@ class Part(Layer):
         return layer
 
 
+class TypedPart(Part):
+    """A part with tables of token types.
+
+    Parameters
+    ----------
+    settings : Settings
+    types : int
+        The number of token types to keep: 1 if no text is part of a pair.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+    _options = ("settings", "types")
+
+    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.types = types
+
+
 @dataclass(frozen=True, slots=True)
 class _PositionSums(Slot):
     """The slot of ``variable[type, position] = positions[position] + types[type] + tasks[0]``.
@@ -177,28 +197,19 @@ _TYPES, _TASKS = "embeddings/token_type", "embeddings/task"
 """The paths of the tables that are added to the position table."""
 
 
-class Positions(Part):
+class Positions(TypedPart):
     """The embeddings of positions and types, stored as their sums.
 
     Parameters
     ----------
-    settings : Settings
-    types : int
-        The number of token types to keep: 1 if no text is part of a pair.
-    **kwargs
-        Those of :class:`Layer`.
+    settings, types, **kwargs
+        Those of :class:`TypedPart`.
 
     Attributes
     ----------
     table : AutoCastVariable, shape (types, positions, width)
         ``table[t, p]`` is the sum of the embeddings of type t and position p.
     """
-
-    _options = ("settings", "types")
-
-    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.types = types
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
@@ -256,20 +267,14 @@ class Positions(Part):
         return added
 
 
-class Embeddings(Part):
+class Embeddings(TypedPart):
     """Word embeddings plus embeddings of positions and types, normalized.
 
     Parameters
     ----------
     settings, types, **kwargs
-        Those of :class:`Positions`.
+        Those of :class:`TypedPart`.
     """
-
-    _options = ("settings", "types")
-
-    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.types = types
 
     def build(self, input_shape: Shape) -> None:
         """Create the layers."""

@@ -16,7 +16,17 @@ from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import UnseenError, constant, is_recorded
 from mp_core.layers.side_by_side import side_by_side
-from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance, dropped
+from mp_core.models.blocks import (
+    Embeddings,
+    Encoder,
+    Part,
+    PositionBias,
+    Shape,
+    TypedPart,
+    attend,
+    by_distance,
+    dropped,
+)
 from mp_core.models.experts import Experts, Routing
 from mp_core.models.rope import Rope, angles, short_of
 from mp_core.models.settings import Count, Settings
@@ -187,23 +197,14 @@ class GatedPart(Part):
         return self.part(RootMeanSquare, self.settings, width, shape=(None, None, width), name=name)
 
 
-class TokenTypes(Part):
+class TokenTypes(TypedPart):
     """The embeddings of token types.
 
     Parameters
     ----------
-    settings : Settings
-    types : int
-        The number of token types to keep: 1 if no text is part of a pair.
-    **kwargs
-        Those of :class:`Layer`.
+    settings, types, **kwargs
+        Those of :class:`TypedPart`.
     """
-
-    _options = ("settings", "types")
-
-    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.types = types
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
@@ -226,7 +227,7 @@ class GatedEmbeddings(Embeddings, GatedPart):
     Parameters
     ----------
     settings, types, **kwargs
-        Those of :class:`TokenTypes`.
+        Those of :class:`TypedPart`.
     """
 
     settings: GatedSettings
@@ -259,14 +260,18 @@ class GatedEmbeddings(Embeddings, GatedPart):
         return dropped(outputs, "embeddings")
 
 
-class RotaryAttention(GatedPart):
-    """Full, causal or sliding-window self-attention, with or without rotary positions."""
+class NumberedPart(GatedPart):
+    """A part of one block, with the number of that block."""
 
     _options = ("settings", "index")
 
     def __init__(self, settings: GatedSettings, index: int, **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)
         self.index = index
+
+
+class RotaryAttention(NumberedPart):
+    """Full, causal or sliding-window self-attention, with or without rotary positions."""
 
     def build(self, input_shape: Shape) -> None:
         """Create the projections and, if the layout has them, the norms of heads."""
@@ -331,14 +336,8 @@ class RotaryAttention(GatedPart):
         return concatenated(*rotated, axis=0)
 
 
-class GatedBlock(GatedPart):
+class GatedBlock(NumberedPart):
     """Attention and a perceptron, gated or not, with the norms that the layout gives."""
-
-    _options = ("settings", "index")
-
-    def __init__(self, settings: GatedSettings, index: int, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.index = index
 
     def build(self, input_shape: Shape) -> None:
         """Create the layers."""

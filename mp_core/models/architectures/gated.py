@@ -6,11 +6,11 @@ from typing import Any, cast
 
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.blocks import Embeddings, Encoder
-from mp_core.models.gated_blocks import GatedEmbeddings, GatedEncoder, GatedSettings
+from mp_core.models.gated_blocks import GatedEmbeddings, GatedEncoder, GatedSettings, Layout
 from mp_core.models.rope import Rope
 from mp_core.models.settings import KINDS, Settings, unexpected
 
-__all__ = ["FIXED", "FULL", "SLIDING", "GatedArchitecture"]
+__all__ = ["BIASED", "FIXED", "FULL", "POST_NORM", "SLIDING", "UNBIASED", "GatedArchitecture"]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _ORIGINAL = "original_max_position_embeddings"
@@ -30,6 +30,11 @@ FIXED: dict[str, Any] = {
     "routing": None,
 }
 """Settings that :meth:`GatedArchitecture.read` computes, or that these networks do not use."""
+_BIASES = "norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"
+BIASED, UNBIASED = FIXED | dict.fromkeys(_BIASES, True), FIXED | dict.fromkeys(_BIASES, False)
+"""The same for networks whose norms and products all have biases, or have none."""
+POST_NORM = Layout(normed_inputs=False, normed_embeddings=True, root_mean_square=False)
+"""The layout of BERT's descendants: layer norms of the embeddings and of the sums after each layer."""
 
 
 def _positive(config: Mapping[str, Any], entry: str, default: int | None, absent: int, path: Any) -> int:

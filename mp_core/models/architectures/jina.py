@@ -8,8 +8,7 @@
 from dataclasses import replace
 
 from mp_core.models.architectures.bert import DEFAULTS, TENSORS
-from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
-from mp_core.models.gated_blocks import Layout
+from mp_core.models.architectures.gated import BIASED, FULL, POST_NORM, GatedArchitecture
 
 __all__ = ["JINA_V2", "JINA_V3", "JINA_V3_OWN"]
 
@@ -26,17 +25,7 @@ JINA_V2 = GatedArchitecture(
         "encoder/layer_{}/output_norm": "encoder.layer.{}.mlp.layernorm",
     },
     defaults=DEFAULTS,
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "qkv_bias": True,
-        "output_bias": True,
-        "gate_bias": False,
-        "down_bias": True,
-        "layout": Layout(
-            joined_halves=True, normed_inputs=False, normed_embeddings=True, root_mean_square=False, slopes=True
-        ),
-    },
+    fixed=BIASED | {"gate_bias": False, "layout": replace(POST_NORM, joined_halves=True, slopes=True)},
     allowed={
         "position_embedding_type": ("alibi",),
         "feed_forward_type": ("geglu",),
@@ -72,15 +61,7 @@ JINA_V3 = GatedArchitecture(
         "type_vocab_size": 1,
         "layer_norm_eps": 1e-5,
     },
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "qkv_bias": True,
-        "output_bias": True,
-        "gate_bias": True,
-        "down_bias": True,
-        "layout": Layout(joined=True, gated=False, normed_inputs=False, normed_embeddings=True, root_mean_square=False),
-    },
+    fixed=BIASED | {"layout": replace(POST_NORM, joined=True, gated=False)},
     renamed={r"\.parametrizations\.weight\.original": ".weight"},  # weights that have adapters
     thetas={FULL: ("rope_theta", 20_000.0)},
 )

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from mp_core.models.architectures.bert import DEFAULTS
-from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
+from mp_core.models.architectures.gated import BIASED, FIXED, FULL, POST_NORM, UNBIASED, GatedArchitecture
 from mp_core.models.architectures.table import Tensors
 from mp_core.models.experts import Routing
-from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import KINDS, Settings, unexpected
 from mp_core.models.slots import Tensor
 from mp_core.quantization import QuantizedArray, dequantize
@@ -67,12 +66,7 @@ NOMIC_BERT = GatedArchitecture(
     entries=_OLD_NAMES,
     aliases=tuple(_OLD_NAMES),
     defaults=DEFAULTS | {"vocab_size": 30528, "max_position_embeddings": 2048, "hidden_act": "silu"},
-    fixed=FIXED
-    | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
-    | {
-        "norm_bias": True,
-        "layout": Layout(joined=True, normed_inputs=False, normed_embeddings=True, root_mean_square=False),
-    },
+    fixed=UNBIASED | {"norm_bias": True, "layout": replace(POST_NORM, joined=True)},
     allowed=_OLD_CHOICES,
     thetas={FULL: ("rotary_emb_base", 1000.0)},
 )
@@ -171,11 +165,7 @@ NOMIC_EXPERTS = ExpertArchitecture(
     defaults=dict(NOMIC_BERT.defaults)
     | {"hidden_act": "gelu", "type_vocab_size": 1, "vocab_size": 250048, "layer_norm_eps": 1e-5}
     | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), True),
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "layout": replace(NOMIC_BERT.fixed["layout"], gated=False),
-    },
+    fixed=FIXED | {"norm_bias": True, "layout": replace(POST_NORM, joined=True, gated=False)},
     allowed={name: allowed for name, allowed in _OLD_CHOICES.items() if name not in _CHOSEN_BY_EXPERTS}
     | {
         "moe_normalize_expert_weights": (False, None),
@@ -201,22 +191,7 @@ GTE = GatedArchitecture(
         "encoder/layer_{}/output_norm": "encoder.layer.{}.mlp_ln",
     },
     defaults=DEFAULTS | {"vocab_size": 250048, "max_position_embeddings": 8192, "type_vocab_size": 1},
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "qkv_bias": True,
-        "output_bias": True,
-        "gate_bias": False,
-        "down_bias": True,
-        "layout": Layout(
-            joined=True,
-            joined_halves=True,
-            up_first=True,
-            normed_inputs=False,
-            normed_embeddings=True,
-            root_mean_square=False,
-        ),
-    },
+    fixed=BIASED | {"gate_bias": False, "layout": replace(POST_NORM, joined=True, joined_halves=True, up_first=True)},
     thetas={FULL: ("rope_theta", 160_000.0)},
 )
 GTE_OWN = replace(

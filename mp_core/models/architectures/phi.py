@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, FULL, SLIDING, GatedArchitecture
+from mp_core.models.architectures.gated import FULL, SLIDING, UNBIASED, GatedArchitecture
 from mp_core.models.architectures.qwen import LLAMA, TENSORS
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import Settings
@@ -53,9 +53,7 @@ PHI3 = Phi3Architecture(
         "max_position_embeddings": 4096,
         "layer_norm_eps": 1e-5,
     },
-    fixed=FIXED
-    | dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
-    | {"type_vocab_size": 0, "layout": Layout(joined=True, joined_halves=True)},
+    fixed=UNBIASED | {"type_vocab_size": 0, "layout": Layout(joined=True, joined_halves=True)},
     allowed={"is_causal": (True, False), "partial_rotary_factor": (1.0, 1, None)},
     kinds=lambda config, blocks, path: [FULL if config.get("sliding_window") is None else SLIDING] * blocks,
     kinds_of=(FULL, SLIDING),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, GatedArchitecture
+from mp_core.models.architectures.gated import UNBIASED, GatedArchitecture
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import Settings, unexpected
 
@@ -40,7 +40,6 @@ class T5Architecture(GatedArchitecture):
         return settings
 
 
-_NO_BIASES = dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
 _LAYOUT = Layout(overflowing=("output",))
 T5 = T5Architecture(
     model_types=("t5",),
@@ -81,7 +80,7 @@ T5 = T5Architecture(
         "hidden_act": "relu",
         "layer_norm_eps": 1e-6,
     },
-    fixed=FIXED | _NO_BIASES | {"type_vocab_size": 0, "layout": _LAYOUT, "position_buckets": 32},
+    fixed=UNBIASED | {"type_vocab_size": 0, "layout": _LAYOUT, "position_buckets": 32},
     allowed={
         "relative_attention_num_buckets": (32,),
         "relative_attention_max_distance": (128,),
