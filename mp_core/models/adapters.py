@@ -180,7 +180,7 @@ class AdaptedModel:
             for layer in layers.values():
                 drop_lora(layer)
             for layer, alpha, a, b in found:
-                adapt(layer, a.shape[1], alpha, _giving(a), _giving(b))
+                adapt(layer, a.shape[1], alpha, _constant(a), _constant(b))
 
         undone_if_it_fails(contents_of(layers.values()), load)
         self._freeze()
@@ -233,7 +233,7 @@ class AdaptedModel:
             lora = lora_of(layer)
             if lora is not None:
                 rank, alpha, a, b = lora
-                adapt(layers[path], rank, alpha, _giving(a.numpy()), _giving(b.numpy()))
+                adapt(layers[path], rank, alpha, _constant(a.numpy()), _constant(b.numpy()))
                 self._freeze()
 
 
@@ -243,7 +243,7 @@ def _adaptable(model: TextNetwork) -> dict[str, AdaptableLayer]:
     return {str(layer.path): layer for layer in layers if type(layer) in _PARTS}
 
 
-def _giving(array: Array) -> Callable[..., Array]:
+def _constant(array: Array) -> Callable[..., Array]:
     return lambda *_: array
 
 

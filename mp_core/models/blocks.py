@@ -173,7 +173,7 @@ class _PositionSums(Slot):
         """Assign the sums to the variable."""
         self.variable.assign(self._sums(weights))
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
         """Return the tables as tensors; nothing if the sums are unchanged, since then the file's tensors stay valid.
 
         Raises

@@ -10,7 +10,7 @@ from mp_core.checkpoint.header import refuse_other
 from mp_core.checkpoint.reading import read_file
 from mp_core.utilities.system import is_present
 
-__all__ = ["parsed", "read_list", "read_object", "read_optional", "read_text"]
+__all__ = ["parse_json", "read_list", "read_object", "read_optional", "read_text"]
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate: half a character, which tokenizers reject
 _MOST_PARTS = 1 << 20  # values in a settings file: ten times the largest known one
@@ -47,10 +47,10 @@ def read_list(path: Path) -> list[Any]:
 
 
 def _read_json(path: Path, kind: type) -> Any:
-    return parsed(read_text(path), path, kind)
+    return parse_json(read_text(path), path, kind)
 
 
-def parsed(text: str, path: Path, kind: type, most: int = _MOST_PARTS) -> Any:
+def parse_json(text: str, path: Path, kind: type, most: int = _MOST_PARTS) -> Any:
     """Parse the text of a JSON file as an object or array (`kind`) of at most `most` values.
 
     The limit is there because a parsed value may take a hundred times the memory of its text.

@@ -169,7 +169,7 @@ class _VocabularyRows(Slot):
         rows = ops.take_rows(table, np.array(self.words), F32)
         self.variable.assign(rows[:1] - rows[1:] if len(rows) > 1 else rows)
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
         """Return nothing: the matrix in the file stays as it is."""
         return {}
 

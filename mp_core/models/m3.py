@@ -21,7 +21,7 @@ from mp_core.models.multi import max_similarity
 from mp_core.models.pooling import unit
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse import SparseVectors
-from mp_core.models.steps import applied, fitting
+from mp_core.models.steps import apply_steps, checked_tensors
 from mp_core.models.text_encoder import TextEncoder
 from mp_core.models.texts import Text, Tokens, as_ragged
 from mp_core.ops import PackedMatrix, pack
@@ -234,7 +234,7 @@ class M3Encoder(TextEncoder):
         ids, offsets = as_ragged(texts.rows)
         hidden = self.model.ragged(ids, offsets)
         pooled = ops.ragged_pool(hidden, offsets, self.poolings, texts.skipped, self.model.settings.max_length)
-        dense = ops.cast(applied(self._modules.steps, pooled, None)[:, : self.dim], F32)
+        dense = ops.cast(apply_steps(self._modules.steps, pooled, None)[:, : self.dim], F32)
         hidden = ops.cast(hidden, F32)
         weights = np.maximum(_product(self._weigh, hidden)[:, 0], 0)
         found, outputs = [], []
@@ -268,7 +268,7 @@ def _head(path: Path, width: int, units: int | None) -> _Head:
     refuse_stretched(path, tensors)
     shape = getattr(tensors.get("weight"), "shape", ())
     units = units or (shape[0] if shape and shape[0] else width)
-    matrix, bias = fitting(path, tensors, {"weight": (units, width), "bias": (units,)})
+    matrix, bias = checked_tensors(path, tensors, {"weight": (units, width), "bias": (units,)})
     return pack(matrix.T), bias
 
 

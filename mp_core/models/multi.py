@@ -23,7 +23,7 @@ from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_ne
 from mp_core.models.prompted import PromptedModel, TextError
 from mp_core.models.rules import Rule, check, only, read_known
 from mp_core.models.settings import choices, unexpected
-from mp_core.models.steps import KINDS_OF_STEPS, applied, read_steps
+from mp_core.models.steps import KINDS_OF_STEPS, apply_steps, read_steps
 from mp_core.models.texts import Text, Tokens, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
@@ -273,7 +273,7 @@ class MultiVectorEncoder(PromptedModel):
         counted = counted & ~np.isin(ids, [*self._late.skipped[task]])
         if task == "document" and self._late.kept is not None:
             counted &= np.isin(ids, [*self._late.kept])
-        vectors = applied(self._modules.steps, hidden[counted], None)
+        vectors = apply_steps(self._modules.steps, hidden[counted], None)
         found = np.split(vectors, np.cumsum(counted.sum(axis=1))[:-1])
         self._check(found, tokens.rows, positions)
         return found

@@ -178,7 +178,7 @@ class Reranker(TextModel):
             `batch_size` is not a positive integer; a pair does not have two texts, has no token, or has a character
             that UTF-8 cannot encode; or `activation` is unknown.
         """
-        how = self._how(batch_size, activation)
+        how = self._checked_arguments(batch_size, activation)
         tokens = self._pairs(_list_of_pairs(pairs))
         return self._predictions(tokens, *how, show_progress)
 
@@ -215,7 +215,7 @@ class Reranker(TextModel):
             parts.append(self._singles(texts, from_start))
         if paired:
             parts.append(self._pairs(_list_of_pairs([given[position] for position in paired]), from_start))
-        return Tokens.joined(parts).taken(np.argsort([*single, *paired]).tolist())
+        return Tokens.joined(parts).select(np.argsort([*single, *paired]).tolist())
 
     def predict_tokens(
         self, tokens: Tokens, batch_size: int = 32, *, activation: str | Callable[[Array], Array] | None = None
@@ -238,9 +238,9 @@ class Reranker(TextModel):
         TypeError, ValueError
             As :meth:`predict`.
         """
-        return self._predictions(tokens, *self._how(batch_size, activation), False)
+        return self._predictions(tokens, *self._checked_arguments(batch_size, activation), False)
 
-    def _how(
+    def _checked_arguments(
         self, batch_size: int, activation: str | Callable[[Array], Array] | None
     ) -> tuple[int, Callable[[Array], Array]]:
         """Return the checked batch size, and the activation function."""

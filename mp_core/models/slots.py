@@ -53,7 +53,7 @@ class Slot:
         """Assign the tensor to the variable."""
         self.variable.assign(weights.take(self.path, self.part, *self.shape)[: self.variable.shape[0]])
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
         """Return name of a tensor in the file -> its new content; None: the tensor is dropped."""
         own: Array = self.variable.numpy()
         if self.shape != own.shape:
@@ -95,8 +95,8 @@ class Matrix:
             raise ValueError(f"{weights.path}: tensor {weights.name(self.path, self.part)}: {error}") from None
         weights.drop_pages(self.path, self.part)
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
-        """Return the matrix, and the fixed scales of inputs, as :meth:`Slot.written` does."""
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
+        """Return the matrix, and the fixed scales of inputs, as :meth:`Slot.to_save` does."""
         name, inputs = weights.name(self.path, self.part), self._layer.inputs
         scales = (None, None) if inputs is None else (inputs.scale, inputs.zero_point)
         return {name: self._layer.matrix, f"{name}.inputs_scale": scales[0], f"{name}.inputs_zero_point": scales[1]}

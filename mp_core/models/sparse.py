@@ -35,7 +35,7 @@ from mp_core.models.prompted import PromptedModel
 from mp_core.models.rules import only
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
-from mp_core.models.steps import KINDS_OF_STEPS, applied
+from mp_core.models.steps import KINDS_OF_STEPS, apply_steps
 from mp_core.models.texts import Text, Tokens, as_ragged, list_of_texts
 from mp_core.utilities.arguments import path_of, positive_integer
 from mp_core.utilities.system import is_present
@@ -325,7 +325,7 @@ class SparseEncoder(PromptedModel):
         hidden, longest = self.model.ragged(ids, offsets), self.model.settings.max_length
         pooled = ops.ragged_pool(hidden, offsets, self._modules.poolings, skipped, longest)
         end: Any = self._end
-        found = end(applied(self._modules.steps, pooled, None))
+        found = end(apply_steps(self._modules.steps, pooled, None))
         self._check([*zip(pooled, found, strict=True)], rows, positions)
         return SparseVectors.of(found, most or end.most)
 

@@ -16,7 +16,7 @@ from mp_core.models.modules import Modules
 from mp_core.models.network import TextNetwork
 from mp_core.models.rules import ANY, SWITCH, Rule, check, only
 from mp_core.models.settings import KINDS, unexpected
-from mp_core.models.steps import fitting
+from mp_core.models.steps import checked_tensors
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import read_model
 from mp_core.ops import PackedMatrix, pack
@@ -104,7 +104,7 @@ class AutoEncoder:
         own = {"pre_bias": (width,), name: (dim, width), "latent_bias": (dim,)}
         unused = {"stats_last_nonzero", "decoder.linear.weight"} - {name}  # training statistics, or the same matrix
         found = {key: tensor for key, tensor in tensors.items() if key not in unused}
-        before, matrix, after = fitting(file, found, own)
+        before, matrix, after = checked_tensors(file, found, own)
         return cls(pack(matrix.T), before, after, config["k"], config["normalize"])
 
     def __call__(self, vectors: Array) -> Array:
@@ -124,7 +124,7 @@ def static_weights(folder: Path, prompts: Mapping[str, Any]) -> Modules:
     check(path, read_optional(path), _STATIC)
     file, tensors, _ = tensors_in(folder)
     shape = getattr(tensors.get("weight"), "shape", ())
-    (weights,) = fitting(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
+    (weights,) = checked_tensors(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
     config = {"model_type": "static weights", "vocab_size": len(weights)}
     settings = architecture_of(config, file).read(config, file)
     return Modules(network=folder, config=config, settings=settings, special_tokens=False, **prompts)

@@ -21,7 +21,16 @@ from mp_core.models.settings import KINDS, Settings, choices, unexpected
 from mp_core.ops import PackedMatrix, pack
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["KINDS_OF_STEPS", "Step", "applied", "fitting", "in_training", "product", "read_layer_weights", "read_steps"]
+__all__ = [
+    "KINDS_OF_STEPS",
+    "Step",
+    "apply_steps",
+    "apply_steps_in_training",
+    "checked_tensors",
+    "product",
+    "read_layer_weights",
+    "read_steps",
+]
 
 _SENTENCE = ("module_input_name", "module_output_name")
 _ACTIVATIONS: dict[str, Any] = {
@@ -130,7 +139,7 @@ def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, An
     return mixed if config.get("output_hidden_states") is True else None
 
 
-def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Array:
+def apply_steps(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Array:
     """Apply steps to vectors; a final ``Normalize`` is skipped unless `normalize` is None."""
     last = len(steps) - 1
     for place, step in enumerate(steps):
@@ -139,7 +148,7 @@ def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Ar
     return vectors
 
 
-def in_training(steps: Sequence[Step], vectors: Array) -> Array:
+def apply_steps_in_training(steps: Sequence[Step], vectors: Array) -> Array:
     """Apply steps to vectors by operations that have gradients."""
     for step in steps:
         vectors = ops.normalize(vectors) if step.kind == "Normalize" else step.run(vectors)
@@ -191,7 +200,7 @@ def product(file: Path, tensors: Mapping[str, Array | QuantizedArray], width: in
     """Return the step of the product with a matrix ``linear.weight``, for input vectors of length `width`."""
     shape = getattr(tensors.get("linear.weight"), "shape", ())
     units = shape[0] if shape and shape[0] else width
-    (matrix,) = fitting(file, tensors, {"linear.weight": (units, width)})
+    (matrix,) = checked_tensors(file, tensors, {"linear.weight": (units, width)})
     return Step("Dense", partial(_product, pack(matrix.T), None, None, False, None), units)
 
 
@@ -233,10 +242,10 @@ def _check_width(path: Path, config: Mapping[str, Any], entry: str, width: int) 
 
 def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
     file, tensors, _ = tensors_in(path.parent)
-    return fitting(file, tensors, shapes)
+    return checked_tensors(file, tensors, shapes)
 
 
-def fitting(
+def checked_tensors(
     file: Path, tensors: Mapping[str, Array | QuantizedArray], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[Array]:
     """Return the tensors of a module in float32; its file must have exactly these tensors, in these shapes."""

@@ -24,7 +24,7 @@ from mp_core.models.sentence_transformers import (
     in_format,
 )
 from mp_core.models.settings import LEAST_TOKENS
-from mp_core.models.steps import applied
+from mp_core.models.steps import apply_steps
 from mp_core.models.texts import Text, Tokens, is_one, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights
@@ -259,7 +259,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
             if normalize is not None:
                 raise ValueError("`normalize` and `normalize_embeddings` exclude each other; received both")
             normalize = options["normalize_embeddings"] or None
-        how = self._how(batch_size, normalize, truncate_dim)
+        how = self._checked_arguments(batch_size, normalize, truncate_dim)
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
         if tokens.cut and on_cut is not None:
             on_cut(tokens.cut)
@@ -294,9 +294,11 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         TypeError, ValueError
             As :meth:`encode`.
         """
-        return self._embeddings(tokens, *self._how(batch_size, normalize, truncate_dim))
+        return self._embeddings(tokens, *self._checked_arguments(batch_size, normalize, truncate_dim))
 
-    def _how(self, batch_size: int, normalize: bool | None, truncate_dim: int | None) -> tuple[int, bool | None, int]:
+    def _checked_arguments(
+        self, batch_size: int, normalize: bool | None, truncate_dim: int | None
+    ) -> tuple[int, bool | None, int]:
         """Return the checked batch size, `normalize`, and the number of dimensions to keep."""
         batch_size = positive_integer(batch_size, "batch_size")
         dim = (
@@ -315,7 +317,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
     ) -> Array:
         embeddings = np.empty((len(tokens), dim), np.float32)
         for batch, texts in self.in_batches(tokens, batch_size, show, on_batch):
-            pooled = applied(self._modules.steps, self._pooled(texts.rows, texts.skipped), normalize)[:, :dim]
+            pooled = apply_steps(self._modules.steps, self._pooled(texts.rows, texts.skipped), normalize)[:, :dim]
             pooled = unit(pooled) if normalize else pooled
             self._check(pooled, texts.rows, batch)
             embeddings[batch] = pooled

@@ -70,7 +70,7 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def taken(self, positions: Iterable[int]) -> "Tokens":
+    def select(self, positions: Iterable[int]) -> "Tokens":
         """Return the texts at `positions`, in this order."""
         positions, were_cut = list(positions), set(self.cut)
         rows = [self.rows[index] for index in positions]
@@ -220,7 +220,7 @@ class TextModel(AdaptedModel):
         found = [longest_first[start : start + size] for start in range(0, len(tokens), size)]
         for batch in progress(found, show=show_progress, total=len(found), unit="batch"):
             self.maps.check()
-            yield batch, tokens.taken(batch)
+            yield batch, tokens.select(batch)
             if on_batch is not None:
                 on_batch(len(batch))
 

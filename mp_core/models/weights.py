@@ -282,7 +282,7 @@ def tensors_of(model: TextNetwork, weights: Weights) -> tuple[dict[str, Tensor],
     for layer, slots in slots_in(model):
         policies = matrices if isinstance(layer, MatrixLayer) else others
         for slot in slots:
-            tensors |= slot.written(weights)
+            tensors |= slot.to_save(weights)
             policies[weights.name(str(layer.path), slot.part)] = _policy_name(layer)
     kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     default = Counter((matrices or others).values()).most_common(1)[0][0]

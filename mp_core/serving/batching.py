@@ -233,7 +233,7 @@ class Batcher:
     async def _answer(self, line: _Line, batch: list[tuple[_Job, range]], size: int) -> None:
         start = time.perf_counter()
         try:
-            tokens = Tokens.joined([job.tokens.taken(places) for job, places in batch])
+            tokens = Tokens.joined([job.tokens.select(places) for job, places in batch])
             self._batch = self._thread.submit(_finite_rows, line, tokens)
             rows = await asyncio.wrap_future(self._batch)
         except NonFiniteError as error:

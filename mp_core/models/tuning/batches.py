@@ -12,7 +12,7 @@ from mp_core.models.network import TextNetwork
 from mp_core.models.texts import Tokens
 from mp_core.training.batches import Batch, Batches
 
-__all__ = ["GROUP", "TextBatches", "groups_of", "laid_out"]
+__all__ = ["GROUP", "TextBatches", "groups_of", "ragged_inputs"]
 
 GROUP = 32
 """The most examples in a group."""
@@ -23,7 +23,7 @@ _SHARE = 6  # bits: batch lengths are rounded up by at most 1/32, so that a fit 
 _LEAST_UNIT = 16  # tokens
 
 
-def laid_out(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
+def ragged_inputs(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
     """Return ragged texts as inputs of a network.
 
     A filler text is appended: it rounds the number of tokens up, so that batches of similar lengths share a plan. Its
@@ -131,4 +131,4 @@ class TextBatches(Batches):
 
     def _texts(self, chosen: Array) -> dict[str, Any]:
         """Return the texts of some examples, column by column."""
-        return laid_out(self.model, Tokens.joined([column.taken(chosen.tolist()) for column in self.columns]))
+        return ragged_inputs(self.model, Tokens.joined([column.select(chosen.tolist()) for column in self.columns]))

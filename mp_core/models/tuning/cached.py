@@ -15,7 +15,7 @@ from mp_core.training.measured import training_state
 if TYPE_CHECKING:
     from mp_core.models.tuning.training import TunedModel
 
-__all__ = ["CachedGradients", "joined"]
+__all__ = ["CachedGradients", "join_groups"]
 
 
 class _Groups(PartGradients):
@@ -94,7 +94,7 @@ class CachedGradients:
     def _loss_of(self, y: Any, outputs: list[list[Array]]) -> tuple[Array, list[list[Array]]]:
         """Return the loss of a batch, and its gradients to each group's outputs, multiplied by the loss scale."""
         parts = [self.model.by_column(each) for (each,) in outputs]
-        (_, loss), found = self._loss(joined(parts), y, scale_of(training_state(self.model).optimizer))
+        (_, loss), found = self._loss(join_groups(parts), y, scale_of(training_state(self.model).optimizer))
         ends = np.cumsum([len(part[0]) for part in parts])[:-1]
         of_groups = zip(*(np.split(each, ends) for each in found), strict=True)
         return loss, [[np.concatenate(columns)] for columns in of_groups]
@@ -107,6 +107,6 @@ class CachedGradients:
         return vars(self) | {"_groups": None}  # plans and their memory belong to a process
 
 
-def joined(parts: list[list[Array]]) -> list[Array]:
+def join_groups(parts: list[list[Array]]) -> list[Array]:
     """Concatenate the outputs of groups, column by column."""
     return list(map(np.concatenate, zip(*parts, strict=True)))

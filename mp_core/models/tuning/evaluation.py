@@ -7,7 +7,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.models.tuning.examples import Examples
-from mp_core.models.tuning.scoring import scored
+from mp_core.models.tuning.scoring import inputs_and_targets
 
 __all__ = ["correlation", "cosines", "differences", "measured", "measured_scores", "ranking", "retrieval"]
 
@@ -138,7 +138,7 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
     ValueError
         :meth:`mp_core.models.Reranker.fit` would refuse the examples.
     """
-    inputs, labels = scored(examples, reranker.model, "eval")
+    inputs, labels = inputs_and_targets(examples, reranker.model, "eval")
     scores = reranker.predict_tokens(reranker.tokenize(inputs), batch_size, activation="linear")
     if scores.ndim > 1:
         right = scores.argmax(axis=1) == labels if labels.ndim == 1 else (scores > 0) == (labels > 0.5)

@@ -28,7 +28,7 @@ from mp_core.training import Sequential
 from mp_core.training.measured import training_state
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["fit_classifier", "fit_head", "fit_reranker", "scored"]
+__all__ = ["fit_classifier", "fit_head", "fit_reranker", "inputs_and_targets"]
 
 _HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32  # for Adam on unit vectors: close to logistic regression, C=100
 
@@ -139,7 +139,7 @@ def _frozen(network: TextNetwork) -> Iterator[None]:
 
 def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[Tokens], Array]:
     """Return the tokens of examples, and their targets."""
-    inputs, targets = scored(read_examples(data, argument), reranker.model, argument, loss)
+    inputs, targets = inputs_and_targets(read_examples(data, argument), reranker.model, argument, loss)
     tokens, network = reranker.read_tokens(reranker.tokenize(inputs)), reranker.model
     for place, (row, length) in enumerate(zip(tokens.rows, network.lengths(tokens.rows), strict=True)):
         if len(row) != length:  # attention is not causal: later tokens change the score, so they cannot be dropped
@@ -150,7 +150,7 @@ def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[To
     return [tokens], targets
 
 
-def scored(
+def inputs_and_targets(
     examples: Examples, network: Any, argument: str, loss: str = "cross_entropy"
 ) -> tuple[list[str] | list[tuple[str, ...]], Array]:
     """Return the texts or pairs of texts of examples, and their targets.

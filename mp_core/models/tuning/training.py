@@ -10,8 +10,8 @@ from mp_core.layers.seeds import SeedGenerator
 from mp_core.losses.texts import TextLoss
 from mp_core.models.blocks import Padding, dropping, padding
 from mp_core.models.network import TextNetwork
-from mp_core.models.steps import Step, in_training
-from mp_core.models.tuning.cached import CachedGradients, joined
+from mp_core.models.steps import Step, apply_steps_in_training
+from mp_core.models.tuning.cached import CachedGradients, join_groups
 from mp_core.models.tuning.dropout import drops_of
 from mp_core.plans.parts import PartGradients
 from mp_core.training.measured import training_state
@@ -100,7 +100,7 @@ class TunedModel(Model):
             return super().test_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
         parts = [self.by_column(self.predict_on_batch(group)) for group in groups]
-        return self._updated_metrics(self.text_loss(joined(parts), y), groups)
+        return self._updated_metrics(self.text_loss(join_groups(parts), y), groups)
 
     def _updated_metrics(self, loss: Any, groups: list[dict[str, Any]]) -> dict[str, Any]:
         """Update the mean loss with that of a batch, and return the running metrics."""
@@ -115,10 +115,10 @@ class TunedModel(Model):
 def vectors_of(
     network: TextNetwork, x: dict[str, Any], poolings: Sequence[str], steps: Sequence[Step], skipped: int
 ) -> Array:
-    """Return the vectors of ragged texts `x` from :func:`laid_out`, after pooling and `steps`, float32."""
+    """Return the vectors of ragged texts `x` from :func:`ragged_inputs`, after pooling and `steps`, float32."""
     hidden = network(x["ids"], places=x["places"], offsets=x["offsets"])
     pooled = ops.ragged_pool(hidden, x["offsets"], poolings, skipped, network.settings.max_length)
-    return in_training(steps, pooled[: len(x["lengths"])])
+    return apply_steps_in_training(steps, pooled[: len(x["lengths"])])
 
 
 class TunedEncoder(TunedModel):
