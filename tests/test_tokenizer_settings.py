@@ -309,7 +309,7 @@ def test_long_words_of_a_vocabulary_are_not_tried(tmp_path):
             tried.append(word)
             return self
 
-    assert not list(opening.frames(Told(), False)) and tried == ["a", "[UNK]", "b"]
+    assert not list(opening.layouts(Told(), False)) and tried == ["a", "[UNK]", "b"]
 
 
 def test_padding_is_never_done(tmp_path):

@@ -65,7 +65,7 @@ class Layout:
     scaled_embeddings : bool
         Whether the embeddings are multiplied by ``sqrt(hidden_size)``.
     gated : bool
-        Whether perceptrons are gated: ``output(activation(gate(x)) * up(x))``. Otherwise ``output(activation(up(x)))``.
+        Whether perceptrons are gated: ``output(act(gate(x)) * up(x))``. Otherwise ``output(act(intermediate(x)))``.
     slopes : bool
         Whether attention has ALiBi: a multiple of the distance, with a slope for each head, is subtracted from scores.
     own_biases : bool

@@ -16,7 +16,7 @@ from mp_core.models.architectures.static import STATIC
 from mp_core.models.modules import Modules
 from mp_core.models.pieces import Piece, TooManyTokensError, count_of, decoded, last_tokens, pieces_of
 from mp_core.models.settings import unexpected
-from mp_core.models.tokenizer_opening import frames, open_plain, open_tokenizer, refusing
+from mp_core.models.tokenizer_opening import layouts, open_plain, open_tokenizer, refusing
 from mp_core.models.tokenizer_steps import Step, steps_of
 
 __all__ = ["Tokenizer"]
@@ -86,7 +86,7 @@ class Tokenizer:
         self._special = modules.special_tokens
         if modules.lower_case:
             _lower_first(self._tokenizer)
-        found = next(frames(self._tokenizer, True), [])
+        found = next(layouts(self._tokenizer, True), [])
         self._frame = [(place, np.array(ids, np.int32), kind if opened.typed else 0) for place, kind, ids in found]
         self.types = 1 + max((kind for _, _, kind in self._frame), default=0)
         self._left = opened.left

@@ -18,18 +18,18 @@ from mp_core.models.settings import unexpected
 from mp_core.models.tokenizer_classes import FROM_FILE, RECIPES, REFUSED, Options, Recipe, class_named
 from mp_core.models.tokenizer_keys import FILES, check_config
 from mp_core.models.tokenizer_steps import check_steps
-from mp_core.models.tokenizer_tokens import Tokens, text_of, tokens_of
+from mp_core.models.tokenizer_tokens import SpecialTokens, text_of, tokens_of
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.system import is_present
 
-__all__ = ["Opened", "frames", "open_plain", "open_tokenizer", "refusing"]
+__all__ = ["OpenedTokenizer", "layouts", "open_plain", "open_tokenizer", "refusing"]
 
 # Files of other tokenizers, which transformers converts to tokenizer.json.
 _OTHERS = ("vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedTokenizer:
     """A tokenizer of the tokenizers package, and its other settings.
 
     Attributes
@@ -71,17 +71,17 @@ _MOST_PARTS = 1 << 22
 """The most values in a tokenizer.json: four times the largest known one, Gemma's. They take some 500 MB."""
 
 
-def open_plain(path: Path, vocab_size: int) -> Opened:
+def open_plain(path: Path, vocab_size: int) -> OpenedTokenizer:
     """Return the tokenizer of static embeddings, with all settings from ``tokenizer.json``, also its truncation."""
     content = _read(path)
-    tokenizer = _built(path, content)
+    tokenizer = _build(path, content)
     _check_vocabulary(path, content, tokenizer, vocab_size)
     cut = content.get("truncation")
     limit = token_limit(path, cut, "max_length") if isinstance(cut, dict) else None
-    return Opened(tokenizer, limit, _is_left("truncation", {}, content))
+    return OpenedTokenizer(tokenizer, limit, _is_left("truncation", {}, content))
 
 
-def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pads_left: bool) -> Opened:
+def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pads_left: bool) -> OpenedTokenizer:
     """Return the tokenizer of a network's folder.
 
     Parameters
@@ -120,8 +120,8 @@ def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pad
             raise unexpected(path, "the type of its model", kind, f"{recipe.model!r}, of which {name} is made")
         used = FROM_FILE  # no file names the class
     tokens = tokens_of(folder, settings, content, used)
-    options = _options(settings, used, tokens, content)
-    tokenizer = _built(path, content, used, options)
+    options = _class_settings(settings, used, tokens, content)
+    tokenizer = _build(path, content, used, options)
     with refusing(f"{path} and {at.name} do not make a tokenizer"):
         tokenizer.add_tokens(tokens.to_add(tokenizer))
         if name == "Qwen2Tokenizer" and used is recipe:
@@ -134,7 +134,7 @@ def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pad
         where, entry = (at, "padding_side") if "padding_side" in settings else (path, "padding.direction")
         raise unexpected(where, entry, "left", "'right'")
     names = settings.get("model_input_names")
-    return Opened(
+    return OpenedTokenizer(
         tokenizer,
         _limit(at, settings),
         _is_left("truncation", settings, content),
@@ -174,7 +174,7 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = FROM_FILE, options: Options | None = None) -> Any:
+def _build(path: Path, content: Mapping[str, Any], recipe: Recipe = FROM_FILE, options: Options | None = None) -> Any:
     """Return the tokenizer of a file, or of a class with the file's vocabulary, without padding and truncation."""
     from tokenizers import Tokenizer
 
@@ -187,7 +187,9 @@ def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = FROM_FILE, o
         return Tokenizer.from_str(json.dumps(given, ensure_ascii=False))
 
 
-def _options(settings: Mapping[str, Any], recipe: Recipe, tokens: Tokens, content: Mapping[str, Any]) -> dict[str, Any]:
+def _class_settings(
+    settings: Mapping[str, Any], recipe: Recipe, tokens: SpecialTokens, content: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the settings of a class: those of ``tokenizer_config.json``, else its defaults."""
     options = {name: settings.get(name, default) for name, default in recipe.settings.items()}
     named = {entry: None if token is None else text_of(token) for entry, token in tokens.named.items()}
@@ -252,18 +254,18 @@ _MOST_SPECIAL = 1 << 16
 """The most special tokens of a text: networks have far fewer positions."""
 
 
-def _check_flags(path: Path, settings: Mapping[str, Any], tokenizer: Any, tokens: Tokens) -> None:
+def _check_flags(path: Path, settings: Mapping[str, Any], tokenizer: Any, tokens: SpecialTokens) -> None:
     """Raise ValueError if ``add_bos_token`` or ``add_eos_token`` contradict the post-processor.
 
     transformers 5 follows the post-processor. transformers 4, with which most of these models were trained, follows the
     two entries in the classes of :data:`_OBEYED`.
     """
-    frame = next(frames(tokenizer, False), None)
-    if frame is None:
+    layout = next(layouts(tokenizer, False), None)
+    if layout is None:
         return
-    texts = [place for place, (sequence, *_) in enumerate(frame) if sequence is not None]
+    texts = [place for place, (sequence, *_) in enumerate(layout) if sequence is not None]
     obeyed = str(settings.get("tokenizer_class")).removesuffix("Fast") in _OBEYED
-    for side, part, end in (("bos", frame[: texts[0]], 0), ("eos", frame[texts[-1] + 1 :], -1)):
+    for side, part, end in (("bos", layout[: texts[0]], 0), ("eos", layout[texts[-1] + 1 :], -1)):
         flag, token = settings.get(f"add_{side}_token"), tokens.named[f"{side}_token"]
         ids = [index for *_, found in part for index in found]
         is_added = bool(ids) and token is not None and ids[end] == tokenizer.token_to_id(text_of(token))
@@ -279,7 +281,7 @@ def _check_flags(path: Path, settings: Mapping[str, Any], tokenizer: Any, tokens
 _OBEYED = ("LlamaTokenizer", "GemmaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer")
 
 
-def frames(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, int, list[int]]]]:
+def layouts(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, int, list[int]]]]:
     """Yield the layout of a text or pair as a list of parts: (0 or 1 for a text, else None; token type; indices).
 
     Each yielded list comes from another probe word. Nothing is yielded if the tokenizer has no token for any of them.

@@ -11,13 +11,13 @@ from mp_core.models.settings import KINDS, Count, unexpected
 from mp_core.models.tokenizer_classes import Recipe
 from mp_core.models.tokenizer_keys import FLAGS, NAMES, check_map, is_added, is_token
 
-__all__ = ["Tokens", "text_of", "tokens_of"]
+__all__ = ["SpecialTokens", "text_of", "tokens_of"]
 
-_LISTS = _EXTRA, _MORE = "extra_special_tokens", "additional_special_tokens"
+_LISTS = _EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_tokens"
 
 
 @dataclass(slots=True)
-class Tokens:
+class SpecialTokens:
     """The special tokens of a folder, and the tokens that its files add to the vocabulary.
 
     Attributes
@@ -60,7 +60,7 @@ class Tokens:
         return [AddedToken(word, special=True) for word in words]
 
 
-def tokens_of(folder: Path, config: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> Tokens:
+def tokens_of(folder: Path, config: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> SpecialTokens:
     """Read the tokens of a folder.
 
     Parameters
@@ -76,29 +76,31 @@ def tokens_of(folder: Path, config: Mapping[str, Any], content: Mapping[str, Any
     OSError, ValueError
         The content of ``special_tokens_map.json``, ``added_tokens.json`` or ``added_tokens`` is not as expected.
     """
-    found = Tokens()
+    found = SpecialTokens()
     given = {
         entry: _token(value) for entry, value in config.items() if entry.endswith("_token") and _is_named(entry, value)
     }
     lists = {entry: config[entry] for entry in _LISTS if entry in config}
-    if _MORE in lists and not lists.get(_EXTRA):
-        lists[_EXTRA] = lists.pop(_MORE)
-    apart: dict[str, Any] = dict(config.get("model_specific_special_tokens") or {})
-    apart |= _pop_named(lists)
+    if _ADDITIONAL in lists and not lists.get(_EXTRA):
+        lists[_EXTRA] = lists.pop(_ADDITIONAL)
+    by_name: dict[str, Any] = dict(config.get("model_specific_special_tokens") or {})
+    by_name |= _pop_named(lists)
     if "added_tokens_decoder" in config:
         found.added = {int(index): _added(token) for index, token in config["added_tokens_decoder"].items()}
     else:
         words = {entry: value for entry, value in config.items() if entry in NAMES and isinstance(value, str)}
-        words |= _take_map(folder / "special_tokens_map.json", given, lists)
-        apart |= _pop_named(lists)
+        words |= _merge_map(folder / "special_tokens_map.json", given, lists)
+        by_name |= _pop_named(lists)
         special = {*words.values(), *(text_of(_token(token)) for token in lists.get(_EXTRA) or ())}
-        found.added = _listed(folder / "added_tokens.json", special) | _in_file(folder / "tokenizer.json", content)
+        found.added = _from_added_tokens(folder / "added_tokens.json", special) | _from_tokenizer(
+            folder / "tokenizer.json", content
+        )
     if recipe.extra is not None:
-        lists[_MORE] = recipe.extra({**recipe.settings, **config}, lists.get(_MORE))
-    extra = lists.get(_EXTRA, lists.get(_MORE))
+        lists[_ADDITIONAL] = recipe.extra({**recipe.settings, **config}, lists.get(_ADDITIONAL))
+    extra = lists.get(_EXTRA, lists.get(_ADDITIONAL))
     found.extra = [_token(token) for token in extra or ()]
-    _name(found, given, content, recipe)
-    found.named |= {entry: _token(token) for entry, token in apart.items()}
+    _set_named(found, given, content, recipe)
+    found.named |= {entry: _token(token) for entry, token in by_name.items()}
     return found
 
 
@@ -113,7 +115,7 @@ def _is_named(entry: str, value: Any) -> bool:
     return is_token(value) or (entry in NAMES and value is None)
 
 
-def _name(found: Tokens, given: dict[str, Any], content: Mapping[str, Any], recipe: Recipe) -> None:
+def _set_named(found: SpecialTokens, given: dict[str, Any], content: Mapping[str, Any], recipe: Recipe) -> None:
     """Set ``found.named``: tokens of the files, else defaults of the class, with the flags of the added tokens."""
     from tokenizers import AddedToken
 
@@ -132,7 +134,7 @@ def _name(found: Tokens, given: dict[str, Any], content: Mapping[str, Any], reci
     found.named |= {entry: token for entry, token in given.items() if entry not in NAMES}
 
 
-def _take_map(path: Path, given: dict[str, Any], lists: dict[str, Any]) -> dict[str, str]:
+def _merge_map(path: Path, given: dict[str, Any], lists: dict[str, Any]) -> dict[str, str]:
     """Add ``special_tokens_map.json``, if it exists, to `given` and `lists`; return its standard tokens as text."""
     mapped = read_optional(path)
     check_map(path, mapped)
@@ -173,7 +175,7 @@ def text_of(token: Any) -> str:
     return token if isinstance(token, str) else str(token.content)
 
 
-def _listed(path: Path, special: Collection[str]) -> dict[int, Any]:
+def _from_added_tokens(path: Path, special: Collection[str]) -> dict[int, Any]:
     """Return index -> token of ``added_tokens.json``; an empty dict without this file."""
     from tokenizers import AddedToken
 
@@ -185,7 +187,7 @@ def _listed(path: Path, special: Collection[str]) -> dict[int, Any]:
     }
 
 
-def _in_file(path: Path, content: Mapping[str, Any]) -> dict[int, Any]:
+def _from_tokenizer(path: Path, content: Mapping[str, Any]) -> dict[int, Any]:
     """Return index -> added token of ``tokenizer.json``."""
     listed = content.get("added_tokens") or []
     if not isinstance(listed, list) or not all(map(is_added, listed)):

@@ -47,7 +47,7 @@ def text_portions(inputs: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], i
 
 
 def tokens_of(served: Served, inputs: Sequence[Any], prompt_name: str | None, first: int, **how: bool) -> Tokens:
-    """Return the tokens of a portion of texts; errors refer to indices in all texts, of which `first` is the first."""
+    """Return the tokens of a portion that starts at text `first`; errors name the index among all texts."""
     try:
         return served.tokenize(inputs, prompt_name, **how)
     except ValueError as error:

@@ -112,7 +112,7 @@ def _optimizer(recipe: Recipe, steps: int) -> Any:
 
 
 def rates(network: Any, dropout: float | None) -> dict[str, float]:
-    """Return place -> dropout rate: those of the configuration, or `dropout` for all places."""
+    """Return place -> dropout rate: those of the configuration, or `dropout` for all places except the head."""
     found = rates_of(network.config)
     if dropout is None:
         return found
