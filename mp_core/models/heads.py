@@ -34,7 +34,7 @@ class Head:
         The name of the pooling before the head.
     dense_bias, norm_bias, output_bias : bool
         Whether the first product, the norm after it and the last product have a bias.
-    words : bool
+    uses_token_logit : bool
         Whether the score is the logit of ``true_token_id``, minus that of ``false_token_id`` if the configuration has
         one.
     before_padding : bool
@@ -51,7 +51,7 @@ class Head:
     dense_bias: bool = True
     norm_bias: bool = False
     output_bias: bool = True
-    words: bool = False
+    uses_token_logit: bool = False
     before_padding: bool = False
     entries: Mapping[str, tuple[str, Mapping[Any, Any]]] = field(default_factory=dict)
 
@@ -84,10 +84,10 @@ class Head:
 _SWITCH = {False: False, True: True}
 _POOLED_INSIDE = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
 _DECODERS = ("qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text")
-_TIED = ("gemma", "gemma2", "gemma3_text")  # where config.json says nothing
+_TIED = ("gemma", "gemma2", "gemma3_text")  # the default of tie_word_embeddings is true
 _CAPS = {"gemma2": 30.0}
 """``model_type`` -> the default of ``final_logit_softcapping``."""
-_TOKEN_LOGIT = Head(tensors={"head": "lm_head"}, pooling="lasttoken", words=True)
+_TOKEN_LOGIT = Head(tensors={"head": "lm_head"}, pooling="lasttoken", uses_token_logit=True)
 _SCORE = Head(tensors={"head/output": "score"}, pooling="lasttoken", output_bias=False, before_padding=True)
 _PADDING = {"phi3": 32000, "gemma": 0, "gemma2": 0, "gemma3_text": 0}
 """``model_type`` -> the default of ``pad_token_id`` in transformers; None for all others."""
@@ -121,9 +121,20 @@ _HEADS = {
     **dict.fromkeys(_DECODERS, _SCORE),
 }
 """``model_type`` in ``config.json`` -> the head of its sequence classification."""
-_EACH = "bert", "ernie", "roberta", "xlm-roberta", "camembert", "mpnet", "deberta-v2", "electra", "distilbert", "albert"
+_TOKEN_CLASSIFIERS = (
+    "bert",
+    "ernie",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "mpnet",
+    "deberta-v2",
+    "electra",
+    "distilbert",
+    "albert",
+)
 _HEADS_OF_TOKENS = {
-    **dict.fromkeys(_EACH, Head(tensors={"head/output": "classifier"})),
+    **dict.fromkeys(_TOKEN_CLASSIFIERS, Head(tensors={"head/output": "classifier"})),
     "modernbert": _HEADS["modernbert"],
 }
 """``model_type`` in ``config.json`` -> the head of its token classification."""
@@ -161,12 +172,12 @@ class Scores(Part):
 class _VocabularyRows(Slot):
     """The slot of a head's vector: a row of the vocabulary's matrix, minus a second row if there is one."""
 
-    words: tuple[int, ...] = ()
+    answers: tuple[int, ...] = ()
 
     def read(self, weights: "Weights") -> None:
         """Assign the row, or the difference of the two rows."""
         table, _ = weights.find(self.path, self.part, self.rows or 0, self.variable.shape[1])
-        rows = ops.take_rows(table, np.array(self.words), F32)
+        rows = ops.take_rows(table, np.array(self.answers), F32)
         self.variable.assign(rows[:1] - rows[1:] if len(rows) > 1 else rows)
 
     def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
@@ -180,7 +191,7 @@ class TokenLogit(Part):
     Parameters
     ----------
     settings : Settings
-    words : tuple of int
+    answers : tuple of int
         The token, and optionally the token whose logit is subtracted.
     tied : bool
         Whether the matrix of the logits is the word embedding table.
@@ -193,9 +204,9 @@ class TokenLogit(Part):
         The row of the first token in the matrix of the logits, minus that of the second.
     """
 
-    def __init__(self, settings: Settings, words: tuple[int, ...], tied: bool, **kwargs: Any) -> None:
+    def __init__(self, settings: Settings, answers: tuple[int, ...], tied: bool, **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)
-        self.words, self.tied = words, tied
+        self.answers, self.tied = answers, tied
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
@@ -204,7 +215,7 @@ class TokenLogit(Part):
     def slots(self) -> list[Slot]:
         """Return the slot of the tokens' rows in the matrix of the logits."""
         path = "embeddings/word" if self.tied else str(self.path)
-        return [_VocabularyRows(path, "weight", self.table, self.settings.vocab_size, self.words)]
+        return [_VocabularyRows(path, "weight", self.table, self.settings.vocab_size, self.answers)]
 
     def call(self, pooled: Array) -> Array:
         """Return the scores, shape (n, 1), for pooled vectors of shape (n, width)."""
@@ -236,20 +247,20 @@ class Classifier(TextNetwork):
         super().__init__(config, types, **kwargs)
         self.types = min(self.types, max(1, self.settings.type_vocab_size))
         self._head = Head.of(self.config, "`config`", self.of_tokens)
-        self.labels = 1 if self._head.words else _labels(self.config, "`config`")
+        self.labels = 1 if self._head.uses_token_logit else _labels(self.config, "`config`")
         self._padding = _padding(self.config, "`config`") if self._head.before_padding else None
 
     @classmethod
     def check(cls, config: Mapping[str, Any], path: Any) -> None:
         """Raise ValueError, which names `path`, if mp_core does not support the head of a ``config.json``."""
         head = Head.of(config, path, cls.of_tokens)
-        if not head.words:
+        if not head.uses_token_logit:
             _labels(config, path)
         if head.before_padding:
             _padding(config, path)
 
     @property
-    def words(self) -> tuple[int, ...]:
+    def answers(self) -> tuple[int, ...]:
         """The token whose logit is the score of a decoder, and optionally the token whose logit is subtracted."""
         ids = [self.config.get(name) for name in ("true_token_id", "false_token_id")]
         given = tuple(number for number in ids if number is not None)
@@ -260,9 +271,9 @@ class Classifier(TextNetwork):
     def _build_parts(self, input_shape: Shape) -> None:
         super()._build_parts(input_shape)
         self.head: Any
-        if self._head.words:
+        if self._head.uses_token_logit:
             tied = self.config.get("tie_word_embeddings", self.config["model_type"] in _TIED) is True
-            self.head = TokenLogit(self.settings, self.words, tied, name="head", dtype=self.dtype_policy)
+            self.head = TokenLogit(self.settings, self.answers, tied, name="head", dtype=self.dtype_policy)
         else:
             self.head = Scores(self.settings, self._head, self.labels, name="head", dtype=self.dtype_policy)
         self.head.build((None, self.settings.hidden_size))
@@ -273,7 +284,7 @@ class Classifier(TextNetwork):
 
     def shapes(self) -> dict[str, dict[str, int]]:
         """Return the result of :meth:`TextNetwork.shapes`, and the weight with the number of labels."""
-        if self._head.words:
+        if self._head.uses_token_logit:
             return super().shapes()
         entry = "id2label" if self.config.get("id2label") is not None else "num_labels"
         return super().shapes() | {"head/output": {entry: self.labels, "hidden_size": self.settings.hidden_size}}

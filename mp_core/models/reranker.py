@@ -67,7 +67,7 @@ class Reranker(TextModel):
     ) -> None:
         Classifier.check(modules.config, modules.network / "config.json")
         self.template = None
-        if template is not None or Head.of(modules.config, modules.network / "config.json").words:
+        if template is not None or Head.of(modules.config, modules.network / "config.json").uses_token_logit:
             self.template = template_of(template, modules.config["model_type"])
         if template is None and self.template is not None and "true_token_id" in modules.config:
             self.template.check_words(modules.network / "chat_template.jinja")
