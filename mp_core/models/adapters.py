@@ -85,11 +85,11 @@ class AdaptedModel:
         Raises
         ------
         TypeError
-            `seed` is no integer.
+            `seed` is not an integer.
         ValueError
-            `targets` choose no layer, a layer has LoRA already, or a number is out of range. Nothing has changed.
+            `targets` match no layer, a layer has LoRA already, or a number is out of range. Nothing has changed.
         NotImplementedError
-            A chosen layer computes by delayed float8 scaling.
+            A chosen layer uses delayed float8 scaling.
 
         Examples
         --------

@@ -183,9 +183,9 @@ class TokenClassifier(TextModel):
         Raises
         ------
         TypeError
-            A text is no str, or `texts` are no texts in an order.
+            A text is not a str, or `texts` have no defined order.
         ValueError
-            `batch_size` is no positive integer, or a text has no token or a character that UTF-8 cannot encode.
+            `batch_size` is not a positive integer, or a text has no token or a character that UTF-8 cannot encode.
         """
         given, size = list_of_texts(texts, "texts"), positive_integer(batch_size, "batch_size")
         rows, places = self._tokenizer.located(given)

@@ -84,7 +84,7 @@ def first_layer(model: TextNetwork, run: Callable[[TextNetwork], object]) -> str
 
 
 class _Watch:
-    """Notes the first layer whose outputs are not finite."""
+    """Records the first layer whose outputs are not finite."""
 
     def __init__(self) -> None:
         self.layer: Layer | None = None

@@ -171,7 +171,7 @@ class M3Encoder(TextEncoder):
         Parameters
         ----------
         texts : str or iterable of str
-            As in :meth:`TextEncoder.encode`; one str is a list of one text.
+            As in :meth:`TextEncoder.encode`; a single str counts as a list of one text.
         batch_size : int
             How many texts of similar length the network computes at once. Results do not depend on it.
         show_progress : bool
@@ -262,7 +262,7 @@ _Head = tuple[PackedMatrix, Array]
 
 def _head(path: Path, width: int, units: int | None) -> _Head:
     """Return the packed matrix and the bias in a file; `units` None: any number of units."""
-    from mp_core.checkpoint.torch_file import open_torch  # zip archives are seldom needed
+    from mp_core.checkpoint.torch_file import open_torch  # imported here: few models need zip archives
 
     tensors = open_torch(path)
     refuse_stretched(path, tensors)

@@ -90,7 +90,7 @@ class _Transform(Part):
         self.output = self.dense("output", self.settings.vocab_size, width, "relu")
 
     def call(self, hidden: Array) -> Array:
-        """Return the vectors that the vocabulary is multiplied by."""
+        """Return the input vectors of the product to the vocabulary."""
         outputs: Array = self.norm(self.inner(hidden))
         return outputs
 

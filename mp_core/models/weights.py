@@ -169,7 +169,7 @@ def _read(folder: Path, model: TextNetwork) -> tuple[Path, Mapping[str, Tensor],
     if path is None:
         path, tensors, stored = tensors_in(folder)
         return path, model.architecture.adapt(tensors, model.settings, path), stored
-    from mp_core.models.gguf_names import gguf_tensors  # seldom needed
+    from mp_core.models.gguf_names import gguf_tensors  # imported here: few models need it
 
     return path, *gguf_tensors(path, model.config["model_type"], model.architecture, model.settings)
 

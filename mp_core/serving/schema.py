@@ -61,7 +61,7 @@ def _text(value: Any, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        half = f"{name} has half of a surrogate pair, which is no character"
+        half = f"{name} has half of a surrogate pair, which is not a character"
         raise RefusedError("text", half, name.split('"')[1]) from None
     return value
 
@@ -350,4 +350,4 @@ def _objects(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
 
 def _constant(word: str) -> None:
     """Refuse NaN and Infinity, which Python accepts but JSON does not have."""
-    raise ValueError(f"{word} is no number of it")
+    raise ValueError(f"{word} is not a JSON number")
