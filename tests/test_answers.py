@@ -1,4 +1,4 @@
-"""Decoders that are asked about pairs: their scores, templates and folders, beside transformers and its users."""
+"""Decoders that score pairs by a template: their scores, templates and folders, beside transformers and its users."""
 
 import json
 import warnings

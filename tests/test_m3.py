@@ -179,6 +179,6 @@ def test_a_head_whose_products_are_not_finite_is_told_though_dense_vectors_are(t
     state["weight"] = state["weight"] * np.nan
     torch.save(state, tmp_path / "model" / head)
     encoder = M3Encoder.from_folder(tmp_path / "model")
-    with pytest.warns(RuntimeWarning, match="input 4 is not finite: it is made by a module behind") as told:
+    with pytest.warns(RuntimeWarning, match="input 4 is not finite: a module after the network computed it") as told:
         found = [encoder.encode_all(TEXTS) for _ in range(2)]
     assert len(told) == 1 and np.isfinite(found[0].dense).all()
