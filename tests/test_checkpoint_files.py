@@ -334,7 +334,7 @@ def test_a_folder_is_replaced_only_if_nothing_is_lost(sharded, tmp_path):
     convert(sharded, out, "float16", force=True)
     assert open_tensors(out)["layer.weight"].dtype == np.float16
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]
-    with pytest.raises(RequestError, match="lies inside the folder"):
+    with pytest.raises(RequestError, match="is inside the folder"):
         convert(sharded, sharded / "int8", "int8")
     with pytest.raises(FileExistsError, match="is no folder"):
         convert(sharded, out / "config.json", "int8", force=True)

@@ -150,7 +150,7 @@ def convert(
         )
         names = checkpoint.files
         if checkpoint.folder.resolve() in target.parents and not checkpoint.is_file:
-            raise RequestError(f"the target {target} lies inside the folder that is converted")
+            raise RequestError(f"the target {target} is inside the folder that is converted")
         inputs = checkpoint.paths
         check_free(target, names, inputs, force=force)
         if dry_run:

@@ -149,7 +149,7 @@ def save_folder(
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is no folder")
     if Path(os.path.realpath(folder)) in place.parents:
-        raise RequestError(f"the target {place} lies inside the folder {folder}")
+        raise RequestError(f"the target {place} is inside the folder {folder}")
     checkpoint = open_checkpoint(folder, may_be_empty=home is not None)
     place_of, kept, metadata = _without(checkpoint, tensors, home)
     content = _Content.of(tensors, policy, policies, metadata)

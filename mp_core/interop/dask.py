@@ -102,7 +102,7 @@ def embed(
         raise ValueError(f"`format` must be one of {', '.join(map(repr, FORMATS))}; received {format!r}")
     folder, target = _real(model, "model"), _real(output, "output")
     if folder in (target, *target.parents):
-        raise FileExistsError(f"the output {target} lies inside the model's folder")
+        raise FileExistsError(f"the output {target} is inside the model's folder")
     found = pieces(texts, positive_integer(part_size, "part_size"))
     arguments: dict[str, Any] = {
         "normalize": normalize,
@@ -194,7 +194,7 @@ def convert_shards(
     if checkpoint.is_file:
         raise RequestError(f"`source` must be a folder; received {folder}")
     if folder in (goal, *goal.parents):
-        raise RequestError(f"the target {goal} lies inside the folder that is converted")
+        raise RequestError(f"the target {goal} is inside the folder that is converted")
     asked = {"map": task.map, "keep": task.keep, "saturate": saturate, "allow_requantize": allow_requantize}
     job = {"job": "convert", "mp_core": __version__, "policy": rules.policy.name, **asked}
     parts = []
