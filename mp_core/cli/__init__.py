@@ -106,9 +106,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     examples = ["info", "info --json", "info --plan 16x4096x4096 --dtype bfloat16 --threads 1"]
-    info = new_command(
-        commands, "info", _info, "show versions, CPU features, kernels and threads", examples
-    )
+    info = new_command(commands, "info", _info, "show versions, CPU features, kernels and threads", examples)
     options.add(info, "json")
     product_plan.add_options(info)
 

@@ -65,9 +65,7 @@ def add_command(commands: Any) -> None:
     )
     embed.add_argument("--precision", choices=PRECISIONS, help="type of the written numbers (default: float32)")
     embed.add_argument("--kind", choices=KINDS, help="kind of vectors, for models that have several (default: dense)")
-    embed.add_argument(
-        "--task", metavar="NAME", help="kind of texts, such as query, for models that distinguish tasks"
-    )
+    embed.add_argument("--task", metavar="NAME", help="kind of texts, such as query, for models that distinguish tasks")
     options.add(embed, "output", help="file to write (default: standard output); with --dask, a folder")
     embed.add_argument(
         "--format",
