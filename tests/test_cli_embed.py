@@ -27,7 +27,9 @@ from mp_core.models.precision import PRECISIONS, unit_codes
 
 
 def test_where_embeddings_cannot_be_written_nothing_is_read(capsys):
-    assert "argument --output: the folder /absent does not exist" in usage_error(capsys, "embed", "absent", "--output", "/absent/x")
+    assert "argument --output: the folder /absent does not exist" in usage_error(
+        capsys, "embed", "absent", "--output", "/absent/x"
+    )
 
 
 def test_jsonl_holds_text_and_embedding_exactly(capsys, model, texts):
@@ -262,7 +264,7 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
     for path, message in (
         (
             tmp_path,
-            f"{tmp_path}/config.json is missing; the folder has model, models, pytorch_model.bin, texts.txt only",
+            f"{tmp_path}/config.json is missing; the folder has only model, models, pytorch_model.bin, texts.txt",
         ),
         (folder, "config.json is a Git LFS pointer, not the file itself; run `git lfs pull`"),
         (tmp_path / "absent", "absent/config.json: No such file or directory"),
@@ -270,7 +272,7 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
         (latin, "tokenizer.json is not UTF-8 text: "),
         (
             bare,
-            "tokenizer.json is missing; the folder has 1_Pooling, config.json, model.safetensors, modules.json only",
+            "tokenizer.json is missing; the folder has only 1_Pooling, config.json, model.safetensors, modules.json",
         ),
     ):
         assert cli.main(["embed", str(path), texts]) == 3
