@@ -189,7 +189,10 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "1MiB"], "--max-memory: must be at least"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "nothing"], "'nothing' matches no tensor"),
         (["{model}", "-o", "{model}", "--policy", "int8"], "is the input"),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--json=/absent/r"], "--json: the folder /absent does not exist"),
+        (
+            ["{model}", "-o", "{out}", "--policy", "int8", "--json=/absent/r"],
+            "--json: the folder /absent does not exist",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(capsys, model, out, arguments, message):

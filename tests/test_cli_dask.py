@@ -77,7 +77,10 @@ def test_a_failed_part_is_one_line(command, tmp_path, capsys):
         (["--output", "out"], "needs --output, and files"),
         (["--output", "out", "-"], "needs --output, and files"),
         (["texts"], "needs --output, and files"),
-        (["--output", "out", "texts", "--format", "tsv"], "argument --format: must be npy or parquet with --dask; received tsv"),
+        (
+            ["--output", "out", "texts", "--format", "tsv"],
+            "argument --format: must be npy or parquet with --dask; received tsv",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_before_anything_is_opened(capsys, arguments, message):

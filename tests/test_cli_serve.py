@@ -48,11 +48,17 @@ def test_origins_are_written_as_browsers_write_them():
         (["a", "b", "--adapter", "c=d"], "argument --adapter: needs one MODEL; received 2"),
         (["a", "--adapter", "a=d"], "argument --adapter: a is the name of the model"),
         (["a", "--adapter", "c=d", "--adapter", "c=e"], "argument --adapter: two have the name c"),
-        (["a", "--cors-allow-origin", "page.example"], "received 'page.example'; it must be * or an origin such as https:"),
+        (
+            ["a", "--cors-allow-origin", "page.example"],
+            "received 'page.example'; it must be * or an origin such as https:",
+        ),
         (["a", "--cors-allow-origin", "https://page.example/"], "argument --cors-allow-origin: received"),
         (["a", "--cors-allow-origin", "https://b\xfccher.example"], "in ASCII and without a path"),
         (["a", "--cors-allow-origin", "null"], "argument --cors-allow-origin: received 'null'"),
-        (["a", "--cors-allow-origin", "*", "--cors-allow-origin", "http://a"], "* allows all origins; remove the others"),
+        (
+            ["a", "--cors-allow-origin", "*", "--cors-allow-origin", "http://a"],
+            "* allows all origins; remove the others",
+        ),
         ([], "MODEL"),
     ],
 )
