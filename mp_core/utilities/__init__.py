@@ -1,1 +1,1 @@
-"""What every room needs and no operation computes: arguments, text, files, the operating system."""
+"""Helpers for all packages: checks of arguments, texts, files, the operating system."""
