@@ -56,7 +56,7 @@ def _is_stale(name: str) -> bool:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a shell pattern matches the end of the path of a file, or of a folder that it is in."""
+    """Return whether a shell pattern matches the end of the path of a file, or of a folder that it is in."""
     path = PurePosixPath(name)
     return any(part.match(pattern) for part in (path, *path.parents) if part.name)
 

@@ -62,7 +62,7 @@ def _width() -> int:
 
 
 def _has_colour(stream: Any) -> bool:
-    """Whether a stream gets colours: it is a terminal and NO_COLOR is not set (https://no-color.org)."""
+    """Return whether a stream gets colours: it is a terminal and NO_COLOR is not set (https://no-color.org)."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -23,7 +23,7 @@ def integer_of(text: str, least: int, most: int) -> int | None:
 
 
 def number_of(text: str) -> float:
-    """Return a text as a float; raise ValueError unless it is a number. (``float`` would read ``1_0`` as 10.)
+    """Return a text as a float; raise ValueError unless it is a number: ``float`` would read ``1_0`` as 10.
 
     Examples
     --------
