@@ -250,7 +250,7 @@ def test_an_inspection_lists_tensors_and_metadata(capsys, model):
         line for line in printed.splitlines() if line.startswith("layer.*.weight  6 of 30 x 40  float32  0.029 ")
     )
     assert float(row.split()[8]) == float(f"{largest:.4g}")
-    folded = " (* stands for numbers; --all lists every tensor)"
+    folded = " (* replaces numbers; --all lists every tensor)"
     assert printed.endswith(f"7 tensors: 0.0 MB{folded}\nmodel.safetensors: format = pt\n")
     assert cli.main(["inspect", model, "--all"]) == 0
     printed = capsys.readouterr().out

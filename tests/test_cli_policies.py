@@ -96,7 +96,7 @@ def test_a_map_larger_than_any_is_refused_before_it_is_read(capsys, model, texts
         ("", "is not a map of policies"),
         ("[1]", "is not a map of policies: expected a JSON object"),
         ("{}", "is not a map of policies: "),
-        ('{"class_name": "DTypePolicy", "config": {"name": "float16"}}', "it holds the policy 'float16'"),
+        ('{"class_name": "DTypePolicy", "config": {"name": "float16"}}', "it is the policy 'float16'"),
         ('{"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": {}}}}', "is not a map of policies: "),
     ],
 )

@@ -251,4 +251,4 @@ def _pattern(text: str, argument: str) -> _Pattern:
     try:
         return _Pattern(text, matcher(text, "search"))
     except ValueError as error:
-        raise ValueError(f"`{argument}` must hold regular expressions; received {text!r}: {error}") from None
+        raise ValueError(f"`{argument}` must be regular expressions; received {text!r}: {error}") from None

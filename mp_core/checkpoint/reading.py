@@ -25,7 +25,7 @@ def read_file(path: str | os.PathLike[str], most: int = MAX_JSON) -> bytes:
     """
     with naming(path), open_regular(path) as file:
         fits = os.fstat(file.fileno()).st_size <= most
-        content = _beginning(file, most + 1) if fits else b""  # files of /proc say that they have 0 bytes
+        content = _beginning(file, most + 1) if fits else b""  # st_size of files in /proc is 0
     if not fits or len(content) > most:
         raise ValueError(f"{path} has more than {most} bytes")
     return content

@@ -94,7 +94,7 @@ def policy_map(path: str) -> DTypePolicyMap:
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} is not a map of policies: {error}") from error
     if not isinstance(found, DTypePolicyMap):
-        raise ValueError(f"{path} is not a map of policies: it holds the policy {found.name!r}")
+        raise ValueError(f"{path} is not a map of policies: it is the policy {found.name!r}")
     return found
 
 

@@ -145,7 +145,7 @@ def contents(report: _Row, *, every: bool) -> Iterator[str]:
     yield _table(
         [heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in shown)]
     )
-    folded = " (* stands for numbers; --all lists every tensor)" if len(shown) < len(rows) else ""
+    folded = " (* replaces numbers; --all lists every tensor)" if len(shown) < len(rows) else ""
     yield f"\n{len(rows)} tensors: {report['bytes'] / 1e6:.1f} MB{folded}"
     for tool, number in Counter(row["tool"] for row in rows if row["tool"]).items():
         yield f"{number} tensors are of {printable(tool)}, whose codes mp_core cannot read; they are listed undecoded"

@@ -185,7 +185,7 @@ def _text(report: dict[str, Any]) -> str:
 
 
 def _text_of_codes(codes: dict[str, Any]) -> str:
-    """Return one line that says how close the outputs of the quantized model are to those of the trained floats."""
+    """Return one line: how close the outputs of the quantized model are to those of the trained floats."""
     names = [name for name in ("rounded", "trained", "merged") if name in codes]
     measured = ", ".join(f"{name} {next(iter(codes[name].values())):.4f}" for name in names)
     kept = f"; {codes['kept']} kept" if len(names) > 1 else ""

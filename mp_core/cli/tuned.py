@@ -42,7 +42,7 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train, save and measure a model; return the report."""
     subject = subject_of(arguments.model)
     examples = read_examples(arguments.examples, arguments.examples)
-    held = read_examples(arguments.eval, arguments.eval) if arguments.eval else None
+    evaluation = read_examples(arguments.eval, arguments.eval) if arguments.eval else None
     loss = subject.chosen_loss(arguments.loss, examples)
     if arguments.learning_rate is None:
         arguments.learning_rate = subject.learning_rate
@@ -51,9 +51,9 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
         model.enable_lora(arguments.lora, seed=arguments.seed)
     report: dict[str, Any] = {"model": arguments.model, "output": arguments.output, "examples": len(examples)}
     report |= {"epochs": arguments.epochs, "loss": loss, "policy": _policy(arguments).name}
-    if held is not None:
-        options.announce(arguments, f"measuring {arguments.model} on {len(held):,} examples")
-        report["before"] = subject.measured(model, held)
+    if evaluation is not None:
+        options.announce(arguments, f"measuring {arguments.model} on {len(evaluation):,} examples")
+        report["before"] = subject.measured(model, evaluation)
     started = time.perf_counter()
     report |= _trained(arguments, subject, model, examples, loss)
     options.announce(arguments, f"writing {arguments.output}")
@@ -61,9 +61,9 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.resume is not None:
         (Path(arguments.resume) / _STATE).unlink(missing_ok=True)
     report["seconds"] = time.perf_counter() - started
-    if held is not None:
-        options.announce(arguments, f"measuring {arguments.output} on {len(held):,} examples")
-        report["after"] = subject.measured(model, held)
+    if evaluation is not None:
+        options.announce(arguments, f"measuring {arguments.output} on {len(evaluation):,} examples")
+        report["after"] = subject.measured(model, evaluation)
     return report
 
 

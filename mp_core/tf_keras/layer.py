@@ -133,7 +133,7 @@ class Layer(layers.Layer):
         if self.dtype_policy.name == "_infer":
             first = next(leaves(args[0]), None)
             if first is None:
-                raise ValueError(f"The first argument of {self.name} must hold an array; received {args[0]!r}")
+                raise ValueError(f"The first argument of {self.name} must contain an array; received {args[0]!r}")
             self.dtype_policy = Policy(first.dtype.name)
         return super()._first_call(args, kwargs)
 
