@@ -148,9 +148,9 @@ def test_only_what_has_changed_is_sent_again(client):
     sent = []
 
     class Noting(training.Job):
-        def _scattered(self, value):
+        def _scatter(self, value):
             sent.append(value)
-            return super()._scattered(value)
+            return super()._scatter(value)
 
     workers = Workers(client)
     workers.job = lambda compiled: Noting(compiled, client, 2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.files.checkpoint import save_folder
-from mp_core.files.checkpoint.maps import noted
+from mp_core.files.checkpoint.maps import collected_maps
 from mp_core.layers import Dense, Layer
 from mp_core.models.adapters import AdaptedModel
 from mp_core.models.finite import check_outputs
@@ -181,7 +181,7 @@ class TextModel(AdaptedModel):
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         self._policy, self.has_told = policy, False
-        with noted() as self.maps:
+        with collected_maps() as self.maps:
             self.model, weights, layers = read_model(self._modules.network, self._modules.config, policy, self.kind)
         if self._modules.layer_weights is not None:
             self.model.encoder.layer_weights = self._modules.layer_weights
