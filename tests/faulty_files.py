@@ -1,4 +1,4 @@
-"""What tests/faulty.py does with files: what the commands of mp-core, models and training write and read."""
+"""The jobs of tests/faulty.py on files: reading and writing by the commands of mp-core, models and training."""
 
 import contextlib
 import errno

@@ -1,8 +1,8 @@
-"""Mutated weights in other forms: ``python hostile_files.py FOLDER FIRST COUNT`` reads so many of each kind, by number.
+"""Mutated weight files: ``python hostile_files.py FOLDER FIRST COUNT`` reads COUNT files of each kind, by number.
 
-Of files of torch.save, GGUF and ONNX, bytes, numbers and instructions are changed. Each is refused by OSError or
-ValueError with its path, or read whole; all else is printed and ends the process with 1. It may take little memory, and
-leaves no file.
+Bytes, numbers and instructions of torch.save, GGUF and ONNX files are changed. Each file must raise OSError or
+ValueError with its path, or be read completely; anything else is printed and ends the process with status 1. Little
+memory is allowed, and no file may remain.
 """
 
 import io

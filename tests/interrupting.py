@@ -1,7 +1,7 @@
-"""Interrupts wherever Python runs: what test_interrupts.py and fuzz/interrupts.py share.
+"""Raise interrupts anywhere in Python code: shared by test_interrupts.py and fuzz/interrupts.py.
 
-A tracer raises an exception, or a signal, when a line or a bytecode is reached for the first time; then the state of
-the thread and of the process must be that of before, and the same files open.
+A tracer raises an exception, or a signal, when a line or a bytecode is reached for the first time. Afterwards the state
+of the thread and of the process must be as before, with the same files open.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Rules of gradients, called as the walk backwards calls them, and central differences to compare them with."""
+"""Rules of gradients, called as in the backward pass, and central differences to compare with."""
 
 import inspect
 

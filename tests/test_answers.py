@@ -1,4 +1,4 @@
-"""Decoders that score pairs by a template: their scores, templates and folders, beside transformers and its users."""
+"""Decoders that answer questions about pairs: their scores, templates and folders, compared with transformers."""
 
 import json
 import warnings

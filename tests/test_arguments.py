@@ -1,4 +1,4 @@
-"""Wrong arguments of public functions are named, with what came and what is allowed."""
+"""Errors for wrong arguments of public functions name the argument, the value and the allowed values."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""dot_product_attention against float64, and its bits against the operations that it joins."""
+"""dot_product_attention, compared with float64, and bit for bit with the operations that it combines."""
 
 import itertools
 import math

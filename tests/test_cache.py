@@ -1,4 +1,4 @@
-"""What is kept by keys: as many values as were used last, for several threads, and not in copies."""
+"""Caches: they keep the most recently used values, for several threads, and copies do not share them."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Layers fitted to a sample of their inputs: the stated formulas, accuracy, weights, saving, and what is refused."""
+"""Layers fitted to a sample of their inputs: the stated formulas, accuracy, weights, saving, and errors."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Conversion: what the files hold, by NumPy, ml_dtypes and the safetensors library; what is refused."""
+"""Conversion: contents of files, checked with NumPy, ml_dtypes and the safetensors library; and errors."""
 
 import json
 import math

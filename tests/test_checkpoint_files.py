@@ -1,4 +1,4 @@
-"""Conversion: which files and folders it reads, replaces and leaves where it fails."""
+"""Conversion: which files and folders it reads, replaces, and leaves unchanged if it fails."""
 
 import errno
 import json

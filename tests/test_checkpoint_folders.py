@@ -1,4 +1,4 @@
-"""Conversion of folders: shards, what is in their place, and what interrupts."""
+"""Conversion of folders: shards, other files in their place, and interruptions."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Codes of other tools: float8 with scales is read as the numbers it stands for, everything else is refused by name."""
+"""Codes of other tools: float8 with scales is read as numbers; all other codes raise an error that names them."""
 
 import json
 

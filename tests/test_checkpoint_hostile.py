@@ -1,4 +1,4 @@
-"""Files that somebody made to harm: one line of error and exit code 3, no crash, nothing written, nothing hidden."""
+"""Files made to harm: one line of error and exit code 3, no crash, nothing written, nothing hidden."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Arrays and codes written as files and folders: bits and policies come back, and nothing is half there."""
+"""Arrays and codes written as files and folders: bits and policies are read back, and nothing is half written."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The `mp-core` command: what all commands share, `info` and `completion`."""
+"""The `mp-core` command: common parts, `info` and `completion`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`mp-core bench`, and the plans of products that `mp-core info` tells."""
+"""`mp-core bench`, and the plans of products that `mp-core info` prints."""
 
 import json
 import sys

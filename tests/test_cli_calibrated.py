@@ -1,4 +1,4 @@
-"""`mp-core convert --calibrate`: an encoder fitted to texts, as a folder that `embed` opens; what it refuses."""
+"""`mp-core convert --calibrate`: an encoder fitted to texts, as a folder that `embed` opens; and errors."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`mp-core convert`, `inspect` and `verify`: exit codes, what goes to which stream, memory."""
+"""`mp-core convert`, `inspect` and `verify`: exit codes, output streams, memory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`mp-core embed --dask`: the same vectors as without it, from the workers of a cluster."""
+"""`mp-core embed --dask`: the workers of a cluster give the same vectors as one process."""
 
 import json
 

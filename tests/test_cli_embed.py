@@ -1,4 +1,4 @@
-"""`mp-core embed`: formats, what is read and written, and what goes to which stream."""
+"""`mp-core embed`: formats, files that are read and written, output streams."""
 
 import contextlib
 import io

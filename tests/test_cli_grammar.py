@@ -1,4 +1,4 @@
-"""The grammar that all commands share: options, help, errors that say what was meant, colour."""
+"""The grammar of all commands: options, help, errors with suggestions, colour."""
 
 import argparse
 import json

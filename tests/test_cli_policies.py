@@ -1,4 +1,4 @@
-"""Policies on the command line: `choose`, maps in files, and the words that commands take."""
+"""Policies on the command line: `choose`, maps in files, and the words that commands accept."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mp-core serve`: what its arguments mean, and what is said when they are wrong."""
+"""`mp-core serve`: the meaning of its arguments, and its errors."""
 
 import socket
 import sys

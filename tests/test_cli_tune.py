@@ -1,4 +1,4 @@
-"""``mp-core tune``: what it writes and reports, resuming, and what it refuses."""
+"""``mp-core tune``: its outputs and reports, resuming, and errors."""
 
 import json
 import os

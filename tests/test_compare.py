@@ -1,4 +1,4 @@
-"""`make bench-compare`: which slowdowns count, which files are suspected, and what a build is made from."""
+"""`make bench-compare`: which slowdowns count, which files it names, and the sources of a build."""
 
 import importlib
 import sys

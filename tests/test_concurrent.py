@@ -1,4 +1,4 @@
-"""Eight Python threads at once: each gets the bits that it gets alone, and leaves nothing behind."""
+"""Eight Python threads at once: each gets the same bits as alone, and leaves nothing behind."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The pages of reference are complete: what sources read, declare and accept is on them, and nothing else."""
+"""The reference pages are complete: they have everything that the sources read, declare and accept, nothing else."""
 
 import os
 import re

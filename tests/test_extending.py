@@ -1,4 +1,4 @@
-"""The worked examples of docs/extending.md: their diffs apply, touch few files, build, and do what the page says."""
+"""The worked examples of docs/extending.md: their diffs apply, touch few files, build, and work as the page says."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Every allocation of the C library, and every call on a file, fails once: no crash, nothing half-written, told."""
+"""Every allocation of the C library, and every call on a file, fails once: an error, no crash, nothing half written."""
 
 import os
 import shutil

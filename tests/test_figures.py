@@ -1,4 +1,4 @@
-"""The figures of docs/: they are what the stored data say, small, and readable on white and on black."""
+"""The figures of docs/: they agree with the stored data, are small, and are readable on white and on black."""
 
 import importlib
 import re

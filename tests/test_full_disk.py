@@ -1,4 +1,4 @@
-"""Where the disk is full, or a file may not grow: an OSError with the name of the file, what was there stays whole."""
+"""A full disk, or a limit on file sizes: an OSError with the name of the file, and existing files stay whole."""
 
 from pathlib import Path
 

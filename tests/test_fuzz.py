@@ -1,4 +1,4 @@
-"""Fuzzing, for seconds: the first cases of a seed find nothing; and what fails, hangs or crashes is found."""
+"""Fuzzing for seconds: the first cases of a seed have no finding; and failures, hangs and crashes are found."""
 
 import itertools
 import re

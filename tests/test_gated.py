@@ -1,4 +1,4 @@
-"""Networks with rotary positions and gates: what their settings say, long texts, one token, saved and opened again."""
+"""Networks with rotary positions and gates: all settings, long texts, one token, saving and opening again."""
 
 import json
 import tracemalloc

@@ -1,4 +1,4 @@
-"""GGUF files: the numbers of the package `gguf`, by its names of tensors, and of hostile files nothing that runs."""
+"""GGUF files: the numbers and tensor names of the package `gguf`; hostile files run no code."""
 
 import json
 import struct

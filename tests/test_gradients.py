@@ -1,4 +1,4 @@
-"""Values and gradients: rules of products against central differences, plans, and what is refused."""
+"""Values and gradients: rules of products compared with central differences, plans, and errors."""
 
 import ml_dtypes
 import numpy as np

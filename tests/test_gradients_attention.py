@@ -1,4 +1,4 @@
-"""Gradients of attention, dense and ragged: against difference quotients, torch's autograd, and in the stated order."""
+"""Gradients of attention, dense and ragged: compared with differences and torch's autograd, and in the stated order."""
 
 import numpy as np
 import pytest

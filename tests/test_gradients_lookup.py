@@ -1,4 +1,4 @@
-"""Gradients of look-ups: the sums of the rows taken, in their stated order."""
+"""Gradients of look-ups: the sums of the gathered rows, in their stated order."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A contrastive step of an encoder, and one of a convolutional network: all their gradients have the same bits always.
+"""A contrastive step of an encoder, and a step of a convolutional network: all gradients always have the same bits.
 
 For every number of threads and instruction set, call by call and by a plan, in one pass and in passes of 1024 rows.
 """

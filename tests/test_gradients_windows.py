@@ -1,4 +1,4 @@
-"""Gradients of views whose elements repeat, and of the layers that take windows."""
+"""Gradients of views whose elements repeat, and of the layers that read windows."""
 
 import numpy as np
 import pytest

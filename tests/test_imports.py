@@ -1,4 +1,4 @@
-"""Imports go down only, in Cython's files too (.ci/lint_imports.py finds those that do not); libraries come late."""
+"""Imports go down only, also in Cython's files (.ci/lint_imports.py finds violations); libraries are imported late."""
 
 import importlib.util
 import sys

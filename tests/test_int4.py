@@ -1,4 +1,4 @@
-"""Products of int4 with zero points: beside floats as their differences multiply, beside int8 rows exactly by group."""
+"""Products of int4 with zero points: with floats as their differences multiply, with int8 rows exactly by group."""
 
 import dataclasses
 import pickle

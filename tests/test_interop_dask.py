@@ -1,4 +1,4 @@
-"""Jobs on a cluster of processes: the bits of one process, whatever happens to the workers, and nothing done twice."""
+"""Jobs on a cluster of processes: the bits of one process, whatever happens to the workers, and no work done twice."""
 
 import json
 import os

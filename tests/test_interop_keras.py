@@ -1,4 +1,4 @@
-"""Keras' models as layers: the same outputs, names, policies and weights, and files that are damaged or hostile."""
+"""Keras' models as layers: the same outputs, names, policies and weights; and damaged or hostile files."""
 
 import io
 import json

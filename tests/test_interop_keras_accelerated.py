@@ -1,4 +1,4 @@
-"""Keras' NumPy backend, accelerated in a process of its own: outputs, fallbacks, and what is left afterwards."""
+"""Keras' NumPy backend, accelerated in a separate process: outputs, fallbacks, and the state afterwards."""
 
 import json
 import sys

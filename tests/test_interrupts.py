@@ -1,4 +1,4 @@
-"""Interrupts: an exception that a signal handler raises between any two bytecodes leaves everything as it was."""
+"""Interrupts: an exception of a signal handler between any two bytecodes leaves the state as it was."""
 
 import signal
 import threading

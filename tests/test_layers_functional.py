@@ -1,4 +1,4 @@
-"""Functional models and the layers that stand in them, beside NumPy's float64."""
+"""Functional models and their layers, compared with NumPy in float64."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Layers beside those of Keras on its NumPy backend, by one table of cases (`keras_cases.py`)."""
+"""Layers, compared with those of Keras on its NumPy backend, by one table of cases (`keras_cases.py`)."""
 
 import io
 import json

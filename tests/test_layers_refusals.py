@@ -1,4 +1,4 @@
-"""What layers refuse, and what a hostile review found in them: masks, axes, sizes, empty inputs."""
+"""Errors of layers, and the findings of a hostile review: masks, axes, sizes, empty inputs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A link to nothing is an error that names it, wherever a file may also be absent."""
+"""A broken link is an error that names it, also where a file may be absent."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""LoRA of layers: beside Keras with JAX, and against NumPy in float64."""
+"""LoRA of layers, compared with Keras on JAX and with NumPy in float64."""
 
 import copy
 import json

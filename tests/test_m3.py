@@ -1,4 +1,4 @@
-"""BGE-M3's three kinds of vectors, beside transformers and FlagEmbedding's formulas in torch."""
+"""BGE-M3's three kinds of vectors, compared with transformers and FlagEmbedding's formulas in torch."""
 
 import json
 import re

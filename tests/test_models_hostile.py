@@ -1,4 +1,4 @@
-"""Folders that somebody has damaged, in a process of its own: each is refused by name, or runs."""
+"""Damaged folders, read in a separate process: each raises an error that names it, or runs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Opened models hold their weights once: packed, or in the pages of their file, and read as if they held both."""
+"""Opened models have their weights in memory once, packed or in the pages of their file; reads return the same bits."""
 
 import ctypes
 import mmap

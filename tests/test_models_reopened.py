@@ -1,4 +1,4 @@
-"""Models that were adapted, quantized or frozen after they were trained, saved and opened again: training goes on."""
+"""Models that were adapted, quantized or frozen after training, saved and opened again: training continues."""
 
 import json
 import warnings

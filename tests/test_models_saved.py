@@ -1,4 +1,4 @@
-"""Encoders written as folders: what a layer holds is in the file as it is, and reading it back gives the same bits."""
+"""Encoders written as folders: the file has the layers' values unchanged, and reading it gives the same bits."""
 
 import json
 import re

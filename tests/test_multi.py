@@ -1,4 +1,4 @@
-"""Multi-vector encoders beside sentence-transformers, with small random networks."""
+"""Multi-vector encoders, compared with sentence-transformers, with small random networks."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Numbers in texts: what `float` and `int` of Python take beyond what people write is refused."""
+"""Numbers in texts: unusual spellings that Python's `float` and `int` accept raise an error."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""ONNX files: the weights of an exported network by the names of its modules, and of damaged files nothing."""
+"""ONNX files: the weights of an exported network by the names of its modules; damaged files are errors."""
 
 import os
 import warnings

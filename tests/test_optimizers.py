@@ -1,4 +1,4 @@
-"""Optimizers: values beside Keras' on JAX and beside NumPy's expressions, and steps that happen as a whole or not."""
+"""Optimizers: values compared with Keras on JAX and with NumPy's expressions; a step is complete or does not happen."""
 
 import math
 import os

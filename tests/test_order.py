@@ -1,7 +1,7 @@
-"""Products of bfloat16 and float8 have the bits of the order of sums that is set, on every way to them.
+"""Products of bfloat16 and float8 have the bits of the configured order of sums, on every code path.
 
-NumPy adds in both orders (orders.py). That of AMX tiles is tested where the CPU has AMX, or where its instructions are
-emulated: `make test-amx-emulated`.
+NumPy adds in both orders (orders.py). Tile order is tested if the CPU has AMX, or if its instructions are emulated:
+`make test-amx-emulated`.
 """
 
 import asyncio

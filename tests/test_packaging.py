@@ -1,4 +1,4 @@
-"""What a user installs: the size of the wheel, what it needs, what an import costs in modules."""
+"""The installed package: the size of the wheel, its requirements, and the modules that an import loads."""
 
 import email
 import importlib

@@ -1,4 +1,4 @@
-"""Patterns from files: those that `re` matches in bounded time, and no others."""
+"""Patterns from files: only those that `re` matches in bounded time are accepted."""
 
 import re
 

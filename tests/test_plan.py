@@ -1,6 +1,6 @@
-"""Plans of products are the golden ones of data/plans.csv, computed without running a kernel.
+"""Plans of products equal the golden ones of data/plans.csv, computed without running a kernel.
 
-After a change of the plan, look at what became different: `python tests/test_plan.py && git diff tests/data/plans.csv`.
+After a change of the plan, look at the differences: `python tests/test_plan.py && git diff tests/data/plans.csv`.
 """
 
 import csv

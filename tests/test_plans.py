@@ -1,4 +1,4 @@
-"""Plans: the bits of the layer, whatever the threads, and an error that names whatever a plan cannot see."""
+"""Plans: the bits of the layer, for any number of threads, and errors that name what a plan cannot record."""
 
 import gc
 import os

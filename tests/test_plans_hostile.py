@@ -1,4 +1,4 @@
-"""What an attack on plans found: each test is one way in which a plan was stale, wrong, crashed, hung or grew."""
+"""Findings of an attack on plans: each test is a case in which a plan was stale, wrong, crashed, hung or grew."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""What published folders have that is harmless, and what is told of those that cannot be opened."""
+"""Published folders: harmless extra contents are accepted, and folders that cannot be opened are explained."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Quantization-aware training: the codes in training are those that run, gradients are those of the formulas."""
+"""Quantization-aware training: training uses the codes of inference; gradients follow the formulas."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Codes are those of the rounded quotient, for every number, wherever it lies."""
+"""Codes are those of the rounded quotient, for every number, at every position."""
 
 import dataclasses
 

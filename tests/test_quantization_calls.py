@@ -1,4 +1,4 @@
-"""Arguments of quantize and dequantize: `out`, rare types, threads, and what is refused."""
+"""Arguments of quantize and dequantize: `out`, rare types, threads, and errors."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Recurrent layers beside those of Keras on JAX: outputs, states, masks, gradients and files."""
+"""Recurrent layers, compared with those of Keras on JAX: outputs, states, masks, gradients and files."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Reranker: the scores of transformers and sentence-transformers for small random networks, and what it promises."""
+"""Reranker: the scores of transformers and sentence-transformers for small random networks, and its promises."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""States of training and files of weights that somebody has changed: refused, with the model's bits as they were."""
+"""Modified states of training and files of weights: an error, and the model keeps its bits."""
 
 import json
 import os

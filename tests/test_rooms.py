@@ -1,4 +1,4 @@
-"""The check of the rooms (.ci/lint_rooms.py) finds each kind of knot, and its list only shrinks."""
+"""The check of the rooms (.ci/lint_rooms.py) finds each kind of problem, and its list only shrinks."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The choice of policies by sensitivity: what is measured, what is chosen, and what is refused."""
+"""The choice of policies by sensitivity: measurements, choices, and errors."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: the embeddings of that library itself, for every setting that changes them."""
+"""Folders of sentence-transformers: the embeddings of that library, for every setting that changes them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The server and bad clients: every wrong request is a 4xx that says what is wrong, and memory stays flat."""
+"""The server and bad clients: every wrong request is a 4xx with its reason, and memory stays flat."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Several Dense layers by one product: the bits of each alone, and never those of other weights."""
+"""Several Dense layers in one product: the bits of each layer alone, and never those of other weights."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Signals while C computes: their handlers run, and an exception of theirs ends the operation before its time."""
+"""Signals while C computes: their handlers run, and an exception of a handler ends the operation early."""
 
 import ctypes
 import os

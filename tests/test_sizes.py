@@ -1,4 +1,4 @@
-"""Plans for any number of rows: sizes are told apart, and no run reads or writes beyond what it is given."""
+"""Plans for any number of rows: sizes are distinguished, and no run reads or writes outside its arrays."""
 
 import numpy as np
 import pytest

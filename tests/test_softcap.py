@@ -1,4 +1,4 @@
-"""Attention whose scores are capped by tanh, as in Gemma 2: against torch in float64, and in the stated order."""
+"""Attention whose scores are capped by tanh, as in Gemma 2: compared with torch in float64, and in the stated order."""
 
 import numpy as np
 import pytest

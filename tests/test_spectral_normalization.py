@@ -1,4 +1,4 @@
-"""SpectralNormalization beside Keras on JAX, and by the formula of the paper in float64."""
+"""SpectralNormalization, compared with Keras on JAX, and with the formula of the paper in float64."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What differs between operating systems: files, signals and memory, as Linux has them and without what others lack."""
+"""Differences between operating systems: files, signals and memory as in Linux, and without what other systems lack."""
 
 import errno
 import os

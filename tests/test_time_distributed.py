@@ -1,4 +1,4 @@
-"""TimeDistributed and separable convolutions: outputs, training and files beside those of Keras."""
+"""TimeDistributed and separable convolutions: outputs, training and files, compared with those of Keras."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Tokenizers of folders with random settings beside transformers: the same tokens, or a refusal."""
+"""Folders of tokenizers with random settings, compared with transformers: the same tokens, or an error."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Files of torch.save: the tensors of torch, and of hostile files nothing that runs, crashes or takes memory."""
+"""Files of torch.save: the tensors of torch; hostile files run no code, do not crash and take no memory."""
 
 import io
 import json

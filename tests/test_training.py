@@ -1,4 +1,4 @@
-"""Training: data as batches, steps, loops, loss scales, and going on after an interruption."""
+"""Training: data as batches, steps, loops, loss scales, and continuing after an interruption."""
 
 import copy
 import hashlib

@@ -1,4 +1,4 @@
-"""Files of models: Keras opens them, and the other way round; they appear whole or not at all."""
+"""Files of models: Keras opens them, and the reverse; they are written completely or not at all."""
 
 import sys
 import zipfile

@@ -1,4 +1,4 @@
-"""Training beside Keras with JAX: the same models, weights and batches."""
+"""Training, compared with Keras on JAX: the same models, weights and batches."""
 
 import numpy as np
 import pytest

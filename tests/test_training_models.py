@@ -1,4 +1,4 @@
-"""Models that are made by calling layers, and what they consist of, beside NumPy."""
+"""Models made by calling layers, and their parts, compared with NumPy."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Batches in passes: the bits of the whole batch, in bounded memory; what needs all samples at once is refused."""
+"""Batches in passes: the bits of the whole batch, in bounded memory; losses over all samples at once are errors."""
 
 import hashlib
 import sys

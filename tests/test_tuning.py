@@ -1,4 +1,4 @@
-"""Fine-tuning: losses beside sentence-transformers, gradients beside transformers, bits, resuming, damaged data."""
+"""Fine-tuning: losses and gradients compared with other libraries, bits, resuming, damaged data."""
 
 import gc
 import itertools

@@ -1,4 +1,4 @@
-"""Type checkers see the types of mp_core from an empty folder, and names that do not exist."""
+"""Type checkers see the types of mp_core from an empty folder, and report names that do not exist."""
 
 import ast
 import re

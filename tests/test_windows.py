@@ -1,4 +1,4 @@
-"""Pooling of windows: maxima, sums and their gradients are those of NumPy, window by window, bit for bit."""
+"""Pooling of windows: maxima, sums and their gradients equal those of NumPy, window by window, bit for bit."""
 
 import itertools
 

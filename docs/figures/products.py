@@ -6,7 +6,7 @@ from mp_core.cli.benchmark.records import library
 
 
 def draw() -> Figure:
-    """A line for each shape: mp_core with packed weights and the fastest peer."""
+    """Draw a line for each shape: mp_core with packed weights, and the fastest peer."""
     report = load("products-memory-zen5")
     shapes = list(dict.fromkeys(record.shape for record in report.records))
     figure, grid = new(3.9, 2, 2, sharey=True)

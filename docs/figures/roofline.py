@@ -32,7 +32,7 @@ def limit(report: Report, dtype: str) -> tuple[float, float]:
 
 
 def best(records: list[Record]) -> dict[tuple[str, str], Record]:
-    """Return for each shape and contender's name without its way ("torch kn") the fastest record."""
+    """Return the fastest record for each shape and contender, without the layout in its name ("torch kn")."""
     found: dict[tuple[str, str], Record] = {}
     for record in records:
         key = record.shape, record.contender.partition(" ")[0]

@@ -1,4 +1,4 @@
-"""Readers of files that training and jobs write: a refusal changes no bit of a model and no file elsewhere."""
+"""Readers of files that training and jobs write: an error must not change the bits of a model or any other file."""
 
 import functools
 import json

@@ -1,6 +1,6 @@
-"""What Keras' tests import beside the layers, losses and so on: mp_core's objects under Keras' names, and helpers.
+"""Names that Keras' tests import besides layers and losses: mp_core's objects under Keras' names, and helpers.
 
-The helpers stand for functions of Keras' backends that tests prepare arrays with. None of them is tested.
+The helpers replace functions of Keras' backends with which tests prepare arrays. None of them is tested.
 """
 
 from collections.abc import Callable
