@@ -129,7 +129,7 @@ class Weights:
             return floats if inputs is None else floats / ops.cast(inputs.scale, F32)
 
     def drop_pages(self, path: str, part: str) -> None:
-        """Release the memory pages of a tensor after reading: see :func:`~mp_core.policies.autocast.memory.drop_pages`."""
+        """Release the pages of a tensor: see :func:`~mp_core.policies.autocast.memory.drop_pages`."""
         tensor = self.tensor(path, part)
         drop_pages(tensor.values if isinstance(tensor, QuantizedArray) else tensor)
 
