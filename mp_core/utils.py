@@ -1,4 +1,4 @@
-"""Keras' ``utils`` that training needs, and those of its names that are in :mod:`mp_core.saving`."""
+"""Functions of ``keras.utils`` for training, and its names for serialization, from :mod:`mp_core.saving`."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -47,12 +47,12 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # so that type checkers report unknown names
     __getattr__, __dir__ = refusing("utils", __all__)
 
 
 def set_random_seed(seed: int) -> None:
-    """Call :func:`mp_core.random.set_seed`, and seed the generators of Python and NumPy, as Keras does.
+    """Call :func:`mp_core.random.set_seed`, and seed the generators of Python and NumPy, like Keras.
 
     Examples
     --------
@@ -66,12 +66,12 @@ def set_random_seed(seed: int) -> None:
 
 
 def clear_session(free_memory: bool = True) -> None:
-    """Begin to number the names of layers anew.
+    """Restart the numbers in the default names of layers.
 
     Parameters
     ----------
     free_memory : bool
-        Keras', without effect: what nobody refers to is freed anyway.
+        An argument of Keras without effect: Python frees unused objects anyway.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def clear_session(free_memory: bool = True) -> None:
 
 
 def is_keras_tensor(x: Any) -> bool:
-    """Whether something is a symbolic array, as :func:`mp_core.Input` returns it.
+    """Return whether `x` is a symbolic array, such as the result of :func:`mp_core.Input`.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def is_keras_tensor(x: Any) -> bool:
 
 
 def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """Return what a batch consists of as ``fit`` takes it: without what is None at the end.
+    """Return a batch for ``fit``: x, (x, y) or (x, y, sample_weight), without parts that are None at the end.
 
     Examples
     --------
@@ -112,12 +112,12 @@ def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> 
 
 
 def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
-    """Return inputs, targets and weights of a batch, as ``train_step`` gets it; what it lacks is None.
+    """Return inputs, targets and weights of a batch of ``train_step``; missing parts are None.
 
     Raises
     ------
     ValueError
-        It has more than three parts, or none.
+        `data` has more than three parts, or none.
 
     Examples
     --------
@@ -132,19 +132,19 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
 
 
 def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
-    """Return rows of zeros with a 1 at the number of each class, in float32.
+    """Return one-hot rows in float32: 1 at the index of the class, 0 elsewhere.
 
     Parameters
     ----------
     x : array-like of int
-        Numbers of classes from 0; an axis of length 1 at the end is left out.
+        Indices of classes, from 0. A last axis of length 1 is removed.
     num_classes : int, optional
-        Default: the greatest number, and 1.
+        Default: the largest index + 1.
 
     Raises
     ------
     TypeError, ValueError
-        `x` has no integers, or one that is no class.
+        `x` is not integers, or has an index that is not a class.
 
     Examples
     --------
@@ -169,20 +169,20 @@ def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
 
 
 def normalize(x: ArrayLike, axis: int = -1, order: int = 2) -> Array:
-    """Return vectors divided by their norms; those of zeros stay zeros.
+    """Return vectors divided by their norms; vectors of zeros stay zeros.
 
     Parameters
     ----------
     x : array-like
     axis : int
-        Along which the vectors lie.
+        The axis of the vectors.
     order : int
-        Of the norm: 2 is the Euclidean one.
+        The order of the norm; 2 is the Euclidean norm.
 
     Returns
     -------
     ndarray
-        Of the dtype of `x` where that is floating-point, else float64.
+        In the dtype of `x` if that is floating-point, else float64.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def normalize(x: ArrayLike, axis: int = -1, order: int = 2) -> Array:
     array = np.atleast_1d(asarray(x, "x"))
     wide, order = array.astype(np.float64), positive_integer(order, "order")
     largest, most = np.abs(wide).max(axis, initial=0, keepdims=True), 2.0 ** (1000 / order)
-    if not ((largest >= 1 / most) & (largest <= most) | (largest == 0)).all():  # powers leave float64
+    if not ((largest >= 1 / most) & (largest <= most) | (largest == 0)).all():  # powers would exceed float64
         wide = wide / np.where((largest > 0) & (largest < np.inf), largest, 1)
         array = wide.astype(array.dtype) if is_float(array.dtype) else wide
     norms = np.linalg.norm(wide, order, axis, keepdims=True)
@@ -220,23 +220,24 @@ def pad_sequences(
     ----------
     sequences : sequence of sequences
     maxlen : int, optional
-        The length of the rows; default: that of the longest sequence.
+        The length of the rows. Default: the length of the longest sequence.
     dtype : dtype
-        Of the array.
+        The dtype of the array.
     padding, truncating : {"pre", "post"}
-        Whether the beginning or the end of a row is filled up, or of a sequence cut off.
+        Whether to pad, or cut off, at the beginning or at the end.
     value : number or str
-        What fills rows up.
+        The value for padding.
 
     Returns
     -------
     ndarray
-        Shape (sequences, maxlen, ...), the further axes being those of the items.
+        Shape (sequences, maxlen, ...); further axes are those of the items.
 
     Raises
     ------
     ValueError
-        `padding` or `truncating` is something else; the items differ in shape; `sequences` are none.
+        `padding` or `truncating` is invalid, the items have different shapes, or `sequences` is not a sequence of
+        sequences.
 
     Examples
     --------
@@ -258,21 +259,21 @@ def pad_sequences(
         if len(kept) == 0:
             continue
         if kept.shape[1:] != shape:
-            raise ValueError(f"The items of `sequences` must have one shape; received {kept.shape[1:]} beside {shape}")
+            raise ValueError(f"The items of `sequences` must have one shape; received {kept.shape[1:]} and {shape}")
         out[slice(-len(kept), None) if padding == "pre" else slice(len(kept))] = kept
     return found
 
 
 class PyDataset:
-    """Batches by their number: a subclass defines ``__len__`` and ``__getitem__``, which returns ``(x, y)``.
+    """A data set of batches: a subclass defines ``__len__`` and ``__getitem__``, which returns ``(x, y)``.
 
-    In the place of ``__len__`` it may define the property `num_batches`: None says that batches have no end. Then
-    ``fit`` needs `steps_per_epoch`, and an epoch goes on where the last one has ended.
+    Instead of ``__len__`` it may define the property `num_batches`. If that is None, the batches are endless: ``fit``
+    needs `steps_per_epoch`, and an epoch continues where the last one ended.
 
     Parameters
     ----------
     workers, use_multiprocessing, max_queue_size
-        Keras', without effect.
+        Arguments of Keras without effect.
 
     Examples
     --------
@@ -291,11 +292,11 @@ class PyDataset:
         self.workers, self.use_multiprocessing, self.max_queue_size = workers, use_multiprocessing, max_queue_size
 
     def __getitem__(self, index: int) -> Any:
-        """Return a batch: subclasses define it."""
+        """Return the batch `index`; subclasses define this method."""
         raise NotImplementedError(f"{type(self).__name__} must define `__getitem__`")
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches; without a number of them they have no end."""
+        """Yield the batches; without a number of batches, yield forever."""
         has_length = hasattr(self, "__len__") or type(self).num_batches is not PyDataset.num_batches
         steps = self.num_batches if has_length else None
         for index in count() if steps is None else range(steps):
@@ -303,13 +304,13 @@ class PyDataset:
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches there are; None: they have no end."""
+        """The number of batches; None if they are endless."""
         if hasattr(self, "__len__"):
             return len(self)
         raise NotImplementedError(f"{type(self).__name__} must define `__len__` or the property `num_batches`")
 
     def on_epoch_begin(self) -> None:
-        """Do nothing: called before an epoch of training, an evaluation or a prediction."""
+        """Do nothing. Subclasses may define it; it is called before each epoch, evaluation or prediction."""
 
     def on_epoch_end(self) -> None:
-        """Do nothing: called after an epoch of training, an evaluation or a prediction."""
+        """Do nothing. Subclasses may define it; it is called after each epoch, evaluation or prediction."""

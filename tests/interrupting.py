@@ -26,8 +26,8 @@ class Interrupt(BaseException):
 # ---- what must be as before
 
 VARIABLES = (
-    autocast.scope_dtype, building.enclosing_path, building.handed_training, building.stated_forms,
-    losses.entered, holding._holder, plans.scopes._eager, plan._recording,
+    autocast.scope_dtype, building.enclosing_path, building.inherited_training, building.configured_forms,
+    losses.in_layer_call, holding._holder, plans.scopes._eager, plan._recording,
 )  # fmt: skip
 
 

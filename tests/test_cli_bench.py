@@ -75,7 +75,7 @@ def test_a_plan_is_told_in_words(dtype, layout, capsys):
     assert cli.main(["info", "--plan", "6x64x128", "--dtype", dtype, "--layout", layout, "--threads", "1"]) == 0
     rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert rows["product"].startswith("M x K x N = 6 x 64 x 128, ")
-    assert rows["limit"].startswith(("arithmetic binds", "reading B binds"))
+    assert rows["limit"].startswith(("arithmetic: multiply-adds", "reading B: multiply-adds"))
     assert {"way", "tasks", "KC", "NC", "prefetching", "scratch"} <= set(rows)
 
 

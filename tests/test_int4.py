@@ -84,6 +84,7 @@ def test_packed_int4_has_the_bits_of_the_differences(isa, dtype, group, k, n, rn
         assert_same_bits(mp.matmul(x[::-1], packed, **settings), mp.matmul(x[::-1], expected, **settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize(("k", "n"), SHAPES)

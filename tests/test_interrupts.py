@@ -20,6 +20,8 @@ from mp_core.files.checkpoint.tensors import File
 from mp_core.interop.manifest import Manifest
 from mp_core.layers import Dense, Layer, Sequential
 
+pytestmark = pytest.mark.slow  # interrupts calls at every place that they have
+
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 
 

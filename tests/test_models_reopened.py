@@ -322,6 +322,7 @@ def keras_files(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["dense.int8", "einsum.int4", "table.int4", "attention.int8", "attention.int4", "attention.float8"]
 )

@@ -150,6 +150,7 @@ os._exit(thread.is_alive())
     )
 
 
+@pytest.mark.slow
 def test_exceptions_of_signal_handlers_leak_no_arena():
     out = script("""
 import signal, time
@@ -173,6 +174,7 @@ print(len(ARENAS._lent))
     assert int(out) < 5
 
 
+@pytest.mark.slow
 def test_the_child_of_a_fork_has_all_arenas():
     script("""
 import os, threading, time, warnings

@@ -92,6 +92,7 @@ TAKEN = ("logs", "callbacks", "stopped", "means", "metrics", "example")
 example only shapes and dtypes matter."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [False, True], ids=["trained", "new"])
 def test_no_changed_value_changes_a_part_of_the_model(path, trained, tmp_path, first):
     about = json.loads(bytes(hdf5.read(path.read_bytes())["about"]))

@@ -37,8 +37,8 @@ def rows(rng, layer, shape=(2, 5, 48)):
 @pytest.fixture
 def made(monkeypatch):
     """What was made of layers, each time that something was."""
-    products, make = [], room._made
-    monkeypatch.setattr(room, "_made", lambda *arguments: products.append(make(*arguments)) or products[-1])
+    products, make = [], room._joined_product
+    monkeypatch.setattr(room, "_joined_product", lambda *arguments: products.append(make(*arguments)) or products[-1])
     return products
 
 

@@ -243,6 +243,7 @@ def test_no_bit_depends_on_how_many_activations_are_kept(tmp_path, monkeypatch, 
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_batch(tmp_path):
     """Peaks of what NumPy allocates: MiniLM has them within 1.04 by resident memory (docs/finetuning.md)."""
     pairs = [("a b c d e f g h " * 3, "h g f e d c b a " * 3)] * 192
@@ -315,6 +316,7 @@ encoder.save(out)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [None, 1])
 def test_a_killed_run_ends_with_the_bits_of_one_that_was_not_on_any_threads_and_set(tmp_path, chunk):
     folder = tiny_bert.write(tmp_path / "model")

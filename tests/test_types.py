@@ -27,11 +27,13 @@ def errors(python, folder):
     return re.sub(r"^Success.*\n", "", run.stdout) + run.stderr
 
 
+@pytest.mark.slow
 def test_types_are_seen_where_this_installation_is(tmp_path):
     """Of an editable installation too: .ci/editable_types.py makes it so, which `make demo` runs."""
     assert errors(sys.executable, tmp_path) == ""
 
 
+@pytest.mark.slow
 def test_types_are_seen_of_a_wheel(wheel, tmp_path):
     site = tmp_path / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     venv.create(tmp_path / "venv")

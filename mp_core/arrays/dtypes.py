@@ -1,7 +1,7 @@
 """Data types: names <-> NumPy / ml_dtypes dtypes, promotion, limits and the default float type.
 
-This is the one table of the types mp_core knows. ml_dtypes registers its types with NumPy under kind ``V`` with an
-unhelpful ``str``: what tells types apart is their name.
+This is the only table of types. Types are compared by name, because ml_dtypes registers its types with NumPy under the
+kind ``V`` with an unhelpful ``str``.
 """
 
 from functools import lru_cache
@@ -49,7 +49,7 @@ ALLOWED: dict[str, np.dtype[Any]] = {
 }
 """Name -> dtype of every type that mp_core computes with."""
 
-# What parse() knows at once: names, dtypes, scalar types. A dtype out of a pickle equals its original, but is another.
+# For parse(): name, dtype or scalar type -> dtype. A dtype from a pickle equals a key but is another object.
 _PARSED: dict[Any, np.dtype[Any]] = {
     spelling: dtype for name, dtype in ALLOWED.items() for spelling in (name, dtype, dtype.type)
 }
@@ -67,11 +67,11 @@ STORED: dict[str, np.dtype[Any]] = {
 }
 """Name -> dtype of the types that are stored and converted, never computed with (docs/numerics.md)."""
 WIDE = ("float32", "float16", "bfloat16")
-"""The floats that products take beside an operand of 8 bits or fewer."""
+"""The float types that products accept together with an operand of 8 bits or fewer."""
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype that :data:`ALLOWED` or :data:`STORED` has under this name."""
+    """Return the dtype with this name in :data:`ALLOWED` or :data:`STORED`."""
     return ALLOWED.get(name) or STORED[name]
 
 
@@ -80,7 +80,7 @@ _floatx = "float32"
 
 
 def foreign_name(dtype: Any) -> str:
-    """Return the name of a dtype of PyTorch or TensorFlow, an empty string for everything else."""
+    """Return the name of a dtype of PyTorch or TensorFlow; "" for everything else."""
     family = type(dtype).__module__.partition(".")[0]
     if family == "torch":
         return str(dtype).removeprefix("torch.")
@@ -88,21 +88,21 @@ def foreign_name(dtype: Any) -> str:
 
 
 def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False) -> np.dtype[Any]:
-    """Return the NumPy dtype that `dtype` names.
+    """Return the NumPy dtype for a name, dtype or scalar type.
 
     Parameters
     ----------
     dtype : str, dtype or scalar type
         For example ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``, ``torch.bfloat16``.
     argument : str
-        The caller's argument name, for the error message.
+        The name of the caller's argument, for the error.
     any_order : bool
-        Return a type in another byte order as it is, instead of raising.
+        Whether to return a type in another byte order unchanged instead of raising.
 
     Raises
     ------
     TypeError
-        `dtype` is no dtype, none of :data:`ALLOWED`, or not in native byte order.
+        `dtype` is not a dtype, not one of :data:`ALLOWED`, or not in native byte order.
 
     Examples
     --------
@@ -128,12 +128,12 @@ def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False)
 
 @lru_cache(256)
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Return ``dtype.name``, which NumPy takes some microseconds to put together."""
+    """Return ``dtype.name`` from a cache: NumPy needs some microseconds to build it."""
     return dtype.name
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` is one of the six floating-point types of :data:`ALLOWED`.
+    """Return whether `dtype` is one of the six floating-point types of :data:`ALLOWED`.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` is one of the eight integer types of :data:`ALLOWED`.
+    """Return whether `dtype` is one of the eight integer types of :data:`ALLOWED`.
 
     Examples
     --------
@@ -155,15 +155,15 @@ def is_integer(dtype: np.dtype[Any]) -> bool:
 
 
 def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in which an operation on `a` and `b` computes (the Keras / JAX lattice).
+    """Return the type in which an operation on `a` and `b` computes (the lattice of Keras and JAX).
 
-    Equal types stay; float16 with bfloat16 gives float32; a float with an integer gives the float; float64 keeps its 64
-    bits, as integers do among themselves.
+    Equal types give the same type; float16 and bfloat16 give float32; other floats give the wider one; a float and an
+    integer give the float; two integers give NumPy's ``result_type``.
 
     Raises
     ------
     TypeError
-        A float8 type meets any other type: these never promote implicitly.
+        One type is float8 and the other differs: float8 types never promote implicitly.
 
     Examples
     --------
@@ -185,12 +185,12 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def finfo(dtype: DTypeLike) -> Any:
-    """Return the limits of a floating-point type (``ml_dtypes.finfo``, which knows NumPy's types too).
+    """Return the limits of a floating-point type: ``ml_dtypes.finfo``, which supports NumPy's types too.
 
     Raises
     ------
     TypeError
-        `dtype` is no float type.
+        `dtype` is not a float type.
 
     Examples
     --------

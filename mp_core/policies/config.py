@@ -1,4 +1,4 @@
-"""Settings of the process: default types, default policy, instruction set, order of sums, threads; and a report."""
+"""Settings of the process (types, default policy, instruction set, order of sums, threads), and a report of them."""
 
 import platform
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -49,12 +49,12 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # so that type checkers report unknown names
     __getattr__, __dir__ = refusing("config", __all__)
 
 
 def epsilon() -> float:
-    """Return the small number that losses of one's own add in Keras' examples, where a logarithm or a quotient is.
+    """Return 1e-7, the small number that Keras' examples add in logarithms and quotients.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def show_config(*, as_dict: Literal[True]) -> dict[str, Any]: ...
 @overload
 def show_config(*, as_dict: Literal[False] = ...) -> None: ...
 def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
-    """Print what decides speed here: versions, CPU features, kernels, the order of sums and why, threads and why.
+    """Print the settings that affect speed: versions, CPU features, kernels, order of sums, threads, and reasons.
 
     Parameters
     ----------
     as_dict : bool
-        Return it as a dict of plain values instead of printing it.
+        Whether to return a dict of plain values instead of printing.
 
     Examples
     --------

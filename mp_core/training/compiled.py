@@ -9,7 +9,7 @@ import numpy as np
 from mp_core.arrays.holding import tried
 from mp_core.arrays.recorded import is_recorded
 from mp_core.core.scopes import called_in
-from mp_core.layers.base.building import passes_on
+from mp_core.layers.base.building import accepts_argument
 from mp_core.layers.base.losses import added_losses
 from mp_core.layers.plans.backward import ValueAndGrad, assigned_if
 from mp_core.layers.plans.parts import Each
@@ -193,7 +193,7 @@ class Compiled:
         """Return the loss, and those of the outputs if there are several."""
         self._current = []
         compute = self.model.compute_loss
-        options = {"training": training} if passes_on(compute, "training") else {}  # of older models it has no such one
+        options = {"training": training} if accepts_argument(compute, "training") else {}  # older models lack it
         loss = compute(batch.x, batch.y, outputs, batch.weights, **options)
         parts, self._current = self._current, []
         return loss, parts if len(parts) > 1 else []

@@ -111,7 +111,7 @@ def serving(folder, path):
 
         tasks = []
         with (
-            mock.patch("mp_core.cli.serve._Place.tell", lambda *_: started),
+            mock.patch("mp_core.cli.serve._Place.announcer", lambda *_: started),
             mock.patch("mp_core.serving.models.open_models", lambda *_: models),
             contextlib.redirect_stderr(io.StringIO()),
         ):

@@ -1,7 +1,7 @@
-"""What operations cost on this machine at this moment, beside NumPy and the peers that are there, and what bounds them.
+"""Measure operations on this machine, compare them with NumPy and installed peers, and measure the machine's limits.
 
-Contenders take turns, so that noise of the machine hits all alike. Peers that can be imported (PyTorch, NumKong,
-onnxruntime with onnx) take part; mp_core needs none of them.
+Contenders take turns, so that noise of the machine affects all of them equally. Peers are PyTorch, NumKong, and
+onnxruntime with onnx, if they can be imported; mp_core needs none of them.
 """
 
 from mp_core.cli.benchmark.machine import Limit, limits, unit_of

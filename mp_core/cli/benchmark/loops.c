@@ -1,17 +1,17 @@
-/* What bounds a benchmark, timed by its caller: the multiply-adds of a product without anything around them, and a
- * plain read. Compiled once per instruction set, as the kernels are. */
+/* Loops at the limits of the machine: the multiply-adds of a product in registers, and a plain read. The caller times
+ * them. This file is compiled once per instruction set, like the kernels. */
 #include "vocabulary.h"
 
 #include "loops.h"
 
 
-enum { CHAINS = MP_MR * MP_NR_VECTORS }; /* as many accumulators as a product has: enough to hide the latency */
-_Static_assert((int)CHAINS <= (int)MP_LOOP_VECTORS, "the sums that callers provide");
+enum { CHAINS = MP_MR * MP_NR_VECTORS }; /* the accumulators of a product: enough to hide the latency */
+_Static_assert((int)CHAINS <= (int)MP_LOOP_VECTORS, "callers provide MP_LOOP_VECTORS sums");
 #define EACH_CHAIN(I) _Pragma("GCC unroll 32") for (int I = 0; I < CHAINS; I++)
 
-/* `rounds` times one DOT into each accumulator. The accumulators come from memory and the two operands are read anew in
- * every round, so that nothing is known to be equal and nothing leaves the loop. Returns the operations, 2 x TERMS in
- * each lane of a DOT. */
+/* Do one DOT into each accumulator, `rounds` times. The accumulators come from memory, and the operands are loaded in
+ * every round, so the compiler can neither merge accumulators nor move work out of the loop. Return the number of
+ * operations: 2 x TERMS per lane of a DOT. */
 #define MP_LIMIT(ARITHMETIC, DOT, TERMS)                                                               \
     static double limit_##ARITHMETIC(const float *operands, ptrdiff_t rounds, float *sums) {           \
         vf32 c[CHAINS];                                                                                \
@@ -43,9 +43,9 @@ MP_LIMIT(quads, DOT_I8, 4)
 #endif
 
 #ifdef MP_NATIVE_TILES
-/* Likewise four AMX tiles of sums, each the product of one of two tiles of a by one of two tiles of b. */
+/* The same with AMX: four tiles of sums, each a product of one of two tiles of A and one of two tiles of B. */
 enum { TILE = 16, DEPTH = 64 };
-_Static_assert((int)TILE <= (int)MP_LOOP_VECTORS, "the sums that callers provide");
+_Static_assert((int)TILE <= (int)MP_LOOP_VECTORS, "callers provide MP_LOOP_VECTORS sums");
 
 #define MP_LIMIT_TILES(FORMAT, DOT, SIZE)                                                              \
     static double limit_tiles_##FORMAT(const float *operands, ptrdiff_t rounds, float *sums) {         \
@@ -74,7 +74,7 @@ MP_LIMIT_TILES(i8, _tile_dpbssd, 1)
 MP_LIMIT_TILES(bf16, _tile_dpbf16ps, 2)
 #endif
 
-/* Every whole 256 bytes of x, once. Returns the exclusive or of their 32-bit words. */
+/* Read all whole blocks of 256 bytes of x once. Return the exclusive or of their 32-bit words. */
 static uint32_t read_all(const void *x, ptrdiff_t bytes) {
     const char *p = x;
     vu32 seen[4] = {set_u32(0), set_u32(0), set_u32(0), set_u32(0)};

@@ -1,4 +1,4 @@
-"""What bounds a benchmark: multiply-adds in registers, and reads, by the instruction set in use."""
+"""Loops at the limits of the machine, in the instruction set in use: multiply-adds in registers, and reads."""
 
 cimport numpy as cnp
 from libc.stdint cimport uint32_t
@@ -29,7 +29,7 @@ cdef extern from "loops.h" nogil:
 
 cnp.import_array()
 
-FORMATS = {name: fmt for name, fmt in PANELS.items() if name != "int4"}  # of both operands
+FORMATS = {name: fmt for name, fmt in PANELS.items() if name != "int4"}  # formats of both operands
 
 
 cdef struct Run:
@@ -43,7 +43,7 @@ cdef struct Run:
 
 
 cdef const mp_loops_row *loops() except NULL:
-    """The row of the instruction set in use."""
+    """Return the row of the instruction set in use."""
     cdef const mp_loops_row *row = mp_all_loops
     name = isa().encode()
     while row.isa != name:
@@ -70,7 +70,7 @@ cdef void read_on_thread(void *context, Py_ssize_t index) noexcept nogil:
 
 
 def multiply(str dtype not None, Py_ssize_t rounds):
-    """Multiply and add, as products of that dtype do, in registers on every thread; return the operations done."""
+    """Multiply and add in registers on every thread, like products of this dtype; return the number of operations."""
     cdef Run r
     cdef Py_ssize_t index
     cdef const mp_loops_row *row = loops()
@@ -89,8 +89,7 @@ def multiply(str dtype not None, Py_ssize_t rounds):
 
 
 def read(cnp.ndarray x not None, Py_ssize_t rounds=1):
-    """Read the memory of `x`, contiguous, `rounds` times, each thread its part; return the exclusive or of its words.
-    """
+    """Read a contiguous array `rounds` times; each thread reads a part. Return the exclusive or of all words."""
     cdef Run r
     cdef Py_ssize_t index
     cdef uint32_t seen = 0

@@ -1,4 +1,4 @@
-"""What bounds every operation of this machine: multiply-adds, reads, copies."""
+"""The limits of this machine: the rates of multiply-adds, reads and copies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ __all__ = ["Limit", "limits", "unit_of"]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Work that no operation does faster: a call of `timer` does `work` operations or moves as many bytes.
+    """A loop that runs at a limit of the machine: a call of `timer` does `work` operations, or moves `work` bytes.
 
-    Made for, and timed on, as many threads as the configuration says.
+    It uses the configured number of threads, which must be the same when the limit is created and timed.
 
     Examples
     --------
@@ -35,14 +35,14 @@ class Limit:
 
     @classmethod
     def multiply(cls, dtype: str, setup: str | Callable[[], Any] = "pass") -> "Limit":
-        """Multiply and add in registers, as a product of that dtype does in the instruction set in use."""
-        rounds = int(4e7 / _loops.multiply(dtype, 1))  # some 100 us
+        """Multiply and add in registers, with the instructions of a product of this dtype."""
+        rounds = int(4e7 / _loops.multiply(dtype, 1))  # a call takes about 100 us
         timer = Timer(lambda: _loops.multiply(dtype, rounds), setup)
         return cls(f"{dtype} multiply-add", unit_of(dtype), _loops.multiply(dtype, rounds), timer)
 
     @classmethod
     def read(cls, nbytes: int, name: str = "", setup: str | Callable[[], Any] = "pass") -> "Limit":
-        """Read so many bytes (a multiple of 256) again and again: from the cache that holds them."""
+        """Read `nbytes` bytes (a multiple of 256) repeatedly, so from the smallest cache into which they fit."""
         x = _filled(nbytes)
         rounds = max(1, (1 << 24) // nbytes)
         read = Timer(lambda: _loops.read(x, rounds), setup)
@@ -50,15 +50,15 @@ class Limit:
 
     @classmethod
     def copy(cls, nbytes: int, name: str = "") -> "Limit":
-        """Copy by one thread: so many bytes, half of them read and half written."""
+        """Copy on one thread; `nbytes` counts the bytes that are read and those that are written."""
         x, out = (_filled(nbytes // 2) for _ in range(2))
-        code = "out[all] = x"  # of memoryviews: memcpy
+        code = "out[all] = x"  # memcpy, because both are memoryviews
         names = {"x": memoryview(x), "out": memoryview(out), "all": slice(None)}
         return cls(name or f"copy of {nbytes} bytes", "GB/s", nbytes, Timer(code, globals=names))
 
 
 def unit_of(dtype: str) -> str:
-    """Return the unit in which products of that dtype are counted.
+    """Return the unit of the rate of products of a dtype.
 
     Examples
     --------
@@ -69,25 +69,25 @@ def unit_of(dtype: str) -> str:
 
 
 def _filled(nbytes: int) -> Array:
-    """Return written memory: what was never written to is one page of zeros."""
+    """Return memory that has been written: the system maps memory that was never written to a single page of zeros."""
     x: Array = aligned_empty(nbytes)
     x.fill(1)
     return x
 
 
 def limits(*, quick: bool = False) -> list[dict[str, Any]]:
-    """Measure what bounds every operation: multiply-adds, reads, copies, on one thread and on all.
+    """Measure the limits of this machine: multiply-adds, reads and copies, on one thread and on all.
 
     Parameters
     ----------
     quick : bool
-        Whether to take three samples of each only.
+        Whether to take only three samples of each.
 
     Returns
     -------
     list of dict
-        A dict for each limit: ``limit``, ``unit`` and ``rates``, by number of threads (a string). A copy is of one
-        thread.
+        A dict for each limit: ``limit``, ``unit`` and ``rates``, by number of threads (a string). Copies are measured
+        on one thread only.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def limits(*, quick: bool = False) -> list[dict[str, Any]]:
 
 
 def _present_limits() -> list[Limit]:
-    """Return the limits of as many threads as are set; half a cache is surely in it."""
+    """Return the limits for the configured number of threads. Cache reads use half of the cache, which surely fits."""
     _, second, third = cache_bytes()
     memory = max(1 << 28, 4 * third)
     found = [Limit.multiply(dtype) for dtype in ("float32", "float16", "bfloat16", "int8")]

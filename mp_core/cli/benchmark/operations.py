@@ -1,4 +1,4 @@
-"""The operations that ``mp-core bench`` measures, and who else does them."""
+"""The operations that ``mp-core bench`` measures, in mp_core, NumPy and peers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ __all__ = ["OPERATIONS", "onnxruntime_product", "run"]
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One row: `contenders` do `work` (operations, or bytes read and written) a call."""
+    """One row of the table: each call of a contender does `work` operations, or reads and writes `work` bytes."""
 
     shape: str
     unit: str
@@ -40,8 +40,8 @@ def _optional(name: str) -> Any:
         return None
 
 
-def _nobody(name: str) -> None:
-    """Return no peer."""
+def _no_peer(name: str) -> None:
+    """Return None: no peers take part."""
 
 
 def _normal(*shape: int, dtype: str = "float32") -> Array:
@@ -86,7 +86,7 @@ def _multipliers(a: Array, b: Array, peer: _Peer) -> Iterator[tuple[str, Callabl
     packed, integers = mp.pack(b), a.dtype == np.int8
     out = mp.matmul(a, packed)
     yield "mp_core", lambda: mp.matmul(a, packed, out=out)
-    exact = np.float64 if integers else np.float32  # NumPy's BLAS multiplies no narrower type
+    exact = np.float64 if integers else np.float32  # NumPy's BLAS has no narrower types
     yield "numpy", lambda: (a.astype(exact) @ b.astype(exact)).astype(out.dtype)
     if torch := peer("torch"):
         left, right, multiply = _as_torch(torch, a), _as_torch(torch, b), torch._int_mm if integers else torch.matmul
@@ -98,7 +98,7 @@ def _multipliers(a: Array, b: Array, peer: _Peer) -> Iterator[tuple[str, Callabl
         yield "numkong", lambda: numkong.dots_packed(rows, columns)
 
 
-def _quantizations(peer: _Peer = _optional) -> Iterator[_Case]:  # NumPy alone does the same
+def _quantizations(peer: _Peer = _optional) -> Iterator[_Case]:  # only NumPy can do the same
     x = _normal(1024, 1024)
     yield _Case("per tensor 1024x1024", "GB/s", 5 * x.size, {
         "mp_core": lambda: mp.quantize(x),
@@ -130,8 +130,8 @@ def _rows(peer: _Peer = _optional) -> Iterator[_Case]:
         contenders["layer_norm"]["torch"] = lambda: functions.layer_norm(given, (1024,), scale)
         contenders["silu"]["torch"] = lambda: functions.silu(given)
         contenders["gelu"]["torch"] = lambda: functions.gelu(given)
-    for name, them in contenders.items():
-        yield _Case(f"{name} 512x1024", "GB/s", 2 * x.nbytes, them)
+    for name, calls in contenders.items():
+        yield _Case(f"{name} 512x1024", "GB/s", 2 * x.nbytes, calls)
 
 
 def _numpy_softmax(x: Array) -> Array:
@@ -157,22 +157,22 @@ OPERATIONS: dict[str, Callable[..., Iterator[_Case]]] = {
 def run(
     operations: Iterable[str] = tuple(OPERATIONS), *, quick: bool = False, peers: bool = True
 ) -> list[dict[str, Any]]:
-    """Measure operations beside NumPy and the peers that are there, on as many threads as the configuration says.
+    """Measure operations of mp_core, NumPy and installed peers, on the configured number of threads.
 
     Parameters
     ----------
     operations : iterable of str
         Names in :data:`OPERATIONS`.
     quick : bool
-        Whether to take three samples of each only.
+        Whether to take only three samples of each.
     peers : bool
-        Whether peers take part, as far as they are installed. NumPy always does.
+        Whether to measure installed peers too, not only NumPy.
 
     Returns
     -------
     list of dict
         A dict for each row: ``operation``, ``shape``, ``unit``, ``rates`` by contender, and ``speedup``: the median
-        ratio to the fastest of the others.
+        of (seconds of a contender / seconds of mp_core), for the contender for which it is least.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def run(
     names = list(operations)
     if unknown := set(names) - set(OPERATIONS):
         raise ValueError(f"`operations` must be of {', '.join(OPERATIONS)}; received {', '.join(sorted(unknown))}")
-    peer = _optional if peers else _nobody
+    peer = _optional if peers else _no_peer
     with _threads_of_torch(peer, config.get_num_threads()):
         return [_row(name, case, quick) for name in names for case in OPERATIONS[name](peer)]
 
@@ -220,19 +220,19 @@ def _row(operation: str, case: _Case, quick: bool) -> dict[str, Any]:
 
 
 def onnxruntime_product(a: Array, b: Array, threads: int) -> Callable[[], Array]:
-    """Return what multiplies float32 `a` and `b` by onnxruntime, `b` being a weight of the model.
+    """Return a function that multiplies float32 `a` and `b` with onnxruntime; `b` is a weight of the model.
 
     Parameters
     ----------
     a, b : ndarray
-        C-contiguous, of shapes (..., m, k) and (..., k, n).
+        C-contiguous arrays of shapes (..., m, k) and (..., k, n).
     threads : int
-        How many the session has.
+        The number of threads of the session.
 
     Returns
     -------
     callable
-        Takes nothing and returns the product, in the same array at every call.
+        A function without arguments that returns the product, in the same array at every call.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def onnxruntime_product(a: Array, b: Array, threads: int) -> Callable[[], Array]
     binding.bind_input("a", "cpu", 0, np.float32, a.shape, a.ctypes.data)
     binding.bind_output("c", "cpu", 0, np.float32, out.shape, out.ctypes.data)
 
-    def multiply(owner: Array = a) -> Array:  # the session holds a's address only
+    def multiply(owner: Array = a) -> Array:  # keeps `a` alive: the session has only its address
         session.run_with_iobinding(binding)
         return out
 

@@ -1,7 +1,7 @@
-"""Records as pictures. The colours are those of every figure of docs/: one library, one colour.
+"""Draw records. Each library has one colour, the same in all figures of docs/.
 
-A picture has no background, and its text is text in a grey that shows on white and on black. Where the page says
-which of them it is, the text is darker or lighter (`prefers-color-scheme`).
+Figures are transparent. Text is SVG text in a grey that is legible on white and on black; if the browser reports the
+colour scheme of the page (`prefers-color-scheme`), the text is darker or lighter.
 """
 
 import io
@@ -31,7 +31,7 @@ LIBRARIES = {
     "zentorch": ("#b34a4a", "P"),
     "roofline": (INK, "|"),
 }
-"""Library -> its colour and its marker. The colours show on white and on black; markers tell them apart without."""
+"""Library -> colour and marker. Colours are visible on white and on black; markers differ too."""
 
 LOOK: dict[Any, Any] = {
     "axes.edgecolor": INK, "axes.labelcolor": INK, "axes.titlecolor": INK, "text.color": INK,
@@ -42,7 +42,7 @@ LOOK: dict[Any, Any] = {
     "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "legend.fontsize": 8.5,
     "lines.markersize": 4.5, "svg.fonttype": "none", "svg.hashsalt": "mp_core", "path.simplify": False,
 }  # fmt: skip
-"""Settings of matplotlib under which a figure is made and saved."""
+"""Settings of matplotlib for creating and saving a figure."""
 
 _STYLE = """<style>
   text{font-family:"DejaVu Sans",Verdana,sans-serif;fill:currentColor}
@@ -50,11 +50,11 @@ _STYLE = """<style>
   @media(prefers-color-scheme:dark){svg{color:#a0a0a0}}
 """
 _DECIMALS = re.compile(r"-?\d+\.\d{2,}")
-_LABELS, _EACH = 0.55, 0.26  # inches of a row's height: of the axis below, of each row
+_LABELS, _EACH = 0.55, 0.26  # inches: the height of the axis below a panel, and of each row
 
 
 def as_svg(figure: Any, title: str) -> bytes:
-    """Return a figure, made and saved under :data:`LOOK`, as an SVG of the same bytes at any time."""
+    """Return a figure, created under :data:`LOOK`, as a reproducible SVG: the same figure gives the same bytes."""
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Title": title})
     text = stream.getvalue().decode()
@@ -74,7 +74,7 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def check_plots() -> None:
-    """Raise ImportError unless matplotlib is there, which draws."""
+    """Raise ImportError unless matplotlib is installed."""
     with needed_by("a plot"):
         from matplotlib import figure  # noqa: F401
 
@@ -85,9 +85,9 @@ def plot(report: Report, path: str | Path) -> None:
     Parameters
     ----------
     report : Report
-        What was measured.
+        The records to draw.
     path : str or Path
-        The file. Its suffix says what it will be.
+        The file; its suffix chooses the format.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def plot(report: Report, path: str | Path) -> None:
 
 
 def plot_curve(values: Sequence[float], path: str | Path, title: str, x_label: str, y_label: str) -> None:
-    """Draw numbers that follow one another as an .svg or .png file; arguments and errors are those of :func:`plot`."""
+    """Draw a sequence of numbers as a curve, as an .svg or .png file; errors are those of :func:`plot`."""
     check_plots()
     path = path_of(path, "path")
     from matplotlib import rc_context
@@ -147,7 +147,7 @@ def plot_curve(values: Sequence[float], path: str | Path, title: str, x_label: s
 
 
 def _save(figure: Any, path: Path, title: str) -> None:
-    """Write a picture of the kind that the suffix names."""
+    """Write a figure in the format of the suffix."""
     with new_file(path, force=True) as stream:
         if path.suffix == ".svg":
             stream.write(as_svg(figure, title))
@@ -156,7 +156,7 @@ def _save(figure: Any, path: Path, title: str) -> None:
 
 
 def _panel(axes: Any, operation: str, unit: str, lines: Mapping[str, Mapping[str, float]]) -> None:
-    """Draw a line for each shape with a point for each contender, the first line at the top."""
+    """Draw a horizontal line for each shape with a point for each contender; the first shape is at the top."""
     from matplotlib.ticker import LogLocator
 
     seen: set[str] = set()

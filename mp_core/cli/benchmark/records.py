@@ -1,8 +1,8 @@
-"""One format for everything that is measured beside peers: a report has one record per contender, shape and type.
+"""The format of all comparisons with peers: a report has one record per contender, shape and type.
 
 `mp-core bench --json` and `asv_bench/studies/peers.py --json` write it; `mp_core.benchmark.plot` and the figures of
-docs/ draw it. A file is one JSON object: what holds for all records (`source`, `cpu`, `isa`, `date`, `versions`) and
-`records`.
+docs/ draw it. A file is one JSON object with `source`, `cpu`, `isa`, `date` and `versions`, which apply to all records,
+and `records`.
 """
 
 import datetime
@@ -33,7 +33,7 @@ _DISTRIBUTIONS = {
 
 
 def library(contender: str) -> str:
-    """Return the library to which a contender belongs: "PyTorch" of "torch kn", "mp_core" of all that are no peer's.
+    """Return the library of a contender, such as "PyTorch" for "torch kn"; "mp_core" unless it is a known peer's.
 
     Examples
     --------
@@ -45,27 +45,28 @@ def library(contender: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One contender on one shape and type.
+    """The rate of one contender for one shape and type.
 
     Attributes
     ----------
     operation, shape, dtype : str
-        What was done, and to what; `dtype` also says in which way, as "softmax" or "per row", if there are several.
+        The operation and its arguments; if an operation has variants, `dtype` also has the variant, such as "softmax"
+        or "per row".
     contender : str
-        Who did it; :func:`library` says whose it is.
+        The implementation; :func:`library` returns its library.
     threads : int
-        How many threads it had.
+        The number of threads.
     rate : float
-        In its fastest round, in `unit`.
+        The rate of the fastest round, in `unit`.
     limit : float or None
         The rate of the roofline in the same rounds, in `unit`.
     details : dict
-        What else the operation says of itself: median ratios to others, cosines, megabytes, `"wrong": true`.
+        Other results: median ratios to others, cosines, megabytes, `"wrong": true`.
 
     Examples
     --------
     >>> record = Record("matmul", "512x512x512", "float32", 1, "mp_core", 90.0, "GFLOP/s", limit=100.0)
-    >>> record.rate / record.limit  # the share of what the CPU can do
+    >>> record.rate / record.limit  # share of the roofline
     0.9
     """
 
@@ -91,9 +92,9 @@ class Report:
     cpu, isa, date : str
         The CPU, the instruction set of mp_core, the day (ISO 8601).
     versions : dict of str to str
-        Of each library that took part.
+        Library -> version.
     records : list of Record
-        In the order in which they were measured.
+        The records in the order of measurement.
 
     Examples
     --------
@@ -117,13 +118,13 @@ class Report:
 
     @classmethod
     def here(cls, source: str, contenders: Iterable[str] = (), cpu: str | None = None) -> "Report":
-        """Begin a report of this machine today. `cpu` replaces the name of the CPU that the system gives."""
+        """Start a report of this machine, today. `cpu` replaces the name of the CPU that the system reports."""
         report = cls(source, cpu or _cpu(), config.isa(), datetime.date.today().isoformat(), {})
         report._add_versions(("mp_core", *contenders))
         return report
 
     def add(self, record: Record) -> None:
-        """Append a record, and the version of its library if the report has not got it yet."""
+        """Append a record; add the version of its library if it is missing."""
         self.records.append(record)
         self._add_versions((record.contender,))
 
@@ -146,7 +147,7 @@ class Report:
         return cls(**{**found, "records": [Record(**record) for record in found["records"]]})
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file with one record a line."""
+        """Write a JSON file with one record per line."""
         head = self.as_dict()
         lines = ",\n".join("  " + json.dumps(record) for record in head.pop("records"))
         text = json.dumps({**head, "records": []}, indent=1).removesuffix("[]\n}")
@@ -154,7 +155,7 @@ class Report:
             stream.write(f"{text}[\n{lines}\n ]\n}}\n".encode())
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield each record as a flat dict that needs no report beside it: with CPU, date, library and version."""
+        """Yield each record as a flat, self-contained dict: with CPU, instruction set, date, library and version."""
         about = {"cpu": self.cpu, "isa": self.isa, "date": self.date}
         for record in self.records:
             owner = library(record.contender)
@@ -164,14 +165,14 @@ class Report:
 
 
 def records_of(rows: Iterable[Mapping[str, Any]], threads: int) -> Iterator[Record]:
-    """Yield what :func:`~mp_core.benchmark.run` or :func:`~mp_core.benchmark.limits` measured as records.
+    """Convert the results of :func:`~mp_core.benchmark.run` or :func:`~mp_core.benchmark.limits` to records.
 
     Parameters
     ----------
     rows : iterable of dict
-        Their results.
+        The results.
     threads : int
-        How many the contenders of `run` had.
+        The number of threads of the contenders in `run`.
 
     Examples
     --------
@@ -191,7 +192,7 @@ def records_of(rows: Iterable[Mapping[str, Any]], threads: int) -> Iterator[Reco
 
 
 def _cpu() -> str:
-    """Return the name of the CPU, with family and model where Linux tells them: clouds hide the rest of the name."""
+    """Return the name of the CPU; on Linux with family and model, because clouds hide parts of the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Who takes how long, by turns; and the tables that show it."""
+"""Time contenders in turns, and format the results as tables."""
 
 import time
 from collections.abc import Mapping
@@ -9,28 +9,28 @@ from mp_core.utilities.tables import aligned
 
 __all__ = ["effort", "measure", "table"]
 
-_SLOW = 0.5  # seconds: who takes longer is timed once
-# Calls before those that are timed, so that the caches hold what this contender leaves in them and not the one before.
-# On Zen 3 a packed 1x1024x1024 product (4 MiB, from L3) is half as fast in the second call as in all that follow.
+_SLOW = 0.5  # seconds per call: slower contenders are timed once
+# Untimed calls before the timed ones, so that the caches have the data of this contender and not of the previous one.
+# On Zen 3, the second call of a packed 1x1024x1024 product (4 MiB, from L3) is half as fast as all later calls.
 _UNTIMED = 2
 
 
 def measure(
     timers: Mapping[str, Timer], *, budget: float = 1.0, rounds: int = 15, sample: float = 200e-6
 ) -> dict[str, list[float]]:
-    """Time everyone in turn, round by round, and return the seconds per call of each: one entry a round.
+    """Time all contenders in turns, and return the seconds per call of each contender: one entry per round.
 
     Parameters
     ----------
     timers : mapping of str to timeit.Timer
-        Who takes part.
+        Name of a contender -> its timer.
     budget : float
-        Seconds to spend, unless fewer than `rounds` rounds fit in them.
+        Seconds to spend; more if `rounds` rounds take longer.
     rounds : int
-        The least number of rounds; there are at most 301. Contenders slower than 0.5 s a call are timed once only,
-        and that counts in every round.
+        The least number of rounds (the most is 301). Contenders slower than 0.5 s a call are timed only once; every
+        round gets that result.
     sample : float
-        Seconds: as many calls as take that long are timed together, after two untimed ones.
+        The seconds of a sample: so many calls are timed together, after two untimed calls.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def effort(quick: bool) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return what :func:`limits` or :func:`run` measured as an aligned text table.
+    """Return the results of :func:`limits` or :func:`run` as an aligned text table.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors files read, inspected, compared, written, and converted to smaller types."""
+"""Checkpoints: read, inspect, compare, write and convert safetensors files."""
 
 from mp_core.files.checkpoint.coding import QUANTIZATION
 from mp_core.files.checkpoint.conversion import MAX_MEMORY, convert

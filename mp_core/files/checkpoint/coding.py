@@ -1,4 +1,4 @@
-"""How codes are stored in a file, and the boxes in which tensors are read and written."""
+"""How codes (quantized numbers) are stored in a file, and the boxes in which tensors are read and written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ __all__ = ["BOX", "MAX_GROUP", "QUANTIZATION", "SUFFIXES", "Box", "Coding", "Kin
 
 QUANTIZATION = "mp_core.quantization"
 BOX = 2**16
-"""The most elements of a box: few enough for the second-level cache."""
+"""The most elements of a box: they fit into the L2 cache."""
 MAX_GROUP = BOX // 2
 """The longest group that a file may have."""
 SUFFIXES = ("scale", "zero_point", "inputs_scale", "inputs_zero_point")
-"""The tensors that belong to codes are called like these, a point and one of these suffixes."""
+"""The tensors that belong to the codes NAME are called NAME.SUFFIX."""
 _STORED = {"int4": "uint8"} | {name: name for name in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")}
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
@@ -28,9 +28,9 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 class Box(NamedTuple):
-    """Neighbouring elements of a tensor, seen as lines along its last axis: whole lines, or a part of one line.
+    """A part of a tensor: elements ``[begin, end)`` of lines ``[first, last)``; a line runs along the last axis.
 
-    These are the lines from `first` to before `last` and, of each, the elements from `begin` to before `end`.
+    A box has whole lines, or a part of one line.
     """
 
     first: int
@@ -40,9 +40,9 @@ class Box(NamedTuple):
 
 
 def boxes(lines: int, length: int, multiple: int = 1) -> Iterator[Box]:
-    """Cut a tensor of so many lines of this length into boxes of at most :data:`BOX` elements.
+    """Cut a tensor of `lines` lines of `length` elements into boxes of at most :data:`BOX` elements.
 
-    A box has a multiple of `multiple` lines, unless these do not fit into one.
+    The number of lines in a box is a multiple of `multiple`, unless so many lines do not fit into a box.
     """
     if not lines * length:
         return
@@ -55,35 +55,35 @@ def boxes(lines: int, length: int, multiple: int = 1) -> Iterator[Box]:
 
 
 def is_group_size(size: Any) -> bool:
-    """Whether groups may be this long: a power of two, so that no box cuts a group."""
+    """Return whether a group may have this length: a power of two, so that no box cuts a group."""
     return type(size) is int and 2 <= size <= MAX_GROUP and size & (size - 1) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How the codes of one tensor stand for numbers: an entry of the metadata ``mp_core.quantization``."""
+    """How the codes of one tensor are decoded: an entry of the metadata ``mp_core.quantization``."""
 
     dtype: str
-    """The type of the codes: a float8 type, int8, uint8, or int4, which is stored as two codes to a byte."""
+    """The type of the codes: a float8 type, int8, uint8, or int4 (stored as two codes per byte)."""
     shape: tuple[int, ...]
-    """The shape of the codes, not of the bytes that hold them."""
+    """The shape of the codes, not of the bytes that store them."""
     axis: tuple[int, ...]
-    """The axes that keep scales of their own: the first one or more, or none, but never the last."""
+    """The axes along which scales differ: none or the first ones, never the last."""
     group_size: int | None
     """How many neighbours along the last axis share a scale; None: all of them."""
     fixed_inputs: bool = False
-    """Whether the codes stand for the numbers times the scales of the layer's inputs, which the file holds too."""
+    """Whether codes times scales are the weights times the scales of the layer's inputs, which the file has too."""
     blocks: tuple[int, ...] | None = None
-    """Of codes that another tool has written: how many indices of each axis but the last share scales; else None."""
+    """For codes of other tools: how many indices of each axis but the last share scales; else None."""
 
     @property
     def stored(self) -> Kind:
-        """Type and shape of the tensor in the file."""
+        """The type and shape of the tensor in the file."""
         return ALLOWED[_STORED[self.dtype]], (*self.shape[:-1], -(-self.shape[-1] // self.codes_per_element))
 
     @property
     def codes_per_element(self) -> int:
-        """How many neighbours along the last axis an element of the file holds."""
+        """How many neighbours along the last axis an element of the file stores."""
         return 2 if self.dtype == "int4" else 1
 
     @property
@@ -97,7 +97,7 @@ class Coding:
         return I32 if self.dtype == "uint8" else I8
 
     def parts(self, name: str, zeros: np.dtype[Any] | None) -> dict[str, Kind]:
-        """Return types and shapes of the tensors in the file, by name; `zeros` is the type of the zero points."""
+        """Return the type and shape of each tensor in the file, by name; `zeros` is the type of the zero points."""
         parts = {name: self.stored, f"{name}.scale": (F32, self.scale_shape)}
         if zeros is not None:
             parts[f"{name}.zero_point"] = zeros, self.scale_shape
@@ -125,7 +125,7 @@ class Coding:
         return prod(self.shape[len(self.axis) : -1])
 
     def scale_lines(self, lines: Array) -> Array:
-        """Return which line of scales belongs to each of the lines."""
+        """Return the index of the line of scales for each of the given lines."""
         if self.blocks is None:
             return lines // self.lines_per_scale
         shape, blocks = (1, *self.shape[:-1]), (1, *self.blocks)
@@ -135,9 +135,9 @@ class Coding:
         return found
 
     def array(self, values: Array, scale: Array, zero_point: Array | None = None) -> QuantizedArray:
-        """Return the QuantizedArray of codes and scales that have the shapes which the file gives them."""
+        """Return the QuantizedArray of codes and scales; both have their shapes in the file."""
         dtype = STORED[self.dtype] if self.dtype in STORED else ALLOWED[self.dtype]
-        if self.blocks is not None:  # a QuantizedArray has no blocks of lines: each line gets scales of its own
+        if self.blocks is not None:  # a QuantizedArray needs scales for each line, so repeat those of a block
             scale = scale.reshape(-1, self.groups)[self.scale_lines(np.arange(prod(self.shape[:-1])))].reshape(
                 *self.shape[:-1], self.groups
             )
@@ -145,13 +145,13 @@ class Coding:
 
     @classmethod
     def of(cls, q: QuantizedArray, fixed_inputs: bool = False) -> Self:
-        """Return how a file holds a quantized array; raise ValueError if none can."""
+        """Return the coding that stores a quantized array; raise ValueError if files cannot store it."""
         coding = cls(q.dtype.name, q.shape, q.axis, q.group_size, fixed_inputs)
         return cls.parse(coding.entry())
 
     @classmethod
     def parse(cls, value: Any) -> Self:
-        """Return the coding that an entry of the metadata describes; raise ValueError if there is none such."""
+        """Read an entry of the metadata; raise ValueError if it is invalid."""
         value = value if isinstance(value, dict) else {}
         dtype, shape, axis, group_size = (value.get(key) for key in ("dtype", "shape", "axis", "group_size"))
         if not isinstance(dtype, str) or dtype not in _STORED:
@@ -171,7 +171,7 @@ class Coding:
         return cls(dtype, tuple(shape), tuple(range(len(axis))), group_size, inputs is not None)
 
     def entry(self) -> dict[str, Any]:
-        """Return the entry of the metadata. Codes of other tools have one in reports only, with their `blocks`."""
+        """Return the entry of the metadata. For codes of other tools it has `blocks`, and is used only in reports."""
         entry = {
             "dtype": self.dtype,
             "shape": list(self.shape),

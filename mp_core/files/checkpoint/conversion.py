@@ -1,4 +1,4 @@
-"""The conversion of a checkpoint of any size into another type, in bounded memory."""
+"""Convert a checkpoint of any size into another type, in bounded memory."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from mp_core.files.checkpoint.errors import Sums, Threshold, failures
 from mp_core.files.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
 from mp_core.files.checkpoint.header import Entry, write_header
 from mp_core.files.checkpoint.loading import policies_of
-from mp_core.files.checkpoint.mark import copy_files, dtype_of_most, marked, retype
+from mp_core.files.checkpoint.mark import copy_files, dtype_of_most, set_dtype, update_config
 from mp_core.files.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
 from mp_core.files.checkpoint.pool import Pool
 from mp_core.files.checkpoint.sources import as_safetensors
@@ -51,20 +51,20 @@ def convert(
     allow_requantize: bool = False,
     show_progress: bool = False,
 ) -> dict[str, Any]:
-    """Write a checkpoint in another type and measure what that costs.
+    """Write a checkpoint in another type and measure the errors.
 
     Tensors of mp_core's six float types are cast to one of them or, if they have two or more axes, quantized to 8 or 4
-    bits with float32 scales, int4 with zero points too. All others are copied. Codes of other tools are read if they
-    are float8 with scales, and refused otherwise. `target` appears when everything is on the disk and no tensor has
-    failed, and not at all otherwise.
+    bits with float32 scales (int4: and zero points). All others are copied. Codes of other tools are read if they are
+    float8 with scales; other codes raise an error. `target` appears only when everything is on the disk and no tensor
+    has failed.
 
     Parameters
     ----------
     source : path
-        A safetensors file, the ``.safetensors.index.json`` of a model in several, or a folder: all its files but hidden
-        ones are converted or copied. Or a file of ``torch.save`` (``.bin``, ``.pt``, ``.pth``), of which nothing is
-        run, a GGUF or an ONNX file, or a folder with ``pytorch_model.bin``: written as safetensors first, beside
-        `target`.
+        A safetensors file, the ``.safetensors.index.json`` of a model in several files, or a folder: all its files
+        except hidden ones are converted or copied. Or a file of ``torch.save`` (``.bin``, ``.pt``, ``.pth``; no code
+        in it is run), a GGUF or an ONNX file, or a folder with ``pytorch_model.bin``: these are first written as
+        safetensors, beside `target`.
     target : path
         A file if `source` is one, else a folder. Two exceptions: if `source` is a file and `target` an existing folder,
         the result goes into it under the name of `source`; if `source` is a folder with one safetensors file and
@@ -72,29 +72,29 @@ def convert(
     policy : str
         A type of floats (``"float32"``, ``"float16"``, ``"bfloat16"``), the spelling of a scheme (``"int8"``,
         ``"int8/weight_only/64"``, ``"int4/64"``, ``"float8_e4m3fn"``, ...), or the name of the policy under which
-        layers are to use the tensors. ``"int8"`` means ``"int8_from_mixed_bfloat16"``. A channel is an index of the
+        layers use the tensors. ``"int8"`` means ``"int8_from_mixed_bfloat16"``. A channel is an index of the
         first axis; a group is 2, 4, 8, ... or 32768 neighbours along the last axis. Schemes with fixed inputs need a
         sample of the inputs: :func:`mp_core.calibrate` the model and save it.
     map : mapping or sequence of (str, str)
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str
-        Regular expressions: tensors whose names match are copied, whatever `map` says.
+        Regular expressions: tensors whose names match are copied, even if `map` matches too.
     exclude : sequence of str
-        Patterns of a shell. A file is left out if one matches the end of its path, or of the path of a folder that it
-        is in. Weights in another form, such as ``pytorch_model.bin`` and ``onnx/``, are always left out.
+        Shell patterns. A file is left out if one matches the end of its path, or of the path of a folder that it is
+        in. Weights in other formats, such as ``pytorch_model.bin`` and ``onnx/``, are always left out.
     saturate : bool
         Whether values beyond a float type's range become its largest number instead of infinity.
     force : bool
-        Whether to replace `target`; a folder only if the conversion would write every file in it. A file of `source`
-        is never replaced.
+        Whether to replace `target`; a folder is replaced only if the conversion would write every file in it. A file
+        of `source` is never replaced.
     dry_run : bool
-        Whether to stop before reading values: the report then has the types and sizes only.
+        Whether to stop before reading values: then the report has only types and sizes.
     max_memory : int
         Bytes of working memory.
     threads : int, optional
         Default: :func:`mp_core.config.get_num_threads`. The files do not depend on it.
     fail_if : sequence of str
-        Conditions such as ``"sqnr<30"`` on the measures below, under which a tensor fails.
+        Conditions such as ``"sqnr<30"`` on the measures below; a tensor that meets one fails.
     allow_requantize : bool
         Whether tensors that are quantized already may be quantized again.
     show_progress : bool
@@ -112,12 +112,12 @@ def convert(
     Raises
     ------
     TypeError
-        A path is of another type, such as bytes.
+        A path has another type, such as bytes.
     OSError
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError
-        A file is corrupt, a tensor that is to be quantized holds an infinity or NaN, an argument is wrong, or does not
-        fit the checkpoint (:class:`RequestError`).
+        A file is corrupt, a tensor to be quantized has an infinity or NaN, an argument is invalid, or it does not fit
+        the checkpoint (:class:`RequestError`).
 
     Examples
     --------
@@ -132,7 +132,7 @@ def convert(
     as_folder, target = os.fspath(target).endswith(os.sep), path
     with as_safetensors(path_of(source, "source"), path, exclude) as given, Pool(threads, max_memory) as pool:
         checkpoint = open_checkpoint(given, exclude)
-        checkpoint, target = _fitting(checkpoint, target, as_folder)
+        checkpoint, target = _resolve(checkpoint, target, as_folder)
         _check_excluded(checkpoint, exclude)
         refuse_tools(checkpoint)
         shards = plan_shards(checkpoint, rules)
@@ -150,7 +150,7 @@ def convert(
         )
         names = checkpoint.files
         if checkpoint.folder.resolve() in target.parents and not checkpoint.is_file:
-            raise RequestError(f"the target {target} lies inside the folder that is converted")
+            raise RequestError(f"the target {target} is inside the folder that is converted; choose another place")
         inputs = checkpoint.paths
         check_free(target, names, inputs, force=force)
         if dry_run:
@@ -167,18 +167,18 @@ def convert(
     return report
 
 
-def _fitting(checkpoint: Checkpoint, target: Path, as_folder: bool) -> tuple[Checkpoint, Path]:
-    """Return what is to be converted and where to, where one of them is a file and the other a folder."""
+def _resolve(checkpoint: Checkpoint, target: Path, as_folder: bool) -> tuple[Checkpoint, Path]:
+    """Return source and target such that both are files or both are folders."""
     as_folder |= target.is_dir()
     if checkpoint.is_file:
         if as_folder and not target.is_dir():
-            raise RequestError(f"the target {target}{os.sep} is no folder")
+            raise RequestError(f"the target {target}{os.sep} is not a folder")
         (name,) = checkpoint.shards
         return checkpoint, target / name if as_folder else target
     if target.suffix != ".safetensors" or as_folder:
         return checkpoint, target
     if len(checkpoint.shards) > 1:
-        found = f"{checkpoint.folder} holds {len(checkpoint.shards)} safetensors files"
+        found = f"{checkpoint.folder} has {len(checkpoint.shards)} safetensors files"
         raise RequestError(f"{found}: the target must be a folder; received {target}")
     (shard,) = checkpoint.shards.values()
     return open_checkpoint(shard.path), target
@@ -190,23 +190,23 @@ def _check_excluded(checkpoint: Checkpoint, exclude: Sequence[str]) -> None:
             raise RequestError(f"the pattern {pattern!r} excludes no file")
     for name in checkpoint.left_out:
         if name in checkpoint.shards:
-            raise RequestError(f"{name!r} cannot be excluded: an index names it")
+            raise RequestError(f"{name!r} cannot be excluded: an index lists it")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedShard:
-    """A file to be written."""
+    """A file that will be written."""
 
     source: Shard
     plans: list[Planned]
     policies: dict[str, str]
-    """Tensor -> policy, for tensors that have another one than the file."""
+    """Tensor -> policy, for tensors whose policy is not that of the file."""
     head: bytes
     entries: dict[str, Entry]
 
 
 def plan_shards(checkpoint: Checkpoint, rules: Rules) -> list[PlannedShard]:
-    """Decide what every file will hold."""
+    """Plan the contents of every file."""
     before = {shard.name: policies_of(shard) for shard in checkpoint.shards.values()}
     known = [
         (tensor, before[shard.name][1].get(tensor.name, before[shard.name][0])) for shard, tensor in checkpoint.tensors
@@ -219,14 +219,14 @@ def plan_shards(checkpoint: Checkpoint, rules: Rules) -> list[PlannedShard]:
         for plan in own:
             for name in parts.keys() & plan.parts:
                 raise RequestError(
-                    f"{shard.path}: {name!r} would be the name of two tensors; keep (--keep) the other one"
+                    f"{shard.path}: two tensors would have the name {name!r}; use keep (--keep) for the other one"
                 )
             parts |= plan.parts
             for name in (f"{plan.tensor.name}.{suffix}" for suffix in SUFFIXES[1:]):
                 if plan.coding is not None and name in shard.tensors:
                     raise RequestError(
-                        f"{shard.path}: {name!r} would be taken for a part of the codes of {plan.tensor.name!r}; keep "
-                        "(--keep) the latter"
+                        f"{shard.path}: {name!r} would be read as a part of the codes of {plan.tensor.name!r}; use "
+                        f"keep (--keep) for {plan.tensor.name!r}"
                     )
         codings = {plan.tensor.name: plan.new_coding for plan in own if plan.new_coding is not None}
         others = {plan.tensor.name: plan.policy for plan in own if plan.policy not in (None, rules.policy.name)}
@@ -237,13 +237,13 @@ def plan_shards(checkpoint: Checkpoint, rules: Rules) -> list[PlannedShard]:
         for name, times in Counter(names).items():
             if times > 1:
                 raise RequestError(
-                    f"{index.name}: {name!r} would be the name of two tensors; keep (--keep) the other one"
+                    f"{index.name}: two tensors would have the name {name!r}; use keep (--keep) for the other one"
                 )
     return shards
 
 
 def row_of(shard: Shard, plan: Planned) -> dict[str, Any]:
-    """Return what a report says of a tensor before it is converted."""
+    """Return the row of a report for a tensor, without measures."""
     tensor = plan.tensor
     return {
         "name": tensor.name,
@@ -265,7 +265,7 @@ def _convert(
     saturate: bool,
     pool: Pool,
 ) -> Iterator[None]:
-    """Write all files, add the measures to the rows, and yield after every step."""
+    """Write all files; add the measures to the rows; yield after every step."""
     remaining = iter(rows)
     for shard in shards:
         path = folder if checkpoint.is_file else folder / shard.source.name
@@ -276,7 +276,7 @@ def _convert(
 def write_shard(
     shard: PlannedShard, path: Path, rows: Iterable[dict[str, Any]], saturate: bool, pool: Pool
 ) -> Iterator[None]:
-    """Write one file, add the measures of its tensors to their rows, and yield after every step."""
+    """Write one file; add the measures of its tensors to their rows; yield after every step."""
     with File(shard.source.path) as source, OutFile(path) as out:
         out.write(shard.head, 0)
         for plan, row in zip(shard.plans, rows, strict=True):
@@ -289,7 +289,7 @@ def write_shard(
 
 
 def write_beside(checkpoint: Checkpoint, shards: Sequence[PlannedShard], folder: Path, policy: str) -> None:
-    """Write the files that hold no tensors."""
+    """Write the files that have no tensors."""
     beside: dict[str, list[PlannedShard]] = {}
     for shard in shards:
         beside.setdefault(Path(shard.source.name).with_name("config.json").as_posix(), []).append(shard)
@@ -302,26 +302,26 @@ def write_beside(checkpoint: Checkpoint, shards: Sequence[PlannedShard], folder:
 
 
 def _config(shards: Sequence[PlannedShard], policy: str, content: bytes) -> bytes:
-    """Return the configuration beside these shards, as it describes them."""
+    """Return the content of the ``config.json`` beside these shards, updated to describe them."""
     plans = [plan for shard in shards for plan in shard.plans]
     foreign = [plan for plan in plans if plan.tensor.coding and plan.tensor.coding.blocks is not None]
     decoded = bool(foreign) and not any(plan.is_copy for plan in foreign)
     codes = any(plan.new_coding is not None for plan in plans)
     policies = {name: own for shard in shards for name, own in shard.policies.items()}
-    return marked(content, policy, policies, dtype=_dtype(shards), codes=codes, decoded=decoded)
+    return update_config(content, policy, policies, dtype=_dtype(shards), codes=codes, decoded=decoded)
 
 
 def _dtype(shards: Sequence[PlannedShard]) -> str | None:
-    """Return the dtype of most numbers in the new files, without codes and what belongs to them."""
+    """Return the dtype of most numbers in the new files; codes and their scales do not count."""
     plans = (plan for shard in shards for plan in shard.plans if not plan.gives_codes)
     return dtype_of_most((plan.new_dtype, prod(plan.tensor.shape)) for plan in plans)
 
 
 def _index(index: Index, shards: Sequence[PlannedShard]) -> bytes:
-    """Return the index of the new shards."""
+    """Return the content of the index of the new shards."""
     files = {name: Path(shard.source.name).name for shard in shards for name in shard.entries}
     size = sum(plan.nbytes for shard in shards for plan in shard.plans)
     metadata = index.content["metadata"] | {"total_size": size}
-    retype(metadata, _dtype(shards))
+    set_dtype(metadata, _dtype(shards))
     content = index.content | {"metadata": metadata, "weight_map": files}
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The plan of a conversion: what becomes of each tensor."""
+"""The plan of a conversion: what each tensor is converted to."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ __all__ = ["Planned", "RequestError", "Rules", "one_policy", "plain_name", "stor
 
 
 _ADDED = re.compile(r"(position|token_type)_embeddings\.weight$|relative_attention_bias\.weight$")
-"""How tables whose rows are added to others are called: no product takes them, so they are never codes."""
+"""Names of tables whose rows are added to others: they are in no product, so they are never quantized."""
 
 
 class RequestError(ValueError):
-    """What was asked for does not fit the checkpoint; other arguments may.
+    """An argument does not fit the checkpoint; another value may.
 
     Examples
     --------
@@ -34,15 +34,15 @@ class RequestError(ValueError):
     ...     mp.checkpoint.save_tensors(path, {"w": mp.quantize(np.eye(2), axis=0)}, policy="int8_from_float32")
     ...     try:
     ...         mp.checkpoint.convert(path, Path(folder, "b.safetensors"), policy="int4/64_from_float32")
-    ...     except RequestError as error:  # other arguments may do: here ``allow_requantize=True``
+    ...     except RequestError as error:
     ...         print(error)
-    tensor 'w' holds int8 codes already; quantizing them again needs allow_requantize (--allow-requantize), keeping them
-    keep (--keep)
+    tensor 'w' is quantized already (int8); use allow_requantize (--allow-requantize) to quantize it again, or keep
+    (--keep) to copy it
     """
 
 
 def one_policy(word: str | DTypePolicy, argument: str) -> DTypePolicy:
-    """Return the policy of a name, scheme or policy, as :func:`policy_of`; raise TypeError for a map of policies."""
+    """Return :func:`policy_of` of a name, scheme or policy; raise TypeError for a map of policies."""
     found = policy_of(word, argument)
     if isinstance(found, DTypePolicyMap):
         raise TypeError(f"`{argument}` must be one policy; received {word!r}")
@@ -50,19 +50,19 @@ def one_policy(word: str | DTypePolicy, argument: str) -> DTypePolicy:
 
 
 def stored_as(policy: str | DTypePolicy) -> str | Scheme:
-    """Return the dtype of the weights under a policy or, where these are codes, their scheme.
+    """Return the dtype of the weights under a policy; if it quantizes weights, its scheme.
 
     Parameters
     ----------
     policy : str or DTypePolicy
-        What :func:`mp_core.dtype_policies.policy_of` takes: a policy, its name, or the spelling of a scheme.
+        A policy, its name, or the spelling of a scheme (see :func:`mp_core.dtype_policies.policy_of`).
 
     Raises
     ------
     TypeError
-        `policy` is neither a policy nor a string, or a map of policies.
+        `policy` is neither a string nor a policy, or it is a map of policies.
     ValueError
-        It names no policy, or one under which files hold no weights.
+        There is no such policy, or files cannot store weights under it.
 
     Examples
     --------
@@ -74,17 +74,17 @@ def stored_as(policy: str | DTypePolicy) -> str | Scheme:
         found.scheme.check_stored()
         return found.scheme
     if found.quantization_mode is not None or found.variable_dtype not in WIDE:
-        raise ValueError(f"`policy` must be one under which files hold weights; received {found.name!r}")
+        raise ValueError(f"`policy` must be one under which files store weights; received {found.name!r}")
     return found.variable_dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A tensor and what it becomes: codes of a coding, values of a type, or a copy of its bytes."""
+    """A tensor and what it is converted to: codes (`coding`), values (`dtype`), or a copy of its bytes (neither)."""
 
     tensor: Tensor
     policy: str | None = None
-    """The name of the policy that the new file gives the tensor; None for integers and others that have none."""
+    """The name of the tensor's policy in the new file; None for integers and other tensors without a policy."""
     dtype: np.dtype[Any] | None = None
     coding: Coding | None = None
     symmetric: bool = True
@@ -92,17 +92,17 @@ class Planned:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the bytes stay as they are."""
+        """Whether the bytes are copied."""
         return self.dtype is None and self.coding is None
 
     @property
     def gives_codes(self) -> bool:
-        """Whether the new file holds codes: of mp_core, or copied ones of another tool."""
+        """Whether the new file has codes: of mp_core, or copied ones of another tool."""
         return (self.tensor.coding if self.is_copy else self.coding) is not None
 
     @property
     def parts(self) -> dict[str, Kind]:
-        """Types and shapes of the tensors in the file, by name."""
+        """The type and shape of each tensor in the file, by name."""
         name = self.tensor.name
         if self.coding is not None:
             return self.coding.parts(name, None if self.symmetric else self.coding.zeros)
@@ -112,13 +112,13 @@ class Planned:
 
     @property
     def new_coding(self) -> Coding | None:
-        """The coding of the codes in the new file; None for numbers, and for copied codes of another tool."""
+        """The coding of the codes in the new file; None for numbers and for copied codes of another tool."""
         coding = self.tensor.coding if self.is_copy else self.coding
         return None if coding is None or coding.blocks is not None else coding
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the new file, of scales too."""
+        """Bytes in the new file, scales included."""
         return sum(prod(shape) * dtype.itemsize for dtype, shape in self.parts.values())
 
     @property
@@ -130,7 +130,7 @@ class Planned:
 
 
 def strings(value: Any, argument: str) -> list[str]:
-    """Return strings as a list; raise ValueError for anything else, also for one string, a sequence of letters."""
+    """Return strings as a list; raise ValueError for anything else, a single string included."""
     items: list[Any] = [None] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not all(isinstance(item, str) for item in items):
         raise ValueError(f"`{argument}` must be a sequence of strings; received {value!r}")
@@ -138,7 +138,7 @@ def strings(value: Any, argument: str) -> list[str]:
 
 
 def _pairs(map: Any) -> list[tuple[str, str]]:
-    """Return what maps patterns to policies as pairs of strings."""
+    """Return a mapping or sequence of patterns and policies as pairs of strings."""
     items = map.items() if isinstance(map, Mapping) else map
     pairs: list[Any] = list(items) if isinstance(items, Iterable) else [None]
     for pair in pairs:
@@ -149,7 +149,7 @@ def _pairs(map: Any) -> list[tuple[str, str]]:
 
 
 class _Pattern(NamedTuple):
-    """A regular expression, and the function that tells whether it matches anywhere in a name."""
+    """A regular expression, and a function that returns whether it matches anywhere in a name."""
 
     text: str
     matches: Callable[[str], object]
@@ -157,8 +157,9 @@ class _Pattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which policy a tensor gets: that of the first match in `map`, else `policy`. One that `keep` matches is copied.
+    """The arguments of a conversion that decide what each tensor becomes.
 
+    A tensor whose name `keep` matches is copied. Others get the policy of the first match in `map`, else `policy`.
     Patterns may match anywhere in a name.
     """
 
@@ -181,12 +182,12 @@ class Rules:
         return cls(_storable(policy), pairs, patterns, allow_requantize)
 
     def plan(self, tensors: Sequence[tuple[Tensor, str | None]]) -> list[Planned]:
-        """Return what becomes of each tensor.
+        """Plan what each tensor is converted to.
 
         Parameters
         ----------
         tensors : sequence of (Tensor, str or None)
-            Each with the name of the policy that its file gives it, if any.
+            Each tensor with the name of its policy in the source file, if any.
 
         Raises
         ------
@@ -215,14 +216,14 @@ class Rules:
             return Planned(tensor, policy.name)
         if tensor.coding and not self.allow_requantize:
             raise RequestError(
-                f"tensor {tensor.name!r} holds {tensor.dtype} codes already; quantizing them again needs "
-                "allow_requantize (--allow-requantize), keeping them keep (--keep)"
+                f"tensor {tensor.name!r} is quantized already ({tensor.dtype}); use allow_requantize "
+                "(--allow-requantize) to quantize it again, or keep (--keep) to copy it"
             )
         coding = Coding(stored.codes, tensor.shape, stored.axis(len(tensor.shape)), stored.group_size)
         return Planned(tensor, policy.name, coding=coding, symmetric=stored.symmetric)
 
     def _guessed(self, coding: Coding) -> str | None:
-        """Return the name of a policy for codes whose file names none; None if no scheme describes them."""
+        """Return the name of a policy for codes whose file has no policies; None if no scheme describes them."""
         per = "group" if coding.group_size else "channel" if coding.axis else "tensor"
         try:
             scheme = Scheme(coding.dtype, "fixed" if coding.fixed_inputs else "float", coding.group_size, per)
@@ -237,11 +238,11 @@ def plain_name(policy: DTypePolicy) -> str:
 
 
 def _storable(word: str) -> DTypePolicy:
-    """Return the policy that a word names; raise unless a conversion can store tensors under it."""
+    """Return a policy by name; raise unless a conversion can store tensors under it."""
     stored = stored_as(word)
     if isinstance(stored, Scheme) and stored.inputs == "fixed":
         raise RequestError(
-            f"'{stored}' needs scales of inputs, which only a sample of them gives: calibrate (--calibrate) the model"
+            f"'{stored}' needs scales of inputs, which come from a sample: calibrate (--calibrate) the model"
         )
     return policy_of(word)
 
@@ -250,4 +251,4 @@ def _pattern(text: str, argument: str) -> _Pattern:
     try:
         return _Pattern(text, matcher(text, "search"))
     except ValueError as error:
-        raise ValueError(f"`{argument}` must hold regular expressions; received {text!r}: {error}") from None
+        raise ValueError(f"`{argument}` must be regular expressions; received {text!r}: {error}") from None

@@ -1,4 +1,4 @@
-"""How far two tensors are apart."""
+"""Measure the differences between two tensors."""
 
 import operator
 import re
@@ -14,11 +14,11 @@ from mp_core.utilities.numerals import number_of
 
 __all__ = ["Sums", "Threshold", "as_float64", "count", "failures"]
 
-_LOST = 1e-290  # a sum of squares below has lost digits, or all of it, to underflow
+_LOST = 1e-290  # a smaller sum of squares has lost digits to underflow, or is 0
 
 
 def as_float64(x: Array) -> Array:
-    """Return `x` itself if it is of that type."""
+    """Return `x` as float64; `x` itself if it has this type."""
     return x if x.dtype == F64 else cast(x, F64)
 
 
@@ -29,10 +29,11 @@ def count(mask: Array) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What parts of ``x`` and ``y`` add up to, in float64.
+    """Sums over parts of two tensors ``x`` and ``y``, in float64; ``+`` adds two parts.
 
-    Equal elements differ by 0, NaN and NaN included; any other NaN or infinity differs by infinity, and does not count
-    in the sums of products. `elements` counts those of ``x``.
+    `noise` is the sum of (x - y)^2; `xx`, `yy` and `xy` are sums of products. Equal elements differ by 0, also NaN and
+    NaN. Any other NaN or infinity differs by infinity and does not count in `xx`, `yy` and `xy`. `elements` counts
+    those of ``x``.
     """
 
     max_abs_error: float = 0.0
@@ -47,7 +48,7 @@ class Sums:
 
     @classmethod
     def of(cls, x: Array, y: Array, overflow: int = 0) -> Self:
-        """Return the sums of one part, of which `overflow` elements had to be clamped."""
+        """Return the sums of one part, in which `overflow` elements were clamped."""
         x, y = (as_float64(part).reshape(-1) for part in (x, y))
         elements = x.size
         flushed = count((y == 0) & (x != 0))
@@ -71,15 +72,15 @@ class Sums:
         return Sums(max(largest), *map(sum, sums))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the measures of the whole: `rel_rmse` is relative to the RMS of ``x``, `sqnr` in decibels.
+        """Return the measures: `rel_rmse` is relative to the RMS of ``x``, `sqnr` is in decibels.
 
-        Two numbers have no angle: in place of 1 their `cosine` is what two vectors of one length have whose difference
-        is `rel_rmse`.
+        For a single element `cosine` would always be 1 or -1; it is 1 - rel_rmse^2 / 2 instead, the cosine of two
+        vectors of equal length whose relative difference is `rel_rmse`.
         """
         rel_rmse, cosine = 0.0, 1.0
         underflow = self.noise < _LOST or 0 < self.xx < _LOST
         if self.max_abs_error and (underflow or (self.max_abs_error < inf and inf in (self.noise, self.xx, self.yy))):
-            rel_rmse = cosine = nan  # squares of such numbers are lost
+            rel_rmse = cosine = nan  # the squares overflow or underflow
         elif self.noise:
             rel_rmse = _ratio(self.noise, self.xx) ** 0.5
             cosine = self.xy / sqrt(self.xx) / sqrt(self.yy) if self.xx and self.yy else 0.0
@@ -102,7 +103,7 @@ def _dot(x: Array, y: Array) -> float:
 
 
 def _ratio(noise: float, signal: float) -> float:
-    """Return noise / signal; a sum of squares that overflowed says nothing."""
+    """Return noise / signal, or NaN if the sum of squares overflowed."""
     return nan if signal == inf else noise / signal if signal else inf
 
 
@@ -131,7 +132,7 @@ class Threshold:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a condition; raise ValueError for another text."""
+        """Read a condition; raise ValueError if the text is not one."""
         measures = tuple(Sums().metrics())
         found = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*", text)
         try:
@@ -145,7 +146,7 @@ class Threshold:
         return cls(found[1], found[2], bound)
 
     def fails(self, row: Mapping[str, Any]) -> bool:
-        """Whether the measure of a tensor meets the condition, or is not a number."""
+        """Return whether the measure of a tensor meets the condition or is NaN."""
         value = row[self.measure]
         return isnan(value) or _COMPARE[self.comparison](value, self.bound)
 

@@ -1,4 +1,4 @@
-"""What a path may be: one safetensors file, the index of a model in several, or a folder with any of these in it."""
+"""Open a checkpoint: a safetensors file, the index of a model in several files, or a folder with any of these."""
 
 import errno
 import os
@@ -47,16 +47,16 @@ _STALE = (
     "openvino",
     "coreml",
 )
-"""Names of weights in another form. A conversion does not change them, so a copy of them would be stale."""
+"""Names of weights in other formats. A conversion does not change them, so a copy of them would be stale."""
 
 
 def _is_stale(name: str) -> bool:
-    """Whether a file holds weights in another form."""
+    """Return whether a file has weights in another format."""
     return any(matches(name, pattern) for pattern in _STALE)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a shell pattern matches the end of the path of a file, or of a folder that it is in."""
+    """Return whether a shell pattern matches the end of the path of a file, or of a folder that it is in."""
     path = PurePosixPath(name)
     return any(part.match(pattern) for part in (path, *path.parents) if part.name)
 
@@ -81,7 +81,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A file that says in which shard each tensor is."""
+    """A JSON file that maps each tensor to its shard."""
 
     name: str
     content: dict[str, Any]
@@ -97,20 +97,20 @@ class Checkpoint:
     shards: dict[str, Shard]
     indices: list[Index]
     others: list[str]
-    """Files that hold no tensors, in a folder."""
+    """Files of a folder that have no tensors."""
     left_out: list[str]
-    """Files that are excluded, links that are skipped, and weights in another form."""
+    """Files that are excluded, links that are skipped, and weights in other formats."""
     is_file: bool
-    """Whether it is one file, and not the folder around it."""
+    """Whether the checkpoint is a single file."""
 
     @property
     def files(self) -> set[str]:
-        """The names of all files; none where it is one file."""
+        """The names of all files of a folder; empty if the checkpoint is a single file."""
         return set() if self.is_file else {*self.shards, *(index.name for index in self.indices), *self.others}
 
     @property
     def paths(self) -> list[Path]:
-        """Where all files are."""
+        """The paths of all files."""
         names = [*self.shards, *(index.name for index in self.indices), *self.others]
         return [self.folder / name for name in names]
 
@@ -125,16 +125,16 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Read the headers of a checkpoint.
 
-    Files that match a pattern of `exclude` are left out, and so are weights in another form. Links that lead out of a
-    folder are errors, or left out too. A folder without a safetensors file is an error too, unless it `may_be_empty`.
+    Files that match a pattern of `exclude` are left out; so are weights in other formats and, with `skip_links`, links
+    that lead out of the folder.
 
     Raises
     ------
     OSError
         A file is missing or cannot be read.
     ValueError
-        A file is corrupt, an index disagrees with its shards or leads out of its folder, a link does, or a folder holds
-        no safetensors file.
+        A file is corrupt, an index disagrees with its shards, an index or (without `skip_links`) a link leads out of
+        the folder, or (without `may_be_empty`) a folder has no safetensors file.
     """
     others: list[str] = []
     indices: list[Index] = []
@@ -148,7 +148,7 @@ def open_checkpoint(
         names = [name for name in files if name.endswith(".safetensors")]
         others = [name for name in files if not name.endswith((_INDEX, ".safetensors"))]
         if not names and not may_be_empty:
-            raise ValueError(f"{path} holds no safetensors file{_other_weights(others)}")
+            raise ValueError(f"{path} has no safetensors file{_other_weights(others)}")
     elif path.name.endswith(_INDEX):
         folder, indices, names = path.parent, [_index(path.parent, path.name)], []
     elif not is_present(path):
@@ -170,7 +170,7 @@ def open_checkpoint(
 
 
 def unique_tensors(checkpoint: Checkpoint) -> dict[str, tuple[Shard, Tensor]]:
-    """Return the tensors by name; raise if two files have one of the same name."""
+    """Return the tensors by name; raise if two files have a tensor of the same name."""
     tensors: dict[str, tuple[Shard, Tensor]] = {}
     for shard, tensor in checkpoint.tensors:
         if tensor.name in tensors:
@@ -180,38 +180,43 @@ def unique_tensors(checkpoint: Checkpoint) -> dict[str, tuple[Shard, Tensor]]:
 
 
 def missing(path: Path) -> FileNotFoundError:
-    """Return the error that a file is not there, with what is there in its place."""
+    """Return the error for a missing file; its text says what the folder has instead."""
     if not path.parent.is_dir():
         name = _published(path)
         if name is not None:
             how = f"`hf download {name} --local-dir FOLDER` of the huggingface_hub package gets a published model"
-            return FileNotFoundError(f"{name} is no folder here, and nothing is downloaded: {how}; then give FOLDER")
+            return FileNotFoundError(
+                f"{name} is not a folder here, and mp_core downloads nothing: {how}; then use FOLDER"
+            )
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     found = sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("."))
     stale = _other_weights(found) if path.name.endswith((".safetensors", _INDEX)) else ""
     listed = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
-    there = stale or (f"; the folder has {listed} only" if found else "; the folder is empty")
+    there = stale or (f"; the folder has only {listed}" if found else "; the folder is empty")
     return FileNotFoundError(f"{path} is missing{there}")
 
 
 def _published(path: Path) -> str | None:
-    """Return the part of a path that has the form of the name of a published model, ``owner/name``, if it has one."""
+    """Return the name of a published model, ``owner/name``, if the path looks like one; else None."""
     parts = path.parts[:-1] if path.suffix in (".json", ".safetensors") else path.parts
     is_name = len(parts) == _NAME and all(re.fullmatch(r"[\w.-]*\w[\w.-]*", part) for part in parts)
     return "/".join(parts) if is_name else None
 
 
-_NAME = 2  # parts
+_NAME = 2  # number of parts of "owner/name"
 
 
 def _other_weights(files: Sequence[str]) -> str:
-    """Return what to do with weights that are there in another form."""
+    """Return the end of an error text: what to do with weights in another format, if there are any."""
     found = [name for name in files if _is_stale(name)]
     return f"; the folder has {found[0]}: convert it to safetensors first" if found else ""
 
 
 def _files(folder: Path, skipped: list[str] | None) -> Iterator[str]:
-    """Yield all files below a folder, but not hidden ones; links that lead elsewhere are errors, or `skipped`."""
+    """Yield all files below a folder except hidden ones.
+
+    A link that leads out of the folder raises ValueError; if `skipped` is a list, it is added to the list instead.
+    """
 
     def fail(error: OSError) -> None:
         raise error
@@ -239,7 +244,7 @@ def _files(folder: Path, skipped: list[str] | None) -> Iterator[str]:
 
 
 def _check_link(path: Path, folder: Path) -> None:
-    """Raise unless `path` leads into the folder, or into the blobs of a hub's cache of which it is a snapshot."""
+    """Raise if `path` is a link that leads out of the folder; a snapshot in the Hub's cache may link to its blobs."""
     if path.is_symlink() and leads_out(path, folder):
         raise ValueError(f"{path} is a link that leads out of {folder}")
 
@@ -260,7 +265,7 @@ def _index(folder: Path, name: str) -> Index:
 
 
 def _check_index(folder: Path, index: Index, shards: dict[str, Shard]) -> None:
-    """Check that every tensor is in the shard that the index names, and in no other."""
+    """Check that every tensor is in the shard that the index gives, and in no other."""
     parent = Path(index.name).parent
     for name, file in index.content["weight_map"].items():
         if name not in shards[(parent / file).as_posix()].header.entries:
@@ -285,7 +290,7 @@ def _find_scales(index: Index, shards: dict[str, Shard]) -> None:
 
 
 def refuse_tools(checkpoint: Checkpoint) -> None:
-    """Raise for codes of other tools that would be taken for values."""
+    """Raise for codes of other tools: without their scales they would be read as plain values."""
     for shard, tensor in checkpoint.tensors:
         if tensor.tool is not None:
             codes = f"is of {tensor.tool}, whose codes mp_core cannot read"

@@ -1,7 +1,8 @@
-"""Codes of other tools, told by the names and types beside them.
+"""Recognize codes of other quantization tools by the names and types of their tensors.
 
-Float8 with scales that are multiplied is read: a scale for a tensor, for each index of the first axis, or for each
-block, which spans a power of two of elements along an axis, as in DeepSeek-V3 (128 x 128). All else is named.
+mp_core reads float8 codes with scales to multiply by: one per tensor, per index of the first axis, or per block. A
+block spans a power of two of elements along an axis, such as 128 x 128 in DeepSeek-V3. All other codes are refused,
+with the name of the tool.
 """
 
 import re
@@ -21,16 +22,16 @@ _TOOLS = {
     "compressed-tensors": r"\.weight_packed",
     "HQQ": r"\.W_q",
 }
-"""Tool -> how the names of its tensors end."""
+"""Tool -> regular expression for the ends of its tensors' names."""
 
 
 def is_code(entry: Entry) -> bool:
-    """Whether a tensor that has scales beside it holds codes."""
+    """Return whether a tensor has a type that tools use for codes with scales."""
     return entry.dtype.name in (*_CODES, *FLOAT8)
 
 
 def scale_names(name: str, names: Collection[str]) -> list[str]:
-    """Return which of the names stand for the scales of the codes called `name`."""
+    """Return those of `names` under which tools store the scales of the codes called `name`."""
     stem = name.removesuffix("weight")
     written = [f"{name}_scale_inv", f"{name}_scale", f"{name}.scale", f"{name}_scales", f"{name}_scale_2"]
     if stem != name:
@@ -39,7 +40,7 @@ def scale_names(name: str, names: Collection[str]) -> list[str]:
 
 
 def blocks_of(shape: tuple[int, ...], scales: Entry) -> tuple[int, ...] | None:
-    """Return how many neighbours along each axis share one of the scales, or None if that cannot be told."""
+    """Return how many neighbours along each axis share a scale; None if the shapes do not determine it."""
     counts = scales.shape
     if scales.dtype.name not in _SCALES or not shape or 0 in shape:
         return None
@@ -58,7 +59,7 @@ def blocks_of(shape: tuple[int, ...], scales: Entry) -> tuple[int, ...] | None:
 
 
 def tool_of(name: str, entries: Mapping[str, Entry]) -> str | None:
-    """Return the tool to whose codes a tensor belongs if mp_core cannot read them, else None."""
+    """Return the tool that wrote a tensor if mp_core cannot read its codes, else None."""
     for tool, ending in _TOOLS.items():
         if re.search(rf"{ending}$", name):
             return tool

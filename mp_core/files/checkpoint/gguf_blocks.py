@@ -1,6 +1,6 @@
-"""The blocks of numbers in GGUF files: from bytes to float32, by ggml's formulas.
+"""Decode the blocks of numbers in GGUF files to float32.
 
-A block is a number of neighbours along the last axis that share scales. The formulas are those of ``ggml-quants.c``, in
+A block is a run of neighbours along the last axis that share scales. The formulas are those of ``ggml-quants.c``, in
 float32, with its order of operations.
 """
 
@@ -20,13 +20,13 @@ class Kind(NamedTuple):
     Attributes
     ----------
     name : str
-        ggml's.
+        The name in ggml.
     length : int
-        The numbers of a block.
+        The numbers in a block.
     size : int
-        Its bytes.
+        The bytes of a block.
     read : callable or None
-        From blocks, uint8 of shape (n, size), to float32 of shape (n, count). None: `dtype` says what they are.
+        Decodes blocks, uint8 of shape (n, size), to float32 of shape (n, length). None: plain numbers of type `dtype`.
     dtype : str
         The type of plain numbers.
     """
@@ -39,18 +39,18 @@ class Kind(NamedTuple):
 
 
 def _half(blocks: Array, begin: int) -> Array:
-    """Return the float16 at this byte of each block in float32, shape (n, 1)."""
+    """Return the float16 at byte `begin` of each block, as float32 of shape (n, 1)."""
     wide: Array = np.ascontiguousarray(blocks[:, begin : begin + 2]).view("<f2").astype(F32)
     return wide
 
 
 def _nibbles(codes: Array) -> Array:
-    """Return the low halves of bytes, then the high ones."""
+    """Return the low 4 bits of all bytes, then the high 4 bits."""
     return np.concatenate([codes & 15, codes >> 4], axis=-1)
 
 
 def _fifth_bits(blocks: Array, begin: int) -> Array:
-    """Return the 32 bits at this byte of each block, as 16 each, shape (n, 32)."""
+    """Return the 32 bits at byte `begin` of each block as 0 or 16 (the fifth bit of a code), shape (n, 32)."""
     return np.unpackbits(blocks[:, begin : begin + 4], axis=1, bitorder="little") << 4
 
 
@@ -82,10 +82,11 @@ def _q8_0(blocks: Array) -> Array:
 
 
 def _scales_of_k(blocks: Array) -> tuple[Array, Array]:
-    """Return the scales and the offsets of the 8 parts of each block of Q4_K or Q5_K in float32, shape (n, 8, 1).
+    """Return the scales and the offsets of the 8 parts of each block of Q4_K or Q5_K, as float32 of shape (n, 8, 1).
 
-    They are 6 bits each in the 12 bytes behind two float16: the first four of both kinds in the low bits of 8 bytes,
-    the others in halves of 4 bytes, with their upper bits in those of the first 8.
+    Each has 6 bits, in the 12 bytes after two float16. Bytes 0-3: low 6 bits are scales 0-3. Bytes 4-7: low 6 bits are
+    offsets 0-3. Bytes 8-11: low 4 bits of scales 4-7 and, in the upper halves, of offsets 4-7. Their upper 2 bits are
+    the upper 2 bits of bytes 0-3 (scales) and 4-7 (offsets).
     """
     first, second, mixed = (blocks[:, begin : begin + 4] for begin in (4, 8, 12))
     scales = np.concatenate([first & 63, (mixed & 15) | (first >> 6 << 4)], axis=1)
@@ -131,4 +132,4 @@ KINDS: dict[int, Kind] = {
     14: Kind("Q6_K", 256, 210, _q6_k),
     30: Kind("BF16", 1, 2, dtype="bfloat16"),
 }
-"""Number of a type in the file -> what it is. The others are refused by their number."""
+"""Number of a type in the file -> its kind. Other types are refused."""

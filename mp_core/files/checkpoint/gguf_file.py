@@ -1,6 +1,6 @@
-"""Read the tensors of a GGUF file, the form of llama.cpp, and what it says of its model.
+"""Read the tensors and the metadata of a GGUF file, the format of llama.cpp.
 
-The file comes from anybody: counts, lengths and places are checked against its size before memory is taken for them.
+The file may be hostile: counts, lengths and offsets are checked against its size before memory is allocated.
 """
 
 import struct
@@ -24,7 +24,7 @@ _MOST_AXES = 4
 _MOST_ALIGNMENT = 1 << 20
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""Number of the type of a value -> that of :mod:`struct`."""
+"""Number of the type of a value -> format of :mod:`struct`."""
 
 
 class GgufTensor(NamedTuple):
@@ -34,7 +34,7 @@ class GgufTensor(NamedTuple):
     ----------
     kind : Kind
     shape : tuple of int
-        With the last axis the one along which neighbours lie, as in NumPy.
+        In NumPy's order: neighbours in memory are along the last axis.
     content : ndarray of uint8
         A view of the file.
     """
@@ -44,7 +44,7 @@ class GgufTensor(NamedTuple):
     content: Array
 
     def numbers(self) -> Array:
-        """Return the numbers: plain ones as a view of the file, blocks as float32."""
+        """Return the numbers: plain types as a view of the file, blocks decoded to float32."""
         kind = self.kind
         if kind.read is None:
             return self.content.view(dtypes.ALLOWED[kind.dtype]).reshape(self.shape)
@@ -53,10 +53,10 @@ class GgufTensor(NamedTuple):
         return numbers
 
     def codes(self) -> QuantizedArray | None:
-        """Return blocks of Q8_0 of a matrix as int8 codes with scales for each 32, which are these numbers; else None.
+        """Return a Q8_0 matrix as int8 codes with one scale per 32 numbers; None for other kinds and shapes.
 
-        Scales must be positive: that of a block of zeros, 0 in such files, becomes 1. There are none where a scale is
-        negative, infinite or NaN, or 0 beside codes that are not.
+        A QuantizedArray needs positive scales. A block of zeros has the scale 0 in the file: here it becomes 1. If
+        another scale is not positive and finite, return None.
         """
         if self.kind.name != "Q8_0" or len(self.shape) != 2:
             return None
@@ -82,15 +82,15 @@ def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[st
     -------
     tensors : dict of str to GgufTensor
         In the order of the file.
-    said : dict of str to object
-        What the file says of the model: numbers, bools, strings, and of arrays their lengths.
+    metadata : dict of str to object
+        Numbers, bools and strings that describe the model; for arrays, their lengths.
 
     Raises
     ------
     OSError
         The file cannot be read.
     ValueError
-        It is no such file, damaged, or holds numbers of a type that mp_core does not read; the message says what.
+        It is not a GGUF file, it is damaged, or mp_core does not read a type of its numbers.
     """
     whole = map_file(path)
     if whole.size < 4:
@@ -99,17 +99,17 @@ def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[st
 
 
 class _Header:
-    """The header of a file, from its beginning on."""
+    """Reads the header of a file from its beginning; `at` is the byte that is read next."""
 
     def __init__(self, path: Path, content: memoryview) -> None:
         self.path, self.content, self.at = path, content, 4
 
     def refuse(self, what: str) -> ValueError:
-        """Return the error for what is no GGUF file that mp_core reads."""
+        """Return an error that names the file."""
         return ValueError(f"{self.path}: {what}")
 
     def take(self, count: int) -> memoryview:
-        """Return the next bytes."""
+        """Return the next `count` bytes."""
         if count > len(self.content) - self.at:
             raise self.refuse(f"the file ends at byte {len(self.content)}, {count} bytes were expected at {self.at}")
         taken = self.content[self.at : self.at + count]
@@ -121,45 +121,45 @@ class _Header:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
 
     def text(self) -> str:
-        """Return the next string; bytes that are no UTF-8 are replaced."""
+        """Return the next string; invalid UTF-8 is replaced."""
         return bytes(self.take(self.number("Q"))).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """Return the next value: of an array its length, by steps over it."""
+        """Return the next value; skip an array and return its length."""
         if kind == _STRING:
             return self.text()
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
         if kind != _ARRAY:
             raise self.refuse(f"a value has the type {kind}; expected one from 0 to 12")
-        of, count = self.number("I"), self.number("Q")
-        if of in _SCALARS:
-            self.take(count * struct.calcsize(f"<{_SCALARS[of]}"))
-        elif of == _STRING:
+        element, count = self.number("I"), self.number("Q")
+        if element in _SCALARS:
+            self.take(count * struct.calcsize(f"<{_SCALARS[element]}"))
+        elif element == _STRING:
             if 8 * count > len(self.content) - self.at:
                 raise self.refuse(f"an array of {count} strings does not fit into the file")
             for _ in range(count):
                 self.take(self.number("Q"))
         else:
-            raise self.refuse(f"an array has elements of the type {of}; expected numbers or strings")
+            raise self.refuse(f"an array has elements of the type {element}; expected numbers or strings")
         return count
 
     def read(self, whole: Array) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
-        """Return the tensors and what the file says."""
+        """Return the tensors and the metadata."""
         if bytes(self.content[:4]) != b"GGUF":
             raise self.refuse("the file does not begin with GGUF")
         version = self.number("I")
         if version not in _VERSIONS:
             raise self.refuse(f"the version is {version}; expected 2 or 3, little-endian")
         tensors, values = self.number("Q"), self.number("Q")
-        said: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         for _ in range(values):
             name = self.text()
-            if name in said:
+            if name in metadata:
                 raise self.refuse(f"two values are called {name}")
-            said[name] = self.value(self.number("I"))
+            metadata[name] = self.value(self.number("I"))
         places = [self.place() for _ in range(min(tensors, len(self.content)))]
-        alignment = said.get("general.alignment", 32)
+        alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT or alignment & (alignment - 1):
             raise self.refuse(f"general.alignment is {alignment!r}; expected a power of 2 up to {_MOST_ALIGNMENT}")
         begin = -(-self.at // alignment) * alignment
@@ -176,10 +176,10 @@ class _Header:
         for (_, end, before), (start, _, name) in pairwise(sorted(spans)):
             if start < end:
                 raise self.refuse(f"tensors {before} and {name} overlap, at byte {begin + start}")
-        return found, said
+        return found, metadata
 
     def place(self) -> tuple[str, Kind, tuple[int, ...], int]:
-        """Return what the header says of the next tensor, of which all is checked except its place."""
+        """Return name, kind, shape and offset of the next tensor; the offset is not checked yet."""
         name, axes = self.text(), self.number("I")
         if axes > _MOST_AXES:
             raise self.refuse(f"tensor {name} has {axes} axes; expected at most {_MOST_AXES}")

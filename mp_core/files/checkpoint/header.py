@@ -1,6 +1,6 @@
-"""The header of a safetensors file: 8 bytes of length, little-endian, then JSON, then the tensors' bytes without gaps.
+"""The header of a safetensors file: its length (8 bytes, little-endian), then JSON, then the tensors without gaps.
 
-Reading is strict, because a file may come from anybody: what passes here can be read without further checks.
+A file may be hostile, so reading is strict: the tensors of a valid header can be read without further checks.
 """
 
 import json
@@ -54,12 +54,12 @@ CODES = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "C64": "complex64",
 }
-"""The file's name of a type -> ours. The last four are only kept: no policy converts them."""
+"""The file's name of a type -> ours. The last four are only copied: no policy converts them."""
 
 _DTYPES = {code: np.dtype(np.complex64) if code == "C64" else dtype_of(name) for code, name in CODES.items()}
 _CODE = {name: code for code, name in CODES.items()}
 MAX_JSON = 100_000_000
-"""Bytes of the longest header or index that is read: the limit of the safetensors library."""
+"""The most bytes of a header or index: the limit of the safetensors library."""
 _START = 64
 _LFS = "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"
 _PICKLE = "a PyTorch pickle; convert it to safetensors first"
@@ -74,14 +74,14 @@ _OTHERS = {
     b"<html": "a web page",
     b"\x1f\x8b": "compressed by gzip; unpack it first",
 }
-"""How files of other kinds begin, and what they are."""
-_MAX_AXES = 64  # NumPy's
+"""First bytes of other kinds of files -> the end of the sentence "PATH is ..."."""
+_MAX_AXES = 64  # NumPy's limit
 _MAX_BYTES = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a file holds one tensor."""
+    """Type, shape and place of one tensor in a file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -96,33 +96,33 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says about itself."""
+    """The contents of a header."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a regular file for reading; a pipe or a device would block or never end.
+    """Open a regular file for reading; reject pipes and devices, which could block or never end.
 
-    The stream owns its descriptor from the moment there is one, so an interrupt leaves none open: an opener in Python
-    would have it before.
+    FileIO opens the descriptor itself and owns it at once, so an interrupt leaves none open. With ``os.open`` in
+    Python, an interrupt could come between opening and owning.
     """
     mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # FileIO refuses folders itself
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # FileIO rejects folders itself
         raise ValueError(f"{path} is not a regular file")
     return BufferedReader(FileIO(path, "rb"))
 
 
 def refuse_other(start: bytes, path: str | os.PathLike[str]) -> None:
-    """Raise for the first bytes of a file of another kind that is met where safetensors are expected."""
+    """Raise ValueError, with the kind, if the first bytes of a file are those of a known other kind."""
     for magic, kind in _OTHERS.items():
         if start.startswith(magic):
             raise ValueError(f"{path} is {kind}")
 
 
 def load_json(content: bytes, what: str) -> dict[str, Any]:
-    """Parse one JSON object; text that is not UTF-8 and repeated keys are errors, which begin with `what`."""
+    """Parse one JSON object; raise ValueError, beginning with `what`, also for repeated keys or invalid UTF-8."""
     try:
         loaded = json.loads(content.decode("utf-8"), object_pairs_hook=_encodable, parse_constant=_no_number)
     except RecursionError:
@@ -135,11 +135,11 @@ def load_json(content: bytes, what: str) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object; raise ValueError if two of them have one name."""
+    """Return the members of a JSON object; raise ValueError if two have the same name."""
     names = dict(pairs)
     if len(names) < len(pairs):
         raise ValueError(f"{Counter(key for key, _ in pairs).most_common(1)[0][0]!r} is there twice")
@@ -149,12 +149,12 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _encodable(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = unique(pairs)
     for text in _texts([*names, *names.values()]):
-        text.encode("utf-8")  # JSON can escape half a character
+        text.encode("utf-8")  # raises for half of a surrogate pair, which JSON can escape
     return names
 
 
 def _texts(values: list[Any]) -> Iterator[str]:
-    """Yield the strings among values and in lists of them, in a time that does not depend on how deep they are."""
+    """Yield the strings in values and nested lists, without recursion."""
     waiting = [values]
     while waiting:
         for value in waiting.pop():
@@ -172,7 +172,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     OSError
         The file is missing or cannot be read.
     ValueError
-        It is no safetensors file: truncated, corrupt, or with gaps, overlaps or types that the format does not have.
+        It is not a safetensors file, truncated or corrupt, or has gaps, overlaps or unknown types.
     """
     with naming(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -231,7 +231,7 @@ def _entry(value: Any, data: int) -> Entry:
 
 
 def is_shape(value: Any) -> bool:
-    """Whether a JSON value is a list of sizes."""
+    """Return whether a JSON value is a list of sizes."""
     return (
         isinstance(value, list)
         and len(value) <= _MAX_AXES
@@ -240,7 +240,7 @@ def is_shape(value: Any) -> bool:
 
 
 def _check_cover(entries: Mapping[str, Entry], start: int, size: int, what: str) -> None:
-    """Check that the tensors lie one after the other, from the header to the end of the file."""
+    """Check that the tensors fill the file from the header to its end, without gaps or overlaps."""
     spans = sorted((entry.start, entry.start + entry.nbytes, name) for name, entry in entries.items())
     spans = [(start, start, ""), *spans, (size, size, "")]
     for (_, stop, before), (begin, _, name) in pairwise(spans):
@@ -252,9 +252,9 @@ def _check_cover(entries: Mapping[str, Entry], start: int, size: int, what: str)
 def write_header(
     shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, Entry]]:
-    """Return the first bytes of a file of these tensors, and where each of them is to be written.
+    """Return the first bytes of a file of these tensors, and the place of each tensor.
 
-    The header keeps the order given. The data begin with the widest types, so that all are aligned.
+    The header keeps the given order. The data start with the widest types, so that all tensors are aligned.
     """
     offsets, offset = {}, 0
     for name, (dtype, shape) in sorted(shapes.items(), key=lambda item: -item[1][0].itemsize):

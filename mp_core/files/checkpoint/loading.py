@@ -1,4 +1,4 @@
-"""Checkpoints as memory-mapped arrays, and the policies that they name."""
+"""Open checkpoints as memory-mapped arrays, and read their policies."""
 
 from collections.abc import Iterator
 from os import PathLike
@@ -20,32 +20,32 @@ __all__ = ["open_stored", "open_tensors", "policies_of", "stored_policies"]
 def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]:
     """Map the tensors of a checkpoint into memory, without reading them.
 
-    A file stays mapped, and so one file handle in use, as long as one of its arrays lives. The arrays are read-only
-    views of the map, as aligned as the file has them, which may be to one byte. What is written into the file changes
-    them, and if it becomes shorter, reading behind its new end ends the process (SIGBUS): replace it by another file
-    (``os.replace``), as :func:`save_tensors` and :func:`convert` do. Models of texts check before each batch.
+    A file stays mapped, and one file handle stays open, while one of its arrays exists. The arrays are read-only views
+    of the map; they may be unaligned. Writing into the file changes them, and if the file becomes shorter, reading
+    beyond its new end ends the process (SIGBUS): replace the file instead (``os.replace``), as :func:`save_tensors`
+    and :func:`convert` do. Models of texts check the length before each batch.
 
     Parameters
     ----------
     path : path
-        A safetensors file, the ``.safetensors.index.json`` of a model in several, or the folder of one model.
+        A safetensors file, the ``.safetensors.index.json`` of a model in several files, or the folder of one model.
 
     Returns
     -------
     dict of str to ndarray or QuantizedArray
-        In the order of the header. Codes of mp_core are a :class:`QuantizedArray`; behind those of a matrix whose
-        inputs have fixed scales follow ``NAME.inputs_scale`` and ``NAME.inputs_zero_point``. Float8 with the scales of
-        another tool is a QuantizedArray too. Where that tool's blocks span several lines, the scales are repeated,
-        because a QuantizedArray has scales for each line.
+        In the order of the header. Codes of mp_core are a :class:`QuantizedArray`; if the inputs have fixed scales,
+        ``NAME.inputs_scale`` and ``NAME.inputs_zero_point`` follow. Float8 codes with the scales of another tool are a
+        QuantizedArray too. If that tool's blocks span several lines, the scales are repeated, because a QuantizedArray
+        has scales for each line.
 
     Raises
     ------
     OSError
         A file is missing or cannot be read.
     ValueError
-        A file is truncated or corrupt, holds codes of another tool that mp_core cannot read, or a tensor has a dtype
-        other than float64/32/16, bfloat16, float8_e4m3fn, float8_e5m2, signed or unsigned integers, bool, or those that
-        are only kept: float8_e8m0fnu, float8_e4m3fnuz, float8_e5m2fnuz, complex64.
+        A file is truncated or corrupt, has codes of another tool that mp_core cannot read, or a tensor has a dtype
+        other than float64/32/16, bfloat16, float8_e4m3fn, float8_e5m2, signed or unsigned integers, bool, or one of
+        those that are only copied: float8_e8m0fnu, float8_e4m3fnuz, float8_e5m2fnuz, complex64.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
 
 
 def open_stored(path: Path) -> tuple[dict[str, Array | QuantizedArray], tuple[str | None, dict[str, str]]]:
-    """Return what :func:`open_tensors` and :func:`stored_policies` do, by one reading of the headers."""
+    """Return the results of :func:`open_tensors` and :func:`stored_policies`, but read the headers only once."""
     checkpoint = open_checkpoint(path)
     return _tensors_in(checkpoint), _policies_in(checkpoint)
 
@@ -78,11 +78,11 @@ def _tensors_in(checkpoint: Checkpoint) -> dict[str, Array | QuantizedArray]:
 
 
 def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str, Array | QuantizedArray]]:
-    """Yield what a tensor is, by name."""
+    """Yield the name and the mapped value of a tensor, then those of the scales of its inputs."""
 
     def view(entry: Entry) -> Array:
         if entry.start + entry.nbytes > content.size:
-            raise ValueError(f"{shard.path} has become shorter while it was opened: it has {content.size} bytes")
+            raise ValueError(f"{shard.path} became shorter while it was opened: it has {content.size} bytes")
         return content[entry.start : entry.start + entry.nbytes].view(entry.dtype).reshape(entry.shape)
 
     values, coding = view(tensor.values), tensor.coding
@@ -104,7 +104,7 @@ def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str,
 
 
 def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, str]]:
-    """Return under which policies the tensors of a checkpoint are stored.
+    """Return the policies under which the tensors of a checkpoint are stored.
 
     Parameters
     ----------
@@ -114,16 +114,16 @@ def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, st
     Returns
     -------
     policy : str or None
-        The name of the policy of all tensors but those below; None where mp_core has not written the checkpoint.
+        The name of the policy of all tensors except those below; None if mp_core did not write the checkpoint.
     policies : dict of str to str
-        The names of the policies of tensors that have another one.
+        Tensor -> name of its policy, for tensors with another policy.
 
     Raises
     ------
     OSError
         A file is missing or cannot be read.
     ValueError
-        A file is corrupt, names what is no policy or no tensor, or two files of the checkpoint name different ones.
+        A file is corrupt, names an unknown policy or tensor, or two files of the checkpoint have different policies.
 
     Examples
     --------
@@ -151,20 +151,20 @@ def _policies_in(checkpoint: Checkpoint) -> tuple[str | None, dict[str, str]]:
 
 
 def policies_of(shard: Shard) -> tuple[str | None, dict[str, str]]:
-    """Return what :func:`stored_policies` does, of one file."""
+    """Return the result of :func:`stored_policies` for one file."""
     metadata = shard.header.metadata
     what = f"{shard.path}: metadata {POLICIES}"
     named = load_json(metadata.get(POLICIES, "{}").encode(), what)
     for name in named:
         if name not in shard.tensors:
             raise ValueError(f"{what}: there is no tensor {name!r}")
-    policies = {name: _checked(policy, f"{what}: {name!r}") for name, policy in named.items()}
+    policies = {name: _policy_name(policy, f"{what}: {name!r}") for name, policy in named.items()}
     default = metadata.get(POLICY)
-    return None if default is None else _checked(default, f"{shard.path}: metadata {POLICY}"), policies
+    return None if default is None else _policy_name(default, f"{shard.path}: metadata {POLICY}"), policies
 
 
-def _checked(policy: object, what: str) -> str:
-    """Return the name of a policy that a file names."""
+def _policy_name(policy: object, what: str) -> str:
+    """Check a policy in a file and return its full name."""
     if not isinstance(policy, str):
         raise ValueError(f"{what}: a policy must be a string; received {policy!r}")
     try:

@@ -1,4 +1,4 @@
-"""Files that are mapped into memory. If one becomes shorter, the system ends a process that reads behind its end."""
+"""Map files into memory, and check that they are not truncated: reading beyond the end of a file ends the process."""
 
 import errno
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ from mp_core.core.convert import file_map
 from mp_core.files.checkpoint.header import open_regular
 from mp_core.files.checkpoint.output import naming
 
-__all__ = ["Maps", "map_file", "map_open", "noted"]
+__all__ = ["Maps", "collected_maps", "map_file", "map_open"]
 
 
 class Maps:
-    """Mapped files, as long as something reads them. A pickled copy, in another process, has none."""
+    """Weak references to mapped files. A pickled copy, in another process, has none."""
 
     def __init__(self) -> None:
         self._files: list[tuple[ref[mmap], str, int]] = []
 
     def add(self, content: mmap, path: str, end: int) -> None:
-        """Add a map that ends at a byte of its file."""
+        """Add a map; `end` is the byte of its file at which it ends."""
         self._files.append((ref(content), path, end))
 
     @property
@@ -35,12 +35,12 @@ class Maps:
         return self._shorter() is None
 
     def check(self) -> None:
-        """Raise OSError, with its name, if a file has become shorter."""
+        """Raise OSError, with the name of the file, if a file has become shorter."""
         shorter = self._shorter()
         if shorter is not None:
             path, end, size = shorter
-            told = f"the file had {end} bytes when it was opened, and has {size} now: open it again"
-            raise OSError(errno.EIO, told, path)
+            reason = f"the file had {end} bytes when it was opened, and has {size} now: open it again"
+            raise OSError(errno.EIO, reason, path)
 
     def _shorter(self) -> tuple[str, int, int] | None:
         for known, path, end in self._files:
@@ -60,48 +60,48 @@ class Maps:
         return Maps, ()
 
 
-_NOTED: ContextVar[Maps | None] = ContextVar("_NOTED", default=None)
+_COLLECTOR: ContextVar[Maps | None] = ContextVar("_COLLECTOR", default=None)
 
 
 @contextmanager
-def noted() -> Iterator[Maps]:
-    """Yield what gets all files that the block maps."""
+def collected_maps() -> Iterator[Maps]:
+    """Yield a :class:`Maps` to which all files that the block maps are added."""
     maps = Maps()
-    token = _NOTED.set(maps)
+    token = _COLLECTOR.set(maps)
     try:
         yield maps
     finally:
-        _NOTED.reset(token)
+        _COLLECTOR.reset(token)
 
 
 def map_file(path: str | PathLike[str]) -> Array:
-    """Map the bytes of a regular file into memory, read-only: they take memory where they are read.
+    """Map the bytes of a regular file into memory, read-only; only pages that are read take memory.
 
     Raises
     ------
     OSError
         The file is missing or cannot be read.
     ValueError
-        It is a pipe or a device.
+        The file is a pipe or a device.
     """
     with naming(path), open_regular(path) as file:
         return map_open(file, path)
 
 
 def map_open(file: BinaryIO, path: str | PathLike[str], start: int = 0, count: int | None = None) -> Array:
-    """Return so many bytes of an open file, by default all, which are read as they are needed.
+    """Map `count` bytes of an open file from byte `start` on (default: all).
 
     Raises
     ------
     OSError
         The file cannot be mapped.
     ValueError
-        It has no such bytes.
+        The file does not have these bytes.
     """
     if not fstat(file.fileno()).st_size:
         return np.zeros(0, np.uint8)
     content = np.memmap(file, np.uint8, "r", start, count)
-    whole, maps = content.view(np.ndarray), _NOTED.get()
+    whole, maps = content.view(np.ndarray), _COLLECTOR.get()
     if maps is not None and (found := file_map(whole)) is not None:
         maps.add(found, fspath(path), start + content.size)
     return whole

@@ -1,6 +1,7 @@
-"""The files beside the tensors: copied, and ``config.json`` changed where it would say what is not true any more.
+"""Copy the files beside the tensors, and update ``config.json``.
 
-It gets a mark if there are codes, so that no other library takes them for values, and the dtype of the new tensors.
+It gets the dtype of the new tensors and, if there are codes, an entry that keeps other libraries from reading the codes
+as values.
 """
 
 import json
@@ -15,22 +16,22 @@ from mp_core.files.checkpoint.header import MAX_JSON
 from mp_core.files.checkpoint.output import OutFile
 from mp_core.files.checkpoint.tensors import File
 
-__all__ = ["copy_files", "dtype_of_most", "marked", "retype"]
+__all__ = ["copy_files", "dtype_of_most", "set_dtype", "update_config"]
 
 _KEY, _METHOD = "quantization_config", "mp_core"
-_COPIED = 2**20  # bytes at once
+_COPIED = 2**20  # bytes that are copied at once
 _DTYPES = ("dtype", "torch_dtype")
-"""The entries of a configuration that say in which dtype transformers makes a model: today's name and the older one."""
+"""The entries of a configuration with the dtype in which transformers creates a model: new name, old name."""
 _MODEL_DTYPES = ("float16", "bfloat16", "float32", "float64")
-"""The dtypes that a model of transformers has. It takes float8 for codes, whatever `_DTYPES` say."""
+"""The dtypes that a model of transformers can have. It treats float8 as codes, even if `_DTYPES` say float8."""
 _ALIASES = {"half": "float16", "float": "float32", "double": "float64"}
-"""What torch calls a dtype besides -> its name."""
+"""torch's other names of dtypes -> their names."""
 
 
 def copy_files(
     source: Path, target: Path, names: Iterable[str], changes: Mapping[str, Callable[[bytes], bytes]]
 ) -> None:
-    """Copy the named files of a folder. Those in `changes` are changed by its functions, unless too large for JSON."""
+    """Copy the named files of a folder. Functions in `changes` edit files by name, unless these exceed `MAX_JSON`."""
     for name in names:
         with File(source / name) as file, OutFile(target / name) as out:
             if name in changes and file.size <= MAX_JSON:
@@ -41,9 +42,9 @@ def copy_files(
 
 
 def dtype_of_most(numbers: Iterable[tuple[str, int]]) -> str | None:
-    """Return the dtype of most numbers, among the dtypes of models; None if no number has one of these.
+    """Return the most frequent dtype among those of models, or None: transformers creates a model in one dtype.
 
-    `numbers` are names of dtypes, and how many numbers have each. transformers makes all of a model in one dtype.
+    `numbers` are pairs (name of a dtype, how many numbers have it).
     """
     counts: Counter[str] = Counter()
     for name, count in numbers:
@@ -52,11 +53,10 @@ def dtype_of_most(numbers: Iterable[tuple[str, int]]) -> str | None:
     return max(counts, key=counts.__getitem__, default=None)
 
 
-def retype(config: dict[str, Any], dtype: str | None) -> bool:
-    """Let a configuration, and those in it, name this dtype where they name one; return whether that changed anything.
+def set_dtype(config: dict[str, Any], dtype: str | None) -> bool:
+    """Replace the floating-point dtypes in a configuration and in nested ones; return whether anything changed.
 
-    What is no name of a floating-point dtype stays, and so does what another tool says of its codes. None changes
-    nothing.
+    The entry of another quantization tool stays unchanged. If `dtype` is None, nothing changes.
     """
     rest, changed = [] if dtype is None else [(config, False)], False
     while rest:
@@ -70,20 +70,29 @@ def retype(config: dict[str, Any], dtype: str | None) -> bool:
 
 
 def _names_other(value: Any, dtype: str | None) -> bool:
-    """Whether a value names a floating-point dtype that is not this one."""
+    """Return whether a value is the name of a floating-point dtype other than `dtype`."""
     name = value.removeprefix("torch.") if isinstance(value, str) else ""
     name = _ALIASES.get(name, name)
     return re.fullmatch(r"b?float\d+\w*", name) is not None and name != dtype
 
 
-def marked(
+def update_config(
     content: bytes, policy: str, policies: Mapping[str, str], *, dtype: str | None, codes: bool, decoded: bool
 ) -> bytes:
-    """Return ``config.json`` as it describes the files beside it; unchanged if it does so already.
+    """Return the content of ``config.json``, updated to describe the files beside it.
 
-    `dtype` is that of most numbers in these files. If they hold codes of mp_core, `codes`, the configuration gets an
-    entry about these, else it has none. `decoded` says whether codes of another tool have become numbers, so that the
-    entry of that tool is removed. Content that is not a JSON object is returned unchanged.
+    Parameters
+    ----------
+    content : bytes
+        It is returned unchanged if it is no JSON object, or if nothing in it has to change.
+    policy, policies
+        The policy of the tensors; tensor -> policy for those with another one.
+    dtype : str or None
+        The dtype of most numbers in the files.
+    codes : bool
+        Whether the files have codes of mp_core: then an entry describes them, else an entry of mp_core is removed.
+    decoded : bool
+        Whether codes of another tool were decoded: then the entry of that tool is removed.
     """
     try:
         config: Any = json.loads(content)
@@ -92,10 +101,11 @@ def marked(
     if not isinstance(config, dict):
         return content
     before = config.get(_KEY)
-    retyped = retype(config, "float32" if codes and dtype is None else dtype)  # then the scales are all numbers
+    # Without a dtype, the scales are the only numbers: float32.
+    retyped = set_dtype(config, "float32" if codes and dtype is None else dtype)
     if codes:
-        # Without a `quant_method` transformers refuses the folder; with one that it does not know it takes the codes
-        # for values, with no more than a warning.
+        # Without a `quant_method` transformers refuses the folder. With an unknown one it reads the codes as values,
+        # and only warns.
         config[_KEY] = {
             "method": _METHOD,
             "policy": policy,

@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and how far two are apart."""
+"""List the contents of a checkpoint, and compare two checkpoints."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +22,13 @@ from mp_core.utilities.progress import progress
 
 __all__ = ["inspect", "verify"]
 
-_MEMORY = 2**28
-_LARGEST, _SMALLEST = 65504.0, 2.0**-14  # float16's largest number and its smallest with all digits
+_MEMORY = 2**28  # bytes
+_LARGEST, _SMALLEST = 65504.0, 2.0**-14  # float16's largest number and smallest normal number
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What the values of a part of a tensor are like."""
+    """The range of the values of a part of a tensor, and how many do not fit into float16."""
 
     max_abs: float = 0.0
     above_float16: int = 0
@@ -59,12 +59,12 @@ class _Range:
 
 
 def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_progress: bool = False) -> dict[str, Any]:
-    """Return what a checkpoint holds, and what of it other types could not.
+    """List the tensors of a checkpoint, the range of their values, and how many do not fit into float16.
 
     Parameters
     ----------
     path : path
-        A safetensors file, the ``.safetensors.index.json`` of a model in several, or a folder.
+        A safetensors file, the ``.safetensors.index.json`` of a model in several files, or a folder.
     threads : int, optional
         Default: :func:`mp_core.config.get_num_threads`.
     show_progress : bool
@@ -73,12 +73,12 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
     Returns
     -------
     dict
-        ``path``, ``bytes``, ``metadata`` (by file), ``left_out`` (weights in another form, and links that lead out of
+        ``path``, ``bytes``, ``metadata`` (by file), ``left_out`` (weights in other formats, and links that lead out of
         the folder) and ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``bytes``, ``quantization``
-        (the entry of the metadata, or None), ``tool`` (the tool to whose codes the tensor belongs, if mp_core cannot
-        read them, or None), the largest finite magnitude ``max_abs``, and the numbers of elements above float16's
+        (the entry of the metadata, or None), ``tool`` (the tool that wrote the tensor if mp_core cannot read its
+        codes, or None), the largest finite magnitude ``max_abs``, and the numbers of elements above float16's
         range (``above_float16``), below its normal numbers but not 0 (``below_float16``), ``infinite`` and ``nan``.
-        Codes count as the numbers they stand for.
+        Codes are measured as the numbers that they decode to.
 
     Raises
     ------
@@ -119,14 +119,14 @@ def verify(
     threads: int | None = None,
     show_progress: bool = False,
 ) -> dict[str, Any]:
-    """Compare two checkpoints of one model, as the numbers that their values or codes stand for.
+    """Compare two checkpoints of one model; codes are compared as the numbers that they decode to.
 
     Parameters
     ----------
     a, b : path
-        Safetensors files, ``.safetensors.index.json`` files or folders; not necessarily both of a kind.
+        Safetensors files, ``.safetensors.index.json`` files or folders, in any combination.
     rtol : float
-        The most `rel_rmse` that is no failure: the RMS of the differences, relative to that of `a`.
+        A tensor fails if its `rel_rmse`, the RMS of the differences relative to the RMS of `a`, exceeds `rtol`.
     threads : int, optional
         Default: :func:`mp_core.config.get_num_threads`.
     show_progress : bool
@@ -135,8 +135,8 @@ def verify(
     Returns
     -------
     dict
-        ``a``, ``b``, ``rtol``, ``failed`` (a line for each tensor that only one of them has, that has another shape,
-        or that is too far off) and ``tensors``, for those that both have: ``name``, ``shape``, ``dtype``,
+        ``a``, ``b``, ``rtol``, ``failed`` (a line for each tensor that only one of them has, whose shapes differ, or
+        whose error exceeds `rtol`) and ``tensors``, for those that both have: ``name``, ``shape``, ``dtype``,
         ``new_dtype``, ``bytes``, ``new_bytes`` and the measures of :func:`convert`.
 
     Raises
@@ -144,7 +144,7 @@ def verify(
     OSError
         A file is missing or cannot be read.
     ValueError
-        A file is corrupt, or `rtol` no number of at least 0.
+        A file is corrupt, or `rtol` is not a number of at least 0.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def _pair(tensor: Tensor, other: Tensor) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A tensor to be measured, box by box, and the row to which its measures are added."""
+    """A tensor to measure box by box, and the row that gets its measures."""
 
     row: dict[str, Any]
     tensor: Tensor
@@ -213,7 +213,7 @@ class _Task:
 
 
 def _run(tasks: Sequence[_Task], zero: Any, threads: int | None, show_progress: bool) -> list[dict[str, Any]]:
-    """Return the rows of the tasks, with the measures that `zero` and what the boxes give add up to."""
+    """Run the tasks; return their rows with the measures, each the sum of `zero` and the results of all boxes."""
 
     def steps() -> Iterator[None]:
         for task in tasks:
@@ -250,7 +250,7 @@ def _compare(other: Tensor, tensor: Tensor, files: Sequence[File], box: Box) -> 
 
 
 def _differ(x: Array, y: Array) -> Array:
-    """Return where they differ, if one float64 stands for both; one of them, or both, are integers."""
+    """Return where integers differ that are equal as float64; one of the two arrays may be floats."""
     with np.errstate(invalid="ignore"):
         if is_float(x.dtype):
             x = _wide(x).astype(y.dtype)
@@ -260,10 +260,10 @@ def _differ(x: Array, y: Array) -> Array:
 
 
 def _complex(x: Array) -> Array:
-    with np.errstate(invalid="ignore"):  # signaling NaN
+    with np.errstate(invalid="ignore"):  # a signaling NaN would warn
         return x.astype(np.complex128)
 
 
 def _wide(x: Array) -> Array:
-    """Return any values in a type in which NumPy is fast."""
+    """Return values in float32 or float64, in which NumPy is fast."""
     return cast(x, F32 if is_float(x.dtype) and x.dtype != F64 else F64)

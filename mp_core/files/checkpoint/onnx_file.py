@@ -1,7 +1,7 @@
-"""Read the weights of an ONNX file by the names that the modules of its network have.
+"""Read the weights of an ONNX file under the names that they have in the modules of the network.
 
-A file is a message of Protocol Buffers [1]_, of which only the initializers, the constants and what nodes say of
-themselves are read. :mod:`mp_core.files.checkpoint.onnx_names` finds the names.
+A file is a Protocol Buffers message [1]_. Only initializers, constants and the descriptions of nodes are read.
+:mod:`mp_core.files.checkpoint.onnx_names` finds the names.
 
 .. [1] https://protobuf.dev/programming-guides/encoding, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
@@ -35,34 +35,34 @@ from mp_core.utilities.numerals import integer_of
 __all__ = ["open_onnx"]
 
 _TYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-"""Number of a type of floats -> ours."""
+"""Number of a floating-point type -> our name."""
 _CODES = {
     2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2",
     20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
 }  # fmt: skip
 _COMPLEX = 14, 15
 _NO_FLOATS = 6, 7, 8, 9, 12, 13
-"""The numbers of the types of integers, strings and booleans, of which no weights are."""
+"""The numbers of the types of integers, strings and booleans, which no weights have."""
 _LISTED = {"float32": 4, "float64": 10}
-"""Type -> the number of the field that lists its numbers one by one. Those of 16 bits are in that of int32."""
-_LONGEST = 10  # bytes of an integer
+"""Type -> number of the field that lists its values one by one. Types of 16 bits use the field of int32."""
+_LONGEST = 10  # most bytes of an integer
 _MOST_AXES = 8
 _MOST_TIMES, _SPARE = 4, 1 << 24
-"""How many times the bytes of the files weights may have, where several share bytes; and how many more."""
-_FIXED = {1: 8, 5: 4}  # bytes of values of a fixed size, by their wire type
+"""Weights may share bytes of the files, but have at most `_MOST_TIMES` times the bytes of the files + `_SPARE`."""
+_FIXED = {1: 8, 5: 4}  # wire type -> bytes of a value of fixed size
 _GRAPH, _FUNCTION = 1, 7
-"""The numbers of the fields of nodes."""
+"""The numbers of the field of nodes in a graph and in a function."""
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _PARAMETER = re.compile(r"^\w+: [A-Z_]+ target='([^']*)'(?: persistent=(\w+))?", re.M)
-"""A line of the signature: the name of a parameter, and of a buffer whether folders hold it."""
+"""A line of the signature: the name of a parameter or buffer; for a buffer, whether checkpoints store it."""
 
 Value = int | memoryview
 """An integer, or the bytes of anything else."""
 
 
 def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
-    """Map the weights of an ONNX file into memory; those in a second file beside it, too.
+    """Map the weights of an ONNX file, and of files beside it that it refers to, into memory.
 
     Parameters
     ----------
@@ -71,14 +71,14 @@ def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
     Returns
     -------
     dict of str to ndarray
-        The initializers that are floats. Matrices of products are (outputs, inputs), as modules of torch have them.
+        The initializers that are floats. Matrices of products are (outputs, inputs), as in modules of torch.
 
     Raises
     ------
     OSError
         A file cannot be read.
     ValueError
-        It is no such file or damaged, holds codes of a quantization, or names a file elsewhere.
+        It is not an ONNX file, it is damaged or quantized, or it refers to a file outside of its folder.
     """
     try:
         return _tensors(Path(path), memoryview(map_file(path)))
@@ -87,11 +87,11 @@ def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
 
 
 class _DamagedError(Exception):
-    """Bytes are no message."""
+    """The bytes are not a valid message."""
 
 
 def _integer(content: memoryview, at: int) -> tuple[int, int]:
-    """Return an integer of variable length, and where what follows begins."""
+    """Return the integer of variable length at byte `at`, and the byte after it."""
     value = 0
     for count in range(_LONGEST):
         if at + count >= len(content):
@@ -126,19 +126,19 @@ def _fields(content: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def _parts(content: Value, wanted: int) -> list[memoryview]:
-    """Return the messages, strings or bytes in the fields of this number."""
+    """Return the messages, strings or bytes in the fields with this number."""
     if isinstance(content, int):
-        raise _DamagedError("an integer stands where a message was expected")
+        raise _DamagedError("there is an integer where a message was expected")
     return [value for number, value in _fields(content) if number == wanted and not isinstance(value, int)]
 
 
 def _text(content: Value, number: int) -> str:
-    """Return the last string in the fields of this number."""
+    """Return the last string in the fields with this number; "" if there is none."""
     return next(reversed(_texts(content, number)), "")
 
 
 def _integers(content: memoryview, wanted: int) -> list[int]:
-    """Return the integers in the fields of this number, packed or not."""
+    """Return the integers in the fields with this number, packed or not."""
     found: list[int] = []
     for number, value in _fields(content):
         if number != wanted:
@@ -162,34 +162,37 @@ def _tensors(path: Path, content: memoryview) -> dict[str, Array]:
         raise ValueError(f"{path}: {error}") from None
     found = {name: graph.weights[initializer].read() for name, (initializer, _) in names.items()}
     total = sum(tensor.nbytes for tensor in found.values())
-    held = len(content) + sum(x.nbytes for x in graph.files.values())
-    if total > _MOST_TIMES * held + _SPARE:
-        raise ValueError(f"{path}: its weights have {total} bytes, and its files {held}; expected {_MOST_TIMES} times")
+    size = len(content) + sum(x.nbytes for x in graph.files.values())
+    if total > _MOST_TIMES * size + _SPARE:
+        raise ValueError(
+            f"{path}: its weights have {total} bytes, and its files {size}; expected at most {_MOST_TIMES} times that"
+        )
     return {name: tensor.T if names[name].transposed else tensor for name, tensor in found.items()}
 
 
 def _graph(path: Path, content: memoryview) -> Graph:
-    """Return what is read of a model."""
+    """Read the graph of a model, and the graphs and functions inside it."""
     graphs = _parts(content, 7)
     if len(graphs) != 1:
         raise _DamagedError(f"it has {len(graphs)} graphs")
     signature = _metadata(graphs[0], 16).get(_SIGNATURE, "")
     listed = {name: kept != "False" for name, kept in _PARAMETER.findall(signature)}
     graph = Graph(signature=listed)
-    ahead = [(graphs[0], _GRAPH), *((function, _FUNCTION) for function in _parts(content, 25))]
-    while ahead:
-        ahead = [(inner, _GRAPH) for message, nodes in ahead for inner in _add_graph(path, graph, message, nodes)]
+    waiting = [(graphs[0], _GRAPH), *((function, _FUNCTION) for function in _parts(content, 25))]
+    while waiting:
+        waiting = [(inner, _GRAPH) for message, nodes in waiting for inner in _add_graph(path, graph, message, nodes)]
     by_torch = _text(content, 2) in TORCH or any(node.module is not None for node in graph.nodes)
     return replace(graph, by_torch=by_torch, by_paths=any(module_of(node.name) is not None for node in graph.nodes))
 
 
 def _add_graph(path: Path, graph: Graph, message: memoryview, nodes: int) -> list[memoryview]:
-    """Add the initializers of a graph and the nodes in these fields; return the graphs in these.
+    """Add the initializers and nodes of a graph or function; return the graphs inside the nodes.
 
-    Values that are computed in an inner graph or a function get names of their own.
+    `nodes` is the number of the field of nodes. Values that an inner graph or a function computes get a prefix, because
+    several graphs may use the same names.
     """
-    made = _parts(message, nodes)
-    local = {value for node in made for value in _texts(node, 2)} if graph.nodes else set()
+    messages = _parts(message, nodes)
+    local = {value for node in messages for value in _texts(node, 2)} if graph.nodes else set()
     if nodes == _GRAPH:
         if sparse := _parts(message, 15):
             name = _text(next(iter(_parts(sparse[0], 1)), memoryview(b"")), 8)
@@ -200,7 +203,7 @@ def _add_graph(path: Path, graph: Graph, message: memoryview, nodes: int) -> lis
         local.update(_texts(message, 4))
     start = f"/{len(graph.nodes)}/"
     inner: list[memoryview] = []
-    for node in made:
+    for node in messages:
         inputs, outputs = (
             [start + name if name in local else name for name in _texts(node, field)] for field in (1, 2)
         )
@@ -232,7 +235,7 @@ def _add_tensor(path: Path, graph: Graph, name: str, message: memoryview) -> Non
 def _add_node(
     path: Path, graph: Graph, message: memoryview, inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> list[memoryview]:
-    """Add a node, or a constant that is one; return the graphs in it."""
+    """Add a node, or the value of a Constant node as an initializer; return the graphs inside the node."""
     kind, domain, name = _text(message, 4), _text(message, 7), _text(message, 3)
     attributes = {_text(attribute, 1): attribute for attribute in _parts(message, 5)}
     if kind == "Constant" and "value" in attributes:
@@ -251,7 +254,7 @@ def _add_node(
 
 
 def _transposes(kind: str, attributes: dict[str, memoryview]) -> bool:
-    """Whether a node transposes its second operand or, if it is a Transpose, a matrix."""
+    """Return whether a node transposes its second operand or, if it is a Transpose, a matrix."""
     if kind != "Transpose":
         return "transB" in attributes and 1 in _integers(attributes["transB"], 3)
     order = _integers(attributes["perm"], 8) if "perm" in attributes else [1, 0]
@@ -259,24 +262,24 @@ def _transposes(kind: str, attributes: dict[str, memoryview]) -> bool:
 
 
 def _texts(content: Value, number: int) -> list[str]:
-    """Return the strings in the fields of this number."""
+    """Return the strings in the fields with this number."""
     return [bytes(part).decode("utf-8", "replace") for part in _parts(content, number)]
 
 
 def _metadata(content: Value, number: int) -> dict[str, str]:
-    """Return the pairs of keys and values in the fields of this number."""
+    """Return the keys and values in the fields with this number."""
     return {_text(entry, 1): _text(entry, 2) for entry in _parts(content, number)}
 
 
 def _numbers(
     path: Path, files: dict[Path, Array], message: memoryview, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
-    """Return an initializer: a view of the file where it holds the bytes."""
+    """Return the values of an initializer, as a view of the file if it stores them as raw bytes."""
     if prod(max(n, 1) for n in shape) * dtype.itemsize >= 2**63:
         raise _DamagedError(f"initializer {name} has the shape {shape}")
     size = prod(shape) * dtype.itemsize
     if next(iter(_integers(message, 14)), 0) == 1:
-        content = _elsewhere(path, files, message, name, size)
+        content = _external_bytes(path, files, message, name, size)
     elif raw := _parts(message, 9):
         content = raw[-1]
     elif dtype.itemsize == 2:
@@ -289,19 +292,19 @@ def _numbers(
     return numbers
 
 
-def _elsewhere(path: Path, files: dict[Path, Array], message: memoryview, name: str, size: int) -> memoryview:
-    """Return the bytes of an initializer in another file of the folder, which holds those of others too."""
-    said = {_text(entry, 1): _text(entry, 2) for entry in _parts(message, 13)}
-    location, offset = said.get("location", ""), said.get("offset", "0")
+def _external_bytes(path: Path, files: dict[Path, Array], message: memoryview, name: str, size: int) -> memoryview:
+    """Return the bytes of an initializer that is stored in another file of the folder."""
+    place = {_text(entry, 1): _text(entry, 2) for entry in _parts(message, 13)}
+    location, offset = place.get("location", ""), place.get("offset", "0")
     start = integer_of(offset, 0, 2**63 - 1)
     if not is_plain(location) or start is None:
         where = f"{location!r} at {offset!r}"
         raise ValueError(f"{path}: initializer {name} is in {where}; expected a name in its own folder, and an offset")
-    if said.get("length", str(size)) != str(size):
-        raise ValueError(f"{path}: initializer {name} has {said['length']} bytes elsewhere; expected {size}")
+    if place.get("length", str(size)) != str(size):
+        raise ValueError(f"{path}: initializer {name} has {place['length']} bytes in {location}; expected {size}")
     other = path_in(path.parent, location, f"{path}: initializer {name}")
-    if other not in files:
-        files[other] = map_file(other)  # a map keeps a descriptor open, and a network may have thousands of weights
+    if other not in files:  # map each file once: a map keeps a descriptor open, and there may be thousands of weights
+        files[other] = map_file(other)
     if files[other].size < start + size:
         raise ValueError(f"{other} ends before the end of {name}, {start + size}")
     return memoryview(files[other])[start:][:size]

@@ -1,12 +1,15 @@
-"""What the modules of a network call the initializers of an ONNX file.
+"""Find the names of parameters for the initializers of an ONNX file.
 
-Exporters of torch keep the names of parameters, except of matrices of products: they transpose these while they export,
-and call them ``onnx::MatMul_123`` or ``val_95``. Of parameters that are equal they write one. Optimizers after them
-join nodes. So each weight gets the names that follow from the nodes that read it: the part of a module that a node
-multiplies by or adds, and the path of this module, which is in the metadata of the node [1]_, in its name
-(``/encoder/layer.0/output/dense/MatMul``), or before the ``.bias`` that is added to the product.
+Exporters of torch keep the names of parameters, with exceptions. They transpose the matrices of products and call them
+``onnx::MatMul_123`` or ``val_95``. They write equal parameters once. Optimizers then fuse nodes. So the names of a
+weight are derived from the nodes that read it:
 
-A weight without a name is an error, and never left out.
+name of a weight = path of the module + part of the module (weight or bias)
+
+The part follows from the operation and the position of the input. The path is in the metadata of the node [1]_, in the
+node's name (``/encoder/layer.0/output/dense/MatMul``), or in the name of the bias that is added to the product.
+
+A weight without a name raises an error; it is never left out.
 
 .. [1] ``pkg.torch.onnx.name_scopes``, https://docs.pytorch.org/docs/stable/onnx_export.html.
 """
@@ -33,12 +36,12 @@ class Node(NamedTuple):
     Attributes
     ----------
     kind : str
-        The name of its operation; of one that other domains than ONNX' define, behind the domain and a point.
+        The name of its operation; for operations of other domains than ONNX's, ``DOMAIN.NAME``.
     name : str
     inputs, outputs : tuple of str
         Names of values.
     module : str or None
-        The path of the module whose call it is a part of; None if the file does not say it.
+        The path of the module to whose call it belongs; None if it is unknown.
     transposes : bool
         Whether it transposes its second operand or, if it is a Transpose, a matrix.
     """
@@ -57,7 +60,7 @@ class Node(NamedTuple):
 
 
 class Initializer(NamedTuple):
-    """A constant value of floats, which may be a weight."""
+    """A constant array of floats, which may be a weight."""
 
     shape: tuple[int, ...]
     read: Callable[[], Array]
@@ -65,24 +68,24 @@ class Initializer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What is read of a file.
+    """The parts of a file from which names are derived.
 
     Attributes
     ----------
     by_torch : bool
-        Whether it comes from an exporter of torch, which writes parameters that are equal once.
+        Whether an exporter of torch wrote it; it writes equal parameters once.
     by_paths : bool
         Whether names of nodes are paths: then parameters of the network itself have names without a point.
     signature : mapping of str to bool
-        The names of parameters, buffers and constants as the exporter lists them -> whether folders hold them. Empty:
-        there is no list.
+        The exporter's list of parameters, buffers and constants: name -> whether checkpoints store it. Empty: the file
+        has no list.
     nodes : list of Node
     weights : dict of str to Initializer
-        Those of floats.
+        The initializers that are floats.
     others : dict of str to tuple of int
         The shapes of all other initializers.
     files : dict of Path to ndarray of uint8
-        The files beside it from which values were read, each mapped once.
+        Files beside the ONNX file that have values, each mapped once.
     """
 
     by_torch: bool = False
@@ -95,18 +98,18 @@ class Graph:
 
 
 class Named(NamedTuple):
-    """What a name stands for: an initializer, or its transpose."""
+    """The value of a named weight: an initializer, or its transpose."""
 
     initializer: str
     transposed: bool
 
 
 class RefusedError(ValueError):
-    """Weights have no name, or are codes."""
+    """Weights have no name, or are quantized."""
 
 
 class _Use(NamedTuple):
-    """A node that reads an initializer, at which of its inputs, and whether transposed before."""
+    """A node that reads an initializer, the position of the input, and whether the value was transposed before."""
 
     node: Node
     position: int
@@ -114,29 +117,29 @@ class _Use(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What an initializer is to a node that reads it.
+    """The part of a module that an initializer is, according to one node that reads it.
 
     Attributes
     ----------
     name : str or None
-        The name of a part of a module; None if the module is unknown.
+        The name of the part; None if the module is unknown.
     transposed : bool
-        Whether it is the transpose of that part.
+        Whether the initializer is the transpose of that part.
     is_matrix : bool
         Whether it is the matrix of a product.
-    is_said : bool
-        Whether the file has this name. Else it follows from the path of the node.
+    is_stated : bool
+        Whether the file has this name. Otherwise it is derived from the path of the node.
     """
 
     name: str | None
     transposed: bool
     is_matrix: bool = False
-    is_said: bool = False
+    is_stated: bool = False
 
 
 _MICROSOFT = "com.microsoft."
-_PASSED = ("Identity", "Cast", "Transpose")
-"""Operations behind which a weight is still the same one."""
+_PASS_THROUGH = ("Identity", "Cast", "Transpose")
+"""Operations whose result is the same weight."""
 _PRODUCTS = ("MatMul", "Gemm", f"{_MICROSOFT}FusedMatMul", f"{_MICROSOFT}FusedGemm", f"{_MICROSOFT}GemmFastGelu")
 _PARTS = {
     **{kind: {1: "weight", 2: "bias"} for kind in _PRODUCTS},
@@ -147,19 +150,19 @@ _PARTS = {
     f"{_MICROSOFT}SkipLayerNormalization": {2: "weight", 3: "bias"},
     f"{_MICROSOFT}SkipSimplifiedLayerNormalization": {2: "weight"},
 }
-"""Operation -> at which of its inputs it reads which part of its module.
+"""Operation -> position of an input -> the part of the module that it reads there.
 
-Convolutions are not among them: exporters multiply their weights by those of the normalization behind them.
+Convolutions are missing, because exporters multiply their weights by those of the normalization that follows.
 """
-_ADDED = {
+_BIAS_INPUTS = {
     "Add": (0, 1),
     f"{_MICROSOFT}BiasGelu": (1,),
     f"{_MICROSOFT}FastGelu": (1,),
     f"{_MICROSOFT}SkipLayerNormalization": (4,),
     f"{_MICROSOFT}SkipSimplifiedLayerNormalization": (3,),
 }
-"""Operation -> at which of its inputs it may read what is added to a product."""
-_PACKED = {
+"""Operation -> positions of inputs that may be the bias of a product."""
+_SIDE_BY_SIDE = {
     f"{_MICROSOFT}Attention": (1, 2),
     f"{_MICROSOFT}PackedAttention": (1, 2),
     f"{_MICROSOFT}LongformerAttention": (1, 2),
@@ -167,79 +170,79 @@ _PACKED = {
     f"{_MICROSOFT}PackedMultiHeadAttention": (3,),
     f"{_MICROSOFT}DecoderMaskedMultiHeadAttention": (10,),
 }
-"""Operation -> at which of its inputs it reads the matrices or biases of several modules side by side."""
-_KINDS = {*_PARTS, *_ADDED, *_PASSED, "Mul", "Div", "Sub", "Pow", "Sqrt", "ReduceMean", "Erf", "Tanh"}
+"""Operation -> positions of inputs that are the matrices or biases of several modules side by side."""
+_KINDS = {*_PARTS, *_BIAS_INPUTS, *_PASS_THROUGH, "Mul", "Div", "Sub", "Pow", "Sqrt", "ReduceMean", "Erf", "Tanh"}
 TORCH = "pytorch", "onnxruntime.transformers"
-"""The programs that write files of networks of torch."""
-_JOINED = "fused "
-"""How the names of some nodes begin that an optimizer has joined."""
-_MADE_UP = re.compile(r"/|onnx::|ortshared_|_inlfunc_|FusedBack_|InsertedPrecisionFreeCast_|(val_)?\d+$")
-"""How names begin that exporters and optimizers have made up."""
-_CHANGED = re.compile(r"\w*Fusion_|reorder(_|$)")
-"""How names begin of weights that an optimizer has multiplied by others, or laid out for a CPU."""
-_TURNS = re.compile(r"(?<![a-z])(rotary|inv_freq|rope(?![a-z]))")
-"""What is in the names of frequencies by which vectors turn. ``config.json`` says them; folders do not have them."""
+"""The programs that write files of torch networks."""
+_FUSED = "fused "
+"""Prefix of the names of some nodes that an optimizer fused."""
+_GENERATED = re.compile(r"/|onnx::|ortshared_|_inlfunc_|FusedBack_|InsertedPrecisionFreeCast_|(val_)?\d+$")
+"""Beginnings of names that exporters and optimizers generate."""
+_REWRITTEN = re.compile(r"\w*Fusion_|reorder(_|$)")
+"""Beginnings of the names of weights that an optimizer multiplied by others, or reordered for a CPU."""
+_ROTARY = re.compile(r"(?<![a-z])(rotary|inv_freq|rope(?![a-z]))")
+"""Parts of the names of rotary frequencies. They follow from ``config.json``; checkpoints do not store them."""
 _CALL = re.compile(r"_\d+(?=\.\w+$)")
-"""What numbers the calls of one module."""
-_CODED = re.compile(r"[Qq]uant|Integer|QLinear|Bits|Bnb4")
-"""What is in the names of operations that read codes."""
+"""The number of a call of a module, in the path of the call."""
+_QUANTIZED = re.compile(r"[Qq]uant|Integer|QLinear|Bits|Bnb4")
+"""Parts of the names of operations that read quantized weights."""
 _MASKED = -1e4
-"""The largest number that hides a token, added to a score."""
+"""The largest number that is used to mask a token when added to a score."""
 _LISTED, _LONGEST = 20, 200
-"""How many weights an error lists, and the most letters of a name."""
+"""How many weights an error lists, and the most characters of a name in it."""
 NOT_QUANTIZED = "expected floats: take the export that is not quantized"
 
 
 def module_of(name: str) -> str | None:
-    """Return the path of a module by the name of a node, such as ``/encoder/layer.0/output/dense/MatMul``."""
-    path = name.removeprefix(_JOINED)
+    """Return the path of a module from the name of a node, such as ``/encoder/layer.0/output/dense/MatMul``."""
+    path = name.removeprefix(_FUSED)
     if not path.startswith("/"):
         return None
     parts = path.strip("/").split("/")[:-1]
-    while parts and re.sub(r"_\d+$", "", parts[-1]) in _KINDS:  # the name of a node that an optimizer has joined
+    while parts and re.sub(r"_\d+$", "", parts[-1]) in _KINDS:  # the name of a node that an optimizer fused
         parts.pop()
     return ".".join(parts)
 
 
 def names_of(graph: Graph) -> dict[str, Named]:
-    """Return what each name of a weight stands for. Constants that are no weights have none.
+    """Return the names of weights and their values. Constants that are not weights get no name.
 
     Raises
     ------
     RefusedError
-        Weights have no name, or two have the same, or are codes of a quantization.
+        A weight has no name or is quantized, or two weights have the same name.
     """
     for node in graph.nodes:
-        for name in node.inputs if _CODED.search(node.kind) else ():
+        for name in node.inputs if _QUANTIZED.search(node.kind) else ():
             if prod(shape := graph.others.get(name, ())) > 1:
-                told = f"initializer {name} of shape {shape} has codes, read by {node.kind} {node.name}"
-                raise RefusedError(f"{told}; {NOT_QUANTIZED}")
+                reason = f"initializer {name} of shape {shape} has codes, read by {node.kind} {node.name}"
+                raise RefusedError(f"{reason}; {NOT_QUANTIZED}")
     _add_zeros(graph)
     uses = _uses(graph)
     places = _places(graph, uses)
     found: dict[str, Named] = {}
     equal: set[tuple[Named, Named]] = set()
-    lost: list[str] = []
+    unnamed: list[str] = []
     for name, weight in graph.weights.items():
-        own = _is_own(graph, name)
-        if own and not graph.signature.get(name, True):
+        is_parameter = _is_parameter(graph, name)
+        if is_parameter and not graph.signature.get(name, True):
             continue
-        named = _names(graph, name, places[name], own)
-        if _is_another(name, uses[name]) or (graph.by_torch and _is_shared(places[name])):
-            lost.append(name)
+        named = _names(graph, name, places[name], is_parameter)
+        if _is_derived(name, uses[name]) or (graph.by_torch and _is_shared(places[name])):
+            unnamed.append(name)
         elif named:
             _add(graph, found, equal, name, named)
         elif not uses[name]:
             found[name] = Named(name, False)
         elif (places[name] or prod(weight.shape) > 1) and not _is_constant(name, weight, uses[name]):
-            lost.append(name)
-    if lost and not _all_found(graph, found):
-        raise RefusedError(_without_names(graph, lost, uses))
+            unnamed.append(name)
+    if unnamed and not _all_found(graph, found):
+        raise RefusedError(_unnamed_error(graph, unnamed, uses))
     return found
 
 
 def _add_zeros(graph: Graph) -> None:
-    """Add the biases of zeros that torch's exporter lists as parameters and leaves out of products."""
+    """Add biases of zeros: torch's exporter lists them as parameters but omits them from products."""
     for node in graph.nodes:
         name, matrix = f"{node.module}.bias", graph.weights.get("".join(node.inputs[1:2]))
         if node.kind == "Gemm" and not any(node.inputs[2:]) and graph.signature.get(name) and matrix is not None:
@@ -252,21 +255,21 @@ def _zeros(matrix: Initializer, shape: tuple[int, ...]) -> Array:
 
 
 def _all_found(graph: Graph, found: Mapping[str, Named]) -> bool:
-    """Whether every parameter that the exporter lists has been found, so that all other values follow from these."""
+    """Return whether every parameter in the exporter's list was found; then all other values are derived from them."""
     kept = {name for name, is_kept in graph.signature.items() if is_kept}
     return bool(kept) and kept <= found.keys() | graph.others.keys()
 
 
-def _is_own(graph: Graph, name: str) -> bool:
-    """Whether a parameter has this name in its module, and not a value in the graph."""
+def _is_parameter(graph: Graph, name: str) -> bool:
+    """Return whether a name is that of a parameter in its module, not one that an exporter generated."""
     if name in graph.signature:
         return True
     may_be_short = graph.by_paths or not (graph.by_torch or graph.signature)
-    return not _MADE_UP.match(name) and ("." in name or may_be_short)
+    return not _GENERATED.match(name) and ("." in name or may_be_short)
 
 
 def _uses(graph: Graph) -> defaultdict[str, list[_Use]]:
-    """Return the nodes that read each initializer, also behind those that pass it on."""
+    """Return the nodes that read each initializer, directly or after `_PASS_THROUGH` nodes."""
     sources = {name: (name, False) for name in graph.weights}
     uses: defaultdict[str, list[_Use]] = defaultdict(list)
     for node in graph.nodes:
@@ -274,16 +277,16 @@ def _uses(graph: Graph) -> defaultdict[str, list[_Use]]:
             if value not in sources:
                 continue
             name, transposed = sources[value]
-            if node.kind in _PASSED and (node.transposes or node.kind != "Transpose"):
+            if node.kind in _PASS_THROUGH and (node.transposes or node.kind != "Transpose"):
                 sources[node.result] = name, transposed ^ node.transposes
-                if node.kind != "Identity" or not _is_own(graph, node.result):
+                if node.kind != "Identity" or not _is_parameter(graph, node.result):
                     continue
             uses[name].append(_Use(node, position, transposed))
     return uses
 
 
 def _places(graph: Graph, uses: Mapping[str, Sequence[_Use]]) -> defaultdict[str, list[_Place]]:
-    """Return what each initializer is to the nodes that read it as a part of a module."""
+    """Return for each initializer the parts of modules that it is, according to the nodes that read it."""
     stems = _stems_of_products(graph, uses)
     places: defaultdict[str, list[_Place]] = defaultdict(list)
     for name, found in uses.items():
@@ -295,16 +298,16 @@ def _places(graph: Graph, uses: Mapping[str, Sequence[_Use]]) -> defaultdict[str
 
 
 def _stems_of_products(graph: Graph, uses: Mapping[str, Sequence[_Use]]) -> dict[str, str | None]:
-    """Return the result of each product by an initializer -> how the names of matrix and bias begin, if that is known.
+    """Return result of a product -> stem of the names of its matrix and bias, or None if it is unknown.
 
-    The bias that is added to a product says it where the node does not, and where it has another stem than the
-    module: ``in_proj_bias`` is beside ``in_proj_weight``.
+    The stem follows from the path of the node. If the added bias has a name, the stem follows from that instead:
+    ``in_proj_bias`` belongs to ``in_proj_weight``.
     """
     every = (use for found in uses.values() for use in found)
     products = (use.node for use in every if use.node.kind in _PRODUCTS and use.position == 1)
     stems = {node.result: _stem(node) for node in products}
     for name, found in uses.items():
-        if len(found) == 1 and name.endswith("bias") and _is_own(graph, name):
+        if len(found) == 1 and name.endswith("bias") and _is_parameter(graph, name):
             node, position, _ = found[0]
             value = node.result if position == 2 else _augend(node, position)
             if value in stems and name.startswith(stems[value] or ""):
@@ -313,24 +316,24 @@ def _stems_of_products(graph: Graph, uses: Mapping[str, Sequence[_Use]]) -> dict
 
 
 def _stem(node: Node) -> str | None:
-    """Return how the names of the parts of a node's module begin."""
+    """Return the stem of the names of the parts of a node's module; None if the module is unknown."""
     return f"{node.module}." if node.module else node.module
 
 
 def _augend(node: Node, position: int) -> str:
-    """Return the value that a node adds its input at `position` to; nothing if it does not add there."""
-    if position not in _ADDED.get(node.kind, ()):
+    """Return the value to which a node adds its input at `position`; "" if it does not add that input."""
+    if position not in _BIAS_INPUTS.get(node.kind, ()):
         return ""
     return node.inputs[1 - position if node.kind == "Add" else 0] if len(node.inputs) > 1 else ""
 
 
 def _place(use: _Use, stems: Mapping[str, str | None], name: str, axes: int) -> _Place | None:
-    """Return what an initializer is to a node that reads it as a part of a module."""
+    """Return the part of a module that an initializer is to one node; None if it is none."""
     node, position, transposed = use
     part = _PARTS.get(node.kind, {}).get(position)
     stem = stems.get(node.result, _stem(node))
     if node.kind == "Identity":
-        return _Place(node.result, transposed, is_said=True)
+        return _Place(node.result, transposed, is_stated=True)
     if node.kind in _PRODUCTS and part == "weight":
         return _Place(_joined(stem, part), not transposed ^ node.transposes, is_matrix=True) if axes == 2 else None
     if part is not None:
@@ -346,42 +349,46 @@ def _joined(stem: str | None, part: str) -> str | None:
     return None if stem is None else f"{stem}{part}"
 
 
-def _names(graph: Graph, name: str, places: Iterable[_Place], own: bool) -> dict[str, bool]:
-    """Return the names of an initializer -> whether it is the transpose of what has this name.
+def _names(graph: Graph, name: str, places: Iterable[_Place], is_parameter: bool) -> dict[str, bool]:
+    """Return the names of an initializer -> whether it is the transpose of the parameter with that name.
 
-    An initializer that has a name is as its module has it: a place where it is the transpose is another matrix. One
-    that has none may be the matrix of a product, which exporters transpose. As something else it may be computed from
-    the part of a module, as ``1 + weight`` is.
+    If the initializer has the name of a parameter, it is not transposed: ignore places where it would be. If it has
+    none, accept only matrices of products (exporters transpose these) and names that the file has: other values may be
+    computed from a parameter, such as ``1 + weight``.
     """
-    names = {name: False} if own else {}
+    names = {name: False} if is_parameter else {}
     for place in places:
-        if place.name is None or (own and place.transposed) or not (own or place.is_matrix or place.is_said):
+        if place.name is None or (is_parameter and place.transposed):
+            continue
+        if not (is_parameter or place.is_matrix or place.is_stated):
             continue
         if graph.signature:
             is_another = place.name in graph.signature
         else:  # the path of the second call of the module dense ends in dense_1
-            is_another = place.is_said or _CALL.sub("", place.name) not in names
+            is_another = place.is_stated or _CALL.sub("", place.name) not in names
         if is_another:
             names.setdefault(place.name, place.transposed)
     return names
 
 
 def _is_shared(places: Sequence[_Place]) -> bool:
-    """Whether several nodes read an initializer of which not all say in which module they are.
+    """Return whether several nodes read an initializer and the module of one of them is unknown.
 
-    Exporters write parameters that are equal once. The names of the others are in these nodes alone.
+    Exporters write equal parameters once; then the names of the other parameters follow only from these nodes.
     """
     return len(places) > 1 and any(place.name is None for place in places)
 
 
-def _is_another(name: str, uses: Iterable[_Use]) -> bool:
-    """Whether an optimizer has made a weight of those of modules, so that no module has it."""
-    return _CHANGED.match(name) is not None or any(use.position in _PACKED.get(use.node.kind, ()) for use in uses)
+def _is_derived(name: str, uses: Iterable[_Use]) -> bool:
+    """Return whether an optimizer computed a weight from those of modules, so that no module has it."""
+    return _REWRITTEN.match(name) is not None or any(
+        use.position in _SIDE_BY_SIDE.get(use.node.kind, ()) for use in uses
+    )
 
 
 def _is_constant(name: str, weight: Initializer, uses: Sequence[_Use]) -> bool:
-    """Whether values are known to be no weights: frequencies, masks, biases of zeros that an exporter has added."""
-    if all(_TURNS.search(f"{name}.{use.node.module}") for use in uses):
+    """Return whether values are no weights: rotary frequencies, masks, or biases of zeros that an exporter added."""
+    if all(_ROTARY.search(f"{name}.{use.node.module}") for use in uses):
         return True
     if _adds_nothing(weight, uses):
         return True
@@ -393,7 +400,7 @@ def _is_constant(name: str, weight: Initializer, uses: Sequence[_Use]) -> bool:
 
 
 def _adds_nothing(weight: Initializer, uses: Sequence[_Use]) -> bool:
-    """Whether values are zeros that are biases only: an exporter writes them where a module has no bias."""
+    """Return whether all values are zeros and only biases: an exporter writes these if a module has no bias."""
     parts = {_PARTS.get(use.node.kind, {}).get(use.position) for use in uses}
     return parts == {"bias"} and not weight.read().any()
 
@@ -401,7 +408,10 @@ def _adds_nothing(weight: Initializer, uses: Sequence[_Use]) -> bool:
 def _add(
     graph: Graph, found: dict[str, Named], equal: set[tuple[Named, Named]], initializer: str, names: Mapping[str, bool]
 ) -> None:
-    """Add the names of an initializer; raise RefusedError if one is that of other values. Add pairs that are equal."""
+    """Add the names of an initializer to `found`; raise RefusedError if a name has other values already.
+
+    `equal` caches pairs whose values were compared.
+    """
     for name, transposed in names.items():
         new = Named(initializer, transposed)
         old = found.setdefault(name, new)
@@ -416,13 +426,15 @@ def _values(graph: Graph, named: Named) -> Array:
     return values.T if named.transposed else values
 
 
-def _without_names(graph: Graph, lost: Sequence[str], uses: Mapping[str, Sequence[_Use]]) -> str:
-    """Return the message that lists weights without a name."""
-    told = []
-    for name in lost[:_LISTED]:
+def _unnamed_error(graph: Graph, unnamed: Sequence[str], uses: Mapping[str, Sequence[_Use]]) -> str:
+    """Return the error text that lists weights without a name."""
+    listed = []
+    for name in unnamed[:_LISTED]:
         node, others = uses[name][0].node, len(uses[name]) - 1
         reader = f"{node.kind} {node.name}"[:_LONGEST] + (f" and {others} others" if others else "")
-        told.append(f"{name[:_LONGEST]} of shape {graph.weights[name].shape}, read by {reader}")
-    more = f"; {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
+        listed.append(f"{name[:_LONGEST]} of shape {graph.weights[name].shape}, read by {reader}")
+    more = f"; {len(unnamed) - _LISTED} more" if len(unnamed) > _LISTED else ""
     expected = "torch's export with optimize=False or do_constant_folding=False, before it is optimized or quantized"
-    return f"{len(lost)} weights have no name that a module gives them; expected {expected}: {'; '.join(told)}{more}"
+    return (
+        f"{len(unnamed)} weights have no name that a module gives them; expected {expected}: {'; '.join(listed)}{more}"
+    )

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Write files and folders so that they appear complete or not at all."""
 
 import errno
 import os
@@ -16,13 +16,22 @@ from typing import BinaryIO
 from mp_core.arrays import Array
 from mp_core.utilities.system import ENDING, files_below, is_taken, sync_folder, write_at
 
-__all__ = ["OutFile", "check_free", "check_space", "held", "naming", "new_file", "replace", "temporary_beside"]
+__all__ = [
+    "OutFile",
+    "check_free",
+    "check_space",
+    "naming",
+    "new_file",
+    "replace",
+    "signals_deferred",
+    "temporary_beside",
+]
 
-_SPARE_PIPES = 2  # of two descriptors each: to remove a folder takes one for each folder down to the last, and another
+_SPARE_PIPES = 2  # 4 descriptors: removing a folder needs one per level of nesting, and another
 
 
 class OutFile:
-    """A new file that is written at any place, from any thread, and is on the disk when it is closed."""
+    """A new file that any thread may write at any offset; it is synced to the disk when it is closed."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +51,7 @@ class OutFile:
             self._stream.close()
 
     def write(self, content: Array | bytes, start: int) -> None:
-        """Write some bytes, or those of an array."""
+        """Write bytes, or those of an array, at byte `start`."""
         rest = memoryview(content if isinstance(content, bytes) else content.reshape(-1).view("uint8"))
         with naming(self._path):
             while rest:
@@ -50,26 +59,26 @@ class OutFile:
                 rest, start = rest[written:], start + written
 
 
-class naming:  # noqa: N801 - used as a function; a generator that is interrupted at its end would hold the frames
-    """Add this path to an OSError that names no file."""
+class naming:  # noqa: N801 - used as a function; an interrupted generator would keep the frames alive
+    """Add a path to an OSError without a file name."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
 
     def __enter__(self) -> None:
-        """Begin the block."""
+        """Do nothing."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _frames: object) -> None:
-        """Name the file."""
+        """Set the file name of an OSError that has none."""
         if isinstance(error, OSError) and error.filename is None:
             error.filename = os.fspath(self._path)
 
 
 @contextmanager
 def new_file(target: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
-    """Yield a stream whose bytes are in `target` if the block ends without an error, and nowhere otherwise.
+    """Yield a stream whose bytes become the file `target` if the block ends without an error.
 
-    A pipe or a device is written as it is. `inputs` are files that `target` must not be; see :func:`check_free`.
+    A pipe or a device is written directly. `target` must not be one of the files `inputs`; see :func:`check_free`.
     """
     if target.exists() and not stat.S_ISREG(target.stat().st_mode) and not target.is_dir():
         with naming(target), open(target, "wb") as stream:
@@ -87,9 +96,9 @@ def new_file(target: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Itera
 
 @contextmanager
 def temporary_beside(target: Path) -> Iterator[Path]:
-    """Yield a path that does not exist, beside `target`; at the end, nothing is there any more.
+    """Yield an unused path beside `target`; at the end, remove what the block wrote there.
 
-    An error that names it names `target` instead.
+    In errors, the path is replaced by `target`.
     """
     start = os.fsdecode(os.fsencode(target.name)[:100])  # a name may have 255 bytes
     temporary = target.with_name(f".{start}.{token_hex(4)}.tmp")
@@ -107,21 +116,21 @@ def temporary_beside(target: Path) -> Iterator[Path]:
                     setattr(error, attribute, os.fspath(name).replace(str(temporary), str(target)))
             raise
         finally:
-            with held():
+            with signals_deferred():
                 spare.close()
                 _remove(temporary)
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Raise OSError unless so many bytes are free."""
+    """Raise OSError unless the disk of `folder` has `needed` free bytes."""
     if shutil.disk_usage(folder).free < needed:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {needed} bytes are needed", str(folder))
 
 
 def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Path], *, force: bool) -> None:
-    """Put what is complete in its place; see :func:`check_free`."""
+    """Move a complete file or folder to `target`; see :func:`check_free`."""
     check_free(target, names, inputs, force=force)
-    with held():
+    with signals_deferred():
         if target.is_dir():
             _replace_folder(temporary, target)
         else:
@@ -131,17 +140,17 @@ def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Pat
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
-    """Do what rename() does only if the target is empty."""
+    """Replace a folder that is not empty, which ``rename`` cannot do."""
     old = temporary.with_suffix(".old")
     try:
         os.rename(target, old)
         os.rename(temporary, target)
-    finally:  # also of an interrupt, wherever it came
+    finally:  # also after an interrupt at any point
         _twice(_settle, temporary, target, old)
 
 
 def _settle(temporary: Path, target: Path, old: Path) -> None:
-    """Remove what was replaced, or put it back if nothing has replaced it."""
+    """Remove the old folder, or move it back if nothing replaced it."""
     if not is_taken(temporary):
         _remove(old)
     elif is_taken(old) and not is_taken(target):
@@ -149,7 +158,7 @@ def _settle(temporary: Path, target: Path, old: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, or a folder and all that is in it, if it is there."""
+    """Remove a file, or a folder and its contents, if it exists."""
     _twice(_remove_at_once, path)
 
 
@@ -163,7 +172,7 @@ def _remove_at_once(path: Path) -> None:
 
 
 def _twice(clean: Callable[..., object], *paths: Path) -> None:
-    """Clean up; if that fails, do what is left of it once more: else it would lie there after a single error."""
+    """Clean up; if that fails, try once more, so that a single error leaves nothing behind."""
     try:
         clean(*paths)
     except OSError:
@@ -171,41 +180,41 @@ def _twice(clean: Callable[..., object], *paths: Path) -> None:
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Let the signals of :data:`~mp_core.utilities.system.ENDING` wait until this ends."""
+def signals_deferred() -> Iterator[None]:
+    """Defer the signals of :data:`~mp_core.utilities.system.ENDING` until the block ends."""
     with ExitStack() as stack:
         for number in ENDING:
-            stack.enter_context(_held_back(number))
+            stack.enter_context(_signal_deferred(number))
         yield
 
 
 @contextmanager
-def _held_back(number: signal.Signals) -> Iterator[None]:
-    """Let a signal wait until this ends; it interrupts the main thread only, and only there it can be held."""
+def _signal_deferred(number: signal.Signals) -> Iterator[None]:
+    """Defer a signal until the block ends. Python handles signals only in the main thread; elsewhere do nothing."""
     before = signal.getsignal(number)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     try:
-        signal.signal(number, lambda number, _: came.append(number))
+        signal.signal(number, lambda number, _: received.append(number))
         yield
     finally:
         signal.signal(number, before)
-        if came:
+        if received:
             signal.raise_signal(number)
 
 
 def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: bool) -> None:
-    """Raise unless a file, or a folder that will hold the files `names`, may be put there.
+    """Raise unless `target` may be written: as a file, or as a folder with the files `names` if there are any.
 
     Raises
     ------
     FileExistsError
-        It is there and `force` is false, it is the other of file and folder, a folder that holds other files too, or
-        one of the files `inputs` or a folder with one of them, by whatever name or link: that is never replaced.
+        `target` exists and `force` is false; or it is a folder where a file will be written, or the reverse; or it is a
+        folder with files that are not in `names`; or it is, or has, one of the files `inputs`, under any name or link.
     FileNotFoundError
-        There is no folder to put it in.
+        The parent folder does not exist.
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
@@ -213,17 +222,17 @@ def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: 
         return
     _refuse_inputs(target, inputs)
     if target.is_dir() != bool(names):
-        raise FileExistsError(f"{target} exists and is {'a' if target.is_dir() else 'no'} folder")
+        raise FileExistsError(f"{target} exists and is {'a' if target.is_dir() else 'not a'} folder")
     if not force:
         raise FileExistsError(f"{target} exists; use force (--force) to replace it")
     found = files_below(target) if names else ()
     other = next((path for path in found if path.relative_to(target).as_posix() not in names), None)
     if other:
-        raise FileExistsError(f"{target} holds {other.name!r}, which a conversion would not write: it is not replaced")
+        raise FileExistsError(f"{target} has {other.name!r}, which a conversion would not write: it is not replaced")
 
 
 def _refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
-    """Raise if what is there is, or holds, one of the files that the output is made of."""
+    """Raise if `target` is, or has, one of the files from which the output is computed."""
     known = {_identity(path): path for path in inputs if path.exists()}
     for path in (target, *files_below(target)):
         if path.exists() and not path.is_dir() and _identity(path) in known:
@@ -231,6 +240,6 @@ def _refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what two names of the same file have in common, and different files have not."""
+    """Return the device and inode of a file: equal for two names of the same file."""
     found = path.stat()
     return found.st_dev, found.st_ino

@@ -1,7 +1,7 @@
-"""Names of files that another file gives, such as an index or a journal: they stay in the folder of that file.
+"""Check names of files that come from another file, such as an index: they must stay in the folder of that file.
 
-Whoever wrote the file may have chosen any name, so it is checked before anything is read, written or removed by it. The
-rule is the same on every system: a file that is refused on one is refused on all.
+The file may be hostile, so each name is checked before anything is read, written or removed. The rule is the same on
+every system: a name that one system rejects is rejected on all.
 """
 
 import os
@@ -11,16 +11,16 @@ from typing import Any
 
 __all__ = ["is_inside", "is_plain", "leads_out", "path_in"]
 
-_HALF = re.compile("[\ud800-\udfff]")  # JSON can escape half a character, of which no system makes a name
+_HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which JSON can escape; no system allows it in names
 
 
 def is_plain(name: Any) -> bool:
-    """Whether a value is the name of a file, without folders."""
+    """Return whether a value is the name of a file, without folders."""
     return is_inside(name) and "/" not in name and name not in ("", ".")
 
 
 def is_inside(name: Any) -> bool:
-    """Whether a value is a relative path that names no folder above its own; "" is the folder itself."""
+    """Return whether a value is a relative path without ".."; "" is the folder itself."""
     return (
         isinstance(name, str)
         and not {"\0", "\\"}.intersection(name)
@@ -32,19 +32,19 @@ def is_inside(name: Any) -> bool:
 
 
 def leads_out(path: Path, folder: Path) -> bool:
-    """Whether links lead from a path in a folder to elsewhere; to a snapshot of the hub belong its blobs."""
+    """Return whether links lead from a path to outside of the folder; a snapshot of the Hub includes its blobs."""
     root, end = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
     snapshots = (place for place in (root, *root.parents) if place.parent.name == "snapshots")
     return not any(end.is_relative_to(place) for place in (root, *(place.parents[1] / "blobs" for place in snapshots)))
 
 
 def path_in(folder: Path, name: Any, what: str) -> Path:
-    """Return the path of a file in a folder by the name that `what` gives it.
+    """Return the path of a file in a folder.
 
     Raises
     ------
     ValueError
-        The name, or a link, leads out of the folder; the message begins with `what`.
+        The name or a link leads out of the folder; the message begins with `what`.
     """
     if not is_inside(name) or not PurePosixPath(name).name:
         raise ValueError(f"{what} names the file {name!r}; expected a name in its own folder")

@@ -1,4 +1,4 @@
-"""Work on boxes of tensors in threads, in bounded memory."""
+"""Process boxes of tensors in threads, in bounded memory."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from mp_core.core.cpu import get_num_threads, num_threads
-from mp_core.files.checkpoint.output import held
+from mp_core.files.checkpoint.output import signals_deferred
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["MIN_MEMORY", "Pool"]
@@ -20,11 +20,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MIN_MEMORY = 2**23
-"""Bytes with which one thread can work: about 64 for each element of a box, and some that are free."""
+"""Bytes that one thread needs: about 64 per element of a box (65,536 elements), and as many in reserve."""
 
 
 class Pool:
-    """Threads, as many as `max_memory` bytes allow, and at most `threads`."""
+    """A pool of min(`threads`, `max_memory` / :data:`MIN_MEMORY`) threads."""
 
     def __init__(self, threads: int | None, max_memory: int) -> None:
         if positive_integer(max_memory, "max_memory") < MIN_MEMORY:
@@ -33,28 +33,29 @@ class Pool:
         self._threads = min(positive_integer(threads, "threads"), max_memory // MIN_MEMORY)
         self._executor = ThreadPoolExecutor(self._threads)
         self._alone = False
-        # glibc returns free memory to the system beyond twice the largest block that was ever freed, and all memory of
-        # a box is free after it: without a larger one, the page faults would take most of the time.
+        # glibc returns freed memory to the system if it exceeds twice the largest block ever freed. All memory of a box
+        # is freed after it. Freeing one large block here raises that limit; without it, page faults would take most of
+        # the time.
         np.empty(MIN_MEMORY, np.uint8)
 
     def __enter__(self) -> Self:
-        """Start a thread; if the system has no room for one, all work is done by the caller."""
+        """Start a thread; if the system cannot start one, the caller will do all work."""
         try:
-            with held():
+            with signals_deferred():
                 self._executor.submit(int)
         except RuntimeError:
             self._alone = True
-        except BaseException:  # an interrupt, after which nobody calls __exit__
+        except BaseException:  # an interrupt: Python will not call __exit__
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        with held():
+        with signals_deferred():
             self._executor.shutdown(cancel_futures=True)
 
     def each(self, function: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
-        """Yield the results for the items, in their order; when this ends, also early, none is being worked on."""
+        """Yield ``function(item)`` in the order of the items; when the generator ends or is closed, no call runs."""
 
         def alone(item: T) -> R:
             with num_threads(1):
@@ -63,8 +64,8 @@ class Pool:
         running: deque[Future[R]] = deque()
         try:
             for item in items:
-                with held():
-                    running.append(self._submitted(partial(alone, item)))
+                with signals_deferred():
+                    running.append(self._submit(partial(alone, item)))
                 if len(running) > 2 * self._threads:
                     yield _first(running)
             while running:
@@ -74,8 +75,8 @@ class Pool:
                 if not future.cancel():
                     _wait(future)
 
-    def _submitted(self, work: Callable[[], R]) -> "Future[R]":
-        """Return what becomes of a task. The executor queues it before it fails to start one more thread for it."""
+    def _submit(self, work: Callable[[], R]) -> "Future[R]":
+        """Submit a task. If the executor cannot start another thread, it raises, but has queued the task already."""
         future: Future[R] = Future()
 
         def run() -> None:
@@ -94,7 +95,7 @@ class Pool:
 
 
 def _first(running: deque[Future[R]]) -> R:
-    """Wait for the first task, take it away, and return what it returns or raise what it raises."""
+    """Wait for the first task, remove it, and return its result or raise its error."""
     _wait(running[0])
     return running.popleft().result()
 

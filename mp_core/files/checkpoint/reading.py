@@ -1,4 +1,4 @@
-"""Files that others wrote, read within limits: a link may lead to a device, to a pipe or to more than memory holds."""
+"""Read untrusted files within limits: a path may be a link to a device, to a pipe or to a file larger than memory."""
 
 import os
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from mp_core.files.checkpoint.output import naming
 
 __all__ = ["lines_of", "read_file"]
 
-_PIECE = 1 << 18  # bytes of a read
-_LONGEST = 1 << 26  # bytes of a line: more than any text of which a model reads all
+_PIECE = 1 << 18  # bytes per read
+_LONGEST = 1 << 26  # most bytes of a line: more than any text that a model reads as a whole
 
 
 def read_file(path: str | os.PathLike[str], most: int = MAX_JSON) -> bytes:
@@ -21,18 +21,18 @@ def read_file(path: str | os.PathLike[str], most: int = MAX_JSON) -> bytes:
     OSError
         The file is missing or cannot be read.
     ValueError
-        It is a pipe or a device, or larger.
+        The file is a pipe, a device or larger.
     """
     with naming(path), open_regular(path) as file:
         fits = os.fstat(file.fileno()).st_size <= most
-        content = _beginning(file, most + 1) if fits else b""  # files of /proc say that they have 0 bytes
+        content = _beginning(file, most + 1) if fits else b""  # st_size of files in /proc is 0
     if not fits or len(content) > most:
         raise ValueError(f"{path} has more than {most} bytes")
     return content
 
 
 def _beginning(file: BinaryIO, most: int) -> bytes:
-    """Return at most so many bytes, read piece by piece: a read allocates as much as it may return."""
+    """Return at most `most` bytes, read in pieces because a read allocates as much as it may return."""
     pieces = []
     while most > 0 and (piece := file.read(min(most, _PIECE))):
         pieces.append(piece)
@@ -41,7 +41,7 @@ def _beginning(file: BinaryIO, most: int) -> bytes:
 
 
 def lines_of(stream: BinaryIO, name: str, longest: int = _LONGEST) -> Iterator[bytes]:
-    """Yield the lines of a file or pipe with their ends; raise ValueError for one of more than `longest` bytes."""
+    """Yield the lines of a file or pipe, line ends included; raise ValueError for a line above `longest` bytes."""
     number = 0
     while line := stream.readline(longest + 1):
         number += 1

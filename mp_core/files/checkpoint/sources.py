@@ -1,4 +1,4 @@
-"""Checkpoints in other forms, written as safetensors for a while, so that they are converted as these are."""
+"""Convert checkpoints in other formats: first write them as temporary safetensors files."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +19,14 @@ from mp_core.utilities.system import is_present
 __all__ = ["CODES_OF_GGUF", "PARTS", "as_safetensors", "open_parts"]
 
 CODES_OF_GGUF = "int8/weight_only/32_from_float32"
-"""The policy under which layers use the codes of Q8_0 as they are."""
+"""The policy under which layers use Q8_0 codes without changing them."""
 _NAME = "model.safetensors"
 PARTS = _OLD, _PARTS = "pytorch_model.bin", "pytorch_model.bin.index.json"
-"""The names of weights of ``torch.save``, or of their index."""
+"""The names of files of ``torch.save``, and of their index."""
 
 
 def _torch(path: Path) -> dict[str, Any]:
-    from mp_core.files.checkpoint.torch_file import open_torch  # seldom needed, as the other readers
+    from mp_core.files.checkpoint.torch_file import open_torch  # seldom needed, like the other readers
 
     return dict(open_torch(path))
 
@@ -49,28 +49,29 @@ _READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     ".gguf": _gguf,
     ".onnx": _onnx,
 }
-"""How files of other forms end -> the function that reads their tensors, by the names that they have there."""
+"""Suffix of files in other formats -> function that reads their tensors by name."""
 
 
 @contextmanager
 def as_safetensors(source: Path, target: Path, exclude: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield `source`, or while it is needed a copy of it whose weights are safetensors.
+    """Yield `source`, or a temporary copy whose weights are safetensors.
 
     Parameters
     ----------
     source : Path
-        A file, or a folder, which is copied if it, or a folder in it, has ``pytorch_model.bin`` and no safetensors.
+        A file, or a folder; the folder is copied if it, or a folder in it, has ``pytorch_model.bin`` and no
+        safetensors.
     target : Path
-        What the conversion writes: the copy is made beside it.
+        The target of the conversion; the copy is written beside it.
     exclude : sequence of str
-        Patterns of files that are not read: the copy has empty files of their names.
+        Patterns of files that are not read: the copy has empty files with their names.
 
     Raises
     ------
     OSError
         A file cannot be read or written.
     ValueError
-        It is damaged, or holds something else than tensors; or `target` is `source` or lies in it.
+        A file is damaged or has other contents than tensors, or `target` is `source` or inside it.
     """
     names, empty, olds = _files_of(source, exclude) if source.is_dir() else ([], [], [])
     reader = _READERS.get(source.suffix) if source.is_file() else None
@@ -78,7 +79,7 @@ def as_safetensors(source: Path, target: Path, exclude: Sequence[str] = ()) -> I
         yield source
         return
     if source.resolve() in (target, *target.parents):
-        raise RequestError(f"the target {target} is {source}, or lies inside it")
+        raise RequestError(f"the target {target} is {source}, or is inside it; choose another place")
     with temporary_beside(target) as room:
         room.mkdir(mode=0o700)
         if reader is not None:
@@ -99,7 +100,7 @@ def as_safetensors(source: Path, target: Path, exclude: Sequence[str] = ()) -> I
 
 
 def _files_of(source: Path, exclude: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the files of a folder that stay as they are, the excluded ones, and the folders with old weights in it."""
+    """Return the files of a folder to copy, the excluded files, and the folders whose weights are ``torch.save``'s."""
     checkpoint = open_checkpoint(source, exclude, may_be_empty=True)
     homes = {Path(name).parent for name in checkpoint.shards}
     excluded = [name for name in checkpoint.left_out if any(matches(name, pattern) for pattern in exclude)]
@@ -109,14 +110,14 @@ def _files_of(source: Path, exclude: Sequence[str]) -> tuple[list[str], list[str
 
 
 def open_parts(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the tensors of ``pytorch_model.bin``, in one file or in several, and the file or the index of these.
+    """Return the path and the tensors of ``pytorch_model.bin``, or of its index if there are several files.
 
     Raises
     ------
     OSError, ValueError
-        As :func:`mp_core.files.checkpoint.torch_file.open_torch`; or an index names a file outside of the folder.
+        From :func:`mp_core.files.checkpoint.torch_file.open_torch`; or an index refers to a file outside of the folder.
     """
-    from mp_core.files.checkpoint.torch_file import open_torch  # only old folders need it, and zip archives
+    from mp_core.files.checkpoint.torch_file import open_torch  # seldom needed; imports zipfile
 
     old, parts = folder / _OLD, folder / _PARTS
     if not is_present(parts):

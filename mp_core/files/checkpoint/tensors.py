@@ -1,4 +1,4 @@
-"""The tensors that a checkpoint stands for: values, or codes together with their scales."""
+"""The tensors of a checkpoint: values, or codes together with their scales."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from mp_core.utilities.system import read_at
 __all__ = ["POLICIES", "POLICY", "File", "Tensor", "metadata_of", "positive", "tensors_of"]
 
 POLICY, POLICIES = "mp_core.policy", "mp_core.policies"
-"""The entries of the metadata for the policy of a file, and for the policies of tensors that have another one."""
+"""Keys of the metadata: the policy of a file, and the policies of tensors with another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,38 +29,38 @@ class Tensor:
 
     name: str
     parts: dict[str, Entry]
-    """Name -> tensor of the file: the one of this name first, then the scales and all else that belongs to codes."""
+    """Name -> entry of the file: first `name` itself, then for codes the scales and so on."""
     coding: Coding | None = None
     tool: str | None = None
-    """The tool that has written these codes, or what belongs to codes, if mp_core cannot read them; else None."""
+    """The tool that wrote these codes, or a tensor that belongs to codes, if mp_core cannot read them; else None."""
 
     @property
     def values(self) -> Entry:
-        """The tensor of the file that has this one's name."""
+        """The entry of the values or codes."""
         return self.parts[self.name]
 
     @property
     def scale(self) -> Entry:
-        """The scales of codes, which another tool may call something else."""
+        """The entry of the scales, under any name (other tools use other names)."""
         return list(self.parts.values())[1]
 
     def part(self, suffix: str) -> Entry | None:
-        """Return the tensor of the file that is called like this one, a point and `suffix`; None without one."""
+        """Return the entry called ``NAME.suffix``, or None."""
         return self.parts.get(f"{self.name}.{suffix}")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape, of the codes where they are packed."""
+        """The shape; for packed codes the shape after unpacking."""
         return self.values.shape if self.coding is None else self.coding.shape
 
     @property
     def dtype(self) -> str:
-        """The name of the type, of the codes where there are scales."""
+        """The name of the type of the values or codes."""
         return self.values.dtype.name if self.coding is None else self.coding.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file, of scales and zero points too."""
+        """Bytes in the file, scales and zero points included."""
         return sum(entry.nbytes for entry in self.parts.values())
 
     @property
@@ -75,7 +75,7 @@ class Tensor:
 
 
 class File:
-    """A file that is open for reading at any place, from any thread; `size` is its number of bytes."""
+    """An open file that any thread may read at any offset; `size` is its number of bytes."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
@@ -98,12 +98,12 @@ class File:
             with naming(self.path):
                 read = read_at(self._descriptor, rest, start + count - len(rest))
             if not read:
-                raise ValueError(f"{self.path} has become shorter while it was read")
+                raise ValueError(f"{self.path} became shorter while it was read")
             rest = rest[read:]
         return content
 
     def box(self, tensor: Tensor, box: Box) -> Array:
-        """Return a box of a tensor, shape (lines, elements): codes as the float32 numbers that they stand for."""
+        """Return a box of a tensor, shape (lines, elements); codes are decoded to float32."""
         values, coding = tensor.values, tensor.coding
         if coding is None:
             return self._lines(values, tensor.length, box).view(values.dtype).reshape(box.last - box.first, -1)
@@ -136,7 +136,7 @@ class File:
             raise ValueError(f"{self.path}: tensor {tensor.name!r}: {error}") from None
 
     def _lines(self, entry: Entry, length: int, box: Box) -> Array:
-        """Return the bytes of a box of an entry, seen as lines of this length."""
+        """Return the bytes of a box of an entry, viewed as lines of `length` elements."""
         size = entry.dtype.itemsize
         count = (box.last - box.first) * (box.end - box.begin) * size
         return self.bytes(entry.start + (box.first * length + box.begin) * size, count)
@@ -151,12 +151,12 @@ def positive(scale: Array, what: str) -> Array:
 
 
 def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
-    """Return the tensors of a file by name, codes together with all that belongs to them.
+    """Return the tensors of a file by name; codes are one tensor with their scales.
 
     Raises
     ------
     ValueError
-        The metadata describe codes that are not there, or are others; the message begins with `what`.
+        The metadata describe codes that the file does not have; the message begins with `what`.
     """
     entries = header.entries
     codings = load_json(header.metadata.get(QUANTIZATION, "{}").encode(), f"{what}: metadata {QUANTIZATION}")
@@ -185,7 +185,7 @@ def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
 
 
 def _coded(name: str, coding: Coding, entries: Mapping[str, Entry]) -> Tensor:
-    """Return codes of mp_core with all that belongs to them."""
+    """Return codes of mp_core with their scales."""
     zeros = entries.get(f"{name}.zero_point")
     expected = coding.parts(name, None if zeros is None else zeros.dtype if zeros.dtype in (I8, I32) else I32)
     for part in (f"{name}.{suffix}" for suffix in SUFFIXES):
@@ -195,7 +195,7 @@ def _coded(name: str, coding: Coding, entries: Mapping[str, Entry]) -> Tensor:
 
 
 def _foreign(name: str, entries: Mapping[str, Entry]) -> Tensor | None:
-    """Return float8 codes with the scales of another tool, if they can be read."""
+    """Return float8 codes with the scales of another tool; None if mp_core cannot read them."""
     beside = scale_names(name, entries)
     entry = entries[name]
     blocks = blocks_of(entry.shape, entries[beside[0]]) if len(beside) == 1 else None
@@ -218,7 +218,7 @@ def _part(entries: Mapping[str, Entry], name: str, dtype: np.dtype[Any], shape: 
 def metadata_of(
     metadata: Mapping[str, str], codings: Mapping[str, Coding], policy: str, policies: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the metadata of a new file: `metadata`, with the given codings and policies instead of its own."""
+    """Return the metadata of a new file: `metadata` with its codings and policies replaced."""
     kept = {key: value for key, value in metadata.items() if key not in (QUANTIZATION, POLICY, POLICIES)}
     entries = {name: coding.entry() for name, coding in codings.items()}
     objects = {POLICIES: dict(policies), QUANTIZATION: entries}

@@ -1,8 +1,8 @@
-"""Read the tensors of a file of ``torch.save`` without torch, and without running anything that the file says.
+"""Read the tensors of a file of ``torch.save`` without torch, and without running code from the file.
 
-Such a file is a zip archive of one pickle, which names tensors and their storages, and of a member for each storage.
-A pickle is a program. This reader knows only the instructions that build dictionaries of tensors, calls nothing but its
-own functions for three names, and refuses all else by its name.
+Such a file is a zip archive: a pickle that describes tensors and their storages, and one member per storage. A pickle
+is a program. This reader knows only the instructions that build dictionaries of tensors, replaces three functions by
+its own, and refuses everything else with its name.
 """
 
 import pickletools
@@ -43,16 +43,16 @@ _STORAGES = {
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, EOFError, RuntimeError, ValueError, OverflowError
 )  # fmt: skip
-"""What zipfile raises for archives that are none, or damaged."""
+"""What zipfile raises if a file is not an archive, or damaged."""
 _MOST_SHARED = 32
-"""How many times the bytes of a file its tensors may have together. Tied weights share a storage, such as those of a
-table of words and of the end of a network, or of 24 equal layers; whoever copies them takes memory for each of them.
+"""Total bytes of all tensors / bytes of the file, at most. Tied weights share a storage (a table of words and the last
+layer, or 24 equal layers), but a copy of them takes memory for each.
 """
-_LOCAL_HEADER = 30  # bytes of the fixed part of what stands before a member of an archive
+_LOCAL_HEADER = 30  # bytes of the fixed part of the header before each member of an archive
 
 
 class _Storage(NamedTuple):
-    """A member of the archive that holds numbers."""
+    """A member of the archive with the numbers of tensors."""
 
     dtype: str
     key: str
@@ -60,7 +60,7 @@ class _Storage(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A tensor: where in its storage it lies. Numbers are those of elements."""
+    """A tensor and its place in a storage, in elements."""
 
     storage: _Storage
     offset: int
@@ -69,7 +69,7 @@ class _Placed(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """A name of the pickle, such as that of a class."""
+    """A global name in the pickle, such as a class."""
 
     module: str
     name: str
@@ -88,7 +88,7 @@ def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
     OSError
         The file cannot be read.
     ValueError
-        It is no such archive, damaged, or holds anything else than tensors by name; the message says what.
+        The file is not such an archive, is damaged, or has other contents than named tensors.
     """
     with naming(path), open_regular(path) as file:
         try:
@@ -99,8 +99,8 @@ def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
                 raise
             if failure := reading_failure(error):
                 raise failure from None
-            hint = "files from before PyTorch 1.6 are not read: torch.load and torch.save it once more"
-            raise ValueError(f"{path} is no archive of torch.save ({error}); {hint}") from None
+            hint = "for files from before PyTorch 1.6, use torch.load and torch.save once"
+            raise ValueError(f"{path} is not an archive of torch.save ({error}); {hint}") from None
 
 
 def _tensors(archive: zipfile.ZipFile, file: BinaryIO, path: Path) -> dict[str, Array]:
@@ -121,23 +121,23 @@ def _tensors(archive: zipfile.ZipFile, file: BinaryIO, path: Path) -> dict[str, 
     total = sum(x.nbytes for x in found.values())
     if total > _MOST_SHARED * len(whole):
         raise ValueError(
-            f"{path} has {len(whole)} bytes, and its tensors have {total} together, since they share storages; allowed "
-            f"are {_MOST_SHARED} times the bytes of the file"
+            f"{path} has {len(whole)} bytes, but its tensors, which share storages, have {total} together; allowed are "
+            f"{_MOST_SHARED} times the bytes of the file"
         )
     return found
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> bytes:
-    """Return a small member, as torch writes it: not compressed, so that it takes no more memory than its file."""
+    """Return a small member. It must be stored uncompressed, so that it takes no more memory than the file."""
     most = min(MAX_JSON, path.stat().st_size)
     if member.compress_type != zipfile.ZIP_STORED or not member.file_size == member.compress_size <= most:
-        said = f"{member.file_size} bytes in {member.compress_size}"
-        raise ValueError(f"{path} has the member {member.filename} of {said}; expected at most {most}, not compressed")
+        size = f"{member.file_size} bytes in {member.compress_size}"
+        raise ValueError(f"{path} has the member {member.filename} of {size}; expected at most {most}, not compressed")
     return archive.read(member)
 
 
 def _mapped(whole: Array, placed: _Placed, member: zipfile.ZipInfo | None, what: str) -> Array:
-    """Return a view of the file for one tensor, whose place in it is checked."""
+    """Check the place of a tensor, and return it as a view of the file."""
     storage, dtype = placed.storage, dtypes.ALLOWED[placed.storage.dtype]
     if member is None or member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         raise ValueError(f"{what} needs the member data/{storage.key}, neither compressed nor encrypted")
@@ -152,7 +152,7 @@ def _mapped(whole: Array, placed: _Placed, member: zipfile.ZipInfo | None, what:
     last = placed.offset + sum((n - 1) * stride for n, stride in zip(placed.shape, placed.strides, strict=True))
     if last >= storage.length:
         raise ValueError(f"{what} ends at element {last} of a storage of {storage.length}")
-    place = member.header_offset  # below 0 if the archive claims to begin behind its first byte
+    place = member.header_offset  # below 0 if the archive claims to start after its first byte
     head = whole[max(place, 0) :][:_LOCAL_HEADER].tobytes()
     begin = place + _LOCAL_HEADER
     begin += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")  # a name and extra fields
@@ -167,16 +167,16 @@ def _mapped(whole: Array, placed: _Placed, member: zipfile.ZipInfo | None, what:
 
 @dataclass
 class _Reader:
-    """What the instructions of a pickle build."""
+    """Runs the allowed instructions of a pickle."""
 
     path: Path
 
     def refuse(self, what: str) -> ValueError:
-        """Return the error for what is no dictionary of tensors."""
-        return ValueError(f"{self.path} holds {what}; expected a dictionary of tensors, of which nothing is run")
+        """Return an error for contents other than a dictionary of tensors."""
+        return ValueError(f"{self.path} has {what}; expected a dictionary of tensors, and no code to run")
 
     def read(self, content: bytes) -> Iterator[tuple[str, _Placed]]:
-        """Return the names and places of tensors."""
+        """Return an iterator over the names and places of tensors."""
         try:
             found = self._run(content)
         except (IndexError, KeyError, TypeError, AttributeError) as error:
@@ -220,13 +220,13 @@ class _Reader:
         raise ValueError(f"{self.path} has a pickle without an end")
 
     def named(self, module: str, name: str) -> _Name:
-        """Return a name that is known."""
+        """Return a global name; raise ValueError unless it is allowed."""
         if (module, name) in _CALLS or (module == "torch" and name in _STORAGES):
             return _Name(module, name)
         raise self.refuse(f"the name {module}.{name}"[:200])
 
     def stored(self, stack: list[Any]) -> _Storage:
-        """Return the storage that an identity from outside of the pickle means."""
+        """Pop a persistent id from the stack and return its storage."""
         with suppress(TypeError, ValueError):
             kind, storage, key, place, length = stack.pop()
             is_number = type(length) is int and length >= 0
@@ -234,10 +234,10 @@ class _Reader:
                 if place != "cpu" and not str(place).startswith("cuda"):
                     raise self.refuse(f"a storage on {_shown(place)}")
                 return _Storage(_STORAGES[storage.name], key, length)
-        raise self.refuse("an identity that is no storage")
+        raise self.refuse("a persistent id that is no storage")
 
     def called(self, stack: list[Any]) -> Any:
-        """Return what one of the three known names makes of its arguments."""
+        """Pop arguments and an allowed function from the stack; return the result of our function instead."""
         arguments, name = stack.pop(), stack.pop()
         if not isinstance(name, _Name) or (name.module, name.name) not in _CALLS or not isinstance(arguments, tuple):
             raise self.refuse(f"a call of {_shown(name)}")
@@ -245,7 +245,7 @@ class _Reader:
 
 
 def _shown(value: Any) -> str:
-    """Return what a value is; of a hostile file it may be nested so that its text would fill the memory."""
+    """Describe a value by its type: the repr of a hostile, nested value could fill the memory."""
     if isinstance(value, _Name):
         return f"{value.module}.{value.name}"
     return f"{value[:60]!r}" if isinstance(value, str) else f"a {type(value).__name__}"
@@ -262,7 +262,7 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
 }
-"""Module and name of what a pickle of tensors calls -> what is done instead."""
+"""Module and name of a function that pickles of tensors call -> function that is called instead."""
 
 
 def _set_items(stack: list[Any], items: list[Any]) -> None:
@@ -297,7 +297,7 @@ _TO_MARK: dict[str, Callable[[list[Any], list[Any]], None]] = {
     "SETITEMS": _set_items,
     "APPENDS": _append,
 }
-"""Instruction that takes all values since a mark -> what it does with those before, and these."""
+"""Instruction on all values since a mark -> function of the stack before the mark, and these values."""
 
 _Do = Callable[[_Reader, list[Any], Any], Any]
 _VALUES: dict[str, _Do] = {
@@ -324,4 +324,4 @@ _STEPS: dict[str, _Do] = _VALUES | {
     "REDUCE": lambda reader, stack, _: stack.append(reader.called(stack)),
     "BUILD": lambda reader, stack, _: _take(stack, 1),  # attributes of a dictionary, such as _metadata
 }
-"""Instruction -> what it does with the values so far, and its argument."""
+"""Instruction -> function of the reader, the stack and the argument of the instruction."""

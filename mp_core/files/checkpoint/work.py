@@ -1,4 +1,4 @@
-"""One tensor of a conversion: read, cast or quantized, written and measured, box by box."""
+"""Convert one tensor box by box: read, cast or quantize, write and measure."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ __all__ = ["Work", "steps"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The conversion of one tensor: from `source` to `out`, where `entries` are the tensors of the new file by name."""
+    """The conversion of one tensor from `source` to `out`; `entries` are the places of tensors in the new file."""
 
     plan: Planned
     source: File
@@ -34,7 +34,7 @@ class Work:
     saturate: bool
 
     def parts(self, pool: Pool) -> Generator[Sums]:
-        """Write the tensor part by part, and yield the sums of the errors of each part."""
+        """Write the tensor in parts; yield the sums of the errors of each part."""
         tensor, coding = self.plan.tensor, self.plan.coding
         if self.plan.dtype is not None:
             yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
@@ -76,23 +76,23 @@ class Work:
         return Sums.of(x, restored, overflow)
 
     def _ends(self, box: Box) -> tuple[Array, Array, Array]:
-        """Return the indices of the lines of a box, and the least and largest number in each, both with 0 included."""
+        """Return the indices of the lines of a box, min(0, smallest number) and max(0, largest number) of each."""
         x = cast(self._finite(box), F32)
         finite = np.isfinite(x)
         least, most = x.min(axis=1, initial=0, where=finite), x.max(axis=1, initial=0, where=finite)
         return np.arange(box.first, box.last), least, most
 
     def _scales(self, coding: Coding, ends: Array) -> tuple[QuantizedArray, Array]:
-        """Return codes with the scales for numbers between these ends, and the largest magnitude that is in range."""
-        if not self.plan.symmetric:  # integer codes clip by themselves what exceeds the ends
+        """Return a quantized array with the scales for numbers between `ends`, and the largest magnitude in range."""
+        if not self.plan.symmetric:  # quantize clips to the range of the codes itself
             return quantize(ends, axis=0, dtype=coding.dtype, symmetric=False), np.full((len(ends), 1), np.inf, F32)
-        # Quantizing the largest magnitude gives its scale. Lines of zeros get that of infinity, which is 1.
+        # Quantizing the largest magnitude gives its scale. Lines of zeros get the scale of infinity, which is 1.
         peaks = np.abs(ends).max(axis=1, keepdims=True)
         largest = quantize(np.where(peaks, peaks, np.float32(np.inf)), axis=0, dtype=coding.dtype)
         return largest, dequantize(largest)
 
     def _quantize(self, coding: Coding, box: Box) -> Sums:
-        """Quantize lines that hold all that their scales depend on."""
+        """Quantize a box that has all values on which its scales depend."""
         x = self._finite(box)
         shape = x.shape if coding.group_size else (-1, coding.lines_per_scale, x.shape[1])
         q = quantize(
@@ -108,7 +108,7 @@ class Work:
         return self._write_codes(coding, box, x, q)
 
     def _quantize_by(self, coding: Coding, scales: QuantizedArray, bound: Array, box: Box) -> Sums:
-        """Quantize lines by scales that are known; numbers beyond the bound are clipped to it."""
+        """Quantize a box with given scales; clip numbers to [-bound, bound]."""
         x = self.source.box(self.plan.tensor, box)
         rows = np.arange(box.first, box.last) // coding.lines_per_scale
         clipped = np.clip(cast(x, F32), -bound[rows], bound[rows])
@@ -117,7 +117,7 @@ class Work:
         return self._write_codes(coding, box, x, q)
 
     def _finite(self, box: Box) -> Array:
-        """Return a box of the tensor; raise ValueError, with the index, if it holds a NaN or infinity."""
+        """Return a box of the tensor; raise ValueError, with the index, if it has a NaN or infinity."""
         tensor = self.plan.tensor
         x = self.source.box(tensor, box)
         if not (np.isfinite(x).all() if x.dtype == F64 else pointwise.all_finite(FORMATS[x.dtype], x)):
@@ -125,7 +125,7 @@ class Work:
             place = np.unravel_index((box.first + line) * tensor.length + box.begin + column, tensor.shape)
             raise ValueError(
                 f"{self.source.path}: {tensor.name!r} must be finite to be quantized; received {x[line, column]} at "
-                f"{tuple(map(int, place))}: keep (--keep) it"
+                f"{tuple(map(int, place))}; use keep (--keep) to copy it instead"
             )
         return x
 
@@ -135,14 +135,14 @@ class Work:
         return Sums.of(_widened(x), dequantize(q), count(np.isinf(cast(x, F32))))
 
     def _write_scales(self, q: QuantizedArray, index: int) -> None:
-        """Write scales and zero points, the first of them at `index`."""
+        """Write scales and zero points, beginning at the scale `index`."""
         name = self.plan.tensor.name
         self._write(f"{name}.scale", q.scale, index)
         if q.zero_point is not None:
             self._write(f"{name}.zero_point", q.zero_point.astype(I8), index)
 
     def _write(self, name: str, array: Array, index: int) -> None:
-        """Write elements of a tensor of the file, the first of them at `index`."""
+        """Write elements of a tensor of the file, beginning at the element `index`."""
         entry = self.entries[name]
         self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
 
@@ -152,18 +152,18 @@ def _boxes(plan: Planned) -> Iterator[Box]:
 
 
 def _passes(plan: Planned) -> int:
-    """Return how often the values are read: twice if one scale is shared by more of them than a box holds."""
+    """Return how often the values are read: twice if more values share a scale than fit into a box."""
     coding = plan.coding
     return 2 if coding and not coding.group_size and coding.lines_per_scale * plan.tensor.length > BOX else 1
 
 
 def steps(plan: Planned) -> int:
-    """Return how many parts :meth:`Work.parts` yields."""
+    """Return the number of parts that :meth:`Work.parts` yields."""
     if plan.is_copy:
         return sum(1 for entry in plan.tensor.parts.values() for _ in boxes(1, prod(entry.shape)))
     return _passes(plan) * sum(1 for _ in _boxes(plan))
 
 
 def _widened(x: Array) -> Array:
-    """Return floats, exactly, in float64 or float32, in which NumPy computes fast."""
+    """Return floats exactly as float64 or float32, in which NumPy computes fast."""
     return x if x.dtype == F64 else cast(x, F32)

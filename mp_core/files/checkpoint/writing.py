@@ -1,4 +1,4 @@
-"""Arrays and codes written as a checkpoint: as one file, or as the folder of a model with its other files."""
+"""Write arrays and codes as a checkpoint: one file, or the folder of a model with its other files."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from mp_core.files.checkpoint.coding import BOX, Coding
 from mp_core.files.checkpoint.conversion_plan import RequestError, one_policy
 from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.files.checkpoint.header import CODES, Entry, Header, write_header
-from mp_core.files.checkpoint.mark import copy_files, dtype_of_most, marked
+from mp_core.files.checkpoint.mark import copy_files, dtype_of_most, update_config
 from mp_core.files.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
 from mp_core.files.checkpoint.tensors import metadata_of, positive, tensors_of
 from mp_core.policies.dtype_policies import DTypePolicy, policy_of
@@ -36,34 +36,32 @@ def save_tensors(
     policy: str | DTypePolicy,
     policies: Mapping[str, str | DTypePolicy] = _NONE,
 ) -> None:
-    """Write arrays and codes into one safetensors file, from which :func:`open_tensors` returns the same bits.
+    """Write arrays and codes into one safetensors file; :func:`open_tensors` returns the same bits.
 
-    The file appears when everything is on the disk, and not at all otherwise. A file that is there already is replaced;
-    the arrays may be views of it.
+    The file appears only when everything is on the disk. An existing file is replaced; the arrays may be views of it.
 
     Parameters
     ----------
     path : path
     tensors : mapping of str to ndarray or QuantizedArray
-        Of the types that :func:`open_tensors` reads, in any layout and byte order. Codes are int4, int8, uint8 or
-        float8; their scales belong to indices of the first axes, or to groups along the last one. The matrix of a layer
-        is (outputs, inputs). If a layer quantizes its inputs by fixed scales, these are ``NAME.inputs_scale`` and, for
-        int8, ``NAME.inputs_zero_point`` beside its int8 or float8 codes `NAME`, which then stand for the weights times
-        ``inputs_scale``.
+        Arrays of the types that :func:`open_tensors` reads, in any layout and byte order. Codes are int4, int8, uint8
+        or float8, with scales per index of the first axes or per group along the last axis. The matrix of a layer is
+        (outputs, inputs). If a layer quantizes its inputs by fixed scales, these are ``NAME.inputs_scale`` and, for
+        int8, ``NAME.inputs_zero_point``; then the int8 or float8 codes ``NAME`` decode to weights * ``inputs_scale``.
     policy : str or DTypePolicy
-        The policy under which layers are to use the tensors.
+        The policy under which layers use the tensors.
     policies : mapping of str to str or DTypePolicy
-        For tensors that have another policy.
+        Tensor -> policy, for tensors with another policy.
 
     Raises
     ------
     TypeError
-        `path` is no path, or a tensor no ndarray or QuantizedArray.
+        `path` is not a path, or a tensor is not an ndarray or QuantizedArray.
     OSError
         `path` is a folder, or cannot be written.
     ValueError
-        `policy` is no policy; `policies` name a tensor that is not there; a tensor has a type or codes that such files
-        do not hold, or a name that is reserved for the scales of another one.
+        `policy` is invalid; `policies` has the name of a missing tensor; a tensor has a type or codes that such files
+        cannot store, or a name that is reserved for the scales of another tensor.
 
     Examples
     --------
@@ -80,7 +78,7 @@ def save_tensors(
     """
     target = Path(os.path.realpath(path_of(path, "path")))
     if target.exists() and not target.is_file():
-        raise FileExistsError(f"{target} exists and is no regular file")
+        raise FileExistsError(f"{target} exists and is not a regular file")
     content = _Content.of(tensors, policy, policies, {})
     check_free(target, set(), [], force=True)
     check_space(target.parent, content.size)
@@ -99,12 +97,11 @@ def save_folder(
     force: bool = False,
     home: str | None = None,
 ) -> None:
-    """Write a folder like `source` whose model has other tensors.
+    """Write a copy of the folder `source` whose model has other tensors.
 
-    One ``model.safetensors``, written as by :func:`save_tensors`, takes the place of the files of `source` that hold
-    tensors of these names. Weights in another form are left out, ``config.json`` gets the policies of the codes and the
-    dtype of the numbers, and all other files are copied. `target` appears when everything is on the disk, and not at
-    all otherwise.
+    One ``model.safetensors`` (see :func:`save_tensors`) replaces the files of `source` that have tensors with these
+    names. Weights in other formats are left out, ``config.json`` gets the policies of the codes and the dtype of the
+    numbers, and all other files are copied. `target` appears only when everything is on the disk.
 
     Parameters
     ----------
@@ -113,21 +110,22 @@ def save_folder(
     target : path
         A folder.
     tensors, policy, policies
-        As for :func:`save_tensors`.
+        See :func:`save_tensors`.
     force : bool
-        Whether to replace `target`, if this would write every file in it. A file of `source` is never replaced.
+        Whether to replace `target`; it is replaced only if this call writes every file in it. A file of `source` is
+        never replaced.
     home : str, optional
-        The folder below `source` whose files with tensors of these names are replaced; there may be none, as where the
-        weights are in another form. Default: the uppermost one that has such files.
+        The folder inside `source` in which to replace files that have tensors with these names. It may have none, for
+        example if its weights are in another format. Default: the uppermost folder with such files.
 
     Raises
     ------
     TypeError
-        `source` or `target` is no path, or a tensor no ndarray or QuantizedArray.
+        `source` or `target` is not a path, or a tensor is not an ndarray or QuantizedArray.
     OSError
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError
-        What :func:`save_tensors` refuses; `source` holds none of these tensors, is corrupt, or `target` lies in it.
+        See :func:`save_tensors`; or `source` has none of these tensors or is corrupt, or `target` is inside it.
 
     Examples
     --------
@@ -147,17 +145,17 @@ def save_folder(
     """
     folder, place = path_of(source, "source"), Path(os.path.realpath(path_of(target, "target")))
     if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is no folder")
+        raise NotADirectoryError(f"{folder} is not a folder")
     if Path(os.path.realpath(folder)) in place.parents:
-        raise RequestError(f"the target {place} lies inside the folder {folder}")
+        raise RequestError(f"the target {place} is inside the folder {folder}; choose another place")
     checkpoint = open_checkpoint(folder, may_be_empty=home is not None)
-    place_of, kept, metadata = _without(checkpoint, tensors, home)
+    weights_folder, kept, metadata = _replaced_files(checkpoint, tensors, home)
     content = _Content.of(tensors, policy, policies, metadata)
-    names = {*kept, (place_of / _WEIGHTS).as_posix()}
+    names = {*kept, (weights_folder / _WEIGHTS).as_posix()}
     check_free(place, names, checkpoint.paths, force=force)
     check_space(place.parent, content.size)
-    mark = partial(
-        marked,
+    update = partial(
+        update_config,
         policy=content.policy,
         policies=content.policies,
         dtype=content.dtype,
@@ -165,16 +163,18 @@ def save_folder(
         decoded=True,
     )
     with temporary_beside(place) as temporary:
-        (temporary / place_of).mkdir(parents=True, exist_ok=True)
-        content.write(temporary / place_of / _WEIGHTS)
-        copy_files(checkpoint.folder, temporary, kept, {(place_of / _CONFIG).as_posix(): mark})
+        (temporary / weights_folder).mkdir(parents=True, exist_ok=True)
+        content.write(temporary / weights_folder / _WEIGHTS)
+        copy_files(checkpoint.folder, temporary, kept, {(weights_folder / _CONFIG).as_posix(): update})
         replace(temporary, place, names, checkpoint.paths, force=force)
 
 
-def _without(checkpoint: Checkpoint, names: Tensors, other: str | None) -> tuple[Path, list[str], Mapping[str, str]]:
-    """Return the folder whose tensors of these names are replaced, the files that stay, and the metadata of the others.
+def _replaced_files(
+    checkpoint: Checkpoint, names: Tensors, other: str | None
+) -> tuple[Path, list[str], Mapping[str, str]]:
+    """Return the folder in which tensors with these names are replaced, the files to copy, and the old metadata.
 
-    It is the `other` one, if there is one.
+    The folder is `other` unless that is None.
     """
     holders = [
         shard
@@ -184,10 +184,11 @@ def _without(checkpoint: Checkpoint, names: Tensors, other: str | None) -> tuple
     if not holders and other is not None:
         return Path(other), [*checkpoint.shards, *(index.name for index in checkpoint.indices), *checkpoint.others], {}
     if not holders:
-        raise RequestError(f"{checkpoint.folder} holds none of the tensors that are to be saved")
+        raise RequestError(f"{checkpoint.folder} has none of the tensors to save")
     first = min(holders, key=lambda shard: len(Path(shard.name).parts))
     home = Path(first.name).parent
-    holders = [shard for shard in holders if Path(shard.name).parent == home]  # another module may have such a name too
+    # Another module, in another folder, may have a tensor of the same name.
+    holders = [shard for shard in holders if Path(shard.name).parent == home]
     gone = {shard.name for shard in holders} | {(home / _WEIGHTS).as_posix()}
     for index in checkpoint.indices:
         if not gone.isdisjoint(index.shards):
@@ -198,7 +199,7 @@ def _without(checkpoint: Checkpoint, names: Tensors, other: str | None) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A file that is to be written."""
+    """The content of a file that will be written."""
 
     head: bytes
     entries: Mapping[str, Entry]
@@ -209,7 +210,7 @@ class _Content:
 
     @classmethod
     def of(cls, tensors: Any, policy: Any, policies: Any, metadata: Mapping[str, str]) -> Self:
-        """Return the file; raise unless :func:`open_tensors` would return what it is made of."""
+        """Check tensors and policies, and lay out the file; :func:`open_tensors` will return the same tensors."""
         for argument, value in (("tensors", tensors), ("policies", policies)):
             if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
                 raise TypeError(f"`{argument}` must be a mapping of names; received {type(value).__name__}")
@@ -217,7 +218,7 @@ class _Content:
         named = {name: _policy(value, f"policies[{name!r}]") for name, value in policies.items()}
         for name in named:
             if name not in tensors:
-                raise RequestError(f"`policies` must be of tensors that are there; received {name!r}")
+                raise RequestError(f"`policies` must be of tensors in `tensors`; received {name!r}")
         named = {name: value for name, value in named.items() if value != default}
         arrays: dict[str, Array] = {}
         codings: dict[str, Coding] = {}
@@ -227,20 +228,20 @@ class _Content:
                 codings[name], parts = _coded(name, value, f"{name}.inputs_scale" in tensors)
             for part, array in parts.items():
                 if part in arrays:
-                    raise RequestError(f"{part!r} would be the name of two tensors")
+                    raise RequestError(f"two tensors would have the name {part!r}")
                 arrays[part] = _array(part, array)
         metadata = metadata_of(metadata, codings, default, named)
         head, entries = write_header({name: (x.dtype, x.shape) for name, x in arrays.items()}, metadata)
         for name, tensor in tensors_of(Header(entries, metadata), "`tensors`").items():
             if tensor.tool or (tensor.coding and name not in codings):
-                raise RequestError(f"tensor {name!r} would be taken for codes of another tool, by the names beside it")
+                raise RequestError(f"tensor {name!r} would be read as codes of another tool; rename it")
             if name in codings and codings[name].fixed_inputs:
                 positive(arrays[f"{name}.inputs_scale"], f"tensor {name!r}: inputs_scale")
         return cls(head, entries, arrays, codings, default, named)
 
     @property
     def dtype(self) -> str | None:
-        """The dtype of most numbers, without codes and what belongs to them."""
+        """The dtype of most numbers; codes and their scales do not count."""
         coded = {part for name, coding in self.codings.items() for part in coding.parts(name, coding.zeros)}
         return dtype_of_most((x.dtype.name, x.size) for name, x in self.arrays.items() if name not in coded)
 
@@ -261,12 +262,12 @@ class _Content:
 
 
 def _policy(value: Any, argument: str) -> str:
-    """Return the full name of a policy or scheme."""
+    """Check a policy or scheme and return its full name."""
     return policy_of(one_policy(value, argument).name, argument).name
 
 
 def _coded(name: str, q: QuantizedArray, fixed_inputs: bool) -> tuple[Coding, dict[str, Array]]:
-    """Return the coding of codes, and by name the arrays that are stored for them, without the scales of inputs."""
+    """Return the coding of codes, and the arrays to store for them by name, without the scales of inputs."""
     try:
         check_unchanged(q)
         coding = Coding.of(q, fixed_inputs)
@@ -278,12 +279,12 @@ def _coded(name: str, q: QuantizedArray, fixed_inputs: bool) -> tuple[Coding, di
 
 
 def _array(name: str, value: Any) -> Array:
-    """Return an array, checked to be of a type and to have a name that files can hold."""
+    """Return an array; raise unless files can store its type and its name."""
     if not isinstance(value, np.ndarray):
         raise TypeError(f"tensor {name!r} must be an ndarray or a QuantizedArray; received {type(value).__name__}")
     refuse_masked(value, f"tensors[{name!r}]")
     if value.dtype.name not in CODES.values():
-        raise ValueError(f"tensor {name!r} has dtype {value.dtype}; files hold {', '.join(CODES.values())}")
+        raise ValueError(f"tensor {name!r} has dtype {value.dtype}; files can store {', '.join(CODES.values())}")
     if name == "__metadata__" or not _is_text(name):
         raise ValueError(f"a tensor cannot be called {name!r}")
     return np.asarray(value)
@@ -298,12 +299,12 @@ def _is_text(name: str) -> bool:
 
 
 def _pieces(array: Array) -> Iterator[Array]:
-    """Yield the elements in C order and native bytes: in small pieces, or at once if they are stored so."""
+    """Yield the elements in C order and native byte order: as one array if they are stored so, else in pieces."""
     if array.flags.c_contiguous and array.dtype.isnative:
         yield array
         return
     native = array.dtype.newbyteorder("=")
-    if array.dtype.kind == "V":  # NumPy copies bytes of its own types only
+    if array.dtype.kind == "V":  # nditer can copy only NumPy's own types
         native = np.dtype(f"u{array.dtype.itemsize}")
         array = array.view(native)
     yield from np.nditer(

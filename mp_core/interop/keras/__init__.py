@@ -1,6 +1,6 @@
-"""Keras 3: its models as layers of mp_core, and its own NumPy backend made fast.
+"""Keras 3: convert its models to layers of mp_core, and accelerate its NumPy backend.
 
-:func:`from_keras` needs Keras, as a model is one of its objects; :func:`load_keras` reads its files alone.
+:func:`from_keras` needs Keras; :func:`load_keras` reads files of Keras without it.
 """
 
 from mp_core.interop.keras.acceleration import accelerate, accelerated

@@ -11,14 +11,14 @@ __all__ = ["Flatten"]
 
 @register_keras_serializable("mp_core.interop.torch")
 class Flatten(Layer):
-    """Axes from one to another merged into one, as :class:`torch.nn.Flatten` does.
+    """Merge a range of axes into one, like :class:`torch.nn.Flatten`.
 
     Parameters
     ----------
     start, end : int
-        The first and the last of them.
+        The first and the last axis to merge.
     **kwargs
-        Those of :class:`Layer`.
+        See :class:`Layer`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How layers hold their matrices: every row of ``FORMS`` is one way."""
+"""Forms: how layers store their matrices and multiply by them. ``FORMS`` lists all forms."""
 
 from mp_core.layers.forms.codes import Codes
 from mp_core.layers.forms.form import Float, Form, Geometry, Variable
@@ -14,7 +14,7 @@ def __dir__() -> list[str]:
 
 
 FORMS: dict[str, type[Form]] = {form.name: form for form in (Float, Codes, KerasInt8, KerasInt4, KerasFloat8)}
-"""Name -> form. A form of the Keras integration is called like the quantization mode."""
+"""Name -> form. A form with Keras' variables has the name of its quantization mode."""
 
 
 def add_form(form: type[Form]) -> type[Form]:
@@ -23,12 +23,12 @@ def add_form(form: type[Form]) -> type[Form]:
     Parameters
     ----------
     form : subclass of Form
-        Its `name` is one of the quantization modes that policies name. A form of that name is replaced.
+        Its `name` must be a quantization mode of policies. It replaces the form that has this name.
 
     Raises
     ------
     TypeError
-        It is no class of forms.
+        `form` is no subclass of Form.
     ValueError
         Its `name` is no quantization mode.
 
@@ -37,7 +37,7 @@ def add_form(form: type[Form]) -> type[Form]:
     >>> @add_form
     ... class Ternary(Codes):
     ...     name = "ternary"
-    >>> modes(tables=False)  # to which layers can be quantized from now on
+    >>> modes(tables=False)  # layers can now be quantized to it
     ('int8', 'int4', 'float8', 'ternary')
     >>> del FORMS["ternary"]
     """
@@ -51,13 +51,13 @@ def add_form(form: type[Form]) -> type[Form]:
 
 
 def form_of(policy: DTypePolicy, *, ours: bool) -> type[Form] | None:
-    """Return the form that a policy makes, None if there is none.
+    """Return the form for a policy; None if there is none.
 
     Parameters
     ----------
     policy : DTypePolicy
     ours : bool
-        Whether schemes that Keras has too, such as int8, are made :class:`Codes` instead of Keras' variables.
+        Whether schemes that Keras has too, such as int8, use :class:`Codes` instead of Keras' variables.
 
     Examples
     --------
@@ -74,11 +74,11 @@ def form_of(policy: DTypePolicy, *, ours: bool) -> type[Form] | None:
 
 
 def modes(*, tables: bool) -> tuple[str, ...]:
-    """Return the quantization modes for which there is a form: of tables, or else of kernels.
+    """Return the quantization modes that have a form: for tables if `tables`, else for kernels.
 
     Examples
     --------
-    >>> modes(tables=False), modes(tables=True)  # nobody looks up rows of float8
+    >>> modes(tables=False), modes(tables=True)  # tables have no float8 form
     (('int8', 'int4', 'float8'), ('int8', 'int4'))
     """
     return tuple(name for name, form in FORMS.items() if name in QUANTIZATION_MODES and (form.looks_up or not tables))

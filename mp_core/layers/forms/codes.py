@@ -1,4 +1,4 @@
-"""Our own form: the codes, scales and zero points of any QuantizedArray, lines-major as files have them."""
+"""mp_core's own form: codes, scales and zero points of a QuantizedArray, in the order of files: (outputs, inputs)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,10 +27,10 @@ class Codes(Form):
 
     For n outputs and k inputs, or a table of n rows and k columns, the variables are
 
-    - ``codes``, shape (n, k); those of int4 are uint8, two codes to a byte along k, shape (n, ceil(k / 2));
+    - ``codes``, shape (n, k); int4 is stored as uint8, two codes to a byte along k, shape (n, ceil(k / 2));
     - ``scale``, float32, and for asymmetric codes ``zero_point``, int8, of shape (n, 1), (n, groups) or (1, 1);
-    - if inputs are fixed, ``inputs_scale``, float32, and ``inputs_zero_point``, int8, of shape (k,); float8 has one
-      ``inputs_scale``, shape (), alone. The codes then stand for the weights times the scales of their inputs.
+    - with fixed scales of inputs: ``inputs_scale``, float32, and ``inputs_zero_point``, int8, of shape (k,); for
+      float8 only ``inputs_scale``, shape (). The codes then stand for the weights times the scales of their inputs.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Codes(Form):
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Whether `policy` names a scheme."""
+        """Return whether `policy` names a scheme."""
         return policy.scheme is not None
 
     def config(self) -> dict[str, Any]:
@@ -71,11 +71,11 @@ class Codes(Form):
 
     @property
     def fixes_inputs(self) -> bool:
-        """Whether there are fixed scales of the inputs. A table, which has no inputs to multiply, has none."""
+        """Whether the scales of the inputs are fixed. Never for a table, which multiplies no inputs."""
         return self.scheme.inputs == "fixed" and not self.geometry.is_table
 
     def variables_of(self) -> dict[str, Variable]:
-        """Return codes, scales and zero points, and those of fixed inputs."""
+        """Return the variables for codes, scales and zero points, and for fixed scales of the inputs."""
         (n, k), size = self.geometry.lines_shape, self.scheme.group_size
         shape = (1, 1) if self.scheme.per == "tensor" else (n, 1 if size is None else -(-k // size))
         variables = {
@@ -91,7 +91,7 @@ class Codes(Form):
         return variables
 
     def check(self, floats: Array) -> None:
-        """Raise ValueError if floats are not finite, or the scheme fixes inputs, whose scales floats do not tell."""
+        """Raise ValueError if floats are not finite, or the scheme needs scales of inputs, which a sample must give."""
         if self.fixes_inputs:
             raise ValueError(
                 f"layer '{self.geometry.owner}' cannot be quantized to '{self.scheme}' without scales of its inputs: "
@@ -110,13 +110,13 @@ class Codes(Form):
         ----------
         q : QuantizedArray, shape (n, k)
         inputs : Inputs, optional
-            Those that the scheme fixes.
+            Fixed scales and zero points of the inputs.
 
         Raises
         ------
         ValueError
-            `q` has another shape, or another type or other groups than the scheme; a scale is not positive and finite;
-            `inputs` are missing, or the scheme has none.
+            `q` differs from the scheme in shape, type or groups; a scale is not positive and finite; `inputs` are
+            missing, or the scheme has none.
         """
         (n, k), is_float = self.geometry.lines_shape, self._codes.is_float
         if q.shape != (n, k):
@@ -144,7 +144,7 @@ class Codes(Form):
         return values
 
     def _with_added(self, delta: Array, dtype: str) -> dict[str, Array]:
-        """Return the values of the variables for the sum; fixed scales of inputs stay, and are in the codes."""
+        """Return the values of the variables for the sum. Fixed scales of inputs, part of the codes, do not change."""
         lines = self.geometry.transposed(self.geometry.arranged(delta))
         total = dequantize(self.matrix) + (lines if self.inputs is None else lines * self.inputs.scale)
         check_finite(total, self.geometry)
@@ -158,12 +158,12 @@ class Codes(Form):
         axis, size, shape = self.scheme.axis(), self.scheme.group_size, self.geometry.lines_shape
         return QuantizedArray(self.variables["codes"].numpy(), scale, zero, axis, size, self.scheme.dtype, shape)
 
-    def lie_in(self, operand: PackedMatrix | Array, stamps: Mapping[str, object], begin: int = 0) -> None:
-        """Give back the memory of codes, and of the scales and zero points of groups, that are packed as they are."""
+    def free_packed(self, operand: PackedMatrix | Array, stamps: Mapping[str, object], begin: int = 0) -> None:
+        """Free the codes, and the scales and zero points of scale groups, if `operand` holds the same values."""
         n, k = self.geometry.lines_shape
         if not isinstance(operand, PackedMatrix) or operand.dtype != self.scheme.dtype:
             return
-        if k % 2 if self._codes.packed else self.zero_point:  # half a byte that is unused, or codes without their zeros
+        if k % 2 if self._codes.packed else self.zero_point:  # an unused half byte; codes minus their zero points
             return
         columns = slice(begin, begin + n)
         self.variables["codes"].give_back(stamps["codes"], partial(_codes_in, operand, columns, self._codes.packed))
@@ -173,7 +173,7 @@ class Codes(Form):
 
     @property
     def inputs(self) -> Inputs | None:
-        """The fixed scales and zero points of the inputs, if the scheme has them."""
+        """The fixed scales and zero points of the inputs; None if the scheme has none."""
         if not self.fixes_inputs:
             return None
         zero = self.variables.get("inputs_zero_point")
@@ -185,7 +185,7 @@ class Codes(Form):
 
 
 def _codes_in(operand: PackedMatrix, columns: slice, in_pairs: bool) -> Array:
-    """Return the codes of some columns of a packed matrix as the variable has them, lines-major."""
+    """Return the codes of some columns of a packed matrix in the order of the variable: (outputs, inputs)."""
     lines = operand.unpack()[:, columns].T
     if not in_pairs:
         return np.ascontiguousarray(lines)
@@ -196,12 +196,12 @@ def _codes_in(operand: PackedMatrix, columns: slice, in_pairs: bool) -> Array:
 
 
 def _scales_in(operand: PackedMatrix, columns: slice, name: str) -> Array:
-    """Return the scales or zero points of groups of some columns, lines-major."""
+    """Return the scales or zero points of scale groups of some columns, in the order of the variable."""
     return np.ascontiguousarray(getattr(operand, name)[:, columns].T)
 
 
 def _checked(what: str, scale: Any, shape: tuple[int, ...]) -> Array:
-    """Return scales as float32 of that shape; raise ValueError unless they are positive and finite."""
+    """Return scales as float32; raise ValueError unless they have that shape and are positive and finite."""
     array = asarray(scale, what.strip("`"))
     if array.shape != shape:
         raise ValueError(f"{what} must have shape {shape}; received {array.shape}")

@@ -1,4 +1,4 @@
-"""What a form is: how a layer holds its matrix, multiplies by it, and says which numbers it stands for."""
+"""The base class of forms: how a layer stores its matrix, multiplies by it, and which numbers it stands for."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from mp_core.policies.autocast.variable import derived_from
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import state_of
 
-__all__ = ["AddWeight", "Bias", "Float", "Form", "Geometry", "Variable", "check_finite"]
+__all__ = ["AddWeight", "Bias", "Float", "Form", "Geometry", "Variable", "check_finite", "constant_initializer"]
 
 
 AddWeight = Callable[..., AutoCastVariable]
@@ -29,10 +29,10 @@ Bias = AutoCastVariable | None
 
 
 class Variable(NamedTuple):
-    """A variable of a form before it is created.
+    """The description of a variable of a form, from which it is created.
 
-    A dtype of None is the variable dtype of the policy. One that is `late` is created after the bias of the layer, as
-    Keras' files have it. An optimizer takes the gradient of one that is `overwritten` for its new value.
+    A dtype of None is the variable dtype of the policy. A `late` variable is created after the bias of the layer, which
+    is the order of Keras' files. For an `overwritten` variable, optimizers assign the "gradient" as the new value.
 
     Examples
     --------
@@ -54,27 +54,27 @@ class Variable(NamedTuple):
 
 @dataclass(frozen=True)
 class Geometry:
-    """The matrix of a layer, and how its float variable lies in it.
+    """The shape of a layer's matrix, and how the axes of its float variable map to it.
 
     Attributes
     ----------
     owner : str
         The path or name of the layer, for messages.
     name, shape : str, tuple of int
-        Those of the float variable, such as ``kernel``.
+        Name and shape of the float variable, such as ``kernel``.
     rows, columns : int
-        The shape of the matrix: of a kernel (inputs, outputs), of a table (entries, width).
+        The shape of the matrix: (inputs, outputs) for a kernel, (entries, width) for a table.
     is_table : bool
-        Whether it is a table whose rows are looked up, and no kernel that multiplies.
+        Whether rows are looked up (Embedding), instead of multiplied.
     scale_shape : tuple of int
         The shape in which Keras stores the scales of int8 codes.
     order : tuple of int
-        The axes of the variable in the order in which the matrix has them: those of its rows first.
+        Permutation of the variable's axes: first the axes that form the rows of the matrix, then the columns.
 
     Examples
     --------
     >>> kernel = Geometry("dense", "kernel", shape=(3, 2), rows=3, columns=2, is_table=False, scale_shape=(2,))
-    >>> kernel.lines_shape, kernel.shared_axis  # (outputs, inputs); a scale for each output is shared along the inputs
+    >>> kernel.lines_shape, kernel.shared_axis  # (outputs, inputs); one scale per output, shared along the inputs
     ((2, 3), 0)
     """
 
@@ -89,7 +89,7 @@ class Geometry:
 
     @property
     def lines_shape(self) -> tuple[int, int]:
-        """The shape of the matrix lines-major: (outputs, inputs), of a table (rows, columns)."""
+        """The shape of the matrix with one line per scale: (outputs, inputs), for a table (rows, columns)."""
         return (self.rows, self.columns) if self.is_table else (self.columns, self.rows)
 
     @property
@@ -98,25 +98,25 @@ class Geometry:
         return int(self.is_table)
 
     def arranged(self, stored: Array) -> Array:
-        """Return the matrix, (rows, columns), of an array with the elements of the variable in its own order."""
+        """Return the matrix (rows, columns) for the values of the variable."""
         return stored.reshape(self.shape).transpose(self.order).reshape(self.rows, self.columns)
 
     def restored(self, matrix: Array) -> Array:
-        """Return an array of the shape of the variable of a matrix (rows, columns): the inverse of :meth:`arranged`."""
+        """Return the values of the variable for a matrix (rows, columns): the inverse of :meth:`arranged`."""
         parts = matrix.reshape([self.shape[axis] for axis in self.order])
         return parts.transpose(np.argsort(self.order))
 
     def transposed(self, matrix: Any) -> Any:
-        """Return a matrix (rows, columns) lines-major, or a lines-major one as (rows, columns)."""
+        """Convert between (rows, columns) and :attr:`lines_shape`: transpose a kernel, return a table unchanged."""
         return matrix if self.is_table else matrix.T
 
 
 class Form:
-    """How a layer holds its matrix.
+    """How a layer stores its matrix.
 
-    A subclass says which variables there are (:meth:`variables_of`), how floats become them (:meth:`encoded`), and what
-    they stand for (:attr:`matrix`). The operand that products multiply by is made of :attr:`matrix`, and made again
-    when a variable has got another value.
+    A subclass defines which variables there are (:meth:`variables_of`), how floats are converted to them
+    (:meth:`encoded`), and what they stand for (:attr:`matrix`). Products multiply by an operand that is packed from
+    :attr:`matrix` and cached; a new value of a variable invalidates it.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Form:
     policy : DTypePolicy
         One that :meth:`makes` this form.
     config : dict, optional
-        What :meth:`config` returned for a form that this one is to be like.
+        The :meth:`config` of a form whose settings this one copies.
 
     Examples
     --------
@@ -139,11 +139,11 @@ class Form:
     """
 
     name: ClassVar[str]
-    """The name of its row in the table; of a form of the Keras integration, the quantization mode."""
+    """The key in :data:`~mp_core.forms.FORMS`; for a form with Keras' variables, the quantization mode."""
     is_float: ClassVar[bool] = False
-    """Whether it holds the floats of the layer as they are, so that the layer counts as not quantized."""
+    """Whether it stores the floats of the layer unchanged, so that the layer counts as not quantized."""
     is_trained: ClassVar[bool] = False
-    """Whether it holds floats of which training makes codes: files have those only when it has ended."""
+    """Whether it stores floats that are trained and rounded to codes; such a layer cannot be saved."""
     looks_up: ClassVar[bool] = True
     """Whether the table of an Embedding can have this form."""
     rounds_bias: bool = False
@@ -152,37 +152,37 @@ class Form:
     def __init__(self, geometry: Geometry, policy: DTypePolicy, config: dict[str, Any] | None = None) -> None:
         self.geometry = geometry
         self.variables: dict[str, AutoCastVariable] = {}
-        self.follow(policy)
+        self.set_policy(policy)
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Whether a policy can make this form."""
+        """Return whether this is the form for a policy."""
         return policy.quantization_mode == cls.name and policy.scheme is None
 
     def fits(self, policy: DTypePolicy) -> bool:
-        """Whether a layer that holds this form may get `policy`: that makes this form, with variables like these."""
+        """Return whether a layer with this form may get `policy`: the form and its variables would be the same."""
         if not self.makes(policy):
             return False
         other = type(self)(self.geometry, policy, self.config())
         return [v[:2] for v in self.variables_of().values()] == [v[:2] for v in other.variables_of().values()]
 
-    def follow(self, policy: DTypePolicy) -> None:
-        """Go on under a policy that :meth:`fits`: it decides whether rows of inputs are quantized as they come."""
+    def set_policy(self, policy: DTypePolicy) -> None:
+        """Set a policy that :meth:`fits`. It decides whether each call quantizes the rows of its inputs."""
         self.policy, scheme = policy, policy.scheme
         self.dynamic = scheme is not None and scheme.inputs == "dynamic"
 
     def config(self) -> dict[str, Any]:
-        """Return what the constructor needs beside geometry and policy, as ``json.dumps`` takes it."""
+        """Return the constructor's further settings, as plain values for JSON."""
         return {}
 
     # ---- variables
 
     def variables_of(self) -> dict[str, Variable]:
-        """Return the variables by name, in their order."""
+        """Return name -> description of each variable, in order of creation."""
         raise NotImplementedError
 
     def check(self, floats: Array) -> None:
-        """Raise ValueError if floats of the shape of the layer's own variable cannot be brought into this form."""
+        """Raise ValueError if floats, in the shape of the layer's variable, cannot be converted to this form."""
         check_finite(floats, self.geometry)
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
@@ -191,9 +191,9 @@ class Form:
         Parameters
         ----------
         floats : ndarray
-            Of the shape of the layer's own variable, and checked by :meth:`check`.
+            In the shape of the layer's variable; :meth:`check` has accepted them.
         dtype : str
-            The variable dtype of the policy: that of the variables whose own dtype is None.
+            The variable dtype of the policy. Variables with dtype None have it.
         """
         raise NotImplementedError
 
@@ -205,8 +205,7 @@ class Form:
         add_weight : callable
             The method :meth:`Layer.add_weight` of the layer.
         values : mapping of str to ndarray or initializer
-            By the names of variables. Arrays are not copied; an initializer counts where the variable has none of its
-            own.
+            Name of a variable -> value. Arrays are not copied. An initializer is used if the variable has none.
         late : bool
             Which variables to create.
         """
@@ -215,10 +214,11 @@ class Form:
                 value = values.get(name)
                 self.variables[name] = added = add_weight(
                     shape=variable.shape, dtype=variable.dtype, trainable=variable.trainable, name=name,
-                    initializer=_constant(value) if isinstance(value, np.ndarray) else variable.initializer or value,
+                    initializer=constant_initializer(value) if isinstance(value, np.ndarray)
+                    else variable.initializer or value,
                     autocast=variable.dtype is None,
                 )  # fmt: skip
-                added.overwrite_with_gradient = variable.overwritten  # the method of a face may have no such argument
+                added.overwrite_with_gradient = variable.overwritten  # tf_keras' add_weight has no such argument
 
     def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:
         """Create the variables in place of the float variable of a layer."""
@@ -226,25 +226,25 @@ class Form:
         self.add(add_weight, late=True)
 
     def assign(self, floats: Array, dtype: str) -> None:
-        """Give the variables the values of floats; arrays that nobody can write to are not copied."""
+        """Assign floats to the variables. Read-only arrays that nobody else can write to are not copied."""
         self.check(floats)
         for name, value in self.encoded(floats, dtype).items():
             self.variables[name].assign(value, copy=is_shared(value))
 
     def merged(self, delta: Array, dtype: str) -> "Form":
-        """Return a form like this one, with variables of its own, of a matrix to which something has been added.
+        """Return a form with new variables for the matrix plus `delta`.
 
         Parameters
         ----------
         delta : ndarray
-            What is added, of the shape of the layer's own variable.
+            In the shape of the layer's variable.
         dtype : str
             The variable dtype of the policy.
 
         Raises
         ------
         ValueError
-            The sum is to be quantized and not finite.
+            The sum must be quantized, but is not finite.
         """
         values = self._with_added(delta, dtype)
         form = type(self)(self.geometry, self.policy, self.config())
@@ -260,30 +260,30 @@ class Form:
         return self.encoded(total, dtype)
 
     def attribute(self, name: str) -> Any:
-        """Return the attribute of the layer that has the name of a variable."""
+        """Return what ``layer.<name>`` returns for the name of a variable."""
         return self.variables[name]
 
     @property
     def nbytes(self) -> int:
-        """The size of the variables as they are stored."""
+        """The size of the stored variables in bytes."""
         return sum(variable.nbytes for variable in self.variables.values())
 
-    # ---- what they stand for, and its products
+    # ---- the matrix and its products
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """What products multiply by, lines-major: shape (outputs, inputs), of a table (rows, columns)."""
+        """The matrix in the shape (outputs, inputs), for a table (rows, columns)."""
         raise NotImplementedError
 
     def floats(self) -> Array:
-        """Return the numbers that the variables stand for, of the shape of the layer's own variable."""
+        """Return the matrix as floats, in the shape of the layer's variable."""
         lines = self.matrix
         numbers = dequantize(lines) if isinstance(lines, QuantizedArray) else lines
         return self.geometry.restored(self.geometry.transposed(numbers))
 
     @property
     def inputs(self) -> Inputs | None:
-        """The fixed scales and zero points by which inputs are quantized; None where there are none."""
+        """The fixed scales and zero points by which inputs are quantized; None if there are none."""
         return None
 
     def multiply(
@@ -297,13 +297,13 @@ class Form:
         rows : ndarray, shape (..., inputs)
             Integers and booleans are cast to `compute` first.
         bias : AutoCastVariable or None
-            With as many elements as there are outputs.
+            One element per output.
         activation : str or None
-            The name of one that products apply.
+            The name of an activation that products can fuse.
         compute : dtype
-            In which the layer computes.
+            The compute dtype of the layer.
         training : bool
-            Whether the call is one of training, of which delayed scaling keeps account.
+            Whether the call is part of training, so that delayed scaling updates its histories.
 
         Returns
         -------
@@ -311,57 +311,57 @@ class Form:
         """
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
-        multiply = self._made(key, lambda: self._product(rows.dtype))
+        multiply = self._derived(key, lambda: self._product(rows.dtype))
         product: Array = multiply(rows, self.bias_vector(bias), activation, compute)
         return product
 
     def _product(self, dtype: np.dtype[Any]) -> Product:
-        """Return the product with the matrix, which is packed now, for rows of a type."""
+        """Pack the matrix for rows of a dtype, and return the function that multiplies by it."""
         stamps = self.stamps
         multiply, operand = product_of(self.matrix, self.inputs, self.dynamic, dtype)
-        self.lie_in(operand, stamps)
+        self.free_packed(operand, stamps)
         return multiply
 
     @property
     def stamps(self) -> dict[str, object]:
-        """The stamp of each variable, by name."""
+        """Name of a variable -> stamp of its current value."""
         return {name: variable.stamp for name, variable in self.variables.items()}
 
-    def lie_in(self, operand: PackedMatrix | Array, stamps: Mapping[str, object], begin: int = 0) -> None:
-        """Give back the memory of variables whose values are in what the matrix was packed as: here of none.
+    def free_packed(self, operand: PackedMatrix | Array, stamps: Mapping[str, object], begin: int = 0) -> None:
+        """Free variables whose values the packed matrix already holds. This form frees none.
 
         Parameters
         ----------
         operand : PackedMatrix or ndarray
-            Of the matrix, or of several side by side.
+            The packed matrix; it may hold several matrices side by side.
         stamps : mapping of str to object
             :attr:`stamps` before the matrix was read.
         begin : int
-            The first column of the operand that belongs to the matrix.
+            The first column of `operand` that belongs to this matrix.
         """
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return the rows at `indices` of a table in the dtype `compute`: the shape of `indices`, then columns.
+        """Return rows of a table, shape (*indices.shape, columns), in the dtype `compute`.
 
         Only these rows are cast or dequantized.
         """
-        rows: Array = ops.take_rows(self._made("matrix", lambda: self.matrix), indices, compute)
+        rows: Array = ops.take_rows(self._derived("matrix", lambda: self.matrix), indices, compute)
         return rows
 
     def read_bias(self, bias: AutoCastVariable) -> Array:
-        """Return the bias as products of this form add it."""
+        """Return the bias, rounded to bfloat16 if this form does so."""
         value: Array = bias.read_value()
         rounds = self.rounds_bias and value.dtype.name == "float32"
         return ops.cast(ops.cast(value, "bfloat16"), "float32") if rounds else value
 
     def bias_vector(self, bias: Bias) -> Array | None:
-        """Return the bias flat, as products add it: widened for the float32 sums (float64 as it is)."""
+        """Return the bias as a vector in float32, in which products sum; float64 stays float64."""
         if bias is None:
             return None
         return bias.derived((self.rounds_bias, bias.dtype), lambda _: widened(self.read_bias(bias).reshape(-1)))
 
-    def _made(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what `make` returns; it is called again only when a variable has another value than the last time."""
+    def _derived(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the cached result of `make`; a new value of a variable invalidates it."""
         return derived_from(list(self.variables.values()), key, make)
 
     def __setstate__(self, state: Any) -> None:
@@ -371,7 +371,7 @@ class Form:
 
 
 class Float(Form):
-    """Floats as they are, in the dtype of the policy's variables.
+    """Unquantized floats, in the policy's variable dtype.
 
     Examples
     --------
@@ -387,7 +387,7 @@ class Float(Form):
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Whether `policy` is a plain one."""
+        """Return whether `policy` has no quantization mode."""
         return policy.quantization_mode is None
 
     def variables_of(self) -> dict[str, Variable]:
@@ -395,14 +395,14 @@ class Float(Form):
         return {self.geometry.name: Variable(self.geometry.shape, None, None, trainable=True)}
 
     def check(self, floats: Array) -> None:
-        """All floats can."""
+        """Accept all floats."""
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
         """Return the floats themselves."""
         return {self.geometry.name: floats}
 
     def assign(self, floats: Array, dtype: str) -> None:
-        """Give the variable its value; a kernel in the map of a file stays there, and is cast whenever it is read."""
+        """Assign the variable. A kernel in a memory map stays there and is cast at each read."""
         if self.geometry.is_table or not self.variables[self.geometry.name].assign_from_file(floats):
             super().assign(floats, dtype)
 
@@ -413,7 +413,7 @@ class Float(Form):
         return stored
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return the rows at `indices` of a table; only they are cast."""
+        """Return rows of a table; only these rows are cast."""
         rows: Array = ops.take_rows(self.variables[self.geometry.name].numpy(), indices, compute)
         return rows
 
@@ -421,7 +421,7 @@ class Float(Form):
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
     ) -> Array:  # fmt: skip
-        """Return the product with the kernel as it reads here, packed once."""
+        """Return the product with the kernel in its read dtype; the packed kernel is cached."""
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
         made = kernel.derived(("packed", read), lambda stored: self._packed(stored, read))
@@ -435,7 +435,7 @@ class Float(Form):
 
 
 def check_finite(values: Array, geometry: Geometry) -> None:
-    """Raise ValueError, with the index of the first, if there is a NaN or infinity among what is to be quantized."""
+    """Raise ValueError if a value is NaN or infinite; the message has its index."""
     if not all_finite(values):
         index = tuple(map(int, np.argwhere(~np.isfinite(values))[0]))
         raise ValueError(
@@ -445,9 +445,10 @@ def check_finite(values: Array, geometry: Geometry) -> None:
 
 
 def floating(rows: Array, compute: Any) -> Array:
-    """Return the inputs of a product as floats."""
+    """Return the inputs of a product as floats: integers and booleans are cast to `compute`."""
     return ops.cast(rows, compute) if rows.dtype.kind in "iub" else rows
 
 
-def _constant(value: Array) -> Callable[..., Array]:
+def constant_initializer(value: Array) -> Callable[..., Array]:
+    """Return an initializer that returns `value`, whatever shape and dtype it gets."""
     return lambda *_: value

@@ -1,10 +1,10 @@
 """Keras' forms, with the variables of its files. ``name`` is ``kernel`` or ``embeddings``.
 
-- int8: ``name``, int8 and of the shape of the floats, and ``name_scale``: they stand for ``name / name_scale``.
-- int4 by channel: ``name``, int8, two codes to a byte along the columns, and ``name_scale``: the same.
-- int4 in blocks: ``name_zero``, int8, and ``g_idx``, the block of each row (of a table, of each column), are there too:
-  ``(name - name_zero[g_idx]) * name_scale[g_idx]``.
-- float8: ``name``, the floats; a scale and a history of maxima each for inputs, kernel and gradients.
+- int8: ``name`` (int8, in the shape of the floats) and ``name_scale``. Value: ``name / name_scale``.
+- int4 by channel: ``name`` (int8, two codes to a byte along the columns) and ``name_scale``. Value: the same.
+- int4 in blocks: also ``name_zero`` (int8) and ``g_idx``, the block of each row (of a table: of each column).
+  Value: ``(name - name_zero[g_idx]) * name_scale[g_idx]``.
+- float8: ``name`` (floats); a scale and a history of maxima for each of inputs, kernel and gradients.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ __all__ = ["KerasFloat8", "KerasInt4", "KerasInt8"]
 _INT4 = dtypes.STORED["int4"]
 
 
-class _Integers(Form):
-    """What the forms of int8 and int4 share."""
+class _IntegerForm(Form):
+    """The base of the int8 and int4 forms."""
 
     @property
     def scale_name(self) -> str:
@@ -41,7 +41,7 @@ class _Integers(Form):
 
     @property
     def stored(self) -> Array:
-        """The codes as they are stored."""
+        """The stored codes."""
         return self.variables[self.geometry.name].numpy()
 
     @property
@@ -50,18 +50,18 @@ class _Integers(Form):
         return ops.cast(self.variables[self.scale_name].numpy(), "float32")
 
 
-class KerasInt8(_Integers):
+class KerasInt8(_IntegerForm):
     """int8 codes with one scale for each output, or each row of a table."""
 
     name = "int8"
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Whether `policy` is Keras' or leaves the inputs as they are."""
+        """Return whether the scheme of `policy` is int8, with quantized or float inputs."""
         return str(policy.scheme) in ("int8", "int8/weight_only")
 
     def variables_of(self) -> dict[str, Variable]:
-        """Return codes and scales."""
+        """Return the variables for codes and scales."""
         g = self.geometry
         return {g.name: Variable(g.shape, "int8", "zeros"), self.scale_name: Variable(g.scale_shape, None, "ones")}
 
@@ -78,23 +78,23 @@ class KerasInt8(_Integers):
         return QuantizedArray(codes, 1.0 / self.scale.reshape(-1, 1), None, (0,))
 
 
-class KerasInt4(_Integers):
+class KerasInt4(_IntegerForm):
     """int4 codes, two to a byte, with a scale for each channel, or for each of its blocks a scale and a zero point."""
 
     name = "int4"
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Whether `policy` is one of int4."""
+        """Return whether the mode of `policy` is int4."""
         return policy.quantization_mode == "int4"
 
     @property
     def block(self) -> int:
-        """The length of a block, -1 for a whole channel."""
+        """The block size; -1 for a whole channel."""
         return getattr(self.policy, "block_size", -1)
 
     def variables_of(self) -> dict[str, Variable]:
-        """Return codes and scales, and those of blocks."""
+        """Return the variables for codes and scales; with blocks, also zero points and block numbers."""
         g = self.geometry
         channels, shared = g.lines_shape
         codes = {g.name: Variable((g.rows, (g.columns + 1) // 2), "int8", "zeros")}
@@ -106,19 +106,21 @@ class KerasInt4(_Integers):
         return codes | {
             self.scale_name: Variable(shape, None, "ones"),
             f"{g.name}_zero": Variable(shape, "int8", "zeros"),
-            "g_idx": Variable((shared,), "float32", lambda *_: self._runs(shared, size)),
+            "g_idx": Variable((shared,), "float32", lambda *_: self._block_numbers(shared, size)),
         }
 
     @staticmethod
-    def _runs(shared: int, size: int) -> Array:
-        """Return the block of each row where blocks are runs of rows."""
+    def _block_numbers(shared: int, size: int) -> Array:
+        """Return the block number of each row, if blocks are consecutive rows."""
         return (np.arange(shared) // size).astype(np.float32)
 
     def _with_added(self, delta: Array, dtype: str) -> dict[str, Array]:
-        """Return the values of the variables for the sum, in blocks that are runs of rows."""
+        """Return the values of the variables for the sum, in blocks of consecutive rows."""
         values = super()._with_added(delta, dtype)
+        if self.block < 0:
+            return values
         shared = self.geometry.lines_shape[1]
-        return values if self.block < 0 else values | {"g_idx": self._runs(shared, min(self.block, max(shared, 1)))}
+        return values | {"g_idx": self._block_numbers(shared, min(self.block, max(shared, 1)))}
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
         """Return codes, scales and zero points, by Keras' formulas."""
@@ -132,7 +134,7 @@ class KerasInt4(_Integers):
         return {g.name: pack_int4(codes, axis=-1)[0], self.scale_name: scale, f"{g.name}_zero": zero}
 
     def attribute(self, name: str) -> Any:
-        """Return what a layer has as the attribute of this name: of the codes an array, int8 and read-only."""
+        """Return what ``layer.<name>`` returns: for the codes a read-only int8 array, else the variable."""
         if name != self.geometry.name:
             return super().attribute(name)
         codes = unpack_int4(self.stored, self.geometry.columns, axis=-1).reshape(self.geometry.shape)
@@ -141,7 +143,7 @@ class KerasInt4(_Integers):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """The codes with their scales and zero points; float32 where no QuantizedArray has them in this order."""
+        """The codes with their scales and zero points; float32 if a QuantizedArray cannot represent their order."""
         g, q = self.geometry, self._as_stored()
         if isinstance(q, QuantizedArray) and g.order == tuple(range(len(g.order))):
             lines: QuantizedArray | Array = g.transposed(q)
@@ -150,14 +152,14 @@ class KerasInt4(_Integers):
         return lines
 
     def _as_stored(self) -> QuantizedArray | Array:
-        """Return what the variable stands for, (rows, columns) in its own order: floats if no QuantizedArray can."""
+        """Return the matrix in the order of the variable, (rows, columns); floats if no QuantizedArray can hold it."""
         g, scale = self.geometry, self.scale
         shape, axis, packed = (g.rows, g.columns), (1 - g.shared_axis,), self.stored.view(np.uint8)
         if self.block < 0:
             return QuantizedArray(packed, 1.0 / np.expand_dims(scale, g.shared_axis), None, axis, None, _INT4, shape)
         zero, group = self.variables[f"{g.name}_zero"].numpy(), min(self.block, LARGEST_GROUP)
         block, in_runs = self.variables["g_idx"].derived(
-            ("blocks", scale.shape), self._blocks(scale.shape[g.shared_axis])
+            ("blocks", scale.shape), self._block_reader(scale.shape[g.shared_axis])
         )
         if in_runs and zero.size and -8 <= zero.min() <= zero.max() <= 7:
             return QuantizedArray(packed, scale, zero if zero.any() else None, axis, group, _INT4, shape)
@@ -167,8 +169,11 @@ class KerasInt4(_Integers):
         floats: Array = codes * scale.take(block, g.shared_axis)
         return floats
 
-    def _blocks(self, blocks: int) -> Callable[[Array], tuple[Array, bool]]:
-        """Return a function of ``g_idx``: the block of each row, and whether blocks are runs of rows, as at first."""
+    def _block_reader(self, blocks: int) -> Callable[[Array], tuple[Array, bool]]:
+        """Return a function of ``g_idx`` that returns the block of each row, and whether blocks are consecutive rows.
+
+        Blocks are consecutive when they are created; files may hold others.
+        """
 
         def read(stored: Array) -> tuple[Array, bool]:
             with np.errstate(invalid="ignore"):
@@ -182,7 +187,7 @@ class KerasInt4(_Integers):
 
 
 class KerasFloat8(Float):
-    """Delayed scaling: floats, which products round to float8 by scales that training moves on."""
+    """Delayed scaling: stores floats; products round them to float8 by scales that training updates."""
 
     name = "float8"
     is_float = False
@@ -191,11 +196,11 @@ class KerasFloat8(Float):
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Whether `policy` is that of delayed scaling."""
+        """Return whether `policy` uses delayed scaling."""
         return policy.quantization_mode == "float8" and policy.scheme is None
 
     def variables_of(self) -> dict[str, Variable]:
-        """Return the floats, and scales and histories; the part of the gradients is there for Keras' files alone."""
+        """Return the variables for floats, scales and histories."""
         length = getattr(self.policy, "amax_history_length", QuantizedFloat8DTypePolicy.default_amax_history_length)
         if length < 1:
             raise ValueError(f"`amax_history_length` must be positive; received {length}")
@@ -211,15 +216,15 @@ class KerasFloat8(Float):
         check_finite(floats, self.geometry)
 
     def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:
-        """Keep the float variable, and add scales and histories."""
+        """Keep the float variable, and create scales and histories."""
         self.variables[self.geometry.name] = floats
         self.add(add_weight, late=True)
 
     @property
     def matrix(self) -> QuantizedArray:
-        """The codes of the floats, with both scales."""
+        """The codes of the floats, with the product of kernel and input scales."""
         stored = self.variables[self.geometry.name].numpy()
-        check_finite(stored, self.geometry)  # it may have been assigned since it was quantized
+        check_finite(stored, self.geometry)  # it may have been assigned after the layer was quantized
         scale = self.variables["kernel_scale"].numpy()
         q = quantize(self.geometry.arranged(stored), dtype="float8_e4m3fn", scale=scale)
         return QuantizedArray(q.values.T, q.scale * self.inputs.scale, None, ())
@@ -233,14 +238,14 @@ class KerasFloat8(Float):
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
     ) -> Array:  # fmt: skip
-        """Return the product of float8 codes; while gradients are found, by Keras' operations one by one."""
+        """Return the product of float8 codes; in a recording for gradients, composed of Keras' operations."""
         recording = under_way()
         if recording is None or recording.noted is None:
             return Form.multiply(self, rows, bias, activation, compute)
         return self._recorded(floating(rows, compute), bias, activation, training)
 
     def _recorded(self, rows: Array, bias: Any, activation: Any, training: bool) -> Array:
-        """Return the product in operations whose gradients move scales and histories on, if an optimizer takes them."""
+        """Return the product, composed of operations whose "gradients" are the next scales and histories."""
         kernel, compute = self.variables[self.geometry.name].read_value(), rows.dtype
         left = delayed_float8(rows, *self._scaling("inputs"), compute, training)
         right = self.geometry.arranged(delayed_float8(kernel, *self._scaling("kernel"), compute, training))
@@ -251,6 +256,6 @@ class KerasFloat8(Float):
         return outputs if activation is None else ops.activations.activate(activation, outputs)
 
     def _scaling(self, part: str) -> tuple[Array, Array]:
-        """Return scale and history of the inputs, the kernel or the gradients of the outputs."""
+        """Return scale and history of a part: "inputs", "kernel" or "outputs_grad"."""
         scale, history = (self.variables[f"{part}_{kept}"].read_value() for kept in ("scale", "amax_history"))
         return scale, history

@@ -1,4 +1,4 @@
-"""Codes that are trained: floats in their place, of which every product makes the codes that will run."""
+"""Quantization-aware training: floats that each product rounds to the codes that will run."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from mp_core.arrays.quantization import QuantizedArray, quantize, unpacked_codes
 from mp_core.arrays.recorded import constant
 from mp_core.core.names import Activation
 from mp_core.layers.forms.codes import Codes
-from mp_core.layers.forms.form import AddWeight
+from mp_core.layers.forms.form import AddWeight, constant_initializer
 from mp_core.layers.forms.products import Inputs
 from mp_core.ops.elementwise import compared, computed, where
 from mp_core.ops.functions import exp
@@ -22,11 +22,11 @@ __all__ = ["TrainedCodes", "rounded"]
 
 
 _UNIT = F32.type(128)
-"""How many codes a change of 1 in a variable means: so the learning rates of floats suit it."""
+"""Codes per unit of the variable ``weights``, so that learning rates that suit float weights suit it too."""
 
 
 def rounded(x: Array, low: Array, high: Array) -> Array:
-    """Return the nearest integers (even ones of two) within bounds; gradients pass straight through inside these.
+    """Round to nearest, ties to even, and clip; gradients pass straight through where nothing is clipped.
 
     Parameters
     ----------
@@ -53,115 +53,119 @@ def rounded(x: Array, low: Array, high: Array) -> Array:
 
 
 class TrainedCodes(Codes):
-    """A matrix of a scheme while its codes are trained: the variables of a :class:`Codes` form, and more.
+    """A :class:`Codes` form during training.
+
+    It has these further variables:
 
     - ``weights``, float32, shape (n, k), trained: the codes are ``clip(rint(128 * weights) + zero_point)``.
-    - ``growth``, float32, of the shape of ``scale``: scales are ``scale * exp(growth)``; ``inputs_growth`` is the same
-      for fixed scales of inputs. Both are trained if scales are to be learned.
+    - ``growth``, float32, in the shape of ``scale``: scales are ``scale * exp(growth)``. ``inputs_growth`` does the
+      same for fixed scales of inputs. Both are trained if scales are learned.
     """
 
     is_trained = True
 
     @classmethod
     def of(cls, form: Codes, add_weight: AddWeight, learn_scales: bool) -> "TrainedCodes":
-        """Return the form that begins with the codes of another one, which is weight-only or has fixed inputs.
+        """Return a form that starts from the codes of another one.
 
         Parameters
         ----------
         form : Codes
+            Weight-only, or with fixed scales of inputs.
         add_weight : callable
-            That of the layer.
+            The method :meth:`Layer.add_weight` of the layer.
         learn_scales : bool
+            Whether scales are trained too.
         """
         self, q = cls(form.geometry, form.policy, form.config()), form.matrix
         self.variables = dict(form.variables)
-        codes = cast(unpacked_codes(q), F32) - self._zeros()
+        codes = cast(unpacked_codes(q), F32) - self._zero_points()
         values = {"weights": codes / _UNIT, "growth": np.zeros(q.scale.shape, F32)}
         if form.inputs is not None:
             values["inputs_growth"] = np.zeros(np.shape(form.inputs.scale), F32)
         for name, value in values.items():
             self.variables[name] = add_weight(
-                value.shape, _giving(value), "float32", name == "weights" or learn_scales, autocast=False, name=name
-            )
+                value.shape, constant_initializer(value), "float32", name == "weights" or learn_scales,
+                autocast=False, name=name,
+            )  # fmt: skip
         return self
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
     ) -> Array:  # fmt: skip
-        """Return the product with the codes as they are now, and the rows as their fixed scales make them."""
+        """Return the product with the current codes; with fixed scales of inputs, rows are rounded by these."""
         x = ops.cast(rows, F32)
         if self.fixes_inputs:
             zero = cast(self.variables["inputs_zero_point"].numpy(), F32)
-            x = rounded(ops.divide(x, self._grown("inputs_")), -128 - zero, 127 - zero)
-        lines = ops.multiply(self._rounded(), self._scales())
+            x = rounded(ops.divide(x, self._current_scale("inputs_")), -128 - zero, 127 - zero)
+        lines = ops.multiply(self._current_codes(), self._element_scales())
         result: Array = ops.matmul(
             x, lines.swapaxes(0, 1), out_dtype=rows.dtype, bias=self.bias_vector(bias), activation=activation
         )
         return result
 
-    def _zeros(self) -> Array:
+    def _zero_points(self) -> Array:
         """Return the zero point of each element, in a shape that broadcasts."""
         if not self.zero_point:
             return np.zeros((), F32)
         zero, (_, k), size = self.variables["zero_point"].numpy(), self.geometry.lines_shape, self.scheme.group_size
         return cast(zero if size is None else np.take(zero, np.arange(k) // size, 1), F32)
 
-    def _rounded(self) -> Array:
-        """Return the codes as they are now, without their zero points."""
-        zero = self._zeros()
+    def _current_codes(self) -> Array:
+        """Return the current codes minus their zero points."""
+        zero = self._zero_points()
         units = ops.multiply(self.variables["weights"].numpy(), constant(np.asarray(_UNIT)))
         return rounded(units, self._codes.qmin - zero, self._codes.qmax - zero)
 
-    def _grown(self, part: str = "") -> Array:
-        """Return scales as they are now."""
+    def _current_scale(self, part: str = "") -> Array:
+        """Return the current scales, ``scale * exp(growth)``."""
         scale, exponent = (self.variables[f"{part}{name}"].numpy() for name in ("scale", "growth"))
         result: Array = ops.multiply(constant(scale), exp(exponent))
         return result
 
-    def _scales(self) -> Array:
+    def _element_scales(self) -> Array:
         """Return the scale of each element, in a shape that broadcasts."""
-        scale, (_, k), size = self._grown(), self.geometry.lines_shape, self.scheme.group_size
+        scale, (_, k), size = self._current_scale(), self.geometry.lines_shape, self.scheme.group_size
         if size is None:
             return scale
         places = np.arange(k) // size == np.arange(scale.shape[1])[:, np.newaxis]
-        spread: Array = ops.matmul(scale, constant(places.astype(F32)))  # each sum has one term, so it is exact
+        spread: Array = ops.matmul(scale, constant(places.astype(F32)))  # exact: each sum has one nonzero term
         return spread
 
     @property
     def matrix(self) -> QuantizedArray:
-        """The codes that the floats make now."""
+        """The current codes and scales."""
         q = super().matrix
-        ones, scale = np.ones_like(q.scale), np.ascontiguousarray(self._grown())
+        ones, scale = np.ones_like(q.scale), np.ascontiguousarray(self._current_scale())
         whole = quantize(
-            self._rounded(), axis=q.axis, dtype=q.dtype, group_size=q.group_size, scale=ones, zero_point=q.zero_point
-        )
+            self._current_codes(), axis=q.axis, dtype=q.dtype, group_size=q.group_size, scale=ones,
+            zero_point=q.zero_point,
+        )  # fmt: skip
         return replace(whole, scale=scale)
 
     @property
     def inputs(self) -> Inputs | None:
-        """The fixed scales of inputs as they are now."""
-        found = super().inputs
-        return None if found is None else Inputs(np.ascontiguousarray(self._grown("inputs_")), found.zero_point)
+        """The current fixed scales of inputs; None if there are none."""
+        before = super().inputs
+        if before is None:
+            return None
+        return Inputs(np.ascontiguousarray(self._current_scale("inputs_")), before.zero_point)
 
-    def found(self) -> dict[str, Array]:
-        """Return the codes and scales that have been found, by the names of their variables.
+    def current_values(self) -> dict[str, Array]:
+        """Return the trained codes and scales: name of the variable -> value.
 
         Raises
         ------
         ValueError
-            A scale is not finite any more.
+            Training has made a scale infinite or NaN.
         """
         return self.values_of(self.matrix, self.inputs)
 
-    def finished(self, values: dict[str, Array]) -> Codes:
-        """Return the form that has the variables of before with these values."""
+    def as_codes(self, values: dict[str, Array]) -> Codes:
+        """Return the plain form with the variables before training, to which `values` are assigned."""
         form = Codes(self.geometry, self.policy, self.config())
         for name, value in values.items():
             form.variables[name] = self.variables[name]
             form.variables[name].assign(value)
         return form
-
-
-def _giving(value: Array) -> Any:
-    return lambda *_: value

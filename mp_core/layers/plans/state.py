@@ -9,13 +9,13 @@ from mp_core.arrays import Array
 from mp_core.arrays.dtypes import floatx
 from mp_core.core.changes import Contents
 from mp_core.layers import Layer
-from mp_core.layers.base.building import handed_training
-from mp_core.layers.base.contents import Parts
+from mp_core.layers.base.building import inherited_training
+from mp_core.layers.base.contents import LayerContents
 from mp_core.policies.autocast import AutoCastVariable, scope_dtype
 
 __all__ = ["SURROUNDINGS", "State"]
 
-SURROUNDINGS = scope_dtype, handed_training
+SURROUNDINGS = scope_dtype, inherited_training
 """What layers take over from those who call them."""
 
 
@@ -47,7 +47,7 @@ class State:
         """Watch a layer, and those below it, from now on: it computes afterwards."""
         layers = [part for part in layer.flatten() if id(part) not in self._layers]
         self._layers |= {id(part): part for part in layers}
-        parts = Parts(layers)
+        parts = LayerContents(layers)
         self._known &= parts.is_known or self._is_known
         self._attributes.add(parts.attributes)
         self._containers.add(parts.containers)

@@ -9,7 +9,7 @@ from mp_core.layers import Dense, EinsumDense
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.forms import Codes
 from mp_core.layers.forms.trained import TrainedCodes
-from mp_core.layers.matrix import hold_form
+from mp_core.layers.matrix import set_form
 from mp_core.models.fitting.calibration import calibrate
 from mp_core.models.fitting.running import LayerLike
 from mp_core.utilities.arguments import boolean, number, positive_integer
@@ -81,7 +81,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
 
     def prepare() -> None:
         for layer in layers:
-            hold_form(layer, TrainedCodes.of(layer.form, layer.add_weight, learn_scales))
+            set_form(layer, TrainedCodes.of(layer.form, layer.add_weight, learn_scales))
 
     undone_if_it_fails(contents_of(layers), prepare)
 
@@ -118,9 +118,9 @@ def convert_qat(model: LayerLike) -> None:
     if not layers:
         raise ValueError("`model` has no codes that are trained: `prepare_qat` was not called")
 
-    found = [layer.form.found() for layer in layers]
+    found = [layer.form.current_values() for layer in layers]
     for layer, values in zip(layers, found, strict=True):
-        hold_form(layer, layer.form.finished(values))
+        set_form(layer, layer.form.as_codes(values))
 
 
 def distill(

@@ -1,6 +1,10 @@
-"""Keras' quantizers, in Keras' words: ``q = x * scale`` where :mod:`mp_core.quantization` has ``q = x / scale``.
+"""Keras' quantizers, with Keras' conventions.
 
-``axis`` names the axes that share a scale, ours those that keep scales of their own; ``block_size`` is ``group_size``.
+They differ from those of :mod:`mp_core.quantization`:
+
+- Scale: ``q = x * scale`` here, ``q = x / scale`` there.
+- ``axis``: the axes that share a scale here, the axes that have separate scales there.
+- ``block_size`` here is ``group_size`` there.
 """
 
 from typing import TYPE_CHECKING
@@ -26,5 +30,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # type checkers must report unknown names
     __getattr__, __dir__ = refusing("quantizers", __all__)

@@ -1,7 +1,7 @@
-"""Integers whose scale is from the largest magnitude, or the range, of what shares it.
+"""Quantization whose scale follows from the largest magnitude, or from the range, of the elements that share it.
 
-The words are Keras': ``axis`` names the axes that share a scale, and integers are divided by the scale, but where there
-are zero points.
+Conventions are Keras': ``axis`` names the axes that share a scale. Values are ``q / scale``; with zero points they are
+``(q - zero_point) * scale``.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _COMMON = documented(
     dtype : dtype
     epsilon : float
     to_numpy : bool
-        Keras'; arrays are NumPy's either way.
+        Ignored: results are always NumPy arrays. Keras has this argument.
 """
 )
 
@@ -36,7 +36,7 @@ def abs_max_quantize(
     epsilon: float = 1e-7,
     to_numpy: bool = False,
 ) -> tuple[Array, Array]:
-    """Quantize so that the largest magnitude along `axis` becomes the end of the range.
+    """Quantize so that the largest magnitude along `axis` maps to ``value_range[1]``.
 
     ``scale = value_range[1] / (max|x| + epsilon)``, ``q = clip(round(x * scale))`` with ties to even.
 
@@ -45,21 +45,21 @@ def abs_max_quantize(
     inputs : array-like
         Any float dtype; 16-bit types are computed in float32, so that a row of zeros has a finite scale.
     axis : int, sequence of int or None
-        The axes that share one scale; None: all.
+        The axes that share one scale; None means all axes.
 
     Returns
     -------
     values : ndarray of `dtype`
         NaN becomes 0.
     scale : ndarray, float32 (float64 for float64 inputs)
-        ``values / scale`` is approximately `inputs`. The axes of `axis` have length 1.
+        ``values / scale`` approximates `inputs`. The axes that share a scale have length 1.
 
     Raises
     ------
     TypeError
         `axis` holds no integers.
     ValueError
-        `axis` is out of range or repeated; `value_range` is not increasing, or `dtype` does not hold it; `epsilon` is
+        `axis` is out of range or repeated; `value_range` is not increasing, or does not fit `dtype`; `epsilon` is
         negative or no number.
 
     Examples
@@ -76,7 +76,7 @@ def abs_max_quantize(
     with np.errstate(invalid="ignore", divide="ignore"):
         largest = np.maximum(x.max(axes, keepdims=True, initial=0), -x.min(axes, keepdims=True, initial=0))
         scale = np.asarray(high / (largest + x.dtype.type(epsilon)))
-        codes = np.asarray(x * scale)  # one copy: this may be a table of half the model
+        codes = np.asarray(x * scale)  # a single copy: a table may be half of the model
         np.clip(np.rint(codes, out=codes), low, high, out=codes)
     codes[np.isnan(codes)] = 0
     return codes.astype(target), scale
@@ -91,7 +91,7 @@ def abs_max_quantize_grouped_with_zero_point(
     epsilon: float = 1e-7,
     to_numpy: bool = False,
 ) -> tuple[Array, Array, Array]:
-    """Quantize blocks of rows, in every column alone, so that their range, widened to hold 0, takes all codes.
+    """Quantize blocks of rows, each column separately, so that the range of a block (including 0) uses all codes.
 
     ``scale = (hi - lo + epsilon) / (qmax - qmin)``, ``zero_point = clip(round(-lo / scale) + qmin)``,
     ``q = clip(round(x / scale) + zero_point)`` with ties to even.
@@ -101,22 +101,22 @@ def abs_max_quantize_grouped_with_zero_point(
     inputs : array-like
         A matrix of any float dtype; 16-bit types are computed in float32.
     block_size : int
-        How many neighbouring rows share a scale; the last block may have fewer.
+        How many consecutive rows share a scale; the last block may have fewer.
 
     Returns
     -------
     values : ndarray of `dtype`
         Infinities do not widen the range; NaN becomes the zero point.
     scale : ndarray, float32 (float64 for float64 inputs), shape (blocks, columns)
-        ``(values - zero_point) * scale`` is approximately `inputs`.
+        ``(values - zero_point) * scale`` approximates `inputs`.
     zero_point : ndarray, shape (blocks, columns)
-        Of type `dtype`; int32 where that is a float type.
+        In `dtype`; int32 if that is a float type.
 
     Raises
     ------
     ValueError
-        `inputs` is no matrix, or `block_size` no positive integer; `value_range` is not increasing, or `dtype` does not
-        hold it; `epsilon` is negative or no number.
+        `inputs` is no matrix, or `block_size` no positive integer; `value_range` is not increasing, or does not fit
+        `dtype`; `epsilon` is negative or no number.
 
     Examples
     --------
@@ -149,13 +149,14 @@ def abs_max_quantize_grouped_with_zero_point(
 
 
 def _wide(inputs: ArrayLike) -> Array:
+    """Return the inputs in float32, or in float64 if they have it."""
     x = asarray(inputs, "inputs")
     return x if x.dtype.name in ("float32", "float64") else cast(x, "float32")
 
 
 def _checked_range(value_range: tuple[int, int], target: np.dtype[Any], compute: np.dtype[Any]) -> tuple[int, int]:
-    """Return the lowest and the highest code; raise unless `target` and the type of the computation hold them."""
-    low, high = increasing(value_range)
+    """Return the lowest and highest code; raise ValueError unless `target` and `compute` represent both exactly."""
+    low, high = increasing_range(value_range)
     if dtypes.is_float(target):
         limits: Any = ml_dtypes.finfo(target)  # type: ignore[no-untyped-call]
     else:
@@ -163,14 +164,14 @@ def _checked_range(value_range: tuple[int, int], target: np.dtype[Any], compute:
     exact = all(float(compute.type(end)) == end for end in (low, high))
     if not exact or target.name == "bool" or not float(limits.min) <= low < high <= float(limits.max):
         raise ValueError(
-            f"`value_range` must be two increasing numbers that {target.name} holds, and {compute.name} exactly; "
-            f"received {value_range!r}"
+            f"`value_range` must be two increasing numbers within the range of {target.name} that {compute.name} "
+            f"represents exactly; received {value_range!r}"
         )
     return low, high
 
 
-def increasing(value_range: Any) -> tuple[int, int]:
-    """Return the two numbers as Python's; raise ValueError unless they are two and the second one is the greater."""
+def increasing_range(value_range: Any) -> tuple[int, int]:
+    """Return the range as two Python numbers; raise ValueError unless there are two and the second is greater."""
     try:
         low, high = (int(end) if isinstance(end, Integral) else float_of(end) for end in value_range)
     except (TypeError, ValueError):
@@ -181,12 +182,12 @@ def increasing(value_range: Any) -> tuple[int, int]:
 
 
 def abs_max_within(matrix: Array, axis: int, value_range: tuple[int, int], dtype: str) -> tuple[Array, Array]:
-    """Return codes and scales, of which none is beyond the range of `dtype`: in float16, 127 / 0.001 would be."""
+    """Return codes and scales, with scales clipped to the range of `dtype`: 127 / 0.001 exceeds float16."""
     codes, scale = abs_max_quantize(matrix, axis, value_range)
     largest = scale.dtype.type(dtypes.finfo(dtype).max)
     beyond = scale > largest
     if beyond.any():
-        with np.errstate(over="ignore"):  # of what is not small
+        with np.errstate(over="ignore"):  # elements with smaller scales may overflow; they are not used
             coarse = np.rint(cast(matrix, scale.dtype) * largest)
         codes, scale = np.where(beyond, coarse, codes).astype(codes.dtype), np.where(beyond, largest, scale)
     return codes, scale

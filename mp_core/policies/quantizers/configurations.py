@@ -1,4 +1,4 @@
-"""Keras' ``quantization_config`` objects, where they say what a quantization mode says."""
+"""Keras' ``quantization_config`` objects that are equivalent to a quantization mode."""
 
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class QuantizationConfig:
-    """The base of the configurations, each of one mode.
+    """The base of the configurations. Each subclass stands for one mode.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class QuantizationConfig:
     >>> from mp_core.layers import Dense
     >>> layer = Dense(2)
     >>> layer.build((None, 3))
-    >>> layer.quantize(config=Int8QuantizationConfig(activation_quantizer=None))  # Keras' way to say "int8/weight_only"
+    >>> layer.quantize(config=Int8QuantizationConfig(activation_quantizer=None))  # as mode "int8/weight_only"
     >>> layer.dtype_policy.quantization_mode, str(layer.dtype_policy.scheme)
     ('int8', 'int8/weight_only')
     """
@@ -51,19 +51,19 @@ class QuantizationConfig:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the object with these arguments."""
+        """Return the configuration with these arguments."""
         return cls(**own_config(config, cls.__name__))
 
 
 class Int8QuantizationConfig(QuantizationConfig):
-    """What ``"int8"`` says, or without `activation_quantizer` what ``"int8/weight_only"`` says.
+    """The mode ``"int8"``, or ``"int8/weight_only"`` if `activation_quantizer` is None.
 
     Parameters
     ----------
     weight_quantizer : AbsMaxQuantizer, optional
-        None, or the default one of a layer.
+        None, or the layer's default quantizer.
     activation_quantizer : AbsMaxQuantizer or None
-        None leaves inputs as they are. Default: a quantizer of the last axis.
+        None: inputs stay floats. Default: a quantizer along the last axis.
 
     Examples
     --------
@@ -82,13 +82,13 @@ class Int8QuantizationConfig(QuantizationConfig):
 
 
 class Int4QuantizationConfig(QuantizationConfig):
-    """What ``"int4/<block size>"`` says.
+    """The mode ``"int4/<block size>"``.
 
     Parameters
     ----------
     weight_quantizer, activation_quantizer : None
     block_size : int or None
-        How many neighbours share a scale; -1 or None: a channel.
+        How many neighbours share a scale; -1 or None means a whole channel.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class Int4QuantizationConfig(QuantizationConfig):
 
 
 class Float8QuantizationConfig(QuantizationConfig):
-    """What ``"float8"`` says.
+    """The mode ``"float8"``.
 
     Examples
     --------
@@ -142,20 +142,20 @@ _KINDS = ("Int8QuantizationConfig", "Int4QuantizationConfig", "Float8Quantizatio
 
 
 def mode_and_quantizers(mode: str | None, config: Any) -> tuple[str, dict[str, Any] | None]:
-    """Return the mode that the arguments of ``layer.quantize`` say, and a configuration as Keras serializes it.
+    """Return the mode for the arguments of ``layer.quantize``, and the configuration as Keras serializes it.
 
     Parameters
     ----------
     mode : str, optional
     config : QuantizationConfig, str or None
-        One of this module or of Keras itself; a string is a mode.
+        An object of this module or of Keras; a string is a mode.
 
     Raises
     ------
     NotImplementedError
-        `config` is one of Keras that mp_core does not have, such as GPTQConfig.
+        `config` is a class of Keras that mp_core does not have, such as GPTQConfig.
     ValueError
-        Both are None, or `config` says another mode than `mode`, or is none of these.
+        Both are None; `config` has another mode than `mode`; `config` has another type.
     """
     if isinstance(config, str):
         mode, config = mode or config, None if mode in (None, config) else config

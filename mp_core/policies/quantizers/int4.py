@@ -1,4 +1,4 @@
-"""Two integers of 4 bits in a byte, as Keras packs them and with its words: int8, along any axis."""
+"""Keras' packing of int4: two 4-bit integers in a byte, along any axis."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ from mp_core.utilities.arguments import axis_of, integer
 
 
 def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple[Array, tuple[int, ...], int]:
-    """Return integers of 4 bits packed in pairs along `axis`, the one with the even index in the low half of a byte.
+    """Pack 4-bit integers in pairs along `axis`; the element with the even index is the low half of the byte.
 
     Parameters
     ----------
     arr : array-like
-        Of type `dtype`; -8 to 7 for int8, 0 to 15 for uint8.
+        In `dtype`: from -8 to 7 for int8, from 0 to 15 for uint8.
     axis : int
     dtype : {"int8", "uint8"}
 
     Returns
     -------
     packed : ndarray of `dtype`
-        Half as long along `axis`, rounded up; a missing partner is 0.
+        Half as long along `axis`, rounded up. An odd last element is paired with 0.
     shape : tuple of int
         The shape of `packed`.
     length : int
@@ -32,9 +32,9 @@ def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple
     Raises
     ------
     TypeError
-        `arr` is not of type `dtype`.
+        `arr` does not have the type `dtype`.
     ValueError
-        `dtype` is neither int8 nor uint8; `axis` is out of range; an element does not fit.
+        `dtype` is neither int8 nor uint8; `axis` is out of range; an element does not fit in 4 bits.
 
     Examples
     --------
@@ -63,16 +63,16 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     packed : array-like
         Bytes, of type int8 or uint8.
     orig_len : int, optional
-        How many there were along `axis`; None: two for each byte.
+        The number of integers along `axis`. None: two for each byte.
     axis : int
     dtype : {"int8", "uint8"}
 
     Raises
     ------
     TypeError
-        `packed` is not of type int8 or uint8.
+        `packed` has neither type int8 nor uint8.
     ValueError
-        `dtype` is neither int8 nor uint8; `axis` is out of range; `orig_len` does not belong to the shape of `packed`.
+        `dtype` is neither int8 nor uint8; `axis` is out of range; `orig_len` does not fit the shape of `packed`.
 
     Examples
     --------
@@ -82,7 +82,9 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     x, target, axis = _int4_operand(packed, axis, dtype, "packed", ("int8", "uint8"))
     length = 2 * x.shape[axis] if orig_len is None else integer(orig_len, "orig_len")
     if length < 0 or (length + 1) // 2 != x.shape[axis]:
-        raise ValueError(f"`orig_len` must be what was packed into {x.shape[axis]} bytes; received {orig_len}")
+        raise ValueError(
+            f"`orig_len` must be the number of integers packed into {x.shape[axis]} bytes; received {orig_len}"
+        )
     pairs = np.ascontiguousarray(np.moveaxis(x, axis, -1))
     codes = np.empty((*pairs.shape[:-1], length), target)
     if codes.size:
@@ -94,7 +96,7 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
 def _int4_operand(
     x: ArrayLike, axis: int, dtype: DTypeLike, argument: str, allowed: tuple[str, ...] = ()
 ) -> tuple[Array, np.dtype[Any], int]:
-    """Return an array of type `dtype`, or else of an allowed one, `dtype`, and the axis from 0 on."""
+    """Return the array, the dtype and the non-negative axis; check that the array has that dtype, or an allowed one."""
     array, target = asarray(x, argument), dtypes.parse(dtype)
     if target.name not in ("int8", "uint8"):
         raise ValueError(f"`dtype` must be int8 or uint8; received {target.name}")

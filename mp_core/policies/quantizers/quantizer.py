@@ -1,6 +1,6 @@
-"""The object around :func:`abs_max_quantize`, and what Keras' files call it.
+"""Keras' quantizer object for :func:`abs_max_quantize`, and its form in Keras' files.
 
-The words are Keras': ``axis`` names the axes that share a scale.
+As in Keras, ``axis`` names the axes that share a scale.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, dtypes
-from mp_core.policies.quantizers.abs_max import abs_max_quantize, increasing
+from mp_core.policies.quantizers.abs_max import abs_max_quantize, increasing_range
 from mp_core.utilities.arguments import axes_of, number
 from mp_core.utilities.registry import class_and_config
 from mp_core.utilities.serialization import serialize_keras_object
@@ -18,12 +18,12 @@ from mp_core.utilities.serialization import serialize_keras_object
 
 @dataclass(frozen=True, init=False)
 class AbsMaxQuantizer:
-    """:func:`abs_max_quantize` with its settings: call it with an array.
+    """:func:`abs_max_quantize` with stored arguments; call the object with an array.
 
     Parameters
     ----------
     axis : int or sequence of int, optional
-        The axes that share one scale, where a call names none; None: the last one.
+        The axes that share one scale, unless a call passes others. None: the last axis.
     value_range : tuple of int
     epsilon : float
     output_dtype : dtype or str
@@ -54,7 +54,7 @@ class AbsMaxQuantizer:
         output_dtype: DTypeLike = "int8",
     ) -> None:
         name = dtypes.parse(output_dtype, "output_dtype").name
-        low, high = increasing(value_range)
+        low, high = increasing_range(value_range)
         if name == "int8" and not (low >= -128 and high <= 127):
             raise ValueError(
                 "Quantizer with output_dtype='int8' requires value_range to be within the interval [-128, 127]. "
@@ -72,23 +72,23 @@ class AbsMaxQuantizer:
     def __call__(
         self, x: ArrayLike, axis: int | Sequence[int] | None = None, to_numpy: bool = False
     ) -> tuple[Array, Array]:
-        """Return (values, scale) of `x`. `to_numpy` is Keras': arrays are NumPy's either way."""
+        """Return (values, scale) of `x`. `to_numpy` is ignored: results are always NumPy arrays."""
         chosen = axis if axis is not None else self.axis if self.axis is not None else -1
         return abs_max_quantize(x, chosen, self.value_range, self.output_dtype, self.epsilon, to_numpy)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make this quantizer; ``axis`` only where it has one."""
+        """Return the constructor's arguments; without ``axis`` if that is None."""
         config = {"value_range": self.value_range, "epsilon": self.epsilon, "output_dtype": self.output_dtype}
         return config if self.axis is None else config | {"axis": self.axis}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AbsMaxQuantizer":
-        """Return the quantizer of a :meth:`get_config` dictionary, with lists where JSON has them."""
+        """Return the quantizer with the arguments of :meth:`get_config`; tuples may be lists, as in JSON."""
         return cls(**config | {"value_range": tuple(config.get("value_range", (-127, 127)))})
 
 
 def serialize(quantizer: AbsMaxQuantizer) -> dict[str, Any]:
-    """Return `quantizer` as the dictionary that Keras writes into its files.
+    """Return the dictionary that Keras stores for `quantizer` in its files.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def serialize(quantizer: AbsMaxQuantizer) -> dict[str, Any]:
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the quantizer of a :func:`serialize` dictionary; its class is looked up by name.
+    """Return the quantizer for a dictionary of :func:`serialize`; its class is looked up by name.
 
     Raises
     ------
@@ -117,15 +117,15 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = 
 
 
 def get(identifier: Any, **kwargs: Any) -> Any:
-    """Return the quantizer that `identifier` means.
+    """Return the quantizer for a name, class, object or configuration.
 
     Parameters
     ----------
     identifier : str, type, callable, dict or None
         ``"AbsMaxQuantizer"`` or ``"abs_max_quantizer"``; a class, which is called with `kwargs`; a quantizer or another
-        callable; a :func:`serialize` dictionary. None is None.
+        callable, which is returned; a dictionary of :func:`serialize`. None returns None.
     **kwargs
-        Arguments of the quantizer that a name or class makes.
+        Arguments for a name or a class.
 
     Raises
     ------
@@ -152,14 +152,14 @@ def get(identifier: Any, **kwargs: Any) -> Any:
     return found(**kwargs) if isinstance(found, type) else found
 
 
-def floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
-    """Whether a ``quantization_config`` of Keras leaves the inputs of an int8 layer as they are.
+def has_floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
+    """Return whether a ``quantization_config`` of Keras keeps the inputs of an int8 layer as floats.
 
     Parameters
     ----------
     config : dict or None
     scale_axes : tuple of (set of int, int)
-        The axes of the matrix whose elements share scales, and how many axes it has.
+        The axes of the variable along which scales are shared, and its number of axes.
 
     Raises
     ------

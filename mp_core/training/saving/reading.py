@@ -19,7 +19,7 @@ from mp_core.files.checkpoint.header import open_regular
 from mp_core.files.checkpoint.output import naming
 from mp_core.files.deserialization import check_safe_mode
 from mp_core.layers import Layer
-from mp_core.layers.names_in_files import BESIDE
+from mp_core.layers.names_in_files import EXTRA_ARRAYS
 from mp_core.training.models import Model
 from mp_core.training.optimizer_files import OPTIMIZER, load_optimizer
 from mp_core.training.saving.translation import TranslatedLayer, build, translated
@@ -271,7 +271,7 @@ class _Group:
 
     def beside(self) -> dict[str, Array]:
         """Return what mp_core has written beside the variables."""
-        group = _member(self._group, BESIDE)
+        group = _member(self._group, EXTRA_ARRAYS)
         return {} if group is None else {str(name): _array(_member(group, name)) for name in group}
 
     def member(self, name: str) -> "_Group":

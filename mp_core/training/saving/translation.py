@@ -9,7 +9,7 @@ from typing import Any
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.scopes import called_in
 from mp_core.layers import Layer, TimeDistributed, initializers
-from mp_core.layers.base.building import enclosing_path, has_own_build, note_build_shapes, takes
+from mp_core.layers.base.building import enclosing_path, has_argument, has_own_build, note_build_shapes
 from mp_core.layers.base.configuration import arguments_of, is_ours, with_policy_as_in_keras
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.penalties import module_of
@@ -233,7 +233,7 @@ def _check_calls(layer: Layer, entry: Mapping[str, Any]) -> None:
     for call in entry.get("inbound_nodes") or ():
         given = call.get("kwargs") if isinstance(call, dict) else None
         for name, value in (given or {}).items():
-            if value is not None and name != "training" and not takes(type(layer).call, name):
+            if value is not None and name != "training" and not has_argument(type(layer).call, name):
                 raise ValueError(f"it is called with `{name}`, which it does not take here")
 
 

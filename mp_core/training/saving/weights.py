@@ -13,9 +13,9 @@ from mp_core.layers.base.building import are_by_argument, build_shapes_of, enclo
 from mp_core.layers.base.configuration import is_ours
 from mp_core.layers.base.ends import WithEnds, find_ends
 from mp_core.layers.base.quantization import form_under, policy_of
-from mp_core.layers.base.state import cleared_by_loading, saved_variables, take_beside
+from mp_core.layers.base.state import cleared_by_loading, restore_extra_arrays, saved_variables
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.layers.names_in_files import layers_in, named, names_in_list
+from mp_core.layers.names_in_files import layers_by_name, layers_in, names_in_list
 from mp_core.layers.operation import Operation
 from mp_core.policies.autocast.variable import as_stored
 from mp_core.policies.dtype_policies.quantized import parse_quantized
@@ -44,7 +44,7 @@ class Stored(Protocol):
         """Whether there are variables of this layer, or of layers in it."""
 
     def beside(self) -> dict[str, Array]:
-        """Return what mp_core has written beside these variables: what :meth:`Layer._beside_saved` returned."""
+        """Return what mp_core has written beside these variables: what :meth:`Layer._extra_arrays` returned."""
 
     def member(self, name: str) -> "Stored":
         """Return what there is of an attribute of the layer, or of a layer in the container, by its name in files."""
@@ -54,7 +54,7 @@ class Stored(Protocol):
 
 
 class Live:
-    """The weights of a layer of Keras, or of a container as `named` returns it; anything else has none."""
+    """The weights of a layer of Keras, or of a container as `layers_by_name` returns it; anything else has none."""
 
     def __init__(self, layer: "keras.Layer | dict[str, Any] | None") -> None:
         self._layer: Any = layer
@@ -95,7 +95,7 @@ class Live:
 
         if isinstance(self._layer, dict):
             return Live(self._layer.get(name))
-        return Live(named(getattr(self._layer, name, None), keras.Layer))
+        return Live(layers_by_name(getattr(self._layer, name, None), keras.Layer))
 
     def parts(self, parts: Sequence[TranslatedLayer]) -> "list[Live]":
         """Return the weights of the layers of a model, by their names."""
@@ -259,4 +259,4 @@ def _assign_layer(layer: Layer, stored: Stored) -> None:
             raise ValueError(f"layer '{layer.name}', weight '{variable.name}': {error}") from error
     for variable in cleared_by_loading(layer) if variables else ():
         variable.assign(np.zeros(variable.shape, variable.true_dtype))
-    take_beside(layer, stored.beside())
+    restore_extra_arrays(layer, stored.beside())
