@@ -4,7 +4,7 @@
 #: make demo            compile, then run a text encoder under five policies
 #: make test            run the tests
 #: make test-all        run also those that take minutes each
-#: make lint            style, types, imports, sizes, words, C; builds nothing
+#: make lint            style, types, imports, sizes, words, changes, C
 #: make docs            build the pages into docs/_build/html
 #: make clean           remove the environments and all that was built
 #:
@@ -117,6 +117,7 @@ lint: $(VENV)/.lint
 	$(BIN)/python .ci/lint_sizes.py
 	$(RUN) $(BIN)/python .ci/lint_c.py
 	$(BIN)/python .ci/lint_words.py
+	$(BIN)/python .ci/changes.py
 
 bench: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv machine --yes
