@@ -5,7 +5,14 @@ from re import findall
 from typing import Any
 
 from mp_core.core.scopes import Scope
-from mp_core.dtype_policies.policy import DTypePolicy, dtype_policy, replace_default, scoped_default, standardize_dtype
+from mp_core.dtype_policies.policy import (
+    MIXED,
+    DTypePolicy,
+    dtype_policy,
+    replace_default,
+    scoped_default,
+    standardize_dtype,
+)
 from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, parse_quantized
 from mp_core.dtype_policies.schemes import SPELLINGS, Scheme
 from mp_core.files.registry import check_depth, class_and_config, known_classes
@@ -60,7 +67,7 @@ def get(identifier: Any) -> DTypePolicy:
         ) from None
 
 
-PLAIN = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+PLAIN = ("float32", *MIXED.values(), *MIXED)
 """The policies that quantize nothing."""
 
 
