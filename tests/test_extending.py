@@ -25,7 +25,10 @@ MOST_FILES = {
         "An activation": 4, "An operation": 6, "A function for C programs": 2, "A storage format": 5,
         "An instruction set": 4,
     },
-    PAGE: {},
+    PAGE: {
+        "A layer": 3, "The gradient of an operation": 3, "An optimizer": 3, "A loss": 4, "A metric": 3,
+        "A callback": 3, "An architecture": 4, "A command": 3, "A route": 2, "A policy": 2,
+    },
 }  # fmt: skip
 NEEDS = {"An architecture": ("torch", "transformers", "tokenizers"), "A route": ("uvicorn", "starlette", "tokenizers")}
 USE = """
