@@ -5,7 +5,7 @@
 #: make test            run the tests
 #: make test-slow       also run slow tests: repeated, random, beside Keras
 #: make test-all        run all tests, also those that take minutes each
-#: make lint            style, types, imports, sizes, words, C; builds nothing
+#: make lint            style, types, imports, sizes, words, changes, C
 #: make docs            build the pages into docs/_build/html
 #: make clean           remove the environments and all builds
 #:
@@ -124,6 +124,7 @@ lint: $(VENV)/.lint
 	$(BIN)/python .ci/stub.py
 	$(RUN) $(BIN)/python .ci/lint_c.py
 	$(BIN)/python .ci/lint_words.py
+	$(BIN)/python .ci/changes.py
 
 bench: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv machine --yes

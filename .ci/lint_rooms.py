@@ -4,6 +4,7 @@
 - privates: reads of a name with one leading underscore that the file does not define itself.
 - late: imports of mp_core inside functions. A comment on the line, or in the line before, must give the reason.
 - untyped: parameters called ``layer`` or ``model`` that are annotated ``Any``.
+- faces: imports, by a file of a room, of a module beside the rooms: such a module only has a public name for others.
 
 ``.ci/rooms.toml`` lists the remaining cases of each kind. The list only shrinks: a case that is not in it is an error,
 and so is an entry without a case. ``--write`` writes the list again.
@@ -167,6 +168,13 @@ def untyped(tree: ast.Module) -> int:
     return sum(isinstance(node.annotation, ast.Name) and node.annotation.id == "Any" for node in found)
 
 
+def faces(module: str, tree: ast.Module, known: set[str]) -> int:
+    """Return how many modules beside the rooms a file of a room imports."""
+    rooms = {room_of(name) for name in known if name.count(".") > 1}
+    found = {name for name in imported(tree, known) if name.count(".") == 1} - rooms
+    return len(found) if room_of(module) in rooms else 0
+
+
 def today(root: Path = ROOT) -> dict[str, dict[str, int]]:
     """Return kind -> (module, or "module name" -> count), only with counts above 0."""
     read = texts(root)
@@ -177,6 +185,7 @@ def today(root: Path = ROOT) -> dict[str, dict[str, int]]:
         "privates": {f"{m} {name}": n for m, tree in files.items() for name, n in sorted(foreign(tree).items())},
         "late": {module: late(tree, read[module]) for module, tree in files.items()},
         "untyped": {module: untyped(tree) for module, tree in files.items()},
+        "faces": {module: faces(module, tree, set(files)) for module, tree in files.items()},
     }
     return {kind: {entry: n for entry, n in rows.items() if n} for kind, rows in lists.items()}
 

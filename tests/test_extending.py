@@ -1,4 +1,8 @@
-"""The worked examples of docs/extending.md: their diffs apply, touch few files, build, and work as the page says."""
+"""The recipes of docs/extending.md and docs/extending_core.md: their diffs apply, touch few files, and work.
+
+The diffs of docs/extending.md change Python only: a process imports the Python files of the copy, and the compiled
+modules of mp_core as it is installed. The copy with the diffs of docs/extending_core.md is built.
+"""
 
 import os
 import re
@@ -6,15 +10,27 @@ import shutil
 import sys
 from pathlib import Path
 
+import extended
 import processes
 import pytest
 
+import mp_core
 from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core import cpu
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/extending.md"
-MOST_FILES = {"An activation": 4, "An operation": 12, "A storage format": 6, "An instruction set": 4}
+PAGE, CORE_PAGE = ROOT / "docs/extending.md", ROOT / "docs/extending_core.md"
+MOST_FILES = {
+    CORE_PAGE: {
+        "An activation": 4, "An operation": 6, "A function for C programs": 2, "A storage format": 5,
+        "An instruction set": 4,
+    },
+    PAGE: {
+        "A layer": 3, "The gradient of an operation": 3, "An optimizer": 3, "A loss": 4, "A metric": 3,
+        "A callback": 3, "An architecture": 4, "A command": 3, "A route": 2, "A policy": 2,
+    },
+}  # fmt: skip
+NEEDS = {"An architecture": ("torch", "transformers", "tokenizers"), "A route": ("uvicorn", "starlette", "tokenizers")}
 USE = """
 import ctypes, sys
 from pathlib import Path
@@ -47,7 +63,7 @@ assert len(cpu.available_isas()) == 2 or not cpu.cpu_features()["avx2+fma+f16c"]
 for other in seen[1:]:
     np.testing.assert_array_equal(seen[0].view(np.uint32), other.view(np.uint32))
 
-from mp_core.ops import running_sum
+from mp_core.ops.sums import running_sum
 for count in (1, 3):
     with mp.config.num_threads(count):
         np.testing.assert_array_equal(running_sum(x), np.cumsum(x, axis=-1, dtype=np.float32))
@@ -66,38 +82,31 @@ assert mp.matmul(x.astype(float), b.astype(float), activation="leaky_relu").min(
 """
 
 
-def examples():
+def sections(page):
+    """Heading -> the text below it; None -> what comes before the first one."""
+    start, *others = re.split(r"^## ", page.read_text(), flags=re.M)
+    return {None: start} | {text.splitlines()[0]: text for text in others}
+
+
+def examples(page):
     """Heading -> its diff."""
-    sections = re.split(r"^## ", PAGE.read_text(), flags=re.M)[1:]
-    found = {text.splitlines()[0]: re.search(r"^```diff\n(.*?)^```$", text, re.M | re.S) for text in sections}
+    found = {name: re.search(r"^```diff\n(.*?)^```$", text, re.M | re.S) for name, text in sections(page).items()}
     return {heading: diff[1] for heading, diff in found.items() if diff}
 
 
-@pytest.mark.parametrize("heading", MOST_FILES)
-def test_an_extension_touches_few_files_and_its_recipe_names_them(heading):
-    section = PAGE.read_text().split(f"## {heading}\n")[1].partition("\n## ")[0]
-    files = re.findall(r"^\+\+\+ b/(.*)$", examples()[heading], re.M)
-    assert 0 < len(files) == len(set(files)) <= MOST_FILES[heading]
-    recipe = section.partition("```diff")[0]
+@pytest.mark.parametrize(("page", "heading"), [(page, heading) for page in MOST_FILES for heading in MOST_FILES[page]])
+def test_an_extension_touches_few_files_and_its_recipe_names_them(page, heading):
+    text = sections(page)
+    files = re.findall(r"^\+\+\+ b/(.*)$", examples(page)[heading], re.M)
+    assert 0 < len(files) == len(set(files)) <= MOST_FILES[page][heading]
+    recipe = text[None] + text[heading].partition("```diff")[0]
     for file in files:
         assert file in recipe or f"`{Path(file).name}`" in recipe or Path(file).parent.name == "simd"
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    """A copy of this tree with all the diffs applied."""
-    if not (ROOT / "meson.build").exists() or not shutil.which("git"):
-        pytest.skip("needs the source tree and git")
-    tree = tmp_path_factory.mktemp("extended") / "tree"
-    tree.mkdir()
-    skipped = shutil.ignore_patterns("__pycache__", "*.so", ".git", "build", "dist", "_build", ".asv", ".venv*")
-    for name in ("mp_core", "asv_bench", ".ci"):
-        shutil.copytree(ROOT / name, tree / name, ignore=skipped)
-    for name in ("meson.build", "meson.options"):
-        shutil.copy(ROOT / name, tree)
-    for diff in examples().values():
-        run(["git", "apply", "--verbose", "-"], cwd=tree, input=diff)
-    return tree
+@pytest.mark.parametrize("page", MOST_FILES, ids=lambda page: page.name)
+def test_every_diff_of_the_pages_is_listed_here(page):
+    assert list(examples(page)) == list(MOST_FILES[page])
 
 
 def run(command, **options):
@@ -105,8 +114,52 @@ def run(command, **options):
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
 
 
+def copy_of(folder, page, *names):
+    """Copy parts of this tree into a folder, and apply all the diffs of a page to them."""
+    if not (ROOT / "meson.build").exists() or not shutil.which("git"):
+        pytest.skip("needs the source tree and git")
+    skipped = shutil.ignore_patterns("__pycache__", "*.so", ".git", "build", "dist", "_build", ".asv", ".venv*")
+    folder.mkdir()
+    for name in names:
+        copy = shutil.copy if (ROOT / name).is_file() else lambda *ends: shutil.copytree(*ends, ignore=skipped)
+        copy(ROOT / name, folder / name)
+    for diff in examples(page).values():
+        run(["git", "apply", "--verbose", "-"], cwd=folder, input=diff)
+    return folder
+
+
 @pytest.fixture(scope="module")
-def extended(tree):
+def python_copy(tmp_path_factory):
+    """The environment of a process that imports the Python files of a copy with the diffs of docs/extending.md."""
+    folder = tmp_path_factory.mktemp("python")
+    tree = copy_of(folder / "tree", PAGE, "mp_core", "docs")
+    (folder / "sitecustomize.py").write_text(extended.overlay(tree, Path(mp_core.__file__).parents[1]))
+    paths = [str(folder), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+@pytest.mark.parametrize("heading", MOST_FILES[PAGE])
+def test_what_a_recipe_adds_works(python_copy, heading, tmp_path):
+    for name in NEEDS.get(heading, ()):
+        pytest.importorskip(name)
+    warnings = [] if heading in NEEDS else ["-W", "error"]
+    files = re.findall(r"^\+\+\+ b/(mp_core/.*[.]py)$", examples(PAGE)[heading], re.M)
+    run(
+        [sys.executable, *warnings, ROOT / "tests/extended.py", heading, tmp_path, *files],
+        cwd=tmp_path,
+        env=python_copy,
+    )
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of this tree with the diffs of docs/extending_core.md."""
+    names = ("mp_core", "asv_bench", ".ci", "meson.build", "meson.options")
+    return copy_of(tmp_path_factory.mktemp("extended") / "tree", CORE_PAGE, *names)
+
+
+@pytest.fixture(scope="module")
+def built(tree):
     """A build of that tree for scalar and the new instruction set: the folder to import it from."""
     build, out = tree.parent / "build", tree.parent / "out"
     scripts = Path(sys.executable).parent
@@ -118,16 +171,16 @@ def extended(tree):
     return next(out.rglob("mp_core")).parent
 
 
-def test_the_diffs_of_the_page_apply_to_this_tree(tree):
-    assert (tree / "mp_core/ops/running.py").exists()
+def test_the_diffs_of_the_core_apply_to_this_tree(tree):
+    assert "def running_sum(" in (tree / "mp_core/ops/sums.py").read_text()
 
 
 @pytest.mark.compiles
-def test_the_examples_build_and_do_what_the_page_says(extended, tmp_path):
+def test_the_examples_build_and_do_what_the_page_says(built, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MP_CORE_")}
     done = processes.run(
         [sys.executable, "-W", "error", "-c", USE],
-        cwd=tmp_path, env=environment | {"PYTHONPATH": str(extended)}, capture_output=True, text=True,
+        cwd=tmp_path, env=environment | {"PYTHONPATH": str(built)}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
 

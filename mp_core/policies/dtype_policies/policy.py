@@ -15,6 +15,7 @@ from mp_core.utilities.registry import own_config
 from mp_core.utilities.suggest import suggestion
 
 __all__ = [
+    "MIXED",
     "DTypePolicy",
     "FloatDTypePolicy",
     "default_as_set",
@@ -33,7 +34,8 @@ _PYTHON_TYPES = {
     complex: "complex64",
     "int": "int32",
 }
-_MIXED = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
+MIXED = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
+"""Name of a policy with float32 variables -> the type in which it computes."""
 _ROLES = {"p": "params", "params": "params", "c": "compute", "compute": "compute", "o": "output", "output": "output"}
 _SHORT_DTYPES = {
     "bf16": "bfloat16",
@@ -100,15 +102,15 @@ def _parse_roles(text: str) -> _Spec:
 
 @lru_cache(maxsize=256)
 def _parse(name: str) -> _Spec:
-    if name in _MIXED:
-        return _Spec(name, "float32", _MIXED[name], _MIXED[name])
+    if name in MIXED:
+        return _Spec(name, "float32", MIXED[name], MIXED[name])
     try:
         if "=" in name:
             return _parse_roles(name)
         dtype = standardize_dtype(name)
     except ValueError as error:
         is_plain = "_from_" not in name and "/" not in name  # for other names `get` is meant, not a dtype
-        hint = suggestion(name, (*_MIXED, *sorted(_ALLOWED))) if is_plain else ""
+        hint = suggestion(name, (*MIXED, *sorted(_ALLOWED))) if is_plain else ""
         raise ValueError(
             f"Cannot convert '{name}' to a mixed precision DTypePolicy{hint or '.'} Expected 'mixed_float16', "
             "'mixed_bfloat16', the name of a dtype such as 'float32', or "

@@ -6,6 +6,7 @@ from typing import Any
 
 from mp_core.core.scopes import Scope
 from mp_core.policies.dtype_policies.policy import (
+    MIXED,
     DTypePolicy,
     dtype_policy,
     replace_default,
@@ -66,7 +67,7 @@ def get(identifier: Any) -> DTypePolicy:
         ) from None
 
 
-PLAIN = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+PLAIN = ("float32", *MIXED.values(), *MIXED)
 """The policies that quantize nothing."""
 
 

@@ -2,20 +2,16 @@
 
 from typing import Any
 
-from mp_core.training.optimizers.adafactor import Adafactor
-from mp_core.training.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
+from mp_core.training.optimizers import adafactor, adaptive, composed, descent, muon
 from mp_core.training.optimizers.base import Optimizer
-from mp_core.training.optimizers.composed import Adadelta, Adamax, Ftrl, Lamb, Nadam
-from mp_core.training.optimizers.descent import SGD, Lion
-from mp_core.training.optimizers.muon import Muon
 from mp_core.training.optimizers.protocol import OptimizerLike, check_optimizer
 from mp_core.utilities.registry import class_and_config, known_classes
 from mp_core.utilities.serialization import serialize_keras_object
 
 __all__ = ["CLASSES", "deserialize", "get", "serialize"]
 
-_BUILT_IN = (Adadelta, Adafactor, Adagrad, Adam, Adamax, AdamW, Ftrl, Lamb, Lion, Muon, Nadam, RMSprop, SGD)
-CLASSES: dict[str, Any] = {found.__name__: found for found in _BUILT_IN}
+_HOMES = (adafactor, adaptive, composed, descent, muon)
+CLASSES: dict[str, Any] = {name: getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].isupper()}
 """Name -> class, those that wrap another optimizer too once their module is imported."""
 
 _OF_TF_KERAS = ("jit_compile", "is_legacy_optimizer")
@@ -32,7 +28,7 @@ def serialize(optimizer: OptimizerLike) -> dict[str, Any]:
 
     Examples
     --------
-    >>> serialize(SGD(0.5))["class_name"]
+    >>> serialize(get("sgd"))["class_name"]
     'SGD'
     """
     check_optimizer(optimizer, "optimizer")

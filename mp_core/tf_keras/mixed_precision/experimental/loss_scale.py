@@ -5,8 +5,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core import loss_scale as states
 from mp_core.arrays.finite import are_finite
+from mp_core.training.optimizers import scales as states
 from mp_core.training.optimizers.scales import FLOAT32_MAX, scale_number
 from mp_core.utilities.arguments import float_of, is_number, number, positive_integer, whole
 from mp_core.utilities.registry import check_depth, class_and_config, own_config
