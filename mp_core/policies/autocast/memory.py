@@ -1,7 +1,7 @@
 """The memory of values: arrays that nobody can make writeable, and values that have no memory of their own.
 
 A weight is in memory once, in the form in which products read it, although a variable, a packed matrix and a file all
-have it. Three things see to that; docs/architecture.md tells who calls them and when:
+have it. Three things see to that; docs/memory.md says who calls them and when:
 
 - :func:`drop_pages`: the pages of a mapped file go once their numbers have been read.
 - :class:`Elsewhere`: the variable of a packed matrix keeps the way back to its value, and not the value.
