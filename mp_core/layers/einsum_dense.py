@@ -102,7 +102,9 @@ class EinsumDense(AdaptableLayer):
                 f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
             )
         before = self.equation.partition("->")[2].partition("...")[0]
-        self._takes_any_rank = "..." in self.equation and not bias_axes & set(before)  # or the bias has the axes of ...
+        self._takes_any_rank = "..." in self.equation and not bias_axes & set(
+            before
+        )  # such a bias would have elided axes
         bias_shape = None
         if bias_axes:
             labelled = labels.out[min(labels.out.index(label) for label in bias_axes) :]

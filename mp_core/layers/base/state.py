@@ -420,7 +420,9 @@ class VariableOwner:
         """Restore the attributes of a pickle; raise TypeError or ValueError that names a damaged attribute."""
         owner = f"a pickled {type(self).__name__}"
         own = [name for name in self._options if not hasattr(getattr(type(self), name, None), "__set__")]
-        attributes = dict(state_of(state, _STATE | dict.fromkeys(own, object), owner))  # others: of an inner layer
+        attributes = dict(
+            state_of(state, _STATE | dict.fromkeys(own, object), owner)
+        )  # others belong to an inner layer
         types = state_of(attributes.pop(_TYPES, {}), {}, f"the attributes' types of {owner}")
         state_of(attributes, dict.fromkeys(types, object), owner)
         for name, kind in types.items():
