@@ -70,7 +70,7 @@ def _add_convert(commands: Any) -> None:
     )
     convert = new_command(commands, "convert", _convert, summary, examples)
     options.add_model(convert, _SOURCE)
-    options.add(convert, "output", required=True, help="a file or a folder")
+    options.add(convert, "output", required=True, help="file or folder to write")
     options.add(convert, "policy", type=stored_policy, help="such as int8; `mp-core help policies` lists them")
     convert.add_argument(
         "--map",
