@@ -226,7 +226,7 @@ def names_of(graph: Graph) -> dict[str, Named]:
     for name, weight in graph.weights.items():
         is_parameter = _is_parameter(graph, name)
         if is_parameter and not graph.signature.get(name, True):
-            continue
+            continue  # a buffer that checkpoints do not store
         named = _names(graph, name, places[name], is_parameter)
         if _is_derived(name, uses[name]) or (graph.by_torch and _is_shared(places[name])):
             unnamed.append(name)
@@ -236,6 +236,7 @@ def names_of(graph: Graph) -> dict[str, Named]:
             found[name] = Named(name, False)
         elif (places[name] or prod(weight.shape) > 1) and not _is_constant(name, weight, uses[name]):
             unnamed.append(name)
+    # Derived weights need no name if all parameters that the exporter lists were found.
     if unnamed and not _all_found(graph, found):
         raise RefusedError(_unnamed_error(graph, unnamed, uses))
     return found
