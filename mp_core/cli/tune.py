@@ -104,9 +104,9 @@ def _seed(text: str) -> int:
 
 def _tune(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    from mp_core.cli.tuned import tuned  # loads training
+    from mp_core.cli.tuned import train_model  # loads training
 
-    report = tuned(arguments)
+    report = train_model(arguments)
     options.show(arguments, report, lambda: _text(report))
     if arguments.plot is not None:
         _plot(report, arguments.plot)
