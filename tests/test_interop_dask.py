@@ -384,7 +384,7 @@ def test_the_output_of_another_job_is_kept_unless_forced(job, expected, model, t
     job(policy="int8")
     for changes, named in ({}, "policy"), ({"policy": "int8", "normalize": False}, "normalize"):
         with pytest.raises(
-            FileExistsError, match=rf"out is the output of a job with another {named}; use force \(--force\) to replace it"
+            FileExistsError, match=rf"out is the output of a job with another {named}; use force \(--force\)"
         ):
             job(**changes)
     other = shutil.copytree(model, tmp_path / "other")
