@@ -132,7 +132,9 @@ def test_stretched_tensors_are_refused_before_memory_is_taken(tmp_path):
     write(tmp_path / "model")
     heads = {"weight": torch.ones(1).expand(2**40, 32), "bias": torch.ones(1).expand(2**40)}
     torch.save(heads, tmp_path / "model" / "colbert_linear.pt")
-    with pytest.raises(ValueError, match=r"colbert_linear.pt has \d+ bytes, but its tensors, which share storages, have \d+ together"):
+    with pytest.raises(
+        ValueError, match=r"colbert_linear.pt has \d+ bytes, but its tensors, which share storages, have \d+ together"
+    ):
         M3Encoder.from_folder(tmp_path / "model")
 
 
