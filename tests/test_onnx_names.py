@@ -307,7 +307,7 @@ def test_equal_weights_may_hold_nan(tmp_path):
 def test_two_weights_of_one_name_are_refused(tmp_path):
     nodes = [node("MatMul", [f"x{i}", f"val_{i}"], f"y{i}", f"n{i}", ["dense"]) for i in range(2)]
     weights = {"val_0": weight(4, 4), "val_1": weight(4, 4)}
-    with pytest.raises(ValueError, match=r"the initializers val_0 and val_1 would both be dense\.weight"):
+    with pytest.raises(ValueError, match=r"the initializers val_0 and val_1 would both be named dense\.weight"):
         opened(tmp_path, nodes, weights)
     equal(opened(tmp_path, nodes, {"val_0": weights["val_0"], "val_1": weights["val_0"]}),
           dense__weight=weights["val_0"].T)  # fmt: skip

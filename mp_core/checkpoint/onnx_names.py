@@ -418,7 +418,7 @@ def _add(
         old = found.setdefault(name, new)
         if old != new and (old, new) not in equal:
             if not np.array_equal(_values(graph, old), _values(graph, new), equal_nan=True):
-                raise RefusedError(f"the initializers {old.initializer} and {initializer} would both be {name}")
+                raise RefusedError(f"the initializers {old.initializer} and {initializer} would both be named {name}")
             equal.add((old, new))
 
 
