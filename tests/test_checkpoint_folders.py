@@ -192,7 +192,7 @@ def test_links_in_a_folder_are_not_replaced(tmp_path):
     folder, out = sharded(tmp_path / "model", {"a.safetensors": {"w": normal(64, 8)}}), tmp_path / "out"
     convert(folder, out, "bfloat16")
     (out / "link").symlink_to(folder)
-    with pytest.raises(FileExistsError, match="holds 'link'"):
+    with pytest.raises(FileExistsError, match="has 'link'"):
         convert(folder, out, "bfloat16", force=True)
 
 

@@ -194,7 +194,7 @@ def test_scales_of_inputs_that_do_not_fit_are_named(tmp_path, case):
         ({}, r"'w\.inputs_scale', which such codes do not have"),
         ({"inputs": "dynamic"}, "inputs must be 'fixed'"),
         ({"inputs": True}, "inputs must be 'fixed'"),
-        ({"inputs": "fixed", "dtype": "int4", "shape": [6, 200]}, "inputs must be 'fixed', of int8 or float8 codes"),
+        ({"inputs": "fixed", "dtype": "int4", "shape": [6, 200]}, "inputs must be 'fixed', for int8 or float8 codes"),
     ],
 )
 def test_an_entry_says_whether_inputs_are_fixed(tmp_path, entry, message):

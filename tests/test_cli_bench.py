@@ -44,7 +44,7 @@ def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypat
 @pytest.mark.parametrize("command", ["bench", "demo"])
 def test_a_table_that_could_not_be_written_is_an_error_before_the_work(capsys, tmp_path, command):
     absent = tmp_path / "absent"
-    cases = (absent / "t.json", "no folder"), (absent / ".." / "t.json", "no folder")
+    cases = (absent / "t.json", "does not exist"), (absent / ".." / "t.json", "does not exist")
     for path, reason in cases:
         with pytest.raises(SystemExit) as stopped:
             cli.main([command, "--json", str(path)])

@@ -61,7 +61,7 @@ def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
     before = Path(model).read_bytes()
     for report in (model, out, str(tmp_path / "link"), str(tmp_path / "folder")):
         err = usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", f"--json={report}")
-        assert f"argument --json: {report} is " in err
+        assert f"argument --json: {report} would overwrite " in err or f"argument --json: {report} is a folder" in err
     assert Path(model).read_bytes() == before and not Path(out).exists()
 
 

@@ -60,7 +60,7 @@ def test_options_and_a_map_of_policies_reach_the_workers(command, model, tmp_pat
 def test_the_output_of_another_job_needs_force(command, capsys):
     assert cli.main(command) == 0
     capsys.readouterr()
-    assert "use force to replace it" in usage_error(capsys, *command, "--policy", "int8")
+    assert "use force (--force) to replace it" in usage_error(capsys, *command, "--policy", "int8")
     assert cli.main([*command, "--policy", "int8", "--force"]) == 0
 
 

@@ -104,7 +104,7 @@ def test_json_never_replaces_a_file_of_the_model(capsys, tmp_path):
         ["profile", str(model)],
     ):
         error = usage_error(capsys, *command, "--json", str(model / "config.json"))
-        assert "argument --json: " in error and "or in it" in error
+        assert "argument --json: " in error and "would overwrite" in error
     assert before == {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
 
 

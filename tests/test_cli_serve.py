@@ -103,7 +103,7 @@ def test_a_file_of_keys_must_hold_keys(capsys, tmp_path, folder, content):
     pytest.importorskip("uvicorn")
     (tmp_path / "keys").write_text(content)
     assert cli.main(["serve", folder, "--port", "0", "--api-key-file", str(tmp_path / "keys")]) == 3
-    assert "must hold a key in each line" in capsys.readouterr().err
+    assert "must have one key per line" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", [("starlette",), ("starlette", "uvicorn")])

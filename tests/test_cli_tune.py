@@ -121,7 +121,7 @@ def test_an_adapter_needs_a_rank_and_replaces_no_other_folder(capsys, tmp_path, 
     assert "argument --adapter-only: needs --lora" in usage_error(capsys, *command, str(tmp_path / "out"))
     out = tiny_bert.write(tmp_path / "other")
     error = usage_error(capsys, *command, str(out), "--lora", "2", "--force")
-    assert "other holds 'tokenizer.json', which a conversion would not write" in error
+    assert "other has 'tokenizer.json', which a conversion would not write" in error
 
 
 def test_codes_are_trained_to_give_the_vectors_of_the_floats(capsys, tmp_path, model, pairs):
@@ -141,7 +141,7 @@ def test_codes_are_trained_to_give_the_vectors_of_the_floats(capsys, tmp_path, m
 )
 def test_what_has_no_codes_to_train_is_refused(capsys, tmp_path, model, pairs, options):
     error = usage_error(capsys, "tune", model, pairs, "-o", str(tmp_path / "x"), "--distill", "1", *options)
-    assert "argument --distill: needs --policy with int8 codes" in error
+    assert "argument --distill: needs a --policy with int8 codes" in error
 
 
 def test_codes_are_trained_unless_they_get_worse(capsys, tmp_path, model, monkeypatch):

@@ -142,7 +142,7 @@ def slow_embedding(self, path, piece):
     return EMBEDDING(self, path, piece)
 
 
-EMBEDDING = tasks.Embedding.__call__
+EMBEDDING = tasks.EmbeddingTask.__call__
 
 
 def test_a_job_ends_right_if_a_worker_is_killed(job, client, expected):
@@ -167,7 +167,7 @@ def test_a_job_ends_right_if_a_worker_is_killed(job, client, expected):
 
 
 def set_call(function):
-    tasks.Embedding.__call__ = function
+    tasks.EmbeddingTask.__call__ = function
 
 
 def test_a_job_that_was_broken_off_goes_on(job, expected, monkeypatch, tmp_path):
@@ -384,7 +384,7 @@ def test_the_output_of_another_job_is_kept_unless_forced(job, expected, model, t
     job(policy="int8")
     for changes, named in ({}, "policy"), ({"policy": "int8", "normalize": False}, "normalize"):
         with pytest.raises(
-            FileExistsError, match=f"out is the output of a job with another {named}; use force to replace it"
+            FileExistsError, match=rf"out is the output of a job with another {named}; use force \(--force\)"
         ):
             job(**changes)
     other = shutil.copytree(model, tmp_path / "other")
@@ -427,7 +427,7 @@ def test_a_manifest_that_is_none_is_refused(job, tmp_path):
 
 def test_a_worker_with_another_model_under_that_path_refuses_to_compute(model, tmp_path):
     other = shutil.copytree(model, tmp_path / "other")
-    task = tasks.Embedding(str(other), ("config.json",), "another digest", None, {}, "npy")
+    task = tasks.EmbeddingTask(str(other), ("config.json",), "another digest", None, {}, "npy")
     with pytest.raises(ValueError, match="differs from that of the process that began the job"):
         tasks._encoder(task)
 
@@ -514,6 +514,6 @@ def test_a_worker_knows_its_model_by_all_that_a_policy_has(model):
     files = digest_of_files(Path(model), names)
     for length in (8, 16):
         policy = QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length)
-        encoder = tasks._encoder(tasks.Embedding(str(model), names, files, policy, {}, "npy"))
+        encoder = tasks._encoder(tasks.EmbeddingTask(str(model), names, files, policy, {}, "npy"))
         policies = {layer.dtype_policy for layer in encoder.model.flatten() if isinstance(layer, Dense)}
         assert policies == {policy}

@@ -152,7 +152,7 @@ def test_codes_and_files_elsewhere_are_refused(tmp_path):
 def test_other_files_are_refused_by_name(tmp_path, content):
     path = tmp_path / "a.onnx"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.onnx is no ONNX file, or damaged"):
+    with pytest.raises(ValueError, match=r"a\.onnx is not an ONNX file, or is damaged"):
         open_onnx(path)
 
 

@@ -61,7 +61,7 @@ def test_the_patterns_that_users_write_are_those_of_re(pattern, good, bad):
         ("(", "missing \\)"),
         ("a{99999999999}", "repetition number is too large"),
         ("(" * 2000 + ")" * 2000, "recursion"),
-        ("a" * 4097, "may have 4096 characters; received 4097"),
+        ("a" * 4097, "may have at most 4096 characters; received 4097"),
     ],
 )
 def test_what_is_no_pattern_is_refused(pattern, message):

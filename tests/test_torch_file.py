@@ -165,7 +165,7 @@ def test_what_is_no_tensor_is_refused_by_name(tmp_path, monkeypatch, content, me
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "a.bin"
     torch.save({"a": torch.ones(1)}, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(ValueError, match=r"is no archive of torch\.save .*before PyTorch 1\.6"):
+    with pytest.raises(ValueError, match=r"is not an archive of torch\.save .*before PyTorch 1\.6"):
         open_torch(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme", "x")

@@ -168,7 +168,7 @@ _EPILOG = """\
 examples:
   $ mp-core info                                  this machine
   $ mp-core demo                                  speed, memory and quality
-  $ mp-core convert MODEL -o small --policy int8  a smaller model, and its errors
+  $ mp-core convert MODEL -o small --policy int8  a smaller model and its errors
   $ mp-core embed small news.txt > vectors.jsonl  texts in, vectors out
 
 mp-core help COMMAND shows the options of a command; mp-core help policies

@@ -70,8 +70,8 @@ def _add_convert(commands: Any) -> None:
     )
     convert = new_command(commands, "convert", _convert, summary, examples)
     options.add_model(convert, _SOURCE)
-    options.add(convert, "output", required=True, help="a file or a folder")
-    options.add(convert, "policy", type=stored_policy, help="such as int8; `mp-core help policies` lists them")
+    options.add(convert, "output", required=True, help="file or folder to write")
+    options.add(convert, "policy", type=stored_policy, help="policy, such as int8; `mp-core help policies` lists all")
     convert.add_argument(
         "--map",
         action="append",
@@ -129,7 +129,7 @@ def _add_convert(commands: Any) -> None:
         default=[],
         type=_checked(Threshold.parse),
         metavar="CONDITION",
-        help="such as 'sqnr<30': write nothing and exit with 1 if it is true for a tensor",
+        help="condition such as 'sqnr<30': write nothing and exit with 1 if it is true for a tensor",
     )
     convert.add_argument(
         "--verify",

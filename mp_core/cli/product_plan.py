@@ -23,9 +23,9 @@ _WAYS = {
     "decoded": "a range of a panel is decoded (float32: copied) into scratch once, then multiplied. Up to {few_rows} "
     "rows of A the packed form is faster; here M and the rows of a task are more",
     "made wider": "A and a range of a panel of B (an array is packed first) are copied into scratch, twice as wide, "
-    "then multiplied. Up to {few_rows_recoded} rows of A no copy is faster; here M and the rows of a task are more",
+    "then multiplied. Up to {few_rows_recoded} rows of A copying is slower; here M and the rows of a task are more",
     "in octs": "a range of a panel of B (an array is packed first) is copied into scratch in groups of eight along K, "
-    "then multiplied. Up to {few_rows_recoded} rows of A no copy is faster; here M and the rows of a task are more",
+    "then multiplied. Up to {few_rows_recoded} rows of A copying is slower; here M and the rows of a task are more",
     "packed on the fly": "each range of a panel of B is packed into scratch (decoded if needed) and multiplied. With "
     "few rows of A (up to {in_place} for row-major B, {transposed} for transposed B) B is not packed; here M is more",
     "in place": "rows of B are multiplied without packing: with so few rows of A packing would cost more",

@@ -81,7 +81,7 @@ def add_command(commands: Any) -> None:
     options.add(serve, "quiet", help="log only requests in which the server failed")
 
 
-_GRACE = "after SIGTERM, finish received requests for so many seconds (default: %(default)s)"
+_GRACE = "seconds to finish received requests after SIGTERM (default: %(default)s)"
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -59,7 +59,10 @@ def add_command(commands: Any) -> None:
         "--chunk", type=positive, metavar="N", help="keep the activations of only N examples at a time: less memory"
     )
     tune.add_argument(
-        "--learning-rate", type=_rate, metavar="X", help="default: 5e-05 for encoders, 2e-05 for rerankers"
+        "--learning-rate",
+        type=_rate,
+        metavar="X",
+        help="learning rate (default: 5e-05 for encoders, 2e-05 for rerankers)",
     )
     tune.add_argument("--lora", type=positive, metavar="RANK", help="train adapters of this rank, not the weights")
     tune.add_argument("--adapter-only", action="store_true", help="with --lora: write only the adapter")
@@ -101,9 +104,9 @@ def _seed(text: str) -> int:
 
 def _tune(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    from mp_core.cli.tuned import tuned  # loads training
+    from mp_core.cli.tuned import train_model  # loads training
 
-    report = tuned(arguments)
+    report = train_model(arguments)
     options.show(arguments, report, lambda: _text(report))
     if arguments.plot is not None:
         _plot(report, arguments.plot)

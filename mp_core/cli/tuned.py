@@ -29,7 +29,7 @@ from mp_core.training.order import order_of
 from mp_core.utilities.nonfinite import nonfinite
 from mp_core.utilities.system import files_below, is_present
 
-__all__ = ["tuned"]
+__all__ = ["train_model"]
 
 _EVERY = 2.0  # seconds between two lines of progress
 _SAVE_EVERY = 50  # batches between two states of training
@@ -38,7 +38,7 @@ _TRAINED_WITH = 512  # most texts that train codes
 _JUDGED = 64  # most other texts on which the codes are compared with the floats
 
 
-def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
+def train_model(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train, save and measure a model; return the report."""
     subject = subject_of(arguments.model)
     examples = read_examples(arguments.examples, arguments.examples)
@@ -55,9 +55,9 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
         options.announce(arguments, f"measuring {arguments.model} on {len(evaluation):,} examples")
         report["before"] = subject.measured(model, evaluation)
     started = time.perf_counter()
-    report |= _trained(arguments, subject, model, examples, loss)
+    report |= _train(arguments, subject, model, examples, loss)
     options.announce(arguments, f"writing {arguments.output}")
-    model = _saved(arguments, subject, model, examples, report)
+    model = _save(arguments, subject, model, examples, report)
     if arguments.resume is not None:
         (Path(arguments.resume) / _STATE).unlink(missing_ok=True)
     report["seconds"] = time.perf_counter() - started
@@ -67,7 +67,7 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
     return report
 
 
-def _trained(
+def _train(
     arguments: argparse.Namespace, subject: Subject, model: Any, examples: Examples, loss: str
 ) -> dict[str, Any]:
     """Train the model; return the entries of the report about training."""
@@ -106,7 +106,7 @@ def _training_policy(arguments: argparse.Namespace) -> str:
     return "float32" if policy.scheme is not None and arguments.lora is None else policy.name
 
 
-def _saved(
+def _save(
     arguments: argparse.Namespace, subject: Subject, model: Any, examples: Examples, report: dict[str, Any]
 ) -> Any:
     """Write OUT; return the model that it contains."""
@@ -121,15 +121,15 @@ def _saved(
     else:
         with temporary_beside(Path(os.path.realpath(arguments.output))) as floats:
             model.save(floats)
-            _with_codes(arguments, subject, floats, examples, report).save(arguments.output, force=force)
+            _quantize(arguments, subject, floats, examples, report).save(arguments.output, force=force)
     served = subject.opens.from_folder(arguments.output)
     if policy.scheme is not None and arguments.lora is not None:
         judged = subject.inputs(examples)[:_JUDGED]
-        report["codes"] = _nearness(subject, {"merged": served}, "what was trained", model, judged)
+        report["codes"] = _compare(subject, {"merged": served}, "what was trained", model, judged)
     return served
 
 
-def _with_codes(
+def _quantize(
     arguments: argparse.Namespace, subject: Subject, floats: Path, examples: Examples, report: dict[str, Any]
 ) -> Any:
     """Quantize the model in the folder `floats` under the policy of OUT.
@@ -139,24 +139,24 @@ def _with_codes(
     """
     policy, teacher = _policy(arguments), subject.opens.from_folder(floats)
     students = {"rounded": subject.opens.from_folder(floats, policy)}
-    inputs, judged = _parts(subject.inputs(examples), arguments.seed)
+    inputs, judged = _split(subject.inputs(examples), arguments.seed)
     if arguments.distill:
         options.announce(arguments, f"training the codes of {arguments.policy} with {len(inputs)} texts")
         students["trained"] = distill(teacher, inputs, policy, epochs=arguments.distill, seed=arguments.seed, verbose=0)
-    found = _nearness(subject, students, "the floats", teacher, judged)
-    kept = max(students, key=lambda name: subject.nearness(found[name]))
-    report["codes"] = found | {"texts": len(inputs) if arguments.distill else 0, "kept": kept}
+    measured = _compare(subject, students, "the floats", teacher, judged)
+    kept = max(students, key=lambda name: subject.nearness(measured[name]))
+    report["codes"] = measured | {"texts": len(inputs) if arguments.distill else 0, "kept": kept}
     return students[kept]
 
 
-def _nearness(subject: Subject, models: dict[str, Any], beside: str, other: Any, judged: list[Any]) -> dict[str, Any]:
+def _compare(subject: Subject, models: dict[str, Any], beside: str, other: Any, judged: list[Any]) -> dict[str, Any]:
     """Compare the outputs of `models` with those of `other`, which the report calls `beside`; return the report."""
     expected = subject.outputs(other, judged)
-    found = {name: subject.compared(subject.outputs(model, judged), expected) for name, model in models.items()}
-    return {"measure": subject.measure, "beside": beside, "judged": len(judged), **found}
+    measured = {name: subject.compared(subject.outputs(model, judged), expected) for name, model in models.items()}
+    return {"measure": subject.measure, "beside": beside, "judged": len(judged), **measured}
 
 
-def _parts(inputs: list[Any], seed: int) -> tuple[list[Any], list[Any]]:
+def _split(inputs: list[Any], seed: int) -> tuple[list[Any], list[Any]]:
     """Split inputs at random into those that train codes and those on which the codes are compared."""
     drawn = [inputs[place] for place in order_of(lambda: seed)(len(inputs), 0)]
     judged = min(_JUDGED, max(1, len(drawn) // 8))

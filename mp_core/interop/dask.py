@@ -170,7 +170,7 @@ def convert_shards(
     Returns
     -------
     dict
-        ``source``, ``target``, ``policy``, ``bytes``, ``new_bytes`` and ``tensors`` as of
+        ``source``, ``target``, ``policy``, ``bytes``, ``new_bytes`` and ``tensors`` as in
         :func:`mp_core.checkpoint.convert`; ``done`` and ``kept``, the number of shards that this call wrote, and of
         shards that existed already.
 

@@ -105,7 +105,7 @@ class Manifest:
                 changed = {name for name in {*(job or {}), *self._job} if (job or {}).get(name) != self._job.get(name)}
                 names = ", ".join(sorted(changed))
                 other = f"the output of a job with another {names}"
-                raise FileExistsError(f"{self.folder} is {other}; use force to replace it")
+                raise FileExistsError(f"{self.folder} is {other}; use force (--force) to replace it")
             self._replaces = True
             return {}
         for record in records:

@@ -30,7 +30,7 @@ def measure(
         The least number of rounds (the most is 301). Contenders slower than 0.5 s a call are timed only once; every
         round gets that result.
     sample : float
-        The seconds of a sample: so many calls are timed together, after two untimed calls.
+        Seconds: enough calls to take this long are timed together, after two untimed calls.
 
     Examples
     --------

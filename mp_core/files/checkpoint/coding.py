@@ -159,7 +159,7 @@ class Coding:
         if not is_shape(shape) or not shape:
             raise ValueError(f"shape must be a list of one or more sizes; received {shape!r}")
         if not is_shape(axis) or axis != list(range(len(axis))) or len(axis) >= len(shape):
-            raise ValueError(f"axis must be [], [0], [0, 1] ..., without the last one; received {axis!r}")
+            raise ValueError(f"axis must be [], [0], [0, 1] ... without the last axis; received {axis!r}")
         if group_size is not None and not (is_group_size(group_size) and len(axis) == len(shape) - 1):
             raise ValueError(
                 "group_size must be null or, with all axes but the last in axis, a power of two from 2 to "
@@ -167,7 +167,7 @@ class Coding:
             )
         inputs = value.get("inputs")
         if inputs is not None and (inputs != "fixed" or dtype in ("int4", "uint8")):
-            raise ValueError(f"inputs must be 'fixed', of int8 or float8 codes, or not be there; received {inputs!r}")
+            raise ValueError(f"inputs must be 'fixed', for int8 or float8 codes, or be missing; received {inputs!r}")
         return cls(dtype, tuple(shape), tuple(range(len(axis))), group_size, inputs is not None)
 
     def entry(self) -> dict[str, Any]:

@@ -285,7 +285,7 @@ def _find_scales(index: Index, shards: dict[str, Shard]) -> None:
         for name, tensor in shards[file].tensors.items():
             elsewhere = [other for other in scale_names(name, found) if found[other] != file]
             if elsewhere and tensor.coding is None and is_code(tensor.values):
-                tool = f"a tool that writes {elsewhere[0]}, here into another file"
+                tool = f"a tool that writes {elsewhere[0]} (here into another file)"
                 shards[file].tensors[name] = replace(tensor, tool=tool)
 
 

@@ -187,9 +187,7 @@ class _Header:
         kind, offset = self.number("I"), self.number("Q")
         if kind not in KINDS:
             read = ", ".join(known.name for known in KINDS.values())
-            raise self.refuse(
-                f"tensor {name} has numbers of the type {kind}, which mp_core does not read; expected {read}"
-            )
+            raise self.refuse(f"tensor {name} has the type {kind}, which mp_core does not read; expected {read}")
         row = lengths[0] if lengths else 1
         if 0 in lengths or row % KINDS[kind].length:
             needs = f"{KINDS[kind].name} needs a multiple of {KINDS[kind].length}"

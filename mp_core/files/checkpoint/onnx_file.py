@@ -83,7 +83,7 @@ def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
     try:
         return _tensors(Path(path), memoryview(map_file(path)))
     except _DamagedError as error:
-        raise ValueError(f"{path} is no ONNX file, or damaged: {error}") from None
+        raise ValueError(f"{path} is not an ONNX file, or is damaged: {error}") from None
 
 
 class _DamagedError(Exception):

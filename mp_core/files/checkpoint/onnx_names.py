@@ -226,7 +226,7 @@ def names_of(graph: Graph) -> dict[str, Named]:
     for name, weight in graph.weights.items():
         is_parameter = _is_parameter(graph, name)
         if is_parameter and not graph.signature.get(name, True):
-            continue
+            continue  # a buffer that checkpoints do not store
         named = _names(graph, name, places[name], is_parameter)
         if _is_derived(name, uses[name]) or (graph.by_torch and _is_shared(places[name])):
             unnamed.append(name)
@@ -236,6 +236,7 @@ def names_of(graph: Graph) -> dict[str, Named]:
             found[name] = Named(name, False)
         elif (places[name] or prod(weight.shape) > 1) and not _is_constant(name, weight, uses[name]):
             unnamed.append(name)
+    # Derived weights need no name if all parameters that the exporter lists were found.
     if unnamed and not _all_found(graph, found):
         raise RefusedError(_unnamed_error(graph, unnamed, uses))
     return found
@@ -417,7 +418,7 @@ def _add(
         old = found.setdefault(name, new)
         if old != new and (old, new) not in equal:
             if not np.array_equal(_values(graph, old), _values(graph, new), equal_nan=True):
-                raise RefusedError(f"the initializers {old.initializer} and {initializer} would both be {name}")
+                raise RefusedError(f"the initializers {old.initializer} and {initializer} would both be named {name}")
             equal.add((old, new))
 
 

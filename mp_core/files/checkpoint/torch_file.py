@@ -88,7 +88,7 @@ def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
     OSError
         The file cannot be read.
     ValueError
-        The file is not such an archive, is damaged, or has other contents than named tensors.
+        The file is not an archive of ``torch.save``, is damaged, or has other contents than named tensors.
     """
     with naming(path), open_regular(path) as file:
         try:

@@ -61,7 +61,7 @@ def deserialize(config: str | dict[str, Any] | None) -> DTypePolicy:
     Raises
     ------
     ValueError
-        `config` is not such a configuration.
+        `config` is not a configuration of a policy.
 
     Examples
     --------
