@@ -1,8 +1,11 @@
-"""Arrays of a recording: what layers are called with while a plan of their operations is made.
+"""Recordings, which note the operations of a call, and the arrays that stand for inputs meanwhile.
 
-A :class:`Recorded` has the shape and type of an array, and views of it. What computes with it is either an operation of
-mp_core, which the recording notes and repeats, or a function of NumPy that such an operation stands for (:data:`SEEN`),
-or raises :class:`UnseenError`: a plan would otherwise return what NumPy computed from the example.
+To make a plan, a layer is called with :class:`Recorded` arrays. Each has the shape and type of an array, and views of
+it. A call with a Recorded is one of three things:
+
+- An operation of mp_core: the recording notes it, and the plan repeats it.
+- A function of NumPy that an operation replaces (:data:`BIT_EQUAL_FUNCTIONS`, and those of ops/of_numpy.py).
+- Anything else: it raises :class:`UnseenError`, because the plan would return what NumPy computed from the example.
 """
 
 import functools
@@ -12,14 +15,14 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from mp_core.arrays.holding import HOLDING, Held, holder, recorded_by, under_way
-from mp_core.arrays.recorded_array import SEEN, Recorded, Same, address_of, is_recorded
+from mp_core.arrays.holding import ACTIVE_HOLDERS, Override, current_holder, current_recording, run_in_recording
+from mp_core.arrays.recorded_array import BIT_EQUAL_FUNCTIONS, Equivalent, Recorded, address_of, is_recorded
 from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "SEEN",
-    "Noted",
+    "BIT_EQUAL_FUNCTIONS",
+    "NotedCall",
     "Offsets",
     "Recorded",
     "Recording",
@@ -29,6 +32,7 @@ __all__ = [
     "call_recorded",
     "comes_from_input",
     "constant",
+    "current_recording",
     "dispatches",
     "is_recorded",
     "names_of",
@@ -37,7 +41,6 @@ __all__ = [
     "recordable",
     "refuse_recorded",
     "takes_symbols",
-    "under_way",
     "with_numbers",
 ]
 
@@ -90,7 +93,7 @@ class Offsets(NamedTuple):
             )
 
 
-class Noted(NamedTuple):
+class NotedCall(NamedTuple):
     """A call of an operation, from which :mod:`mp_core.gradients` finds its way back.
 
     Attributes
@@ -131,12 +134,12 @@ class Recording:
         The steps.
     offsets : list of Offsets
         What a run must check before its first step.
-    noted : list of Noted or None
+    noted : list of NotedCall or None
         The calls of operations, if gradients are to be found. None: they are not noted.
     whole : dict
         Operation -> what is called in its place while calls are noted, unless that returns None.
     read : dict
-        The variables that were read as constants while :data:`HOLDING` has this recording, by their `id`.
+        The variables that were read as constants while :data:`ACTIVE_HOLDERS` has this recording, by their `id`.
     assigned : dict
         The variables that were assigned, and their last values, by their `id`.
     added : dict
@@ -152,24 +155,24 @@ class Recording:
 
     def __init__(self, called: Callable[[Any], None], copies: Copies) -> None:
         self.tape = Tape()
-        self.called = called
+        self.on_call = called
         self.offsets: list[Offsets] = []
-        self.noted: list[Noted] | None = None
-        self.whole: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self.read: dict[int, Any] = {}
+        self.noted_calls: list[NotedCall] | None = None
+        self.replacements: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self.read_variables: dict[int, Any] = {}
         self.assigned: dict[int, tuple[Any, Any]] = {}
-        self.added: dict[Any, list[Any]] = {}
-        self.transposed: dict[Any, tuple[Any, Any]] = {}
-        self._held: dict[int, Held] = {}
-        self._inputs = 0
+        self.added_losses: dict[Any, list[Any]] = {}
+        self.packed_transposes: dict[Any, tuple[Any, Any]] = {}
+        self._overrides: dict[int, Override] = {}
+        self._input_count = 0
         self._copies = copies
         self._refused: UnseenError | None = None
         self._is_over = False
 
-    def of(self, function: Callable[[], R]) -> R:
+    def record(self, function: Callable[[], R]) -> R:
         """Return what a function returns while this records; raise what was refused, though somebody has caught it."""
         try:
-            result = recorded_by(self, function)
+            result = run_in_recording(self, function)
         finally:
             self.end()
         if self._refused is not None:
@@ -179,23 +182,23 @@ class Recording:
     def end(self) -> None:
         """Let no array of the recording be used any more."""
         self._is_over = True
-        HOLDING.pop(id(self), None)
+        ACTIVE_HOLDERS.pop(id(self), None)
 
-    def begin_noting(self, whole: dict[Callable[..., Any], Callable[..., Any]]) -> list[Noted]:
+    def begin_noting(self, whole: dict[Callable[..., Any], Callable[..., Any]]) -> list[NotedCall]:
         """Note calls from now on, in the list that this returns, and let variables be held; `whole`: see above."""
-        HOLDING[id(self)] = self
-        self.noted, self.whole = [], whole
-        return self.noted
+        ACTIVE_HOLDERS[id(self)] = self
+        self.noted_calls, self.replacements = [], whole
+        return self.noted_calls
 
-    def hold(self, variable: Any, value: "Recorded", is_trained: bool) -> None:
+    def override(self, variable: Any, value: "Recorded", is_trained: bool) -> None:
         """Let a variable be a recorded array from now on; one that is trained cannot be assigned."""
-        self._held[id(variable)] = Held(value, {}, is_trained)
+        self._overrides[id(variable)] = Override(value, {}, is_trained)
 
-    def held(self, variable: Any) -> Held | None:
+    def override_of(self, variable: Any) -> Override | None:
         """Return what a variable is here; None: a constant."""
-        found = self._held.get(id(variable))
+        found = self._overrides.get(id(variable))
         if found is None:
-            self.read[id(variable)] = variable
+            self.read_variables[id(variable)] = variable
         return found
 
     def assign(self, variable: Any, value: Any) -> Any:
@@ -204,16 +207,16 @@ class Recording:
         What depends on a variable that is a constant here is another constant: the recording is made anew then, with
         the variable as an input.
         """
-        held = self._held.get(id(variable))
-        if id(self) not in HOLDING or (held is not None and held.is_trained):
+        held = self._overrides.get(id(variable))
+        if id(self) not in ACTIVE_HOLDERS or (held is not None and held.is_trained):
             self.refuse(f"an assignment to variable '{variable.name}'")
         self.assigned[id(variable)] = variable, value
-        self._held[id(variable)] = Held(value, {}, False)
+        self._overrides[id(variable)] = Override(value, {}, False)
 
     def input(self, array: np.ndarray[Any, Any]) -> "Recorded":
         """Return an array whose contents a plan is given, in the place of its example."""
         self.tape.add_buffer(array)
-        self._inputs += 1
+        self._input_count += 1
         return Recorded(self, array)
 
     def note_offsets(self, offsets: np.ndarray[Any, Any], rows: int, shortest: int, longest: int | None) -> None:
@@ -222,7 +225,7 @@ class Recording:
         if found is None:
             return
         number, begin = found
-        if number >= self._inputs or begin != 0 or offsets.shape != self.tape.buffers[number].shape:
+        if number >= self._input_count or begin != 0 or offsets.shape != self.tape.buffers[number].shape:
             self.refuse("the computation of offsets, and a part of them,")
         self.offsets.append(Offsets(number, rows, shortest, longest))
 
@@ -242,8 +245,8 @@ class Recording:
     def call(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Return what an operation returns for arguments among which are recorded arrays, and note it."""
         self.check_open()
-        if self.noted is not None and function in self.whole:
-            instead = self.whole[function](*args, **kwargs)
+        if self.noted_calls is not None and function in self.replacements:
+            instead = self.replacements[function](*args, **kwargs)
             if instead is not None:
                 return instead
         if _out_of(function, args, kwargs) is not None:
@@ -257,8 +260,10 @@ class Recording:
             self._refused = error
             raise
         result = map_leaves(lambda part: self.wrapped(part, function.__name__), found)
-        if self.noted is not None and any(type(x) is Recorded and self.place(x)[0] >= before for x in leaves(result)):
-            self.noted.append(Noted(function, args, kwargs, result))
+        if self.noted_calls is not None and any(
+            type(x) is Recorded and self.place(x)[0] >= before for x in leaves(result)
+        ):
+            self.noted_calls.append(NotedCall(function, args, kwargs, result))
         return result
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -273,9 +278,9 @@ class Recording:
 
     def compute(self, function: Any, *inputs: Any) -> Any:
         """Return what a function of NumPy returns, by the operation that has its bits; raise if there is none."""
-        if function not in SEEN:
+        if function not in BIT_EQUAL_FUNCTIONS:
             self.refuse(f"numpy.{function.__name__}")
-        operation, *first = SEEN[function]
+        operation, *first = BIT_EQUAL_FUNCTIONS[function]
         inputs = tuple(map(_as_read, inputs))
         inputs = tuple(x if type(x) is Recorded or _is_number(x) else np.asarray(x) for x in inputs)
         if function is np.where:
@@ -287,7 +292,7 @@ class Recording:
         inputs = tuple(x if type(x) is Recorded else np.asarray(x, _operand_type(x, dtype)) for x in inputs)
         return self.call(operation, (*first, *inputs), {"dtype": dtype})
 
-    def compute_same(self, same: Same, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute_equivalent(self, same: Equivalent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the operation returns that computes the same as a function of NumPy or a method of arrays.
 
         It is refused where NumPy would give another type, and with arguments that the operation does not have.
@@ -307,7 +312,7 @@ class Recording:
             self.refuse(f"{same.name} with these arguments", f"Use {_path(same.operation)}")
         return operation(*args, **kwargs)
 
-    def _takes(self, same: Same, given: str, is_recorded: bool) -> bool:
+    def _takes(self, same: Equivalent, given: str, is_recorded: bool) -> bool:
         """Whether NumPy's result for an array of this type has the type of the operation's."""
         if given in _COMPUTED or same.takes_all or (given == "float64" and self.is_eager):
             return True
@@ -441,7 +446,7 @@ def _dispatching(function: Callable[P, R], kinds: Container[type], is_noted: boo
                 found: Any = x if type(x) in STAND_INS else next((y for y in x if isinstance(y, Symbolic)), None)  # type: ignore[attr-defined]
                 if found is not None:
                     return STAND_INS[type(found)](found, operation, args, kwargs)  # type: ignore[no-any-return]
-        if is_noted and HOLDING and (recording := _reads_held(args, kwargs)) is not None:
+        if is_noted and ACTIVE_HOLDERS and (recording := _reads_held(args, kwargs)) is not None:
             return recording.call(function, args, kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
@@ -465,36 +470,36 @@ def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     for x in (*args, *kwargs.values()):
         if type(x) is Recorded:
             return x.recording.call(function, args, kwargs)
-    if HOLDING and (recording := _reads_held(args, kwargs)) is not None:
+    if ACTIVE_HOLDERS and (recording := _reads_held(args, kwargs)) is not None:
         return recording.call(function, args, kwargs)
     return None
 
 
 def _reads_held(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording | None:
     """Return the recording under way if one of the arguments is a variable that it holds."""
-    recording, here = under_way(), holder()
+    recording, here = current_recording(), current_holder()
     if recording is None or here is None:
         return None
     variables = (x for x in leaves((args, kwargs)) if hasattr(x, "read_value"))
-    return recording if any(here.held(x) is not None for x in variables) else None
+    return recording if any(here.override_of(x) is not None for x in variables) else None
 
 
 def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, longest: int | None = None) -> None:
     """Tell the recording, if there is one, what an operation demands of offsets: see :class:`Offsets`."""
-    recording = under_way()
+    recording = current_recording()
     if recording is not None:
         recording.note_offsets(offsets, rows, shortest, longest)
 
 
 def comes_from_input(x: np.ndarray[Any, Any]) -> bool:
     """Whether the recording, if there is one, would have to repeat what reads an array: it comes from an input."""
-    recording = under_way()
+    recording = current_recording()
     return recording is not None and not recording.is_eager and recording.tape.find(address_of(x)) is not None
 
 
 def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
     """Raise UnseenError if an array, which NumPy is about to read, comes from an input of the recording."""
-    recording = under_way()
+    recording = current_recording()
     if recording is not None and comes_from_input(x):
         recording.refuse(what)
 
@@ -525,7 +530,7 @@ def note_call(layer: object, arguments: Any) -> Symbolic | None:
     """
     for x in leaves(arguments):
         if type(x) is Recorded:
-            x.recording.called(layer)
+            x.recording.on_call(layer)
             return None
         if isinstance(x, Symbolic):
             return x

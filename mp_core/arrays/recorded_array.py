@@ -14,7 +14,17 @@ from mp_core.utilities.tree import map_leaves
 if TYPE_CHECKING:
     from mp_core.arrays.recorded import Recording
 
-__all__ = ["METHODS", "NO_VALUES", "SAME", "SEEN", "Recorded", "Same", "address_of", "is_recorded", "known_elements"]
+__all__ = [
+    "BIT_EQUAL_FUNCTIONS",
+    "EQUIVALENT_FUNCTIONS",
+    "EQUIVALENT_METHODS",
+    "NO_VALUES",
+    "Equivalent",
+    "Recorded",
+    "address_of",
+    "is_recorded",
+    "known_elements",
+]
 
 NO_VALUES = "<recorded array"
 """How the text of an array begins whose values cannot be read. A plan cannot return such a text."""
@@ -28,11 +38,11 @@ _VIEWS = {
 }  # fmt: skip
 """NumPy's functions that return views, and read no element."""
 
-SEEN: dict[Any, tuple[Any, ...]] = {}
+BIT_EQUAL_FUNCTIONS: dict[Any, tuple[Any, ...]] = {}
 """Function of NumPy -> the operation that has its bits, of ops/elementwise.py, and that operation's first arguments."""
 
 
-class Same(NamedTuple):
+class Equivalent(NamedTuple):
     """An operation that computes the same as a function of NumPy or a method of arrays; last bits may differ.
 
     Attributes
@@ -57,9 +67,9 @@ class Same(NamedTuple):
     of_arrays: Callable[..., Any] | None = None
 
 
-SAME: dict[Any, Same] = {}
+EQUIVALENT_FUNCTIONS: dict[Any, Equivalent] = {}
 """Function of NumPy -> the operation that computes the same, of ops/of_numpy.py."""
-METHODS: dict[str, Same] = {}
+EQUIVALENT_METHODS: dict[str, Equivalent] = {}
 """Method of an array -> the operation that computes the same."""
 
 
@@ -68,7 +78,7 @@ def _by(function: Any, reflected: bool = False) -> Any:
 
     def operator(self: "Recorded", *others: Any) -> Any:
         operands = (*others, self) if reflected else (self, *others)
-        if function in SEEN:
+        if function in BIT_EQUAL_FUNCTIONS:
             return self.recording.compute(function, *operands)
         return self.__array_ufunc__(function, "__call__", *operands)
 
@@ -178,18 +188,18 @@ class Recorded:
         if method != "__call__" or kwargs:
             how = "" if method == "__call__" else f".{method}"
             self.recording.refuse(f"numpy.{ufunc.__name__}{how}" + "".join(f" with `{name}`" for name in kwargs))
-        if ufunc in SAME:
-            return self.recording.compute_same(SAME[ufunc], inputs, {})
+        if ufunc in EQUIVALENT_FUNCTIONS:
+            return self.recording.compute_equivalent(EQUIVALENT_FUNCTIONS[ufunc], inputs, {})
         return self.recording.compute(ufunc, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function of NumPy returns if that is a view of an argument or does not depend on elements."""
         if self.recording.is_readable:
             return function(*map_leaves(_array_of, args), **map_leaves(_array_of, kwargs))
-        if function in SEEN and len(args) == 3 and not kwargs:
+        if function in BIT_EQUAL_FUNCTIONS and len(args) == 3 and not kwargs:
             return self.recording.compute(function, *args)
-        if function in SAME:
-            return self.recording.compute_same(SAME[function], args, kwargs)
+        if function in EQUIVALENT_FUNCTIONS:
+            return self.recording.compute_equivalent(EQUIVALENT_FUNCTIONS[function], args, kwargs)
         if function not in _SHAPE_ONLY | _VIEWS:
             self.recording.refuse(f"numpy.{function.__name__}")
         plain = map_leaves(_array_of, (args, kwargs))
@@ -206,12 +216,12 @@ class Recorded:
             raise AttributeError(name)
         if self.recording.is_readable:
             return getattr(self.array, name)
-        if name in METHODS:
+        if name in EQUIVALENT_METHODS:
             return partial(self._method, name)
         self.recording.refuse(f"ndarray.{name}")
 
     def _method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self.recording.compute_same(METHODS[name], (self, *args), kwargs)
+        return self.recording.compute_equivalent(EQUIVALENT_METHODS[name], (self, *args), kwargs)
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         self.recording.refuse("an assignment to elements", "Use mp_core.ops.where or concatenate")

@@ -4,7 +4,7 @@ A weight is in memory once, in the form in which products read it, although a va
 have it. Three things see to that; docs/architecture.md tells who calls them and when:
 
 - :func:`drop_pages`: the pages of a mapped file go once their numbers have been read.
-- :class:`Elsewhere`: the variable of a packed matrix keeps the way back to its value, and not the value.
+- :class:`RecomputedArray`: the variable of a packed matrix keeps the way back to its value, and not the value.
 - :func:`trim_heap`: what was free between the arrays of opening and packing goes back to the system.
 """
 
@@ -21,7 +21,7 @@ from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded_array import address_of
 from mp_core.core.convert import Memory, file_map, read_only
 
-__all__ = ["Elsewhere", "Value", "drop_pages", "frozen", "is_shared", "trim_heap"]
+__all__ = ["RecomputedArray", "Value", "drop_pages", "frozen", "is_shared", "trim_heap"]
 
 
 class Value(np.ndarray[Any, Any]):
@@ -60,7 +60,7 @@ def is_shared(array: Array) -> bool:
 
 
 @final
-class Elsewhere:
+class RecomputedArray:
     """In the place of an array whose elements something else holds, in another order or type.
 
     Parameters

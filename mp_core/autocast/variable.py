@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array, asarray, out_of_band
-from mp_core.arrays.holding import HOLDING, holder
+from mp_core.arrays.holding import ACTIVE_HOLDERS, current_holder
 from mp_core.arrays.recorded_array import is_recorded, known_elements
-from mp_core.autocast.memory import Elsewhere, Value, drop_pages, frozen, is_shared
+from mp_core.autocast.memory import RecomputedArray, Value, drop_pages, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
 from mp_core.core.changes import replace_if_same, set_counted
 from mp_core.core.convert import file_map, next_states
@@ -20,10 +20,12 @@ from mp_core.dtype_policies import standardize_dtype
 from mp_core.utilities.arguments import state_of
 from mp_core.utilities.tree import map_leaves
 
-__all__ = ["AutoCastVariable", "as_stored", "assign_each", "derived_from", "restored_if_it_fails", "signed"]
+__all__ = ["AutoCastVariable", "as_stored", "assign_each", "derived_from", "restore_on_failure", "signed"]
 
 T = TypeVar("T")
-_State = tuple[Array | Elsewhere, dict[Hashable, Any], int, object]  # value, what is derived from it, version, stamp
+_State = tuple[
+    Array | RecomputedArray, dict[Hashable, Any], int, object
+]  # value, what is derived from it, version, stamp
 _FLAG = bool | np.bool_
 _STATE = {
     "value": np.ndarray, "version": int, "casts": _FLAG, "name": str, "path": str, "trainable": _FLAG,
@@ -112,14 +114,14 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     # ---- the value
 
-    def _set(self, array: Array | Elsewhere, version: int) -> None:
+    def _set(self, array: Array | RecomputedArray, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them.
 
         A recording or a trial takes the values of variables that are there already, version 0 being the first.
         """
-        here = holder()
+        here = current_holder()
         if here is not None and version:
-            array = here.assign(self, array if type(array) is Elsewhere or is_recorded(array) else frozen(array))
+            array = here.assign(self, array if type(array) is RecomputedArray or is_recorded(array) else frozen(array))
         if array is not None:
             set_counted("_state", [(self, self._state_of(array, version))])
 
@@ -128,17 +130,17 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
         Every method that reads the value begins here, so that none hands out what is a constant to the recording.
         """
-        here = holder()
-        held = None if here is None else here.held(self)
+        here = current_holder()
+        held = None if here is None else here.override_of(self)
         return self._state if held is None else (held.value, held.derived, *self._state[2:])
 
     @property
     def is_held(self) -> bool:
         """Whether it reads as a recorded array here: a variable that is trained, while its step is recorded."""
-        return bool(HOLDING) and is_recorded(self._here()[0])
+        return bool(ACTIVE_HOLDERS) and is_recorded(self._here()[0])
 
-    def _state_of(self, array: Array | Elsewhere, version: int) -> "_State":
-        return array if type(array) is Elsewhere else frozen(array), {}, version, object()
+    def _state_of(self, array: Array | RecomputedArray, version: int) -> "_State":
+        return array if type(array) is RecomputedArray else frozen(array), {}, version, object()
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
         """Return ``make(stored value)``, computed once per `key` and value.
@@ -148,7 +150,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         >>> AutoCastVariable([1.0, 3.0]).derived("sum", lambda array: float(array.sum()))
         4.0
         """
-        array, cache, _, _ = self._here() if HOLDING else self._state
+        array, cache, _, _ = self._here() if ACTIVE_HOLDERS else self._state
         try:
             result: T = cache[key]
         except KeyError:
@@ -158,9 +160,9 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def _read(self) -> Array:
         """Return the value in the dtype of the scope, to be read by those who do not hand it on."""
         target = read_dtype() if self._casts else None
-        array = (self._here() if HOLDING else self._state)[0]
+        array = (self._here() if ACTIVE_HOLDERS else self._state)[0]
         if target is None or target is array.dtype:
-            return array.view() if type(array) is Elsewhere else array
+            return array.view() if type(array) is RecomputedArray else array
         return self.derived(target, lambda stored: _frozen_cast(stored, target))
 
     @property
@@ -177,7 +179,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def numpy(self) -> Array:
         """Return the stored value, whatever the scope: on the memory of the variable, read-only."""
-        return (self._here() if HOLDING else self._state)[0].view()
+        return (self._here() if ACTIVE_HOLDERS else self._state)[0].view()
 
     @property
     def version(self) -> int:
@@ -301,7 +303,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         """
         state = self._state
         if state[3] is stamp and not drop_pages(state[0]):
-            other = Elsewhere(state[0].shape, state[0].dtype, make)
+            other = RecomputedArray(state[0].shape, state[0].dtype, make)
             replace_if_same(self, "_state", state, (other, *state[1:]))
 
     def assign_from_file(self, array: Array) -> bool:
@@ -318,7 +320,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             drop_pages(array)
             return cast
 
-        self._set(array if array.dtype == dtype else Elsewhere(array.shape, dtype, make), self.version + 1)
+        self._set(array if array.dtype == dtype else RecomputedArray(array.shape, dtype, make), self.version + 1)
         return True
 
     def stored_as(self, dtype: DTypeLike | None = None) -> Self:
@@ -433,7 +435,7 @@ def derived_from(variables: Sequence[AutoCastVariable], key: Hashable, make: Cal
 
 def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) -> None:
     """Replace the values of all variables by arrays of their dtypes and shapes, or, interrupted, of none."""
-    here = holder()
+    here = current_holder()
     if here is None:
         new = list(zip(variables, next_states(variables, arrays, dtypes.parse), strict=True))
     else:
@@ -442,7 +444,7 @@ def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) 
     set_counted("_state", new)
 
 
-def restored_if_it_fails(variables: Sequence[AutoCastVariable], function: Callable[..., T], *args: Any) -> T:
+def restore_on_failure(variables: Sequence[AutoCastVariable], function: Callable[..., T], *args: Any) -> T:
     """Return ``function(*args)``; if it fails, the variables have the values of before."""
     before = [(variable, variable._state) for variable in variables]
     try:

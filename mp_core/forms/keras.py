@@ -14,7 +14,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
-from mp_core.arrays.holding import under_way
+from mp_core.arrays.holding import current_recording
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
@@ -234,8 +234,8 @@ class KerasFloat8(Float):
         training: bool = False,
     ) -> Array:  # fmt: skip
         """Return the product of float8 codes; while gradients are found, by Keras' operations one by one."""
-        recording = under_way()
-        if recording is None or recording.noted is None:
+        recording = current_recording()
+        if recording is None or recording.noted_calls is None:
             return Form.multiply(self, rows, bias, activation, compute)
         return self._recorded(floating(rows, compute), bias, activation, training)
 

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from mp_core.arrays.recorded import Noted, Recorded, is_recorded, under_way
+from mp_core.arrays.recorded import NotedCall, Recorded, current_recording, is_recorded
 from mp_core.core.convert import copied
 
 __all__ = ["custom_gradient"]
@@ -44,18 +44,18 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(x.read_value() if hasattr(x, "read_value") else x for x in args)
-        recording = under_way()
-        if recording is None or recording.noted is None or not is_recorded(*args):
+        recording = current_recording()
+        if recording is None or recording.noted_calls is None or not is_recorded(*args):
             return function(*args, **kwargs)[0]
-        noted, recording.noted = recording.noted, None
+        noted, recording.noted_calls = recording.noted_calls, None
         try:
             result, gradient = function(*args, **kwargs)
             if is_recorded(result) and any(recording.place(result)[0] == recording.place(x)[0] for x in _only(args)):
                 result = recording.call(copied, (result,), {})
         finally:
-            recording.noted = noted
+            recording.noted_calls = noted
         if is_recorded(result):
-            noted.append(Noted(function, args, {}, result, _rule_of(function, gradient)))
+            noted.append(NotedCall(function, args, {}, result, _rule_of(function, gradient)))
         return result
 
     return call

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays.holding import HOLDING, Held, unheld
+from mp_core.arrays.holding import ACTIVE_HOLDERS, Override, call_outside_recordings
 from mp_core.arrays.recorded import Recorded, Recording
 from mp_core.arrays.recorded_array import address_of
 from mp_core.dtypes import is_float
-from mp_core.gradients.products import WHOLE
+from mp_core.gradients.products import REPLACEMENTS
 
 __all__ = ["EagerRecording", "TapeRecording"]
 
@@ -54,31 +54,31 @@ class TapeRecording(EagerRecording):
         super().__init__()
         self.variables: dict[int, Any] = {}
         self._watches = watches_variables
-        self.calls = self.begin_noting(WHOLE)
+        self.calls = self.begin_noting(REPLACEMENTS)
 
-    def held(self, variable: Any) -> Held | None:
+    def override_of(self, variable: Any) -> Override | None:
         """Return what a variable is here, which it is from its first reading on."""
-        if self._watches and variable.trainable and id(variable) not in self._held:
+        if self._watches and variable.trainable and id(variable) not in self._overrides:
             self.watch(variable)
-        return self._held.get(id(variable))
+        return self._overrides.get(id(variable))
 
     def watch(self, variable: Any) -> None:
         """Let a variable be a recorded array until it is assigned."""
         if is_float(variable.true_dtype):
             self.variables[id(variable)] = variable
-            self.hold(variable, self.input(np.array(unheld(variable.numpy), order="C")), False)
+            self.override(variable, self.input(np.array(call_outside_recordings(variable.numpy), order="C")), False)
 
     def value_of(self, variable: Any) -> Recorded | None:
         """Return what a variable was when it was read last; None: it was not read."""
-        found = self._held.get(id(variable))
+        found = self._overrides.get(id(variable))
         return None if found is None else found.value
 
     def assign(self, variable: Any, value: Any) -> Any:
         """Let a variable be read anew, and return the values that it gets at once."""
-        self._held.pop(id(variable), None)
+        self._overrides.pop(id(variable), None)
         return value.array.copy() if type(value) is Recorded else value
 
     def close(self) -> None:
         """Note no more; arrays can be read from now on."""
-        self.noted, self.is_readable = None, True
-        HOLDING.pop(id(self), None)
+        self.noted_calls, self.is_readable = None, True
+        ACTIVE_HOLDERS.pop(id(self), None)

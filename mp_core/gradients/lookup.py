@@ -8,7 +8,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core.lookup import sum_by_index
-from mp_core.gradients.registry import Summed, gradient_of, wide_type
+from mp_core.gradients.registry import RowSum, gradient_of, wide_type
 from mp_core.gradients.sums import BLOCK, blocks_of
 from mp_core.ops.lookup import take_rows
 from mp_core.ops.pairs import add
@@ -70,4 +70,4 @@ def _(d: Array, out: Array, table: Any, indices: Array, dtype: Any) -> dict[str,
             return sum_taken_rows(d, indices, len(table), wide)
         return functools.reduce(add, map(part, blocks_of(rows, BLOCK)), before)
 
-    return {"table": Summed(rows, BLOCK, after, part)}
+    return {"table": RowSum(rows, BLOCK, after, part)}

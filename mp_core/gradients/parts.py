@@ -1,7 +1,7 @@
 """Gradients of a batch that is computed part by part, with the bits of the whole batch.
 
 What the samples of a batch share (variables, what is computed of them alone) gets gradients that are sums over rows:
-the samples, or the places of all samples. Such a sum is added up in K blocks from the front (:class:`Summed`), so a
+the samples, or the places of all samples. Such a sum is added up in K blocks from the front (:class:`RowSum`), so a
 part can go on from where the one before it has stopped: as long as all parts but the last have whole blocks, the sums
 are those of the whole batch, bit for bit.
 
@@ -14,13 +14,13 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from mp_core import ops
-from mp_core.arrays.recorded import Noted, Recorded, Recording
-from mp_core.gradients.registry import Added, Summed, wide_type
+from mp_core.arrays.recorded import NotedCall, Recorded, Recording
+from mp_core.gradients.registry import Addable, RowSum, wide_type
 from mp_core.gradients.reverse import Walk, recorded_in
 from mp_core.gradients.sums import blocks_of, summed_rows
 from mp_core.ops.elementwise import computed
 
-__all__ = ["Meeting", "PartWalk", "Sums", "dependents"]
+__all__ = ["PartWalk", "SharedSum", "Sums", "dependents"]
 
 
 class Sums(Enum):
@@ -32,11 +32,11 @@ class Sums(Enum):
     """They go on from those of the part before, and the next part goes on from them."""
     LAST = auto()
     """They go on from those of the part before, and are whole then: the gradients of the batch."""
-    APART = auto()
+    INDEPENDENT = auto()
     """Their K blocks are returned one by one, to be added elsewhere."""
 
 
-class Meeting(NamedTuple):
+class SharedSum(NamedTuple):
     """A place where something that all samples share meets them: its gradient is a sum over rows.
 
     Attributes
@@ -51,7 +51,7 @@ class Meeting(NamedTuple):
     block: int
 
 
-def dependents(recording: Recording, noted: Sequence[Noted], rows: Sequence[Recorded]) -> set[int]:
+def dependents(recording: Recording, noted: Sequence[NotedCall], rows: Sequence[Recorded]) -> set[int]:
     """Return the numbers of the buffers that depend on some arrays: those of the samples of a part."""
     found = {recording.place(x)[0] for x in rows}
     for note in noted:
@@ -75,24 +75,24 @@ class PartWalk(Walk):
 
     Attributes
     ----------
-    meetings : list of Meeting
+    shared_sums : list of SharedSum
     sums_after : list of array
-        The running sums after this part: float32. With ``APART``, the K blocks of each sum, in order.
+        The running sums after this part: float32. With ``INDEPENDENT``, the K blocks of each sum, in order.
     """
 
     def __init__(self, recording: Recording, dependent: set[int], before: Sequence[Any] | None, sums: Sums) -> None:
         super().__init__(recording)
-        self.meetings: list[Meeting] = []
+        self.shared_sums: list[SharedSum] = []
         self.sums_after: list[Any] = []
         self._dependent, self._before = dependent, before
-        self._is_last, self._is_apart = sums is Sums.LAST, sums is Sums.APART
-        self._passed: Noted | None = None  # the operation on samples through which a gradient passes
+        self._is_last, self._is_apart = sums is Sums.LAST, sums is Sums.INDEPENDENT
+        self._passed: NotedCall | None = None  # the operation on samples through which a gradient passes
 
     def depends(self, x: Recorded) -> bool:
         """Whether an array depends on the samples of the part."""
         return self.recording.place(x)[0] in self._dependent
 
-    def step(self, note: Noted) -> None:
+    def step(self, note: NotedCall) -> None:
         """Lead the gradient of a call's result on to its arguments."""
         is_of_samples = any(map(self.depends, recorded_in(note.result)))
         if is_of_samples or self._is_last:
@@ -103,8 +103,8 @@ class PartWalk(Walk):
     def add(self, x: Recorded, gradient: Any) -> None:
         """Add a gradient of an array to that of its buffer; to the running sum if the array is shared."""
         if self._passed is not None and self.place(x) is not None and not self.depends(x):
-            adds, total = isinstance(gradient, Added), self._sum_of(x, gradient)
-            self.meetings.append(Meeting(total.rows, total.block))
+            adds, total = isinstance(gradient, Addable), self._sum_of(x, gradient)
+            self.shared_sums.append(SharedSum(total.rows, total.block))
             if self._is_apart:
                 self.sums_after += map(total.part, blocks_of(total.rows, total.block))
                 return
@@ -113,7 +113,7 @@ class PartWalk(Walk):
                 return
         super().add(x, gradient)
 
-    def _summed(self, total: Summed, adds: bool) -> Added:
+    def _summed(self, total: RowSum, adds: bool) -> Addable:
         """Return the sum over the rows of all parts so far as a gradient that rounds as one of the whole batch."""
         number = len(self.sums_after)
         rows = total.after(None if self._before is None else self._before[number])
@@ -125,9 +125,9 @@ class PartWalk(Walk):
             rounded = rows if rows.dtype == dtype else ops.cast(rows, dtype)
             return rounded if other is None else ops.add(other, rounded)
 
-        return Added(make)
+        return Addable(make)
 
-    def _sum_of(self, x: Recorded, gradient: Any) -> Summed:
+    def _sum_of(self, x: Recorded, gradient: Any) -> RowSum:
         """Return a gradient of something shared as a sum over rows.
 
         Raises
@@ -135,9 +135,9 @@ class PartWalk(Walk):
         ValueError
             It is none.
         """
-        if isinstance(gradient, Summed):
+        if isinstance(gradient, RowSum):
             return gradient
-        if isinstance(gradient, Added):
+        if isinstance(gradient, Addable):
             found = None if gradient.sum is None else gradient.sum()
         else:
             found = self._stretched(x, gradient)
@@ -149,7 +149,7 @@ class PartWalk(Walk):
             )
         return found
 
-    def _stretched(self, x: Recorded, gradient: Any) -> Summed | None:
+    def _stretched(self, x: Recorded, gradient: Any) -> RowSum | None:
         """Return the sum over the axes along which an array was broadcast, the first one among them."""
         if callable(gradient):
             gradient = gradient(wide_type(x.dtype))

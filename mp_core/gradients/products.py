@@ -13,12 +13,12 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array, cast
 from mp_core.arrays.conversion import cast_any
-from mp_core.arrays.recorded import under_way, with_numbers
+from mp_core.arrays.recorded import current_recording, with_numbers
 from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
 from mp_core.dtypes import parse as parse_dtype
 from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
-from mp_core.gradients.registry import Added, Summed, gradient_of, wide_type
+from mp_core.gradients.registry import Addable, RowSum, gradient_of, wide_type
 from mp_core.gradients.sums import BLOCK, blocks_of, summed_rows
 from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.ops.activations import activate
@@ -26,7 +26,7 @@ from mp_core.ops.contraction import einsum, parse
 from mp_core.ops.elementwise import computed
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["WHOLE"]
+__all__ = ["REPLACEMENTS"]
 
 
 # ---- casts and copies
@@ -80,7 +80,7 @@ def _inner(d: Any, result: Any, activation: Any) -> Any:
     return d if activation is None else activation_gradient(activation, d, result, d.dtype)
 
 
-def _bias(d: Any) -> Summed | None:
+def _bias(d: Any) -> RowSum | None:
     return summed_rows(d, d.shape[-1:]) if d.shape else None  # two vectors have a product without columns
 
 
@@ -117,7 +117,7 @@ def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
     }
 
 
-def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summed:
+def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> RowSum:
     """Return ``x^T y`` in a shape as a sum over rows: what is added to it is the residual of the product of a block."""
     x, y = operands
     is_in_pairs = x.dtype.name == "bfloat16" and y.dtype.name not in ("float32", "float16")
@@ -135,7 +135,7 @@ def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summe
             total = product(rows, total)
         return total.reshape(shape)
 
-    return Summed(x.shape[-2], block, after, lambda rows: product(rows).reshape(shape))
+    return RowSum(x.shape[-2], block, after, lambda rows: product(rows).reshape(shape))
 
 
 def _pays_transposed(rows: int, features: int, columns: int) -> bool:
@@ -151,7 +151,7 @@ def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool, summe
     """Return the gradient of an operand that multiplies as a matrix of a shape: made whole, or for each of a batch."""
     if not is_whole:
         return lambda dtype: make(dtype, None) if len(x.shape) > 1 else make(dtype, None).reshape(-1, *x.shape)
-    return Added(
+    return Addable(
         lambda dtype, other: make(dtype, None if other is None else other.reshape(shape)).reshape(x.shape), summed
     )
 
@@ -163,8 +163,8 @@ def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
     """
     if not isinstance(b, PackedMatrix | QuantizedArray):
         return b.reshape(1, -1) if b.ndim == 1 else b.swapaxes(-1, -2)
-    recording = under_way()
-    kept = {} if recording is None else recording.transposed
+    recording = current_recording()
+    kept = {} if recording is None else recording.packed_transposes
     found = kept.get((id(b), dtype))
     if found is None or found[0] is not b:
         found = kept[id(b), dtype] = b, _packed_floats(b, dtype)  # as `b` is held, no other operand gets its id
@@ -264,5 +264,5 @@ def _dynamic_matmul(
     return _split(dynamic_matmul, a, b, activation, residual, out_dtype, {"bias": bias, "scale": scale})
 
 
-WHOLE = {matmul: _matmul, dynamic_matmul: _dynamic_matmul}
+REPLACEMENTS = {matmul: _matmul, dynamic_matmul: _dynamic_matmul}
 """Operation -> what is called in its place while calls are noted for gradients, unless that returns None."""

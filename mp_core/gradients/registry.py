@@ -13,10 +13,10 @@ A gradient is one of four things:
   wants this gradient, so whatever costs time should be one. The dtype is that of the argument, but float32 where the
   argument is a float32 variable read in 16 bits: sums for variables are not rounded to 16 bits. (A plain array of
   another dtype than the wanted one is cast, so it would have been rounded already.)
-- an :class:`Added`: a function of a dtype and of an array or None, which it adds to its result, in one step and with
+- an :class:`Addable`: a function of a dtype and of an array or None, which it adds to its result, in one step and with
   one rounding. It is for results that have the shape of the argument.
-- a :class:`Summed`: a sum over rows in K blocks, which can go on from the sum of earlier rows, so that a batch can be
-  computed part by part (:mod:`mp_core.gradients.parts`). An :class:`Added` that is such a sum has one.
+- a :class:`RowSum`: a sum over rows in K blocks, which can go on from the sum of earlier rows, so that a batch can be
+  computed part by part (:mod:`mp_core.gradients.parts`). An :class:`Addable` that is such a sum has one.
 
 `d` has the shape and dtype of `out`. Arrays are those of the recording, or plain ndarrays: constants, and all of them
 where float64 runs call by call. What an argument was given as (a list, a number) is what the rule gets.
@@ -36,7 +36,7 @@ from typing import Any
 
 from mp_core.arrays import F32, F64, cast
 
-__all__ = ["MODULES", "RULES", "Added", "Rule", "Summed", "UngradedError", "gradient_of", "rule_of", "wide_type"]
+__all__ = ["MODULES", "RULES", "Addable", "RowSum", "Rule", "UngradedError", "gradient_of", "rule_of", "wide_type"]
 
 Rule = Callable[..., dict[str, Any]]
 
@@ -63,7 +63,7 @@ class UngradedError(TypeError):
 
 
 @dataclass(frozen=True)
-class Summed:
+class RowSum:
     """A gradient that is a sum over rows, in K blocks that are added in order.
 
     Attributes
@@ -92,7 +92,7 @@ class Summed:
 
 
 @dataclass(frozen=True)
-class Added:
+class Addable:
     """A gradient that something else is added to without a step of its own.
 
     Attributes
@@ -101,11 +101,11 @@ class Added:
         ``make(dtype, other)`` returns the gradient in `dtype`; `other` is added to it before the one rounding, if it
         is not None. It has the shape of the gradient and any float type.
     sum : callable or None
-        It returns the sum over rows that the gradient is, a :class:`Summed`, if it is one.
+        It returns the sum over rows that the gradient is, a :class:`RowSum`, if it is one.
     """
 
     make: Callable[[Any, Any], Any]
-    sum: Callable[[], Summed] | None = None
+    sum: Callable[[], RowSum] | None = None
 
 
 def gradient_of(*operations: Callable[..., Any]) -> Callable[[Rule], Rule]:

@@ -19,10 +19,10 @@ from numpy.lib.stride_tricks import as_strided
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.conversion import cast_any
-from mp_core.arrays.recorded import Noted, Recorded, Recording, names_of
+from mp_core.arrays.recorded import NotedCall, Recorded, Recording, names_of
 from mp_core.core.convert import copied, copy_into, filled
 from mp_core.dtypes import is_float
-from mp_core.gradients.registry import Added, rule_of, wide_type
+from mp_core.gradients.registry import Addable, rule_of, wide_type
 from mp_core.gradients.sums import sum_rows
 from mp_core.gradients.windows import added_windows, repeats
 from mp_core.utilities.tree import leaves, map_leaves
@@ -34,7 +34,10 @@ _KEEP_VALUES = {cast_any, cast_any.__wrapped__, copied}  # type: ignore[attr-def
 
 
 def gradients(
-    recording: Recording, noted: Sequence[Noted], targets: Sequence[tuple[Recorded, Any]], wanted: Sequence[Recorded]
+    recording: Recording,
+    noted: Sequence[NotedCall],
+    targets: Sequence[tuple[Recorded, Any]],
+    wanted: Sequence[Recorded],
 ) -> list[Any]:
     """Return the gradients of the sum of ``target * d`` over targets with respect to each of some arrays.
 
@@ -42,7 +45,7 @@ def gradients(
     ----------
     recording : Recording
         The one of all these arrays. It goes on, and what is computed here becomes part of it.
-    noted : sequence of Noted
+    noted : sequence of NotedCall
         What it has noted up to the targets.
     targets : sequence of (Recorded, array)
         Arrays, and the gradient of each.
@@ -69,7 +72,7 @@ def gradients(
 
 
 @dataclass
-class _Sum:
+class _BufferGradient:
     """The gradient of a buffer, as far as it has been added up."""
 
     array: Any  # its elements in the order of memory
@@ -91,9 +94,9 @@ class Walk:
 
     recording: Recording
     reached: dict[int, np.dtype[Any]] = field(default_factory=dict)
-    sums: dict[int, _Sum] = field(default_factory=dict)
+    sums: dict[int, _BufferGradient] = field(default_factory=dict)
 
-    def follow(self, noted: Iterable[Noted], wanted: Iterable[Recorded]) -> None:
+    def follow(self, noted: Iterable[NotedCall], wanted: Iterable[Recorded]) -> None:
         """Find the buffers that depend on what is wanted, forwards."""
         variables = {self.recording.place(x)[0] for x in wanted}
         self.reached = {number: self.recording.tape.buffers[number].dtype for number in variables}
@@ -108,7 +111,7 @@ class Walk:
                     self.reached[number] = wide_type(x.dtype) if keeps else x.dtype
                     variables |= {number} if keeps else set()
 
-    def step(self, note: Noted) -> None:
+    def step(self, note: NotedCall) -> None:
         """Lead the gradient of a call's result on to its arguments."""
         d = map_leaves(lambda x: self.gradient_of(x) if type(x) is Recorded else None, note.result)
         if all(x is None for x in leaves(d)):
@@ -146,10 +149,10 @@ class Walk:
             return
         before = None if total is None else _like_argument(total.array, order, x.shape)
         new = _made(gradient, dtype, before)
-        if before is None or not isinstance(gradient, Added):
+        if before is None or not isinstance(gradient, Addable):
             new = _summed_to(new, x.shape, dtype)
             new = new if before is None else ops.add(before, new)
-        self.sums[number] = _Sum(new.transpose(order).reshape(-1), None)
+        self.sums[number] = _BufferGradient(new.transpose(order).reshape(-1), None)
 
     def _add_window(self, x: Recorded, begin: int, gradient: Any) -> None:
         """Add a gradient of a part of a buffer."""
@@ -160,13 +163,13 @@ class Walk:
         if repeats(x.array):
             strides = tuple(stride // x.itemsize for stride in x.array.strides)
             whole = added_windows(gradient, buffer.size, begin // x.itemsize, strides, self.reached[number])
-            self.sums[number] = _Sum(whole if total is None else ops.add(total.array, whole), None)
+            self.sums[number] = _BufferGradient(whole if total is None else ops.add(total.array, whole), None)
             return
         if total is None:
             zeros = self.recording.call(filled, ((buffer.size,), self.reached[number], 0.0), {})
-            total = self.sums[number] = _Sum(zeros, [])
+            total = self.sums[number] = _BufferGradient(zeros, [])
         elif total.windows is None:
-            total = self.sums[number] = _Sum(self.recording.call(copied, (total.array,), {}), [buffer])
+            total = self.sums[number] = _BufferGradient(self.recording.call(copied, (total.array,), {}), [buffer])
         window = self._window(total.array, x, begin)
         if any(np.shares_memory(x.array, other) for other in total.windows or ()):
             gradient = ops.add(window, gradient)
@@ -193,7 +196,7 @@ def recorded_in(tree: Any) -> Iterator[Recorded]:
     return (x for x in leaves(tree) if type(x) is Recorded)
 
 
-def _without_out(note: Noted) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _without_out(note: NotedCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call without `out`, which is None; what was given behind it has its name."""
     kwargs = {name: x for name, x in note.kwargs.items() if name != "out"}
     names = () if note.rule is not None else names_of(note.function)
@@ -205,7 +208,7 @@ def _without_out(note: Noted) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _made(gradient: Any, dtype: np.dtype[Any], before: Any) -> Any:
     """Return a gradient as an array, that has been there `before` added if it can add."""
-    if isinstance(gradient, Added):
+    if isinstance(gradient, Addable):
         return gradient.make(dtype, before)
     return gradient(dtype) if callable(gradient) else gradient
 

@@ -10,7 +10,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_vector, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
-from mp_core.gradients.registry import Summed, gradient_of, wide_type
+from mp_core.gradients.registry import RowSum, gradient_of, wide_type
 from mp_core.gradients.sums import BLOCK, rows_behind, summed_rows
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 
@@ -151,7 +151,7 @@ def _norm_rule(is_centred: bool, d: Array, x: Any, gamma: Any, axis: Any, epsilo
     return {
         "x": of_input,
         "residual": of_input,
-        "gamma": Summed(
+        "gamma": RowSum(
             x.size // max(prod(lengths), 1),
             BLOCK,
             lambda before: summed_rows(parts()[1], lengths).after(before),

@@ -8,7 +8,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import sums as _sums
-from mp_core.gradients.registry import Summed, gradient_of, wide_type
+from mp_core.gradients.registry import RowSum, gradient_of, wide_type
 from mp_core.ops.elementwise import computed
 from mp_core.ops.sums import mean, sum
 
@@ -77,7 +77,7 @@ def sum_rows(
     return out if out.dtype == dtype else cast(out, dtype)
 
 
-def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> Summed:
+def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> RowSum:
     """Return :func:`sum_rows` of an array as a gradient of a shape."""
     kept = (x.ndim - 1,) if axes is None else axes
     lengths, wide = tuple(x.shape[axis] for axis in kept), wide_type(x.dtype)
@@ -89,7 +89,7 @@ def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None =
     def part(rows: slice) -> Any:
         return sum_rows(x, kept, dtype=wide, part=rows).reshape(shape)
 
-    return Summed(x.size // max(prod(lengths), 1), BLOCK, after, part)
+    return RowSum(x.size // max(prod(lengths), 1), BLOCK, after, part)
 
 
 def blocks_of(rows: int, block: int) -> list[slice]:

@@ -16,7 +16,8 @@ def rounded(function: Callable[..., Any], *arrays: Array, dtype: Any = None) -> 
     """Return ``function(*arrays)`` of the widened arrays, rounded to `dtype`, by default that of the first array.
 
     The function must not write to its arguments, which may be `arrays` themselves. A plan sees what it computes by
-    operators and by functions of NumPy that :data:`mp_core.arrays.recorded.SEEN` has: it is called with float32 arrays.
+    operators, and by the functions of NumPy in :data:`mp_core.arrays.recorded.BIT_EQUAL_FUNCTIONS`: it is called with
+    float32 arrays.
     """
     arrays = tuple(x if hasattr(x, "dtype") else as_float(x) for x in arrays)
     target = arrays[0].dtype if dtype is None else dtype

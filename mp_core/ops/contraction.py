@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from mp_core import dtypes
 from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_all, imported_out
-from mp_core.arrays.recorded import constant, recordable, under_way
+from mp_core.arrays.recorded import constant, current_recording, recordable
 from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import specs
@@ -285,7 +285,7 @@ def _arranged(x: Array, view: _View) -> Array:
     """Return `x` so arranged: without a copy if its strides allow that."""
     x = x.transpose(view.axes)
     arranged = x.reshape(view.shape)
-    if under_way() is not None and x.size and not np.may_share_memory(arranged, x):
+    if current_recording() is not None and x.size and not np.may_share_memory(arranged, x):
         return copied(x).reshape(view.shape)  # a step of the recording
     return arranged
 

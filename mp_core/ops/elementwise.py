@@ -1,9 +1,9 @@
-"""Functions of the elements of arrays, which recordings see where NumPy's own are called or an operator is.
+"""Elementwise functions that a recording calls in place of NumPy's functions and of operators.
 
-In float32, float16 and bfloat16 those that stand for NumPy's (:data:`SEEN`) have the bits of NumPy and ml_dtypes:
-elements are widened to float32, computed in float32 and rounded once, which for these functions gives the same as
-rounding the exact result once. (The sign of a zero is that of IEEE 754: the larger of two zeros is +0, the smaller -0.
-In NumPy it depends on the processor.)
+In float32, float16 and bfloat16 the functions in :data:`BIT_EQUAL_FUNCTIONS` give the bits of NumPy and ml_dtypes:
+elements are widened to float32, computed in float32 and rounded once. For these functions that equals rounding the
+exact result once. One difference: the larger of two zeros is +0 and the smaller is -0, as in IEEE 754. In NumPy this
+sign depends on the CPU.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F64, FORMATS, Array, cast
-from mp_core.arrays.recorded import SEEN, recordable, with_numbers
+from mp_core.arrays.recorded import BIT_EQUAL_FUNCTIONS, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copy_into, empty
 from mp_core.products import float64
@@ -148,7 +148,7 @@ def _format(dtype: np.dtype[Any]) -> int:
     return _pairs.BOOL if dtype == np.bool_ else FORMATS[dtype]
 
 
-SEEN.update({
+BIT_EQUAL_FUNCTIONS.update({
     **{getattr(np, name): (computed, name) for name in (
         "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square", "sqrt")},
     **{getattr(np, name): (compared, name) for name in (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core.arrays import Array, cast
-from mp_core.arrays.recorded_array import METHODS, SAME, Same
+from mp_core.arrays.recorded_array import EQUIVALENT_FUNCTIONS, EQUIVALENT_METHODS, Equivalent
 from mp_core.dtypes import parse
 from mp_core.ops import (
     activations,
@@ -127,15 +127,21 @@ _METHODS: Operations = {
 }  # fmt: skip
 _OF_ALL_TYPES: Operations = {"astype": _astype, "copy": _copy, "flatten": _flatten, "ravel": _flatten}
 
-SAME.update({f: Same(f"numpy.{f.__name__}", own, is_ufunc=True) for f, own in _UFUNCS.items()})
-SAME.update({f: Same(f"numpy.{f.__name__}", own, takes_all=True) for f, own in _LOGIC.items()})
-SAME.update({f: Same(f"numpy.{f.__name__}", own) for f, own in _FUNCTIONS.items()})
-SAME.update({f: Same(f"numpy.{f.__name__}", own, takes_bools=True) for f, own in (_BITS | _TRUTHS).items()})
-SAME[np.concatenate] = Same("numpy.concatenate", arrangement.concatenate, takes_bools=True)
-METHODS.update({name: Same(f"ndarray.{name}", own) for name, own in _METHODS.items()})
-METHODS.update({name: Same(f"ndarray.{name}", own, takes_all=True) for name, own in _OF_ALL_TYPES.items()})
-METHODS.update({f.__name__: Same(f"ndarray.{f.__name__}", own, takes_bools=True) for f, own in _TRUTHS.items()})
-SAME[np.power] = Same("numpy.power", functions.power, is_ufunc=True, of_arrays=_power)
-SAME[np.matmul] = Same("numpy.matmul", matmul, is_ufunc=True, of_arrays=_matmul)
-SAME[np.copy] = METHODS["copy"]
-SAME[np.full_like] = Same("numpy.full_like", creation.full_like, takes_all=True)
+EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own, is_ufunc=True) for f, own in _UFUNCS.items()})
+EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own, takes_all=True) for f, own in _LOGIC.items()})
+EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own) for f, own in _FUNCTIONS.items()})
+EQUIVALENT_FUNCTIONS.update(
+    {f: Equivalent(f"numpy.{f.__name__}", own, takes_bools=True) for f, own in (_BITS | _TRUTHS).items()}
+)
+EQUIVALENT_FUNCTIONS[np.concatenate] = Equivalent("numpy.concatenate", arrangement.concatenate, takes_bools=True)
+EQUIVALENT_METHODS.update({name: Equivalent(f"ndarray.{name}", own) for name, own in _METHODS.items()})
+EQUIVALENT_METHODS.update(
+    {name: Equivalent(f"ndarray.{name}", own, takes_all=True) for name, own in _OF_ALL_TYPES.items()}
+)
+EQUIVALENT_METHODS.update(
+    {f.__name__: Equivalent(f"ndarray.{f.__name__}", own, takes_bools=True) for f, own in _TRUTHS.items()}
+)
+EQUIVALENT_FUNCTIONS[np.power] = Equivalent("numpy.power", functions.power, is_ufunc=True, of_arrays=_power)
+EQUIVALENT_FUNCTIONS[np.matmul] = Equivalent("numpy.matmul", matmul, is_ufunc=True, of_arrays=_matmul)
+EQUIVALENT_FUNCTIONS[np.copy] = EQUIVALENT_METHODS["copy"]
+EQUIVALENT_FUNCTIONS[np.full_like] = Equivalent("numpy.full_like", creation.full_like, takes_all=True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
-from mp_core.arrays.recorded import constant, note_offsets, recordable, under_way
+from mp_core.arrays.recorded import constant, current_recording, note_offsets, recordable
 from mp_core.core import pooling as _pooling
 from mp_core.ops.attention import RAGGED, checked_offsets
 from mp_core.utilities.arguments import integer, kind_of
@@ -88,7 +88,7 @@ def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | N
     if shortest <= skipped:
         raise ValueError(f"`offsets` must give each sequence more than the {skipped} rows skipped; one has {shortest}")
     note_offsets(offsets, tokens, skipped + 1, most)
-    return found if under_way() is None else most
+    return found if current_recording() is None else most
 
 
 def _weights(pooling: str, skipped: int, longest: int, dtype: Any) -> Array:

@@ -6,25 +6,36 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mp_core.arrays import F32, F64, Array
-from mp_core.arrays.recorded import Noted, Recorded, Recording, UnseenError, under_way
+from mp_core.arrays.recorded import NotedCall, Recorded, Recording, UnseenError, current_recording
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.core.changes import count
 from mp_core.core.convert import copied, filled
 from mp_core.dtypes import is_float
 from mp_core.gradients.eager import EagerRecording
-from mp_core.gradients.products import WHOLE
+from mp_core.gradients.products import REPLACEMENTS
 from mp_core.gradients.reverse import gradients
 from mp_core.plans.cache import Cache
-from mp_core.plans.examples import like
+from mp_core.plans.examples import matching
 from mp_core.plans.plan import ForwardPlan, plan_key
 from mp_core.plans.recorded_call import record
 from mp_core.plans.state import State
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "ArrayGradients", "Assigned", "Differentiable", "GradientPlan", "ValueAndGrad", "apart", "assign_arrays",
-    "assigned_if", "found_apart", "grad", "has_wide", "noting", "value_and_grad",
+    "ArrayGradients",
+    "Assigned",
+    "Differentiable",
+    "GradientPlan",
+    "ValueAndGrad",
+    "assign_and_call",
+    "assign_arrays",
+    "checked_gradients",
+    "grad",
+    "has_wide",
+    "start_noting",
+    "value_and_grad",
+    "without_shared_memory",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -109,7 +120,7 @@ class Differentiable:
     ----------
     assigned : list of AutoCastVariable
         Those that the plans so far assign: moving statistics, counts, the states of random numbers.
-    transposed : dict
+    packed_transposes : dict
         What the rules of gradients have made of constants.
 
     Raises
@@ -121,7 +132,7 @@ class Differentiable:
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
         self.function, self.variables = function, checked_variables(variables)
         self.assigned: list[AutoCastVariable] = []
-        self.transposed: dict[Any, Any] = {}
+        self.packed_transposes: dict[Any, Any] = {}
         self._plans: Cache[Any] = Cache(_MOST_PLANS)
 
 
@@ -166,7 +177,7 @@ class ValueAndGrad(Differentiable):
 
     def outputs_of(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array], Assigned]:
         """Return the value, the rest, the gradients, and what variables are to be assigned; errors as of a call."""
-        if under_way() is not None:
+        if current_recording() is not None:
             raise TypeError("gradients of gradients are not there: a function that finds gradients cannot be recorded")
         key = plan_key(inputs, options)
         plan = self._plans.get(key)
@@ -203,7 +214,7 @@ class ArrayGradients:
 
     def __call__(self, arrays: Sequence[Array], *others: Any) -> tuple[Any, list[Array]]:
         """Return the value and the other result, and the gradient of each array."""
-        step = self._steps.made(tuple(x.shape for x in arrays), lambda: self._step(arrays))
+        step = self._steps.get_or_make(tuple(x.shape for x in arrays), lambda: self._step(arrays))
         for variable, x in zip(step.variables, arrays, strict=True):
             variable.assign(x)
         return step(*others)
@@ -226,7 +237,7 @@ class GradientPlan(ForwardPlan[Any]):
     def _recorded(self) -> Any:
         """Return a new recording: another one if it assigns variables that it read as constants before."""
         if self._last[1] is not None:
-            self._shared.transposed.clear()  # constants have changed, perhaps
+            self._shared.packed_transposes.clear()  # constants have changed, perhaps
         while True:
             values = [np.empty(v.shape, np.int32 if v.true_dtype.kind in "iu" else v.true_dtype) for v in self._held]
             self._tree = (self._tree[0][0], values), self._tree[1]
@@ -243,28 +254,28 @@ class GradientPlan(ForwardPlan[Any]):
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
         """Return the value, the rest, the gradients, and what is assigned."""
-        recording = self.begun()
+        recording = self.shared_recording()
         results = differentiated(recording, self._shared, list(zip(self._held, values, strict=True)), inputs, options)
-        return *results, self.noted_state(recording, results)
+        return *results, self.assigned_values(recording, results)
 
     @property
     def _recorded_function(self) -> Any:
         return self._shared.function
 
-    def begun(self) -> Recording:
+    def shared_recording(self) -> Recording:
         """Return the recording under way, which shares with those of the other plans what rules make of constants."""
-        recording = under_way()
+        recording = current_recording()
         assert recording is not None
-        recording.transposed = self._shared.transposed
+        recording.packed_transposes = self._shared.packed_transposes
         return recording
 
-    def noted_state(self, recording: Recording, results: Any = ()) -> list[Any]:
+    def assigned_values(self, recording: Recording, results: Any = ()) -> list[Any]:
         """Return what variables are assigned, which shares no memory with `results`: the caller may write to these.
 
         The variables are remembered, and those that were read.
         """
         self._assigned = [variable for variable, _ in recording.assigned.values()]
-        self._read = list(recording.read.values())
+        self._read = list(recording.read_variables.values())
         places = {recording.place(x)[0] for x in leaves(results) if type(x) is Recorded}
         values = [value for _, value in recording.assigned.values()]
         shared = [type(x) is Recorded and recording.place(x)[0] in places for x in values]
@@ -283,7 +294,7 @@ class GradientPlan(ForwardPlan[Any]):
         given = [x for x in leaves(inputs) if isinstance(x, np.ndarray)] + values
         if options or len(given) != len(examples):  # not only arrays: names and lists must be those of the examples
             return self._given((inputs, values), options)
-        return [like(x, example, index) for index, (x, example) in enumerate(zip(given, examples, strict=True))]
+        return [matching(x, example, index) for index, (x, example) in enumerate(zip(given, examples, strict=True))]
 
 
 class _NoPlan:
@@ -315,7 +326,7 @@ def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any
         held = [(variable, recording.input(np.array(variable.numpy()))) for variable in shared.variables]
         return differentiated(recording, shared, held, *given)
 
-    value, aux, found = map_leaves(lambda x: x.array if type(x) is Recorded else x, recording.of(run))
+    value, aux, found = map_leaves(lambda x: x.array if type(x) is Recorded else x, recording.record(run))
     assigned = [(v, x.array.copy() if type(x) is Recorded else x) for v, x in recording.assigned.values()]
     return value, aux, found, assigned
 
@@ -325,28 +336,28 @@ def differentiated(
 ) -> tuple[Any, Any, list[Any]]:
     """Return what a function returns in a recording, and the gradients, which become part of it."""
     values = {id(variable): value for variable, value in held}
-    noted = noting(recording, shared.variables, held)
+    noted = start_noting(recording, shared.variables, held)
     result = shared.function(*inputs, **options)
-    recording.noted = None
+    recording.noted_calls = None
     value, aux = result if shared.has_aux else (result, None)
     _check_value(value)
     one = recording.call(filled, (value.shape, value.dtype, 1.0), {})
     found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in shared.variables])
-    return value.reshape(()), aux, found_apart(recording, shared.variables, found, shared.allows_unused)
+    return value.reshape(()), aux, checked_gradients(recording, shared.variables, found, shared.allows_unused)
 
 
-def noting(
+def start_noting(
     recording: Recording, trained: Iterable[AutoCastVariable], held: Iterable[tuple[AutoCastVariable, Any]]
-) -> list[Noted]:
+) -> list[NotedCall]:
     """Let variables be recorded arrays from now on, and return the list in which the recording notes calls."""
     wanted = {id(variable) for variable in trained}
-    noted = recording.begin_noting(WHOLE)
+    noted = recording.begin_noting(REPLACEMENTS)
     for variable, value in held:
-        recording.hold(variable, value, id(variable) in wanted)
+        recording.override(variable, value, id(variable) in wanted)
     return noted
 
 
-def found_apart(
+def checked_gradients(
     recording: Recording, variables: Sequence[AutoCastVariable], arrays: list[Any], allows_unused: bool = False
 ) -> list[Any]:
     """Return the gradients of variables, no two in the same memory; raise if one has none (`allows_unused`: if all)."""
@@ -354,10 +365,10 @@ def found_apart(
     if lost and not (allows_unused and len(lost) < len(arrays)):
         raise ValueError(f"the value does not depend on the variables {', '.join(map(repr, lost))}: no operation leads "
                          "from them to it")  # fmt: skip
-    return apart(recording, arrays)
+    return without_shared_memory(recording, arrays)
 
 
-def apart(recording: Recording, arrays: list[Any]) -> list[Any]:
+def without_shared_memory(recording: Recording, arrays: list[Any]) -> list[Any]:
     """Return arrays of which no two share memory, nor two elements of one; None as it is."""
     places = [None if x is None else recording.place(x)[0] for x in arrays]
     return [
@@ -398,7 +409,7 @@ def assign_arrays(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
     assign_each([variable for variable, _ in given], [value for _, value in given])
 
 
-def assigned_if(pairs: Assigned, function: Callable[..., T], *args: Any) -> T:
+def assign_and_call(pairs: Assigned, function: Callable[..., T], *args: Any) -> T:
     """Assign arrays that nobody else has, and return what a function returns; if that fails, undo the assignments."""
     variables = [variable for variable, _ in pairs]
     before = [variable.numpy() for variable in variables]

@@ -24,7 +24,7 @@ class Cache(Generic[T]):
     Examples
     --------
     >>> cache = Cache(2)
-    >>> [cache.made(key, lambda: key.upper()) for key in "abac"]
+    >>> [cache.get_or_make(key, lambda: key.upper()) for key in "abac"]
     ['A', 'B', 'A', 'C']
     >>> cache.get("a"), cache.get("b")
     ('A', None)
@@ -55,7 +55,7 @@ class Cache(Generic[T]):
         self._kept = kept
         return value
 
-    def made(self, key: Hashable, make: Callable[[], T]) -> T:
+    def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the value of a key, made if there is none."""
         found = self.get(key)
         return self.put(key, make()) if found is None else found

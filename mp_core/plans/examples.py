@@ -9,7 +9,7 @@ from mp_core.arrays import Array, asarray, cast, imported
 from mp_core.dtypes import is_float
 from mp_core.utilities.tree import leaves
 
-__all__ = ["as_example", "has_array", "like", "pairs"]
+__all__ = ["as_example", "has_array", "matching", "pairs"]
 
 
 def as_example(x: Any) -> Any:
@@ -53,7 +53,7 @@ def _int32(x: Array) -> Array:
     return np.array(x, np.int32, order="C")
 
 
-def like(x: Any, example: Array, index: int) -> Array:
+def matching(x: Any, example: Array, index: int) -> Array:
     """Return an array as the steps read it, which were recorded for an example like it."""
     if type(x) is np.ndarray and x.shape == example.shape and x.dtype is example.dtype and _lies_ready(x):
         return x

@@ -20,39 +20,47 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F64, Array
-from mp_core.arrays.recorded import Noted, Recorded, Recording, UnseenError
+from mp_core.arrays.recorded import NotedCall, Recorded, Recording, UnseenError
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
 from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, set_addresses
-from mp_core.gradients.parts import Meeting, PartWalk, Sums, dependents
+from mp_core.gradients.parts import PartWalk, SharedSum, Sums, dependents
 from mp_core.gradients.reverse import gradients
 from mp_core.plans.arena import ARENAS, LINE, Arenas, Lease
-from mp_core.plans.backward import Assigned, Differentiable, GradientPlan, apart, found_apart, has_wide, noting
+from mp_core.plans.backward import (
+    Assigned,
+    Differentiable,
+    GradientPlan,
+    checked_gradients,
+    has_wide,
+    start_noting,
+    without_shared_memory,
+)
 from mp_core.plans.plan import plan_key
 from mp_core.plans.recorded_call import Buffer, RecordedCall
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Described", "Each", "PartGradients", "PartRun", "unit_of"]
+__all__ = ["Each", "PartDescription", "PartGradients", "PartRun", "unit_of"]
 
 Each = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
 """What calls a method of a PartGradients with each of several arguments, here or elsewhere: it returns results in
 order."""
 
 
-class Described(NamedTuple):
+class PartDescription(NamedTuple):
     """What a part is like whose sums go on.
 
     Attributes
     ----------
     outputs : list of (shape, dtype, bool)
         Of each output, and whether it depends on samples.
-    meetings : list of Meeting
+    shared_sums : list of SharedSum
         The sums over rows, in the order of the sums.
     """
 
     outputs: list[tuple[tuple[int, ...], Any, bool]]
-    meetings: list[Meeting]
+    shared_sums: list[SharedSum]
 
 
 class PartGradients(Differentiable):
@@ -120,9 +128,9 @@ class PartGradients(Differentiable):
         given = inputs, before
         return self._plan(given, sums).start(given, self._memory)
 
-    def described(self, *inputs: Any) -> Described:
+    def describe(self, *inputs: Any) -> PartDescription:
         """Return what the first of several parts with such inputs is like."""
-        return self._plan((inputs, None), Sums.OPEN).described
+        return self._plan((inputs, None), Sums.OPEN).description
 
     def forward(self, *inputs: Any) -> list[Array]:
         """Return the outputs of a part."""
@@ -134,14 +142,19 @@ class PartGradients(Differentiable):
         """Return the gradients of a part alone, from those of its outputs."""
         return self.start(*inputs).gradients(d)
 
-    def apart(self, d: Sequence[Array], *inputs: Any) -> tuple[list[Array], Any, list[list[Array]]]:
+    def independent_part(self, d: Sequence[Array], *inputs: Any) -> tuple[list[Array], Any, list[list[Array]]]:
         """Return outputs and the rest of a part that knows nothing of the others, and the K blocks of each sum."""
-        run, described = self.start(*inputs, sums=Sums.APART), self._plan((inputs, None), Sums.APART).described
+        run, described = (
+            self.start(*inputs, sums=Sums.INDEPENDENT),
+            self._plan((inputs, None), Sums.INDEPENDENT).description,
+        )
         blocks = iter(run.gradients(d))
-        return run.outputs, run.aux, [list(islice(blocks, -(-rows // block))) for rows, block in described.meetings]
+        return run.outputs, run.aux, [list(islice(blocks, -(-rows // block))) for rows, block in described.shared_sums]
 
     def _plan(self, given: Any, sums: Sums) -> "_PartPlan":
-        found: _PartPlan = self._plans.made(plan_key(given, {"sums": sums}), lambda: _PartPlan(self, given, sums))
+        found: _PartPlan = self._plans.get_or_make(
+            plan_key(given, {"sums": sums}), lambda: _PartPlan(self, given, sums)
+        )
         return found
 
     # ---- all parts of a batch
@@ -154,8 +167,8 @@ class PartGradients(Differentiable):
         Parameters
         ----------
         parts : sequence of tuple
-            The arguments of :meth:`apart` for each. The gradients of outputs that do not depend on samples count in the
-            last part alone.
+            The arguments of :meth:`independent_part` for each. Gradients of outputs that do not depend on samples count
+            only in the last part.
         each : callable, optional
             What computes all parts but the last.
 
@@ -171,7 +184,7 @@ class PartGradients(Differentiable):
         assigned: Assigned = []
         before: list[Array] | None = None
         if each is not None:
-            for *made, blocks in each(self.apart, parts[:-1]):
+            for *made, blocks in each(self.independent_part, parts[:-1]):
                 before = added_blocks(before, blocks)
                 found.append((made[0], made[1]))
         for d, *inputs in parts[len(found) :]:
@@ -249,12 +262,12 @@ def _added(total: list[Any], found: list[Any]) -> list[Any]:
         ]
 
 
-def unit_of(meetings: Sequence[Meeting], samples: int) -> int:
+def unit_of(shared_sums: Sequence[SharedSum], samples: int) -> int:
     """Return the smallest number of samples of which every sum has whole K blocks.
 
     Parameters
     ----------
-    meetings : sequence of Meeting
+    shared_sums : sequence of SharedSum
         Those of a part.
     samples : int
         How many it has.
@@ -266,11 +279,11 @@ def unit_of(meetings: Sequence[Meeting], samples: int) -> int:
 
     Examples
     --------
-    >>> unit_of([Meeting(6, 1024)], 6), unit_of([Meeting(6 * 28 * 28, 1024)], 6)
+    >>> unit_of([SharedSum(6, 1024)], 6), unit_of([SharedSum(6 * 28 * 28, 1024)], 6)
     (1024, 64)
     """
     unit = 1
-    for rows, block in meetings:
+    for rows, block in shared_sums:
         each, rest = divmod(rows, samples)
         if rest or not each:
             raise ValueError(
@@ -332,7 +345,7 @@ class PartRun:
 class _PartPlan(GradientPlan):
     """A plan of the outputs of a part and of its sums; a run is given the gradients of the outputs in between."""
 
-    described: Described  # if sums go on, or are apart
+    description: PartDescription  # if sums go on, or are apart
     _cut: int  # how many operations run forwards
 
     def __init__(self, shared: PartGradients, given: Any, sums: Sums) -> None:
@@ -349,23 +362,28 @@ class _PartPlan(GradientPlan):
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
         """Return outputs, the rest, arrays for the gradients of outputs, sums or gradients, and what is assigned."""
-        recording, held = self.begun(), dict(zip(map(id, self._held), values, strict=True))
+        recording, held = self.shared_recording(), dict(zip(map(id, self._held), values, strict=True))
         given, before = inputs
-        noted = noting(recording, self._shared.variables, zip(self._held, values, strict=True))
+        noted = start_noting(recording, self._shared.variables, zip(self._held, values, strict=True))
         outputs, aux = self._shared.function(*given)
-        recording.noted = None
+        recording.noted_calls = None
         d = [recording.call(filled, (x.shape, x.dtype, 0.0), {}) for x in outputs]
         self._cut = len(recording.tape.notes)
         trained = [held[id(variable)] for variable in self._shared.variables]
         if self._sums is Sums.OWN:
             found = gradients(recording, noted, list(zip(outputs, d, strict=True)), trained)
-            found = found_apart(recording, self._shared.variables, found, allows_unused=True)
+            found = checked_gradients(recording, self._shared.variables, found, allows_unused=True)
         else:
             found = self._summed(recording, noted, (given[1:], before), list(zip(outputs, d, strict=True)), trained)
-        return outputs, aux, d, found, self.noted_state(recording)
+        return outputs, aux, d, found, self.assigned_values(recording)
 
     def _summed(
-        self, recording: Recording, noted: list[Noted], given: Any, targets: list[tuple[Any, Any]], trained: list[Any]
+        self,
+        recording: Recording,
+        noted: list[NotedCall],
+        given: Any,
+        targets: list[tuple[Any, Any]],
+        trained: list[Any],
     ) -> list[Any]:
         """Return the running sums, or the gradients; raise if what is assigned depends on samples."""
         samples, before = given
@@ -379,13 +397,13 @@ class _PartPlan(GradientPlan):
         for note in reversed(noted):
             walk.step(note)
         described = [(x.shape, x.dtype, is_own) for (x, _), is_own in zip(targets, is_of_samples, strict=True)]
-        self.described = Described(described, walk.meetings)
+        self.description = PartDescription(described, walk.shared_sums)
         for variable, value in recording.assigned.values():
             if type(value) is Recorded and walk.depends(value):
                 raise ValueError(f"variable '{variable.name}' is assigned what samples decide, so `passes` must be 1")
         if self._sums is Sums.LAST:
-            return found_apart(recording, self._shared.variables, [walk.gradient_of(x) for x in trained])
-        return apart(recording, walk.sums_after)
+            return checked_gradients(recording, self._shared.variables, [walk.gradient_of(x) for x in trained])
+        return without_shared_memory(recording, walk.sums_after)
 
     def start(self, given: Any, memory: Arenas) -> PartRun:
         """Run forwards."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.arrays.holding import tried
+from mp_core.arrays.holding import run_trial
 from mp_core.arrays.recorded import UnseenError
 from mp_core.arrays.recorded_array import address_of
 from mp_core.core.changes import count
@@ -18,8 +18,8 @@ from mp_core.core.replay import Replay, c_plan, run_passes, set_addresses
 from mp_core.core.scopes import called_in, called_under, still_have
 from mp_core.plans.arena import ARENAS
 from mp_core.plans.costs import ARITHMETICS, Memory, Operation
-from mp_core.plans.examples import as_example, has_array, like, pairs
-from mp_core.plans.recorded_call import Found, RecordedCall, record
+from mp_core.plans.examples import as_example, has_array, matching, pairs
+from mp_core.plans.recorded_call import OutputPlace, RecordedCall, record
 from mp_core.plans.sizes import Sizes
 from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.arguments import positive_integer
@@ -151,7 +151,7 @@ class ForwardPlan(Generic[R]):
         """Return the arrays of a call in the order of the examples, as the steps read them."""
         wanted = {name: x for name, x in self._tree[1].items() if name in options or has_array(x)}
         found = list(pairs((self._tree[0], wanted), (self._whole(inputs), options)))
-        return [like(x, example, index) for index, (example, x) in enumerate(found)]
+        return [matching(x, example, index) for index, (example, x) in enumerate(found)]
 
     def _whole(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the inputs of a call; floats become integers where a model reads integers, as in its own calls."""
@@ -218,7 +218,7 @@ class ForwardPlan(Generic[R]):
             ARENAS.give(arena)
 
     def _output(self, part: Any, arrays: list[Array], made: dict[int, Array], rows: tuple[int, ...]) -> Any:
-        if type(part) is not Found:
+        if type(part) is not OutputPlace:
             return part
         buffer = made.get(part.buffer)
         if buffer is None:  # an input, or a view of one
@@ -249,7 +249,7 @@ class ForwardPlan(Generic[R]):
             found is not None
             and changes is count()
             and still_have(SURROUNDINGS, found.surroundings)
-            and not found.state.moved()
+            and not found.state.containers_changed()
         ):
             return found
         if _recording.get():
@@ -259,7 +259,7 @@ class ForwardPlan(Generic[R]):
     def _renewed(self) -> RecordedCall:
         """Return the recording after a change, made anew if it depends on what has changed."""
         changes, found = count(), self._last[1]
-        if found is None or not still_have(SURROUNDINGS, found.surroundings) or found.state.changed():
+        if found is None or not still_have(SURROUNDINGS, found.surroundings) or found.state.is_outdated():
             changes, found = called_in(_recording, True, self._recorded)
         self._last = changes, found
         return found
@@ -268,7 +268,7 @@ class ForwardPlan(Generic[R]):
         """Return a new recording, and the last change before it."""
         if not self._examples:
             raise ValueError("`inputs` must have an array: a plan computes from arrays")
-        tried(self._layer, *self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
+        run_trial(self._layer, *self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
         return count(), record(self._layer, self._tree, self._other_tree, self._sizes, State(self._layer))
 
     # ---- for C
@@ -300,10 +300,10 @@ class ForwardPlan(Generic[R]):
         if self._sizes:
             raise ValueError(f"a plan for all sizes, not only {self._sizes.first}: C cannot be given it")
         plan = self._current()
-        outputs = [part for part in leaves(plan.outputs) if isinstance(part, Found | np.ndarray)]
-        numbers = [part.buffer for part in outputs if type(part) is Found]
+        outputs = [part for part in leaves(plan.outputs) if isinstance(part, OutputPlace | np.ndarray)]
+        numbers = [part.buffer for part in outputs if type(part) is OutputPlace]
         for part in outputs:
-            if type(part) is not Found:
+            if type(part) is not OutputPlace:
                 reason = "is the same for all inputs"
             elif numbers.count(part.buffer) > 1:
                 reason = "is returned twice"

@@ -18,7 +18,7 @@ from mp_core.plans.sizes import Sizes
 from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Buffer", "Found", "RecordedCall", "record"]
+__all__ = ["Buffer", "OutputPlace", "RecordedCall", "record"]
 
 
 class Buffer(NamedTuple):
@@ -46,7 +46,7 @@ class Buffer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OutputPlace:
     """Where an output lies: in which buffer, and from which byte on."""
 
     buffer: int
@@ -84,7 +84,7 @@ class RecordedCall:
     inputs: list[Buffer]
     offsets: dict[Offsets, int]  # the inputs that say where sequences lie; which size is the number of rows
     results: dict[int, Buffer]  # those in which outputs lie, by number: a run makes new ones
-    outputs: Any  # a tree of Found, and of what is no array
+    outputs: Any  # a tree of OutputPlace, and of what is no array
     held: dict[int, Buffer]  # those that lie in the arena, by number
     lives: dict[int, tuple[int, int]]  # the first and the last step that uses each of them
     buffers: int
@@ -136,7 +136,7 @@ def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, 
         sizes.check_step(note.name, size, [buffers[number].follows for number in note.buffers])
     twins = iter(leaves(other_outputs))
     outputs = map_leaves(lambda part: _output_of(part, next(twins), sizes), outputs)
-    found = [part.buffer for part in leaves(outputs) if type(part) is Found]
+    found = [part.buffer for part in leaves(outputs) if type(part) is OutputPlace]
     results = {number: buffers[number] for number in found if number >= given}
     outputs = map_leaves(lambda part: _marked(part, results), outputs)
     lives: dict[int, tuple[int, int]] = {}
@@ -160,12 +160,12 @@ def _noted(
     """Return the recording of a call with these arguments, and its outputs: arrays by where they lie."""
     recording = Recording(state.add, copies)
     args, kwargs = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, tree)
-    outputs = recording.of(lambda: map_leaves(lambda x: _found(x, recording), layer(*args, **kwargs)))
+    outputs = recording.record(lambda: map_leaves(lambda x: _output_place(x, recording), layer(*args, **kwargs)))
     recording.tape.forget()
     return recording, outputs
 
 
-def _found(x: Any, recording: Recording) -> Any:
+def _output_place(x: Any, recording: Recording) -> Any:
     """Return where an output lies; what is no array is an output as it is."""
     if type(x) is not Recorded:
         if isinstance(x, str) and NO_VALUES in x:
@@ -178,12 +178,12 @@ def _found(x: Any, recording: Recording) -> Any:
     found = recording.tape.find(address_of(x.array))
     if found is None or x.recording is not recording:
         recording.refuse("an array of another recording")
-    return Found(*found, x.array.strides, Buffer(x.shape, x.dtype, -1))
+    return OutputPlace(*found, x.array.strides, Buffer(x.shape, x.dtype, -1))
 
 
 def _output_of(part: Any, twin: Any, sizes: Sizes) -> Any:
     """Return where an output lies, by its places for the two examples; what is no such place as it is."""
-    if type(part) is not Found:
+    if type(part) is not OutputPlace:
         return part
     follows, _ = sizes.of_shapes(part.view.shape, twin.view.shape)
     return replace(part, view=part.view._replace(follows=follows))
@@ -191,7 +191,7 @@ def _output_of(part: Any, twin: Any, sizes: Sizes) -> Any:
 
 def _marked(part: Any, results: dict[int, Buffer]) -> Any:
     """Return where an output lies, marked if it is all of an array that a run makes."""
-    if type(part) is not Found or part.buffer not in results:
+    if type(part) is not OutputPlace or part.buffer not in results:
         return part
     buffer = results[part.buffer]
     return replace(part, is_whole=part.view == buffer and part.is_all_of(buffer))

@@ -3,7 +3,7 @@
 from contextvars import ContextVar
 from typing import Any
 
-from mp_core.arrays.holding import under_way
+from mp_core.arrays.holding import current_recording
 from mp_core.core.scopes import Scope, innermost
 
 __all__ = ["eager", "is_eager"]
@@ -31,4 +31,4 @@ def is_eager() -> bool:
     >>> is_eager()  # outside of all blocks, encoders run by plans
     False
     """
-    return bool(innermost(_eager.get(), False)) or under_way() is not None
+    return bool(innermost(_eager.get(), False)) or current_recording() is not None

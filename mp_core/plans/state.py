@@ -58,16 +58,16 @@ class State:
         """Watch variables, except those that are inputs."""
         self._variables += [(variable, variable.stamp) for variable in variables if id(variable) not in self._held]
 
-    def moved(self) -> bool:
+    def containers_changed(self) -> bool:
         """Whether a list, a dictionary or an object of the user has changed, which nobody tells."""
         return not self._containers.same()
 
-    def changed(self) -> bool:
+    def is_outdated(self) -> bool:
         """Whether the recording must be made anew. What others than mp_core's layers depend on, nobody knows."""
         return (
             not self._known
             or self._floatx != floatx()
-            or self.moved()
+            or self.containers_changed()
             or not self._attributes.same()
             or any(variable.stamp is not stamp for variable, stamp in self._variables)
             or not all(np.array_equal(now, before, equal_nan=now.dtype.kind == "f") for now, before in self._arrays)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from mp_core import dtypes
 from mp_core.arrays import F32, Array, asarray, cast
-from mp_core.arrays.recorded import constant, recordable, under_way, with_numbers
+from mp_core.arrays.recorded import constant, current_recording, recordable, with_numbers
 from mp_core.ops.elementwise import compared, computed
 from mp_core.ops.elementwise import where as chosen
 from mp_core.utilities.arguments import axis_of, integer
@@ -116,7 +116,7 @@ def _nudged(
         _bounds(value, compute, shape, name) for name, value in (("min_vals", min_vals), ("max_vals", max_vals))
     )
     low, high, step = _number(float(bool(narrow_range)), x), _number(float(2**num_bits - 1), x), _step(x)
-    if under_way() is None:  # a recording has examples of values only
+    if current_recording() is None:  # a recording has examples of values only
         _check_range(least, most, float(high - low), compute)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         width, levels = step("subtract", most, least), step("subtract", high, low)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.autocast.variable import as_stored, assign_each, restored_if_it_fails
+from mp_core.autocast.variable import as_stored, assign_each, restore_on_failure
 from mp_core.checkpoint.header import open_regular
 from mp_core.checkpoint.maps import map_file
 from mp_core.checkpoint.output import naming, new_file
@@ -222,7 +222,7 @@ def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
         for layer, store in of_users:
             layer.load_own_variables(store)
 
-    restored_if_it_fails(model.weights, load)
+    restore_on_failure(model.weights, load)
 
 
 def _weights_in(path: Path) -> Array | bytes:

@@ -16,7 +16,7 @@ from mp_core.layers.base.losses import added_losses
 from mp_core.layers.parts import BatchPart, part_under_way
 from mp_core.losses import Loss
 from mp_core.plans.backward import ArrayGradients, Assigned
-from mp_core.plans.parts import Described, PartGradients, unit_of
+from mp_core.plans.parts import PartDescription, PartGradients, unit_of
 from mp_core.training.batches import Batch, joined, number_of_samples, part_of
 from mp_core.training.objectives import Targets, check_target, weighted
 
@@ -66,7 +66,7 @@ class BatchPasses:
             raise ValueError(f"'{self._compiled.model.name}' has outputs with a mask, so `passes` must be 1")
         count = number_of_samples(batch.x)
         size = -(-count // passes)
-        unit = unit_of(self._described(batch, size).meetings, size)
+        unit = unit_of(self._described(batch, size).shared_sums, size)
         last = count if self._compiled.workers is None else (count - 1) // unit * unit
         return list(pairwise(sorted({*range(0, last, -(-size // unit) * unit), last, count})))
 
@@ -113,9 +113,9 @@ class BatchPasses:
         loss = functools.reduce(ops.add, [*shares, *others])
         return loss, losses if len(losses) > 1 else [], joined(outputs), gradients, assigned
 
-    def _described(self, batch: Batch, size: int) -> Described:
+    def _described(self, batch: Batch, size: int) -> PartDescription:
         """Return what a pass of so many samples is like."""
-        return self.gradients.described(*_samples(batch, 0, size))
+        return self.gradients.describe(*_samples(batch, 0, size))
 
     # ---- one pass
 

@@ -10,7 +10,7 @@ import numpy as np
 from mp_core import dtypes
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.variable import assign_each, restored_if_it_fails
+from mp_core.autocast.variable import assign_each, restore_on_failure
 from mp_core.checkpoint.maps import map_file
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.files import hdf5
@@ -97,7 +97,7 @@ class State(NamedTuple):
         held = [vars(compiled), vars(compiled.metrics), *map(vars, compiled.losses)]
         contents = contents_of_optimizer(compiled.optimizer)
         contents.add(held)
-        restored_if_it_fails([*state_variables(model), *own], undone_if_it_fails, contents, self._apply, model)
+        restore_on_failure([*state_variables(model), *own], undone_if_it_fails, contents, self._apply, model)
 
     def _apply(self, model: "Model") -> None:
         compiled, variables = training_state(model), state_variables(model)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arrays.holding import tried
+from mp_core.arrays.holding import run_trial
 from mp_core.core.scopes import called_in
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers.base.building import Built, build_for, handed_training
@@ -182,7 +182,7 @@ def _tried(layer: "Layer", args: Any, kwargs: Any, batch: int, length: int) -> A
             return x
         return np.zeros([n or (length if axis else batch) for axis, n in enumerate(x.shape)], dtypes.parse(x.dtype))
 
-    return called_in(handed_training, None, tried, (layer, *map_leaves(zeros, args)), map_leaves(zeros, kwargs))
+    return called_in(handed_training, None, run_trial, (layer, *map_leaves(zeros, args)), map_leaves(zeros, kwargs))
 
 
 def _symbol(layer: Described, shape: Sequence[int | None], dtype: Any) -> KerasTensor:
