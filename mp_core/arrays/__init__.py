@@ -1,4 +1,4 @@
-"""Arrays in and out: what every operation does first, and the cast, which it may do next."""
+"""The first steps of every operation: convert arguments to arrays, check `out`, cast."""
 
 from mp_core.arrays.casting import cast
 from mp_core.arrays.conversion import FORMATS
