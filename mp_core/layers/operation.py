@@ -48,7 +48,7 @@ class Operation(Ruled, Layer):
         if operation not in OPERATIONS:
             raise ValueError(f"`operation` must be one of {', '.join(sorted(OPERATIONS))}; received {operation!r}")
         self.operation = operation
-        self.options = OPERATIONS[operation].known(options or {})
+        self.options = OPERATIONS[operation].checked_options(options or {})
 
     @property
     def row(self) -> Row:
@@ -61,11 +61,11 @@ class Operation(Ruled, Layer):
 
     def call(self, *operands: Any, **named: Any) -> Any:
         """Return what the function returns for arrays and numbers."""
-        return self.row.function(**self.row.ours(operands, named, self.options))
+        return self.row.function(**self.row.keywords(operands, named, self.options))
 
     def specs_after(self, *operands: Any, **named: Any) -> Spec | list[Spec]:
         """Return what the rule of the operation says."""
-        return self.row.rule(**self.row.ours(operands, named, self.options))
+        return self.row.rule(**self.row.keywords(operands, named, self.options))
 
     def _cast_positional(self, x: Any) -> Any:
         return self._cast_input(x)

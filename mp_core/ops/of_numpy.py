@@ -1,7 +1,7 @@
-"""NumPy's functions and methods of arrays that operations stand for while a plan is made.
+"""The tables of NumPy functions and array methods that operations replace while a plan is recorded.
 
-Each takes the arguments of NumPy's that an operation has; others are refused. In a plan the bits are those of the
-operation, outside of one those of NumPy.
+They take those of NumPy's arguments that the operation has; others are refused. The bits are the operation's in a plan,
+and NumPy's outside of plans.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def _astype(x: Array, dtype: DTypeLike, copy: bool = True) -> Array:
 
 
 def _copy(x: Array) -> Array:
-    return x  # nobody writes to arrays of a recording
+    return x  # recorded arrays are never written to
 
 
 def _flatten(x: Array) -> Array:
@@ -62,7 +62,7 @@ def _vstack(tup: Sequence[Any]) -> Array:
 
 
 def _power(x: Any, exponent: Any) -> Array:
-    if any(type(each) is float for each in (x, exponent)):  # beside which NumPy computes bfloat16 in float32
+    if any(type(each) is float for each in (x, exponent)):  # with a Python float, NumPy computes bfloat16 in float32
         x, exponent = (
             each if isinstance(each, int | float) or each.dtype.name != "bfloat16" else cast(each, "float32")
             for each in (x, exponent)
@@ -108,7 +108,7 @@ _BITS: Operations = {
     np.bitwise_and: logic.logical_and, np.bitwise_or: logic.logical_or, np.bitwise_xor: logic.logical_xor,
     np.invert: logic.logical_not,
 }  # fmt: skip
-"""Of booleans; NumPy refuses floats."""
+"""For booleans only, since NumPy refuses floats."""
 _FUNCTIONS: Operations = {
     np.sum: sums.sum, np.mean: sums.mean, np.max: functions.max, np.amax: functions.max, np.min: functions.min,
     np.amin: functions.min, np.var: composed.var, np.std: composed.std, np.clip: _clip, np.dot: composed.dot,
