@@ -107,8 +107,8 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray scales not None, cnp.nd
     """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=scales, zero_point=zeros).values``.
 
     `scales` and `zeros` have one element for each element of a row of `a`; neither is applied to the product of codes.
-    To compute ``a @ matrix``, as a calibrated layer does, quantize and pack ``w = scales[:, None] * matrix`` as `b`, and
-    subtract ``zeros @ w`` from `bias`. The result has the type of `a`.
+    To compute ``a @ matrix``, as a calibrated layer does, quantize and pack ``w = scales[:, None] * matrix`` as `b`,
+    and subtract ``zeros @ w`` from `bias`. The result has the type of `a`.
 
     Parameters
     ----------
