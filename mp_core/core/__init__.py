@@ -1,4 +1,4 @@
-"""Everything compiled. Nothing above this package knows an instruction set, nothing in it knows a policy."""
+"""The compiled core. Code above this package never names an instruction set; code in it never names a policy."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +9,9 @@ _C_API: Any
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import the table of C functions at its first use."""
+        """Import the table of C functions at its first use, since few programs need it."""
         if name == "_C_API":
-            from mp_core.core.capi import _C_API  # few programs ask for it
+            from mp_core.core.capi import _C_API
 
             return _C_API
         raise AttributeError(f"module 'mp_core.core' has no attribute {name!r}")
