@@ -5,8 +5,7 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-/* Cast n contiguous elements: directly if one type is float32, else through chunks of float32. Either way rounds once.
- * */
+/* Cast n contiguous elements: directly if one type is float32, else through chunks of float32. Both round once. */
 static void run_contiguous(const mp_cast *c, const char *src, char *dst, ptrdiff_t n) {
     const mp_casts *casts = c->kernels->casts;
     const int saturates = c->mode & MP_SATURATE;

@@ -17,8 +17,7 @@ ptrdiff_t mp_plan_look_up(void *context, ptrdiff_t rows, int threads, int reprod
     return mp_ceil_div(t->rows, t->share);
 }
 
-/* Write a row of scale * (code - zero point), rounded once to the type of the result; return 0 if there is no memory.
- * */
+/* Write a row of scale * (code - zero point), rounded once to the type of the result; return 0 without memory. */
 static int look_up_codes(const mp_look_up *t, ptrdiff_t row, char *out) {
     const mp_table_codes *c = &t->codes;
     const mp_quantizers *quantizers = t->cast.kernels->quantizers;

@@ -35,8 +35,7 @@ typedef pthread_key_t mp_key;
 void mp_take(mp_lock *lock);
 void mp_give(mp_lock *lock);
 
-/* Release the lock, wait until the condition is signalled (rarely, return without a signal), and take the lock again.
- * */
+/* Release the lock, wait until the condition is signalled (rarely, return without a signal), take the lock again. */
 void mp_wait(mp_condition *condition, mp_lock *lock);
 void mp_wait_at_most(mp_condition *condition, mp_lock *lock, int milliseconds);
 void mp_wake_one(mp_condition *condition);

@@ -44,8 +44,7 @@ static void add(const mp_taken_rows *s, const float *x, ptrdiff_t n, float *sum)
     s->kernels->rows->functions[MP_ADD](sum, x, n, sum);
 }
 
-/* Write the sum of `count` rows of x, from column `first` on, to `out`. `work` is a buffer for two rows of n elements.
- * */
+/* Write the sum of `count` rows of x, from column `first` on, to `out`. `work` is a buffer for 2 n elements. */
 static void sum_rows(const mp_taken_rows *s, const int32_t *row, ptrdiff_t count, ptrdiff_t first, ptrdiff_t n,
                      float *out, float *work) {
     float *const block = work, *const widened = work + n;
