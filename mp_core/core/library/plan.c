@@ -287,7 +287,7 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
 
 /* ---- the scratch of a task */
 
-/* Bytes in scratch for a range of K of a panel: column_bytes for each column, and MP_SLACK after them if `slack`. */
+/* Bytes in scratch for a range of K of a panel: column_bytes for each column, then `slack` bytes (MP_SLACK). */
 static ptrdiff_t panel_bytes(const mp_problem *q, ptrdiff_t column_bytes, int slack) {
     return mp_round_up(column_bytes * mp_min(q->n, MP_PANEL) + slack, 64);
 }
