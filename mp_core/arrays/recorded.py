@@ -382,7 +382,7 @@ def _as_read(x: Any) -> Any:
 
 
 def _is_number(x: Any) -> bool:
-    """Return whether `x` is a Python number, which takes its dtype from the array beside it; NumPy scalars have one."""
+    """Return whether `x` is a Python number: it gets the dtype of the other operand. NumPy scalars have their own."""
     return type(x) in (bool, int, float)
 
 

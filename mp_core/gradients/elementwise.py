@@ -110,8 +110,8 @@ def _wide(d: Array) -> Any:
     return wide_type(d.dtype)
 
 
-def _number(value: float, beside: Array) -> Array:
-    return np.full(1, value, _wide(beside))
+def _number(value: float, other: Array) -> Array:
+    return np.full(1, value, _wide(other))
 
 
 def _operand(x: Any, out: Array) -> Array:

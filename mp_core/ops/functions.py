@@ -335,7 +335,7 @@ def clip_of_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
         allowed = f"numbers that {array.dtype} can hold"
         raise ValueError(f"`low` and `high` must be {allowed}; received {low!r}, {high!r}") from None
     if clipped.dtype.kind == "f" and np.isnan(clipped).any():
-        raise ValueError(f"`low` and `high` must not be NaN beside {array.dtype}; received {low!r}, {high!r}")
+        raise ValueError(f"`low` and `high` must not be NaN for {array.dtype}; received {low!r}, {high!r}")
     return np.where(clipped == array, array, clipped.astype(array.dtype))
 
 

@@ -29,8 +29,8 @@ OPERANDS = """
     ----------
     {x}, {y} : array-like
         Of shapes that broadcast against each other. A Python number takes the type of the other operand if that is a
-        float, or if both are integers. A Python float becomes float32 beside integers; an integer becomes int32 beside
-        booleans.
+        float, or if both are integers. With integers a Python float becomes float32; with booleans an integer becomes
+        int32.
 """
 COMMON_TYPE = """
     Returns
@@ -224,14 +224,14 @@ def _alone(value: float) -> Array:
     return _number(value, np.zeros((), F32 if type(value) is float else np.bool_), "y")
 
 
-def _number(value: float, beside: Array, argument: str) -> Array:
-    """Return a Python number in the type that it takes beside an array."""
-    dtype = beside.dtype
+def _number(value: float, other: Array, argument: str) -> Array:
+    """Return a Python number in the type that it has as an operand together with `other`."""
+    dtype = other.dtype
     if not is_float(dtype):
         dtype = F32 if type(value) is float else ALLOWED["int32"] if dtype == np.bool_ else dtype
     floats = is_float(dtype)
     try:
-        found = np.full((1,) if beside.ndim else (), np.asarray(value, F64 if floats else dtype))
+        found = np.full((1,) if other.ndim else (), np.asarray(value, F64 if floats else dtype))
     except OverflowError:
         kind = "float64" if floats else dtype
         raise ValueError(f"`{argument}` must be a number that {kind} can hold; received one beyond that") from None

@@ -109,7 +109,7 @@ class Row:
                 own = self._signature.parameters[name].default
                 if value is not own and not (type(value) is type(own) and value == own):
                     raise TypeError(
-                        f"`{name}` of mp_core.ops.{self.function.__name__} must not be given beside symbolic arrays: "
+                        f"`{name}` of mp_core.ops.{self.function.__name__} must not be given with symbolic arrays: "
                         f"Keras' {self.name} has no such argument; received {value!r}"
                     )
             elif self._signature.parameters[name].default is inspect.Parameter.empty:

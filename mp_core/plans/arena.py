@@ -44,9 +44,9 @@ def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[
     begins, stops, first, last = np.zeros((4, count), np.int64)  # of the buffers placed so far, sorted by `begins`
     for number, index in enumerate(sorted(range(count), key=lambda index: -sizes[index])):
         size, life = rounded[index], lives[index]
-        beside = (first[:number] <= life[1]) & (last[:number] >= life[0])
-        reached = np.maximum.accumulate(np.append(0, stops[:number][beside]))
-        fits = begins[:number][beside] >= reached[:-1] + size
+        living = (first[:number] <= life[1]) & (last[:number] >= life[0])
+        reached = np.maximum.accumulate(np.append(0, stops[:number][living]))
+        fits = begins[:number][living] >= reached[:-1] + size
         at = int(reached[fits.argmax() if fits.any() else -1])
         offsets[index], end = at, max(end, at + size)
         where = int(np.searchsorted(begins[:number], at))

@@ -119,10 +119,10 @@ def multipliable(a: Any, b: Any) -> Factors:
         return Factors(a.values, b, a.scale, a.zero_point, F32)
     a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
     b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
-    beside = b if isinstance(a, QuantizedArray) else a
-    floats = not isinstance(beside, QuantizedArray) and not has_scale(beside) and is_float(beside.dtype)
-    narrow = floats and "float8" in name_of(beside.dtype)  # too few bits for products with scaled codes
-    dtype = beside.dtype if floats and not narrow else F32
+    other = b if isinstance(a, QuantizedArray) else a
+    floats = not isinstance(other, QuantizedArray) and not has_scale(other) and is_float(other.dtype)
+    narrow = floats and "float8" in name_of(other.dtype)  # too few bits for products with scaled codes
+    dtype = other.dtype if floats and not narrow else F32
     exact = F64 if dtype is F64 else F32
     if isinstance(b, QuantizedArray):
         b = dequantize(b, exact)

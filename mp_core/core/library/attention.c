@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { LEAST_ROWS = 4 * MP_ROWS }; /* a task should have so many queries, since each task packs the keys of its head */
+enum { LEAST_ROWS = 4 * MP_ROWS }; /* the fewest queries of a task, if possible: each task packs the keys of its head */
 
 /* Whether there are keys that a query does not meet. */
 static int is_near(const mp_attention *t) { return mp_min(t->before, t->after) < t->sources - 1; }

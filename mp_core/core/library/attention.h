@@ -14,7 +14,7 @@
 
 MP_SHARED_BEGIN
 
-enum { MP_BAND = 128 }; /* near attention: so many queries sum over the same keys; part of the numerics contract */
+enum { MP_BAND = 128 }; /* near attention: queries that sum over the same keys; part of the numerics contract */
 
 /* Bytes from one sequence, head or row to the next; 0 if that axis is broadcast. */
 typedef struct {
@@ -52,7 +52,7 @@ typedef struct {
     mp_score_scale scale;
     ptrdiff_t sequences, heads, sharing; /* heads of queries; how many of these share a head of keys */
     ptrdiff_t targets, sources;  /* rows of queries and of keys in a sequence; ragged: in the longest one */
-    ptrdiff_t before, after;     /* a query meets keys of so many rows before and after its own */
+    ptrdiff_t before, after;     /* how many rows before and after its own a query meets */
     mp_attention_cut cut;
     int status;                  /* has to be last: tasks copy the fields before it */
 } mp_attention;

@@ -10,11 +10,11 @@ enum {
     MP_F64 = MP_FORMATS,  /* the format of float64: only a src_format */
     MP_COPY = -1,         /* as src_format: copy the bytes of the elements */
     MP_CAST_CHUNK = 1024, /* elements in a buffer on the stack */
-    /* A second thread pays from so many elements on: a fraction of a millisecond of memory traffic. */
+    /* The fewest elements for which a second thread pays: a fraction of a millisecond of memory traffic. */
     MP_CAST_WORK = 1 << 18,
-    /* Results of at least so many bytes are written by non-temporal stores: they would leave the caches before they are
-     * read anyway. With these, a cast of 2^25 elements from float16 to float32 takes 0.6 of the time, and the cast back
-     * 0.7 (one Zen 4 core with 32 MiB of L3, November 2026). */
+    /* The fewest bytes of a result that is written by non-temporal stores: it would leave the caches before it is read
+     * anyway. So a cast of 2^25 elements from float16 to float32 takes 0.6 of the time, and the cast back 0.7 (one
+     * Zen 4 core with 32 MiB of L3, November 2026). */
     MP_STREAMED = MP_HAS(STREAMING_STORES) ? 1 << 24 : 1 << 30,
 };
 

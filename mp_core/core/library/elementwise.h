@@ -12,8 +12,8 @@ enum {
     MP_BOOL = -2,          /* a format: bytes that are 0 or 1 */
     MP_BYTE = -3,          /* a format of operands: numbers from 0 to 255 */
     MP_MOST_OPERANDS = 3,
-    /* A second thread pays from so many elements on, if two arrays are read and one is written (November 2026; the CPU
-     * is not recorded). */
+    /* The fewest elements for which a second thread pays, if two arrays are read and one is written (November 2026; the
+     * CPU is not recorded). */
     MP_ELEMENTWISE_WORK = 1 << 17,
 };
 

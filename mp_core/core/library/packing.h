@@ -6,7 +6,7 @@
 
 MP_SHARED_BEGIN
 
-/* A second thread pays from so many elements on (November 2026; the CPU is not recorded). */
+/* The fewest elements for which a second thread pays (November 2026; the CPU is not recorded). */
 enum { MP_PACKING_WORK = 1 << 20 };
 
 typedef struct {

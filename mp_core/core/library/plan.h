@@ -76,7 +76,7 @@ typedef struct {
     int arithmetic;
     int format;            /* of the panels that are multiplied: B's, or the arithmetic's if panels are copied. MP_WIDER
                               panels take twice its bytes: mp_multiplied_bytes */
-    ptrdiff_t k_block;     /* each sum over so many elements of K starts at +0: part of the numerics contract */
+    ptrdiff_t k_block;     /* elements of K in a block, whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread; each panel is multiplied over all of K at once */
     int reads_a_in_place;  /* kernels read the caller's A: its rows are contiguous and of the type that they read */

@@ -20,7 +20,7 @@ typedef struct {
     const int32_t *offsets; /* [sequences + 1] */
     mp_pool how;
     ptrdiff_t sequences;
-    ptrdiff_t skipped;      /* so many rows at the begin of each sequence are left out */
+    ptrdiff_t skipped;      /* rows at the begin of each sequence that are left out */
     int status;
 } mp_pooling;
 

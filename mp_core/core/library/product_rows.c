@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* So many elements of A, or one row, are quantized at a time: up to K = 4096 they stay in L1 until they have codes. */
+/* Elements of A that are quantized at a time (at least one row): up to K = 4096 they stay in L1 meanwhile. */
 enum { QUANTIZED = 4096 };
 
 /* Quantize rows of A to the same codes as mp_core.quantize: by given scales, or each row by its amax / 127. */

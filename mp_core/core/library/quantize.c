@@ -12,7 +12,7 @@
 /* Measured on one Zen 4 core with 32 KiB of L1d and 1 MiB of L2, November 2026. */
 enum {
     STRIP = 1024,          /* columns in a task: with 128 rows they are 512 KiB of float32, and stay in L2 */
-    FROM_MEMORY = 1 << 21, /* an array of at least so many bytes is assumed to be in memory: twice L2 */
+    FROM_MEMORY = 1 << 21, /* the fewest bytes of an array that is assumed to be in memory: twice L2 */
     IN_CACHE = 1 << 17,    /* elements that stay in L2 while their range and then their codes are computed: 512 KiB */
 };
 

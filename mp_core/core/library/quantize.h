@@ -67,7 +67,7 @@ typedef struct {
     float *lo, *hi;      /* SPLIT: the ranges of each task: [tasks][outer][scales of a slab] */
 } mp_quantization;
 
-/* A second thread pays from so many elements on (Zen 4, November 2026). */
+/* The fewest elements for which a second thread pays (Zen 4, November 2026). */
 enum { MP_QUANTIZE_WORK = 1 << 17 };
 
 /* Quantize or dequantize on up to `threads` threads; return 0, or -1 if there is no memory. */

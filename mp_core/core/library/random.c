@@ -8,7 +8,7 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-enum { NUMBERS = 256, WORK = 1 << 14 }; /* numbers in a buffer; a second thread pays from WORK numbers on (estimated) */
+enum { NUMBERS = 256, WORK = 1 << 14 }; /* numbers in a buffer; the fewest for which a second thread pays (estimated) */
 enum { ROOM = NUMBERS + 8 };            /* words in a buffer: they are drawn in pairs of blocks of four */
 
 typedef struct {

@@ -8,8 +8,8 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_ROWS_WORK = 1 << 15, /* a second thread pays from so many elements on, if an element takes about as long as an
-                               exponential (November 2026; the CPU is not recorded) */
+    MP_ROWS_WORK = 1 << 15, /* the fewest elements for which a second thread pays, if an element takes about as long
+                               as an exponential (November 2026; the CPU is not recorded) */
     MP_MOST_AXES = 64,
 };
 

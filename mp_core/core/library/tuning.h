@@ -23,14 +23,14 @@ typedef struct {
 
 typedef struct {
     /* Tasks. */
-    ptrdiff_t packed_mc;        /* largest MC, in rows of A, with packed panels: so many rows over one range of K fit
-                                   L2 together with that range of a panel (L2 / 4) */
-    ptrdiff_t repacked_mc;      /* largest MC, in rows of A, with made panels: with so many rows, making a panel takes
+    ptrdiff_t packed_mc;        /* largest MC, in rows of A, with packed panels: these rows over one range of K fit L2
+                                   together with that range of a panel (L2 / 4) */
+    ptrdiff_t repacked_mc;      /* largest MC, in rows of A, with made panels: for so many rows, making a panel takes
                                    1/100 of the time of multiplying it. plan.c doubles it for integers if all of K is
                                    one range, and halves it for micro-panels, which have longer ranges of K */
-    ptrdiff_t small_mc;         /* in a task with at most so many rows of A, a range of K has to fit L1, except in
-                                   micro-panels: see range_bytes */
-    double thread_work;         /* a second thread pays from so many multiplications on: about 20 us on one core */
+    ptrdiff_t small_mc;         /* most rows of A in a task for which a range of K has to fit L1 (except in
+                                   micro-panels: see range_bytes) */
+    double thread_work;         /* the fewest multiplications for which a second thread pays: about 20 us on one core */
     int least_tasks, most_tasks; /* tasks per thread: multiplications / thread_work, clipped to these bounds */
     ptrdiff_t few_rows[2];      /* upper bounds of few_rows of the instruction set (kernels.h): [0] for float16, [1] for
                                    int4 times integers */
@@ -42,8 +42,8 @@ typedef struct {
     ptrdiff_t transposed_quads_k; /* the least K for transposed_mc[MP_QUADS] rows; for a smaller one MR rows are the
                                      most: each sum of quads is spread over 16 lanes, and only with a large K does
                                      adding these lanes take little of the time */
-    /* Prefetching packed B from memory: the next range of K is prefetched in tasks of at least so many rows of A. With
-     * fewer rows the multiplications would end before the prefetches do. */
+    /* Prefetching packed B from memory: the fewest rows of A in a task for which the next range of K is prefetched.
+     * With fewer, the multiplications would end before the prefetches do. */
     ptrdiff_t prefetch_mc[2];      /* [0] for panels in the format that the arithmetic multiplies, [1] for others, which
                                       are decoded in registers or into scratch */
     /* KC for row-major B, in rows of B, in tasks of at most small_mc rows of A: */

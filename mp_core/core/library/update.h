@@ -17,8 +17,8 @@ static const int mp_update_slots[] = {
 #include "updates/updates.def"
 };
 
-/* A second thread pays from MP_UPDATE_WORK elements on. A task has at most MP_UPDATE_SHARE: so many elements of four
- * arrays fit the L2 cache of every CPU. */
+/* The fewest elements for which a second thread pays; the most elements of a task: those of four arrays fit the L2
+ * cache of every CPU. */
 enum { MP_UPDATE_WORK = 1 << 16, MP_UPDATE_SHARE = 1 << 14 };
 
 /* Update `count` elements on up to `threads` threads; return whether their gradients are all finite. */

@@ -28,7 +28,7 @@
  * The numbers below were found on Zen 5, November 2026. docs/performance.md has what prefetching gains. */
 enum {
     OWN_DISTANCE = 1 << 13,     /* prefetch distance of a call's own panel, bytes */
-    L1_BYTES = 1 << 14,         /* so many prefetched bytes stay in L1 until they are used: half of 32 KiB */
+    L1_BYTES = 1 << 14,         /* prefetched bytes that stay in L1 until they are used: half of 32 KiB */
     L2_BYTES = 1 << 19,         /* ... in L2: half of 1 MiB */
     LOW_ROWS = 3,               /* register blocks of at most so many rows multiply too little to hide prefetches */
     PACK_ROWS_DISTANCE = 32,    /* prefetch distance of packing from rows: bytes of a column, 32 / element bytes rows */
