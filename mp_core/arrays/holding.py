@@ -1,4 +1,4 @@
-"""Holders: what replaces the values of variables in one thread or task.
+"""Holders replace the values of variables in one thread or task.
 
 A holder is a recording, or a trial run. While it is current, reads and assignments of variables ask it first. If it has
 an :class:`Override` for a variable, that is read instead of the stored value; other threads see no difference.
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class Override(NamedTuple):
-    """What a holder has in place of a variable's state.
+    """The state of a variable in a holder; it replaces the variable's own state.
 
     Attributes
     ----------
@@ -50,10 +50,10 @@ class Override(NamedTuple):
 
 
 class Holder(Protocol):
-    """What reads and assignments of variables ask first."""
+    """A recording or a trial run, which reads and assignments of variables ask first."""
 
     def override_of(self, variable: Any) -> Override | None:
-        """Return what replaces the state of a variable; None if its own state counts."""
+        """Return the state that replaces a variable's own; None if nothing replaces it."""
 
     def assign(self, variable: Any, value: Any) -> Any:
         """Note a new value; return the array that the variable stores at once, or None if it stores nothing."""
@@ -101,7 +101,7 @@ class _Trial:
         self._assigned: dict[int, tuple[Any, Override]] = {}
 
     def override_of(self, variable: Any) -> Override | None:
-        """Return the value that a variable was assigned, or what the enclosing holder has for it."""
+        """Return the value that a variable was assigned, else its override in the enclosing holder."""
         found = self._assigned.get(id(variable))
         if found is not None:
             return found[1]
