@@ -21,11 +21,11 @@ def test_a_copy_begins_empty_with_the_same_limit(copied):
 def test_a_value_that_is_used_again_or_replaced_is_kept():
     cache = Cache(3)
     for key in "abc":
-        cache.made(key, lambda: 1)
+        cache.get_or_make(key, lambda: 1)
     cache.get("a")
     cache.put("d", 1)
     assert [cache.get(key) for key in "abcd"] == [1, None, 1, 1]
-    assert cache.put("a", 2) == cache.made("a", list) == 2 and len(cache) == 3
+    assert cache.put("a", 2) == cache.get_or_make("a", list) == 2 and len(cache) == 3
 
 
 def test_a_value_that_is_dropped_while_it_is_looked_up_is_returned():
@@ -47,7 +47,7 @@ def test_threads_get_the_values_of_their_keys_and_leave_no_more_than_fit():
     cache = Cache(4)
 
     def use(thread):
-        return all(cache.made(key % 7, lambda key=key: -(key % 7)) == -(key % 7) for key in range(thread, 3000))
+        return all(cache.get_or_make(key % 7, lambda key=key: -(key % 7)) == -(key % 7) for key in range(thread, 3000))
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(use, range(8)))

@@ -77,7 +77,7 @@ def test_a_chosen_model_is_a_folder_for_embed(capsys, model, texts, tmp_path):
     (tmp_path / "small" / "mine").touch()
     assert "it is not replaced" in usage_error(capsys, *arguments, "--output", folder, "--force")
     unheld = [*arguments[:-1], "int4/20", "--output", str(tmp_path / "other")]
-    assert "must be of a power of two from 2 to 32768; received 'int4/20'" in usage_error(capsys, *unheld)
+    assert "must be powers of two from 2 to 32768; received 'int4/20'" in usage_error(capsys, *unheld)
     assert cli.main([*arguments, "--output", str(tmp_path / "none" / "small")]) == BAD_INPUT
     assert "none: No such file or directory" in capsys.readouterr().err
 

@@ -115,7 +115,7 @@ def test_quantized_arrays_multiply_and_are_otherwise_refused():
         lambda: np.exp(q), lambda: a + q, lambda: q * np.float32(2), lambda: np.matmul(a, q, dtype=np.float64),
         lambda: np.sum(q), lambda: np.add.reduce(q), lambda: np.asarray(q), lambda: np.concatenate([q, q]),
     ):  # fmt: skip
-        with pytest.raises(TypeError, match=r"QuantizedArray.*: dequantize\(\) returns what it stands for"):
+        with pytest.raises(TypeError, match=r"QuantizedArray.*: dequantize\(\) returns its values as floats"):
             call()
 
 

@@ -74,7 +74,7 @@ def test_wrong_look_ups_are_named(arguments, error, message):
         ((np.ones((1, 2), int), 1.0), TypeError, "`padding` must be an integer"),
         ((np.ones((1, 2), int), 2**31 - 2), ValueError, "`padding` and all positions must be int32"),
         ((np.ones((1, 2), int), -(2**31) - 1), ValueError, "`padding` and all positions must be int32"),
-        ((np.full((1, 2), 2**32 + 1), 1), ValueError, "`ids` must be int32"),
+        ((np.full((1, 2), 2**32 + 1), 1), ValueError, "`ids` must fit int32"),
     ],
 )
 def test_wrong_tokens_are_named(arguments, error, message):

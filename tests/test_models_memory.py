@@ -17,7 +17,7 @@ from mp_core import layers
 from mp_core.autocast import AutoCastVariable
 from mp_core.checkpoint import open_tensors, save_tensors
 from mp_core.models import BertEncoder
-from mp_core.policies.autocast.memory import Elsewhere, drop_pages
+from mp_core.policies.autocast.memory import RecomputedArray, drop_pages
 from mp_core.tf_keras.mixed_precision import AutoCastVariable as TFVariable
 
 KINDS = ["bert", "qwen3"]
@@ -208,7 +208,7 @@ def test_a_variable_gives_back_the_value_of_its_stamp_only():
     assert not made
     derived = variable.derived("sum", np.sum)
     variable.give_back(variable.stamp, lambda: made.append(1) or value + 1)
-    assert isinstance(variable._state[0], Elsewhere)
+    assert isinstance(variable._state[0], RecomputedArray)
     assert not made
     assert (variable.shape, variable.ndim, variable.size, variable.nbytes) == ((2, 3), 2, 6, 24)
     assert (len(variable), variable.dtype, variable.version) == (2, np.float32, 1)
@@ -246,7 +246,7 @@ def test_a_kernel_of_another_type_is_cast_out_of_its_file(tmp_path, rng):
     layer = layers.Dense(5)
     layer.build((None, 7))
     layer.set_matrix(_mapped(tmp_path, floats))
-    assert isinstance(layer.kernel._state[0], Elsewhere)
+    assert isinstance(layer.kernel._state[0], RecomputedArray)
     expected = mp.cast(floats, "float32")
     np.testing.assert_array_equal(layer.matrix, expected)
     np.testing.assert_array_equal(layer(np.eye(7, dtype=np.float32)), expected.T)

@@ -222,7 +222,7 @@ def test_an_integer_that_is_not_clipped_stays():
     assert ops.clip(most, np.array([0]), most + np.uint64(4)).tolist() == most.tolist()
     with pytest.raises(ValueError, match="`low` and `high` must be numbers that uint8 can hold; received 300, 400"):
         ops.clip(np.array([1], np.uint8), 300, 400)
-    with pytest.raises(ValueError, match="must not be NaN beside int64"):
+    with pytest.raises(ValueError, match="must not be NaN for int64"):
         ops.clip(big, float("nan"), 3)
 
 

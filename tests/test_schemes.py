@@ -148,7 +148,7 @@ def test_fields_that_are_no_scheme_are_refused_by_name(fields, error, text):
 
 @pytest.mark.parametrize("size", [1, 3, 20, 96, 65536])
 def test_files_hold_groups_of_powers_of_two(size):
-    with pytest.raises(ValueError, match=f"power of two from 2 to 32768; received 'int4/{size}'"):
+    with pytest.raises(ValueError, match=f"powers of two from 2 to 32768; received 'int4/{size}'"):
         Scheme.parse(f"int4/{size}").check_stored()
     for stored in ("int4/2", "int4/32768", "int4/-1", "int8"):
         Scheme.parse(stored).check_stored()

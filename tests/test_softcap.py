@@ -122,9 +122,9 @@ def test_caps_out_of_range_are_refused(cap):
 
 def test_a_cap_beside_a_bias_and_one_that_is_no_number_are_refused():
     x, offsets, bias = np.ones((1, 3, 1, 4), np.float32), np.array([0, 3], np.int32), np.zeros((1, 1, 3, 3), np.float32)
-    with pytest.raises(ValueError, match="`softcap` and `bias` are not computed together"):
+    with pytest.raises(ValueError, match="`softcap` and `bias` cannot be combined"):
         ops.dot_product_attention(x, x, x, bias, softcap=1.0)
-    with pytest.raises(ValueError, match="`softcap` and `bias` are not computed together"):
+    with pytest.raises(ValueError, match="`softcap` and `bias` cannot be combined"):
         ops.ragged_attention(x[0], x[0], x[0], offsets, bias, softcap=1.0)
     for cap in ("1", np.nan):
         with pytest.raises(ValueError, match="`softcap` must be a number; received softcap="):

@@ -55,5 +55,5 @@ def test_a_layer_that_is_frozen_passes_gradients_and_keeps_its_scales():
 def test_float8_is_refused_in_passes():
     model = mp.Sequential([mp.Input((4,)), layers.Dense(1, dtype="float8_from_float32")])
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="is no sum over the rows of a batch"):
+    with pytest.raises(ValueError, match="is not a sum over the rows of a batch"):
         model.train_on_batch(np.ones((8, 4)), np.ones((8, 1)), passes=2)

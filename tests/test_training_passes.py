@@ -11,7 +11,7 @@ import pytest
 import mp_core as mp
 from mp_core import layers
 from mp_core.layers.plans.parts import PartGradients, unit_of
-from mp_core.ops.gradients.parts import Meeting, Sums
+from mp_core.ops.gradients.parts import SharedSum, Sums
 from mp_core.ops.random import dropout, normal, uniform
 
 SAMPLES = 5000
@@ -84,11 +84,11 @@ def test_layers_that_are_shared_and_several_outputs_give_the_bits_of_the_whole_b
 
 
 def test_a_pass_has_whole_blocks_of_every_sum():
-    assert unit_of([Meeting(100, 1024), Meeting(100 * 26 * 26, 1024)], 100) == 1024
-    assert unit_of([Meeting(100 * 26 * 26, 1024)], 100) == 256
-    assert unit_of([Meeting(128, 2048)], 128) == 2048
+    assert unit_of([SharedSum(100, 1024), SharedSum(100 * 26 * 26, 1024)], 100) == 1024
+    assert unit_of([SharedSum(100 * 26 * 26, 1024)], 100) == 256
+    assert unit_of([SharedSum(128, 2048)], 128) == 2048
     with pytest.raises(ValueError, match="sums 7 rows of 3 samples"):
-        unit_of([Meeting(7, 1024)], 3)
+        unit_of([SharedSum(7, 1024)], 3)
 
 
 def test_partial_sums_of_single_blocks_can_be_added_elsewhere():

@@ -1,4 +1,4 @@
-"""The cast: contiguous arrays of float types go to the kernels at once, all else by way of the general path."""
+"""The cast. Contiguous float arrays go straight to the kernels; everything else takes the general path."""
 
 cimport numpy as cnp
 
@@ -20,11 +20,11 @@ def cast(x, dtype, *, out=None, saturate=False):
     Parameters
     ----------
     x : array-like
-        Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
+        Any shape, any dtype of :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
     dtype : dtype or str
-        The type of the result, one of the same lists, in any byte order.
+        The dtype of the result, from the same lists, in any byte order.
     out : ndarray or tensor, optional
-        Where to put the result: same shape, of type `dtype`. It may overlap `x`.
+        Where to put the result: the shape of `x`, of type `dtype`. It may overlap `x`.
     saturate : bool
         Clamp finite and infinite values to the range of `dtype` instead of overflowing; NaN becomes 0 in integer types.
         Without it overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
@@ -37,7 +37,7 @@ def cast(x, dtype, *, out=None, saturate=False):
     Raises
     ------
     TypeError
-        A type is not in the list, `saturate` no bool, or `out` of another type than `dtype`.
+        A dtype is not in the lists, `saturate` is not a bool, or the dtype of `out` is not `dtype`.
     ValueError
         `out` has another shape than `x`, or is read-only.
 
@@ -63,7 +63,7 @@ def cast(x, dtype, *, out=None, saturate=False):
 
 
 cdef cnp.ndarray cast_contiguous(object x, object dtype, object out, object saturate):
-    """Cast a contiguous array of a float type, apart from `out`, to another; None for all other casts."""
+    """Cast a contiguous float array to a float type; return None for all other casts, and if `out` overlaps it."""
     cdef mp_cast c
     cdef cnp.ndarray source, result
     c.dst_format = format_named(dtype)

@@ -1,4 +1,4 @@
-"""Casts of all types, layouts and overlaps: the general path behind the compiled :func:`mp_core.cast`."""
+"""The general path of :func:`mp_core.cast`: all types, memory layouts and overlaps that the compiled one leaves."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from mp_core.utilities.arguments import boolean
 __all__ = ["FORMATS", "cast_any"]
 
 FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in CASTS.items()}
-"""Float type -> its number in the kernels, which read them all and write all but float64."""
+"""Float type -> its number in the kernels. Kernels read all of them; they write all except float64."""
 
 
 @recordable
 @with_numbers
 def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
-    """:func:`cast` for all types, layouts and overlaps."""
+    """Return what :func:`cast` returns, for all types, memory layouts and overlaps."""
     saturate = boolean(saturate, "saturate")
     wanted = _stored(dtype) or parse(dtype, any_order=True)
     target = wanted if wanted.isnative else ALLOWED[name_of(wanted)]
@@ -44,7 +44,7 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
         _cast_by_step(x, result)
     else:
         refuse_recorded(x, f"a cast from {x.dtype} to {wanted} by NumPy")
-        # A signaling NaN becomes a quiet one without a word; of NaN as an integer NumPy warns.
+        # No warning when a signaling NaN becomes quiet. NumPy does warn when NaN becomes an integer.
         invalid: Any = None if "int" in name_of(target) and not saturate else "ignore"
         with np.errstate(over="ignore", invalid=invalid):
             (_cast_to_stored if name_of(target) in STORED else _cast_by_numpy)(x, result, saturate)
@@ -52,7 +52,7 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
 
 
 def _has_step(x: Array, target: np.dtype[Any]) -> bool:
-    """Whether plans can cast integers or booleans to a float: by float32, and rounded once."""
+    """Return whether a plan can cast these integers or booleans to a float: exactly to float32, then rounded once."""
     exact = target is F32 or (x.dtype.itemsize == 1 and target in FORMATS and target is not F64)
     return x.dtype in _pairs.INTEGERS and x.size > 0 and exact
 
@@ -64,7 +64,7 @@ def _cast_by_step(x: Array, out: Array) -> None:
 
 
 def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:
-    """Return the dtype of :data:`mp_core.dtypes.STORED` that `dtype` names, if any."""
+    """Return the dtype of :data:`mp_core.dtypes.STORED` that `dtype` names; None if it names no such dtype."""
     if isinstance(dtype, str):
         return STORED.get(dtype)
     if isinstance(dtype, np.dtype):
@@ -73,7 +73,7 @@ def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:
 
 
 def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
-    """Casts from or to integers, to float64, from float64 to float32; integers reach narrow floats by a wider one."""
+    """Cast from or to integers, to float64, or from float64 to float32; integers reach narrow floats by a wider one."""
     if is_float(out.dtype) and out.dtype not in (F32, F64):
         wide = x.astype(F32) if x.dtype.itemsize <= 2 else _odd_float64(x)
         convert(wide, out, FORMATS[wide.dtype], FORMATS[out.dtype], saturate)
@@ -83,14 +83,14 @@ def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
     if saturate and is_integer(out.dtype):
         _saturate_to_integers(x, out)
         return
-    if saturate and is_float(out.dtype) and is_float(x.dtype):  # no integer is beyond float32
+    if saturate and is_float(out.dtype) and is_float(x.dtype):  # float32 overflows for no integer
         largest = np.float64(np.finfo(out.dtype).max)
         x = np.clip(x, -largest, largest)
     np.copyto(out, x, casting="unsafe")
 
 
 def _saturate_to_integers(x: Array, out: Array) -> None:
-    """Clamp to the integers of `out`, NaN to 0."""
+    """Write `x` into `out`, clamped to the range of its integers; NaN becomes 0."""
     limits = np.iinfo(out.dtype)
     if not is_float(x.dtype):
         own = np.iinfo(x.dtype) if is_integer(x.dtype) else np.iinfo(np.uint8)
@@ -98,31 +98,31 @@ def _saturate_to_integers(x: Array, out: Array) -> None:
         np.copyto(out, np.clip(x, max(limits.min, own.min), min(limits.max, own.max)), casting="unsafe")
         return
     wide = x.astype(F64)
-    above = wide >= float(limits.max)  # 2^63 and 2^64 are floats, the integers below them are not
+    above = wide >= float(limits.max)  # float(limits.max) rounds up to 2^63 or 2^64 for 64-bit integers
     np.copyto(out, np.where(above | np.isnan(wide), 0.0, np.maximum(wide, float(limits.min))), casting="unsafe")
     np.putmask(out, above, limits.max)
 
 
 def _cast_to_stored(x: Array, out: Array, saturate: bool) -> None:
-    """Casts to the types of STORED, the last step by ml_dtypes: floats from float32 rounded to odd, so only once."""
+    """Cast to a type of STORED by ml_dtypes, from float32 rounded to odd: the result is as if rounded once."""
     if out.dtype.name.endswith("int4"):
         whole = cast_any(x, "int64", None, saturate)
         limits = ml_dtypes.iinfo(out.dtype)  # type: ignore[no-untyped-call]
         np.copyto(out, (np.clip(whole, limits.min, limits.max) if saturate else whole).astype(out.dtype))
         return
     single = np.empty(x.shape, F32)
-    convert(_odd_float64(x), single, FORMATS[F64], FORMATS[F32], False)  # no kernel rounds this to nearest
+    convert(_odd_float64(x), single, FORMATS[F64], FORMATS[F32], False)  # the kernel from float64 rounds to odd
     if saturate:
         largest = np.float32(ml_dtypes.finfo(out.dtype).max)  # type: ignore[no-untyped-call]
         single = np.clip(single, -largest, largest)
-    if out.dtype.name == "float8_e8m0fnu":  # ml_dtypes 0.6 misrounds what is subnormal in float32; ties go up
+    if out.dtype.name == "float8_e8m0fnu":  # ml_dtypes 0.6 rounds float32 subnormals wrongly; here ties go up
         tiny = (single > 0) & (single < 2.0**-126)
         single = np.where(tiny, np.where(single >= 1.5 * 2.0**-127, F32.type(2.0**-126), F32.type(2.0**-127)), single)
     np.copyto(out, single.astype(out.dtype))
 
 
 def _odd_float64(x: Array) -> Array:
-    """Return `x` as float64: exactly, or rounded to odd where 64-bit integers do not fit its 53 bits."""
+    """Return `x` as float64; 64-bit integers that do not fit its 53 bits are rounded to odd."""
     if is_integer(x.dtype) and x.dtype.itemsize == 8:
         inexact = (np.abs(x.astype(F64)) >= 2.0**53) & (x & 0x7FF != 0)
         x = np.where(inexact, (x & ~x.dtype.type(0x7FF)) | x.dtype.type(0x800), x)

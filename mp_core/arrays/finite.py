@@ -1,4 +1,4 @@
-"""The test whether arrays are finite."""
+"""Check arrays for infinities and NaN."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ __all__ = ["all_finite", "are_finite"]
 
 
 def all_finite(tree: Any) -> bool:
-    """Whether no number in a tree of arrays is infinite or NaN; the first kilobytes that hold one end the search.
+    """Return whether a tree of arrays has no infinity and no NaN.
 
-    Of float64 all is looked at.
+    The search stops soon after the first such number, except in float64 arrays.
 
     Parameters
     ----------
     tree : array-like, None, or a nested tuple, list or dict of these
-        None is skipped, so no gradient at all is finite.
+        None is skipped; a tree of None alone is finite.
 
     Examples
     --------
@@ -34,8 +34,10 @@ def all_finite(tree: Any) -> bool:
 
 
 def are_finite(tree: Any, argument: str) -> bool:
-    """Return :func:`all_finite` of what errors call `argument`."""
-    if type(tree) is np.ndarray and tree.dtype in FORMATS:  # as a model returns, in a tenth of the time
+    """Return :func:`all_finite` of `tree`, which errors call `argument`."""
+    if (
+        type(tree) is np.ndarray and tree.dtype in FORMATS
+    ):  # the common case; skipping `leaves` takes a tenth of the time
         return _is_finite(tree)
     return all(leaf is None or _is_finite(asarray(leaf, argument)) for leaf in leaves(tree))
 

@@ -1,4 +1,4 @@
-"""Arguments as arrays of a float type, and masks."""
+"""Convert arguments to float arrays, vectors and masks."""
 
 from typing import Any
 
@@ -31,7 +31,17 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
 
 
 def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:
-    """Return a mask as booleans: bool already, or numbers of `kinds`, 1 where an element counts and 0 elsewhere."""
+    """Return a mask as a bool array.
+
+    Parameters
+    ----------
+    mask : array-like
+        True or 1 where an element counts, False or 0 elsewhere.
+    argument : str
+        Its name in error messages.
+    kinds : str
+        The dtype kinds that are allowed.
+    """
     if is_recorded(mask) and mask.dtype == np.bool_:  # type: ignore[union-attr]
         return mask  # type: ignore[return-value]
     refuse_masked(mask, argument)
@@ -48,6 +58,6 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
 
 
 def contiguous(x: Array) -> Array:
-    """Return a C-contiguous array with the elements of `x`: itself or a copy, which a recording notes."""
+    """Return `x` if it is C-contiguous, otherwise a copy that is. A recording notes the copy."""
     copy: Array = x if x.flags.c_contiguous else copied(x)
     return copy

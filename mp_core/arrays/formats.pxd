@@ -1,16 +1,16 @@
-# The table of formats, as the compiled modules ask it.
+# The table of formats, for compiled modules.
 cimport numpy as cnp
 
 from mp_core.core.header cimport MP_FORMATS, MP_PANEL_FORMATS
 
 cdef struct Formats:
     int known                                            # length of by_type
-    signed char *by_type                                 # NumPy's number of a type -> format, -1: no kernel knows it
-    int types[MP_FORMATS + 1]                            # format -> NumPy's number; int4 is no type of arrays
-    int products[MP_FORMATS][MP_PANEL_FORMATS]           # formats of a and b -> of the result, -1: one needs a cast
+    signed char *by_type                                 # NumPy type number -> format; -1: no kernel reads the type
+    int types[MP_FORMATS + 1]                            # format -> NumPy type number; no array has type int4
+    int products[MP_FORMATS][MP_PANEL_FORMATS]           # formats of a, b -> format of the result; -1: cast one first
 
 cdef const Formats *formats() noexcept
-cdef int format_named(object dtype) except -2            # of a name, a dtype or a scalar type; -1: in no table
+cdef int format_named(object dtype) except -2            # format of a name, dtype or scalar type; -1: none
 
 
 cdef inline int format_of(const Formats *f, cnp.ndarray x) noexcept:

@@ -1,7 +1,7 @@
-"""The formats that kernels read and write: name, number, dtype, and what the product of two gives. The only table.
+"""The only table of the formats that kernels read and write: name, number, dtype, and result types of products.
 
-A number is that of ``mp_format`` in core/kernels/kernels.h; that of float64, a source of casts, is ``MP_F64`` in
-core/library/cast.h.
+Numbers are those of ``mp_format`` in core/kernels/kernels.h. float64, which is only a source of casts, has the number
+``MP_F64`` of core/library/cast.h.
 """
 
 import sys
@@ -20,32 +20,32 @@ cnp.import_array()
 
 
 def _name(int number):
-    """Return the name of a format, interned: a dictionary finds the names that callers write by identity."""
+    """Return the name of a format, interned, so that dictionary look-ups compare it with literals by identity."""
     return sys.intern(mp_format_names[number].decode())
 
 
-# The rows of kernels/formats.def, by name. FLOATS: what casts and rows read and write.
+# Name -> number of the formats in kernels/formats.def. FLOATS: what casts and row kernels read and write.
 cdef int number
 FLOATS = {_name(number): number for number in range(<int>MP_FLOATS)}
 CASTS = FLOATS | {"float64": MP_F64}                         # what casts read
-# Right operands of products, packed; int4 only so.
+# Right operands of products, packed. int4 exists only packed.
 PANELS = {_name(number): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
-RESULTS = FLOATS | {"int32": MP_I32}                      # of products
-NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "int4")  # right operands beside which A's type is the result's
+RESULTS = FLOATS | {"int32": MP_I32}                      # results of products
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "int4")  # if B has one of these, the result has A's type
 
 PANEL_DTYPES = {name: dtype_of(name) for name in PANELS}
 RESULT_DTYPES = frozenset(ALLOWED[name] for name in RESULTS)
 
 
 def _result(a, b):
-    """Return the type of a product by those of its operands."""
+    """Return the result type of a product of the formats `a` and `b`."""
     if a not in FLOATS:
         return "int32"
     return a if b in NARROW else result_type(ALLOWED[a], ALLOWED[b]).name
 
 
 def _products():
-    """Return the type of a product by those of its operands, for all that the library multiplies without a cast."""
+    """Return (format of A, format of B) -> result type, for all pairs that the library multiplies without a cast."""
     left = FLOATS | {"int8": MP_I8, "uint8": MP_U8}
     return {(a, b): _result(a, b) for a, m in left.items() for b, n in PANELS.items()
             if mp_types_multiply(<int>m, <int>n, False)}

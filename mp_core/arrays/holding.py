@@ -1,4 +1,8 @@
-"""Who answers for variables in a thread or task: a recording, or a trial whose assignments end with it."""
+"""Holders replace the values of variables in one thread or task.
+
+A holder is a recording, or a trial run. While it is current, reads and assignments of variables ask it first. If it has
+an :class:`Override` for a variable, that is read instead of the stored value; other threads see no difference.
+"""
 
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -10,26 +14,35 @@ if TYPE_CHECKING:
     from mp_core.arrays.recorded import Recording
 
 __all__ = [
-    "HOLDING",
-    "Held",
+    "ACTIVE_HOLDERS",
     "Holder",
-    "begin",
-    "finish",
-    "holder",
-    "is_tried",
-    "recorded_by",
-    "substituted",
-    "tried",
-    "under_way",
-    "unheld",
+    "Override",
+    "begin_recording",
+    "call_outside_recordings",
+    "call_with_value",
+    "current_holder",
+    "current_recording",
+    "end_recording",
+    "is_in_trial",
+    "run_in_recording",
+    "run_trial",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Held(NamedTuple):
-    """What a variable is for its holder: its value, what is derived from that, and whether it is trained."""
+class Override(NamedTuple):
+    """The state of a variable in a holder; it replaces the variable's own state.
+
+    Attributes
+    ----------
+    value : array or Recorded
+    derived : dict
+        The cache of :meth:`AutoCastVariable.derived` for this value.
+    is_trained : bool
+        Whether gradients with respect to the variable are computed.
+    """
 
     value: Any
     derived: dict[Any, Any]
@@ -37,82 +50,83 @@ class Held(NamedTuple):
 
 
 class Holder(Protocol):
-    """What reads and assignments of variables ask first."""
+    """A recording or a trial run, which reads and assignments of variables ask first."""
 
-    def held(self, variable: Any) -> Held | None:
-        """Return what a variable is here; None: what it is everywhere."""
+    def override_of(self, variable: Any) -> Override | None:
+        """Return the state that replaces a variable's own; None if nothing replaces it."""
 
     def assign(self, variable: Any, value: Any) -> Any:
-        """Take note of a new value; return the array that the variable gets at once, or None."""
+        """Note a new value; return the array that the variable stores at once, or None if it stores nothing."""
 
 
-HOLDING: dict[int, Holder] = {}
-"""The holders, of any thread, for which variables may have other values, by their `id`."""
+ACTIVE_HOLDERS: dict[int, Holder] = {}
+"""All holders, of any thread, that may override variables, by their `id`. If empty, reads need not ask."""
 
 _holder: ContextVar[Holder | None] = ContextVar("mp_core.holder", default=None)
 
 
-def holder() -> Holder | None:
-    """Return who answers for variables in this thread or task, if anybody does."""
+def current_holder() -> Holder | None:
+    """Return the holder of this thread or task, if any."""
     return _holder.get()
 
 
-def under_way() -> "Recording | None":
-    """Return the recording that this thread or task makes, if any."""
+def current_recording() -> "Recording | None":
+    """Return the recording of this thread or task, also from within a trial run; None if nothing records."""
     found: Any = _holder.get()
     return found.recording if isinstance(found, _Trial) else found
 
 
-def recorded_by(recording: "Recording", function: Callable[[], R]) -> R:
-    """Return what a function returns, during which a recording is under way."""
+def run_in_recording(recording: "Recording", function: Callable[[], R]) -> R:
+    """Call a function while a recording is current; return its result."""
     return called_in(_holder, recording, function)
 
 
-def begin(recording: "Recording") -> Token[Any]:
-    """Let a recording be under way in this thread or task until :func:`finish` is called with what this returns."""
+def begin_recording(recording: "Recording") -> Token[Any]:
+    """Make a recording current in this thread or task; pass the token to :func:`end_recording`."""
     return _holder.set(recording)
 
 
-def finish(token: Token[Any]) -> None:
-    """Let the recording be under way that was before :func:`begin`."""
+def end_recording(token: Token[Any]) -> None:
+    """Make the holder current again that was current before :func:`begin_recording`."""
     _holder.reset(token)
 
 
 class _Trial:
-    """Holds what variables are assigned; for the others the holder around it answers."""
+    """Keeps the values that variables are assigned; asks the enclosing holder about the other variables."""
 
     def __init__(self) -> None:
-        self.recording = under_way()
+        self.recording = current_recording()
         self._outer = _holder.get()
-        self._assigned: dict[int, tuple[Any, Held]] = {}  # the variables are kept, so that no other gets their `id`
+        # The key is the variable's `id`. The variable is kept too, so that no other object gets this `id`.
+        self._assigned: dict[int, tuple[Any, Override]] = {}
 
-    def held(self, variable: Any) -> Held | None:
-        """Return the value that a variable was assigned, or what it is outside."""
+    def override_of(self, variable: Any) -> Override | None:
+        """Return the value that a variable was assigned, else its override in the enclosing holder."""
         found = self._assigned.get(id(variable))
         if found is not None:
             return found[1]
-        return None if self._outer is None else self._outer.held(variable)
+        return None if self._outer is None else self._outer.override_of(variable)
 
     def assign(self, variable: Any, value: Any) -> None:
-        """Let a variable have a value until the trial ends."""
-        self._assigned[id(variable)] = variable, Held(value, {}, False)
-        HOLDING[id(self)] = self
+        """Keep the value of a variable until the trial ends."""
+        self._assigned[id(variable)] = variable, Override(value, {}, False)
+        ACTIVE_HOLDERS[id(self)] = self
 
 
-def tried(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Return what a function returns; the variables that it assigns have their values of before afterwards.
+def run_trial(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function and return its result, but undo its assignments of variables.
 
-    So layers run for the shape, the dtype or the mask of their outputs without counting that as a call.
+    A trial run of a layer finds the shape, dtype or mask of its outputs. It does not count as a call.
     """
     trial = _Trial()
     try:
         return called_in(_holder, trial, function, args, kwargs)
     finally:
-        HOLDING.pop(id(trial), None)
+        ACTIVE_HOLDERS.pop(id(trial), None)
 
 
-def is_tried() -> bool:
-    """Whether this thread or task runs something by :func:`tried`."""
+def is_in_trial() -> bool:
+    """Return whether this thread or task is inside of :func:`run_trial`."""
     found: Any = _holder.get()
     while type(found) is _Substitution:
         found = found._outer
@@ -120,7 +134,7 @@ def is_tried() -> bool:
 
 
 class _Substitution(_Trial):
-    """Lets one variable have another value; the holder around it answers for the others, and for assignments."""
+    """Replaces the value of one variable; the enclosing holder gets all other reads, and all assignments."""
 
     def __init__(self, variable: Any, value: Any) -> None:
         super().__init__()
@@ -130,25 +144,25 @@ class _Substitution(_Trial):
         return value if self._outer is None else self._outer.assign(variable, value)
 
 
-def substituted(variable: Any, value: Any, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Return what a function returns to which a variable reads as another value; nothing is assigned.
+def call_with_value(variable: Any, value: Any, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function that reads `value` in place of a variable's own; return its result. Nothing is assigned.
 
     Parameters
     ----------
     variable : AutoCastVariable
     value : ndarray
-        Of its shape and stored dtype. A recorded one hands gradients on to what it was computed from.
+        Of the variable's shape and stored dtype. If it is recorded, gradients pass through it.
     function : callable
     *args, **kwargs
-        Its arguments.
+        The arguments of `function`.
     """
     substitution = _Substitution(variable, value)
     try:
         return called_in(_holder, substitution, function, args, kwargs)
     finally:
-        HOLDING.pop(id(substitution), None)
+        ACTIVE_HOLDERS.pop(id(substitution), None)
 
 
-def unheld(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-    """Return what a function returns that is no part of a recording or trial around it, as building a layer is none."""
+def call_outside_recordings(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """Call a function without a holder: no recording notes it, and no trial run undoes it. Layers are built so."""
     return called_in(_holder, None, function, args, kwargs)

@@ -1,4 +1,4 @@
-"""Pickles of arrays whose type is ml_dtypes': NumPy copies these into the pickle, whatever the protocol."""
+"""Pickle arrays of ml_dtypes types without a copy. NumPy copies them into the pickle with every protocol."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["out_of_band"]
 
 
 class _Buffered(np.ndarray[Any, Any]):
-    """An array that pickles as its bits, which NumPy hands out as a buffer under protocol 5, and comes back plain."""
+    """An array that pickles as unsigned integers, which protocol 5 passes out of band. It unpickles as an ndarray."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         array = np.asarray(self)
@@ -19,15 +19,12 @@ class _Buffered(np.ndarray[Any, Any]):
 
 
 def out_of_band(array: Array) -> Array:
-    """Return a view for a state that is pickled: one whose type is ml_dtypes' pickles without a copy.
-
-    So ``pickle.dumps(x, protocol=5, buffer_callback=...)`` copies no large array.
-    """
+    """Return a view for ``__getstate__``, so that pickling with protocol 5 and a ``buffer_callback`` copies no data."""
     return array.view(_Buffered) if array.dtype.isbuiltin == 2 else array
 
 
 def _restored(codes: Any, name: Any) -> Array:
-    """Return the array of a pickle; raise if that is damaged."""
+    """Return the array of a pickle; raise TypeError if the pickle is damaged."""
     try:
         dtype = dtype_of(name)
         if codes.dtype.kind == "u" and codes.dtype.itemsize == dtype.itemsize and type(codes) is np.ndarray:

@@ -1,4 +1,4 @@
-"""Arguments received as arrays, and `out` checked: what every operation does first."""
+"""Convert the arguments of operations to ndarrays, and check `out`."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 _CANONICAL = {dtype: dtype for dtype in ALLOWED.values()}
 F32, F64 = ALLOWED["float32"], ALLOWED["float64"]
 _EXCHANGED = ALLOWED | STORED
-# The types as which NumPy's files give back those of ml_dtypes, whose names they do not hold.
+# .npy files do not store the names of ml_dtypes types: such arrays load with these void types.
 _NAMELESS = {
     np.dtype(kind): f". If it was saved as {name}, the file has lost that: use `.view(ml_dtypes.{name})`"
     for kind, name in (("V2", "bfloat16"), ("V1", "float8_e4m3fn"))
@@ -30,22 +30,22 @@ def asarray(x: Any, argument: str = "x") -> Array:
     Parameters
     ----------
     x : array-like
-        ndarray, nested sequence, scalar, or an object with ``__dlpack__`` whose memory is the CPU's. A bfloat16 or
-        float8 tensor of another framework comes back as an array of the ml_dtypes type.
+        ndarray, nested sequence, scalar, or an object with ``__dlpack__`` in CPU memory. A bfloat16 or float8 tensor of
+        another framework becomes an array of the ml_dtypes type.
     argument : str
         The caller's argument name, for error messages.
 
     Raises
     ------
     TypeError
-        The elements are of none of the types in :data:`mp_core.dtypes.ALLOWED`.
+        The dtype is not in :data:`mp_core.dtypes.ALLOWED`.
     """
     if type(x) is not np.ndarray:
         x = imported(x, argument)
     canonical = _CANONICAL.get(x.dtype)
     if canonical is x.dtype:
         return x  # type: ignore[no-any-return]
-    if canonical is not None:  # equal, but from a pickle: from here on types are compared by identity
+    if canonical is not None:  # an equal dtype from a pickle; mp_core compares dtypes by identity
         return x.view(canonical)  # type: ignore[no-any-return]
     if x.dtype.name not in ALLOWED:
         hint = _NAMELESS.get(x.dtype, "")
@@ -54,15 +54,15 @@ def asarray(x: Any, argument: str = "x") -> Array:
 
 
 def refuse_masked(x: Any, argument: str) -> None:
-    """Raise TypeError for an array of :mod:`numpy.ma`."""
+    """Raise TypeError if `x` is a :mod:`numpy.ma` array."""
     if issubclass(type(x), np.ma.MaskedArray):
         raise TypeError(f"`{argument}` must not be a masked array: its mask would be lost; fill it first")
 
 
 def imported(x: Any, argument: str) -> Array:
-    """Return `x` as a plain ndarray of whatever type, without a copy where possible; raise TypeError where that fails.
+    """Return `x` as an ndarray of any dtype, without a copy where possible; raise TypeError if that is impossible.
 
-    Plain: what a subclass says about its shape, type or memory is not asked.
+    A subclass becomes a plain ndarray, so its overridden attributes are never read.
     """
     refuse_masked(x, argument)
     array = x if _is_array(x) else _received(x, argument)
@@ -71,10 +71,11 @@ def imported(x: Any, argument: str) -> Array:
 
 
 def imported_all(names: tuple[str, ...], *arguments: Any, kept: tuple[type, ...] = ()) -> tuple[Any, ...]:
-    """Return arguments as :func:`imported` does, None, Python's numbers and instances of `kept` as they are.
+    """Return all arguments as :func:`imported` does; None, Python numbers and instances of `kept` stay as they are.
 
-    ``__array__`` and ``__dlpack__`` of one argument may reshape another, or move its memory. So all of them run first;
-    then views are taken. A caller reads no shape before, and runs no code of an argument afterwards.
+    ``__array__`` or ``__dlpack__`` of one argument may reshape another one, or move its memory. So all of these methods
+    run first; then views are taken. Callers must not read a shape before this call, nor run code of an argument after
+    it.
     """
     if _HARMLESS.issuperset(map(type, arguments)):
         return arguments
@@ -89,12 +90,12 @@ _HARMLESS: frozenset[type] = frozenset((np.ndarray, type(None), float, int))
 
 
 def _is_array(x: Any) -> bool:
-    """Whether `x` is an ndarray; :func:`isinstance` would also ask the object for a ``__class__``."""
+    """Return whether `x` is an ndarray. :func:`isinstance` would also read ``__class__`` of the object."""
     return issubclass(type(x), np.ndarray)
 
 
 def _received(x: Any, argument: str) -> Array:
-    """Return what is no ndarray as one, maybe of a subclass: here, and nowhere else, code of an argument runs."""
+    """Convert any object to an ndarray or a subclass. This is the only place that runs code of an argument."""
     reason: Exception | None = None
     if _exports(x, argument):
         try:
@@ -116,10 +117,10 @@ def _received(x: Any, argument: str) -> Array:
 
 
 def _exports(x: Any, argument: str) -> bool:
-    """Whether an object exports memory of the CPU through DLPack; raise TypeError for other memory."""
+    """Return whether an object exports CPU memory by DLPack; raise TypeError if it exports other memory."""
     if not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
         return False
-    if hasattr(x, "is_neg") and x.is_neg() is True:  # torch's DLPack leaves that out
+    if hasattr(x, "is_neg") and x.is_neg() is True:  # torch's DLPack export ignores the negative bit
         raise TypeError(f"`{argument}` must not be a tensor whose negative bit is set: resolve_neg() it first")
     try:
         device = x.__dlpack_device__()
@@ -134,10 +135,10 @@ def _exports(x: Any, argument: str) -> bool:
 
 
 def imported_out(out: Any) -> Array | None:
-    """Return `out` as an ndarray on its memory, which :func:`check_out` will check; None stays None.
+    """Return an ndarray on the memory of `out`, to be checked by :func:`check_out`; None stays None.
 
-    A tensor runs code here. So a caller does this before it takes views of its other arguments, and returns `out`
-    itself in the end.
+    This may run code of a tensor, so call it before you take views of other arguments. The operation returns `out`
+    itself.
     """
     if out is None or _is_array(out):
         return out  # type: ignore[no-any-return]
@@ -155,10 +156,10 @@ def imported_out(out: Any) -> Array | None:
 
 
 def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return `out` as a plain ndarray if it is writeable, of that shape and type; raise otherwise.
+    """Return `out` as a plain ndarray; raise unless it is writeable and has this shape and dtype.
 
-    A caller writes into what this returns, and returns `out`: no kernel sees a subclass, whose attributes may say
-    anything.
+    The caller writes into the returned array and returns `out`. So no kernel depends on attributes that a subclass
+    overrides.
     """
     refuse_masked(out, "out")
     plain: Array = np.asarray(out)
@@ -172,7 +173,10 @@ def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array
 
 
 def may_overlap(x: Array, out: Array) -> bool:
-    """Whether writing `out` could change elements of `x` not yet read; exact coincidence is safe."""
+    """Return whether a write to `out` could change elements of `x` that are not yet read.
+
+    The same address, strides and item size are safe.
+    """
     if not np.may_share_memory(x, out):
         return False
     return address_of(x) != address_of(out) or x.strides != out.strides or x.itemsize != out.itemsize

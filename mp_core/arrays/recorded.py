@@ -1,8 +1,11 @@
-"""Arrays of a recording: what layers are called with while a plan of their operations is made.
+"""Recordings, which note the operations of a call, and the arrays that stand for inputs meanwhile.
 
-A :class:`Recorded` has the shape and type of an array, and views of it. What computes with it is either an operation of
-mp_core, which the recording notes and repeats, or a function of NumPy that such an operation stands for (:data:`SEEN`),
-or raises :class:`UnseenError`: a plan would otherwise return what NumPy computed from the example.
+To make a plan, a layer is called with :class:`Recorded` arrays. Each has the shape and type of an array, and views of
+it. A call with a Recorded is one of three things:
+
+- An operation of mp_core: the recording notes it, and the plan repeats it.
+- A function of NumPy that an operation replaces (:data:`BIT_EQUAL_FUNCTIONS`, and those of ops/of_numpy.py).
+- Anything else: it raises :class:`UnseenError`, because the plan would return what NumPy computed from the example.
 """
 
 import functools
@@ -12,14 +15,14 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from mp_core.arrays.holding import HOLDING, Held, holder, recorded_by, under_way
-from mp_core.arrays.recorded_array import SEEN, Recorded, Same, address_of, is_recorded
+from mp_core.arrays.holding import ACTIVE_HOLDERS, Override, current_holder, current_recording, run_in_recording
+from mp_core.arrays.recorded_array import BIT_EQUAL_FUNCTIONS, Equivalent, Recorded, address_of, is_recorded
 from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "SEEN",
-    "Noted",
+    "BIT_EQUAL_FUNCTIONS",
+    "NotedCall",
     "Offsets",
     "Recorded",
     "Recording",
@@ -29,6 +32,7 @@ __all__ = [
     "call_recorded",
     "comes_from_input",
     "constant",
+    "current_recording",
     "dispatches",
     "is_recorded",
     "names_of",
@@ -37,7 +41,6 @@ __all__ = [
     "recordable",
     "refuse_recorded",
     "takes_symbols",
-    "under_way",
     "with_numbers",
 ]
 
@@ -45,31 +48,31 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PARTS = ("data", "column_sums", "scale", "zero_point", "values")
-"""The arrays of a packed matrix and of a QuantizedArray."""
+"""Attributes of PackedMatrix and QuantizedArray that hold arrays."""
 _COMPUTED = ("float32", "float16", "bfloat16")
-"""The types in which steps compute."""
+"""The dtypes in which the steps of a plan compute."""
 
 STAND_INS: dict[type, Callable[[Any, Callable[..., Any], Any, dict[str, Any]], Any]] = {}
-"""Type of what stands for an array -> what calls an operation with such an argument: with the argument, the operation
-(which has the function itself as ``__wrapped__``), and its arguments."""
+"""Type of a stand-in for arrays -> ``call(stand_in, operation, args, kwargs)``, called in place of the operation.
+``operation.__wrapped__`` is the undecorated function."""
 
 _SYMBOLS: set[type] = {list, tuple}
-"""The types of symbolic arrays, and of what may have them for elements."""
+"""The types of symbolic arrays, and of containers that may hold them."""
 
 
 class Offsets(NamedTuple):
-    """What an operation demands of an input that says where sequences lie: kernels do not check it.
+    """The bounds that an operation sets for an input of sequence offsets. Runs check them, since kernels do not.
 
     Attributes
     ----------
     number : int
-        Of the input.
+        The number of the input.
     rows : int
-        How many rows there are: the last sequence ends there or before.
+        The number of rows of all sequences: the last one ends at this row or before.
     shortest : int
-        How many rows a sequence has at least.
+        The fewest rows that a sequence may have.
     longest : int or None
-        How many it has at most. None: any number.
+        The most rows that a sequence may have. None: no limit.
     """
 
     number: int
@@ -78,7 +81,7 @@ class Offsets(NamedTuple):
     longest: int | None
 
     def check(self, offsets: np.ndarray[Any, Any], rows: int) -> None:
-        """Raise ValueError unless offsets say where sequences of such lengths lie in so many rows."""
+        """Raise ValueError unless `offsets` ascend within `rows` and the sequences have allowed lengths."""
         lengths = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)  # int32 would wrap around
         least, most = (lengths.min(), lengths.max()) if lengths.size else (self.shortest, 0)
         if offsets[0] < 0 or offsets[-1] > rows or least < 0:
@@ -90,19 +93,19 @@ class Offsets(NamedTuple):
             )
 
 
-class Noted(NamedTuple):
-    """A call of an operation, from which :mod:`mp_core.ops.gradients` finds its way back.
+class NotedCall(NamedTuple):
+    """A call of an operation, as :mod:`mp_core.ops.gradients` needs it for the backward pass.
 
     Attributes
     ----------
     function : callable
-        The operation, without what lets it be recorded.
+        The operation, without its decorators.
     args, kwargs : tuple, dict
-        As it was called. Variables are the arrays that they are read as.
+        The arguments of the call. Variables are replaced by the arrays that were read.
     result : Any
-        What it returned: a recorded array, or several.
+        The result: a recorded array, or several.
     rule : callable or None
-        How its gradient passes it. None: the rule of the operation.
+        The gradient rule of this call. None: the rule of the operation.
     """
 
     function: Callable[..., Any]
@@ -116,14 +119,14 @@ Copies = dict[Any, tuple[Any, Any]]
 
 
 class Recording:
-    """What notes operations, in one thread.
+    """Notes the operations that one thread calls.
 
     Parameters
     ----------
-    called : callable
-        What gets each layer that is called with recorded arrays, before it computes.
+    on_call : callable
+        Called with each layer that is called with recorded arrays, before the layer computes.
     copies : dict
-        Copies of arrays that somebody may write to; empty, or those of another recording of the same call.
+        Copies of writeable constants. Pass an empty dict, or that of another recording of the same call.
 
     Attributes
     ----------
@@ -131,45 +134,46 @@ class Recording:
         The steps.
     offsets : list of Offsets
         What a run must check before its first step.
-    noted : list of Noted or None
-        The calls of operations, if gradients are to be found. None: they are not noted.
-    whole : dict
-        Operation -> what is called in its place while calls are noted, unless that returns None.
-    read : dict
-        The variables that were read as constants while :data:`HOLDING` has this recording, by their `id`.
+    noted_calls : list of NotedCall or None
+        The calls of operations so far, for gradients. None: they are not noted.
+    replacements : dict
+        Operation -> function that is called in its place while calls are noted. If it returns None, the operation is
+        called after all.
+    read_variables : dict
+        ``id`` -> variable that was read as a constant, for as long as this recording is in :data:`ACTIVE_HOLDERS`.
     assigned : dict
-        The variables that were assigned, and their last values, by their `id`.
-    added : dict
-        Layer -> what it has added to the loss in the latest call, while calls are noted.
-    transposed : dict
-        What rules have made of constants that are packed, which the recordings of one step share.
+        ``id`` -> (variable, its last value) of assigned variables.
+    added_losses : dict
+        Layer -> the losses that it added in its latest call, while calls are noted.
+    packed_transposes : dict
+        Cache of packed constants, unpacked and transposed for gradients; the recordings of one training step share it.
     """
 
     is_eager = False
-    """Whether operations run as they are called, and arrays have their values."""
+    """Whether operations compute their values immediately."""
     is_readable = False
-    """Whether everybody may read these values: once nothing is noted any more."""
+    """Whether values may be read, which is allowed once nothing is noted any more."""
 
-    def __init__(self, called: Callable[[Any], None], copies: Copies) -> None:
+    def __init__(self, on_call: Callable[[Any], None], copies: Copies) -> None:
         self.tape = Tape()
-        self.called = called
+        self.on_call = on_call
         self.offsets: list[Offsets] = []
-        self.noted: list[Noted] | None = None
-        self.whole: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self.read: dict[int, Any] = {}
+        self.noted_calls: list[NotedCall] | None = None
+        self.replacements: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self.read_variables: dict[int, Any] = {}
         self.assigned: dict[int, tuple[Any, Any]] = {}
-        self.added: dict[Any, list[Any]] = {}
-        self.transposed: dict[Any, tuple[Any, Any]] = {}
-        self._held: dict[int, Held] = {}
-        self._inputs = 0
+        self.added_losses: dict[Any, list[Any]] = {}
+        self.packed_transposes: dict[Any, tuple[Any, Any]] = {}
+        self._overrides: dict[int, Override] = {}
+        self._input_count = 0
         self._copies = copies
         self._refused: UnseenError | None = None
         self._is_over = False
 
-    def of(self, function: Callable[[], R]) -> R:
-        """Return what a function returns while this records; raise what was refused, though somebody has caught it."""
+    def record(self, function: Callable[[], R]) -> R:
+        """Call a function while this records; return its result. A refusal is raised again even if it was caught."""
         try:
-            result = recorded_by(self, function)
+            result = run_in_recording(self, function)
         finally:
             self.end()
         if self._refused is not None:
@@ -177,57 +181,59 @@ class Recording:
         return result
 
     def end(self) -> None:
-        """Let no array of the recording be used any more."""
+        """End the recording: any later use of its arrays raises UnseenError."""
         self._is_over = True
-        HOLDING.pop(id(self), None)
+        ACTIVE_HOLDERS.pop(id(self), None)
 
-    def begin_noting(self, whole: dict[Callable[..., Any], Callable[..., Any]]) -> list[Noted]:
-        """Note calls from now on, in the list that this returns, and let variables be held; `whole`: see above."""
-        HOLDING[id(self)] = self
-        self.noted, self.whole = [], whole
-        return self.noted
+    def begin_noting(self, replacements: dict[Callable[..., Any], Callable[..., Any]]) -> list[NotedCall]:
+        """Start to note calls and to override variables; return the list of noted calls, which grows."""
+        ACTIVE_HOLDERS[id(self)] = self
+        self.noted_calls, self.replacements = [], replacements
+        return self.noted_calls
 
-    def hold(self, variable: Any, value: "Recorded", is_trained: bool) -> None:
-        """Let a variable be a recorded array from now on; one that is trained cannot be assigned."""
-        self._held[id(variable)] = Held(value, {}, is_trained)
+    def override(self, variable: Any, value: "Recorded", is_trained: bool) -> None:
+        """Make a variable read as a recorded array from now on. A trained variable must not be assigned."""
+        self._overrides[id(variable)] = Override(value, {}, is_trained)
 
-    def held(self, variable: Any) -> Held | None:
-        """Return what a variable is here; None: a constant."""
-        found = self._held.get(id(variable))
+    def override_of(self, variable: Any) -> Override | None:
+        """Return the override of a variable; None if the recording reads it as a constant."""
+        found = self._overrides.get(id(variable))
         if found is None:
-            self.read[id(variable)] = variable
+            self.read_variables[id(variable)] = variable
         return found
 
     def assign(self, variable: Any, value: Any) -> Any:
-        """Note that a variable gets a value at the end of each run, and is that from now on; return None.
+        """Note that a variable is assigned at the end of each run, and reads as the new value from now on; return None.
 
-        What depends on a variable that is a constant here is another constant: the recording is made anew then, with
-        the variable as an input.
+        If the recording read the variable as a constant before, the caller must record again with it as an input.
         """
-        held = self._held.get(id(variable))
-        if id(self) not in HOLDING or (held is not None and held.is_trained):
+        override = self._overrides.get(id(variable))
+        if id(self) not in ACTIVE_HOLDERS or (override is not None and override.is_trained):
             self.refuse(f"an assignment to variable '{variable.name}'")
         self.assigned[id(variable)] = variable, value
-        self._held[id(variable)] = Held(value, {}, False)
+        self._overrides[id(variable)] = Override(value, {}, False)
 
     def input(self, array: np.ndarray[Any, Any]) -> "Recorded":
-        """Return an array whose contents a plan is given, in the place of its example."""
+        """Return a recorded array for an example input; each run of the plan gets other contents for it."""
         self.tape.add_buffer(array)
-        self._inputs += 1
+        self._input_count += 1
         return Recorded(self, array)
 
     def note_offsets(self, offsets: np.ndarray[Any, Any], rows: int, shortest: int, longest: int | None) -> None:
-        """Note what an operation demands of offsets; raise unless they are an input, or do not come from one."""
+        """Note the bounds that an operation sets for offsets, if they are an input; raise if they depend on an input.
+
+        Offsets that depend on no input are constants, which need no check.
+        """
         found = self.tape.find(address_of(offsets))
         if found is None:
             return
         number, begin = found
-        if number >= self._inputs or begin != 0 or offsets.shape != self.tape.buffers[number].shape:
+        if number >= self._input_count or begin != 0 or offsets.shape != self.tape.buffers[number].shape:
             self.refuse("the computation of offsets, and a part of them,")
         self.offsets.append(Offsets(number, rows, shortest, longest))
 
     def refuse(self, what: str, advice: str = "Use the functions of mp_core.ops, or compute it before") -> NoReturn:
-        """Raise, and remember to raise again, that there is something which a plan cannot see."""
+        """Raise UnseenError for something that a plan cannot see; :meth:`record` raises it again at the end."""
         self._refused = UnseenError(
             f"{what} is not an operation of mp_core: a plan cannot see it, and would return what it returned for the "
             f"example. {advice}"
@@ -235,15 +241,15 @@ class Recording:
         raise self._refused
 
     def check_open(self) -> None:
-        """Raise if the recording is over: somebody has kept an array of it."""
+        """Raise if the recording is over, which means that some code has kept one of its arrays."""
         if self._is_over:
             raise UnseenError("an array of a recording that is over was used: a layer must not keep its inputs")
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """Return what an operation returns for arguments among which are recorded arrays, and note it."""
+        """Call an operation with recorded arrays among its arguments, note it, and return its result."""
         self.check_open()
-        if self.noted is not None and function in self.whole:
-            instead = self.whole[function](*args, **kwargs)
+        if self.noted_calls is not None and function in self.replacements:
+            instead = self.replacements[function](*args, **kwargs)
             if instead is not None:
                 return instead
         if _out_of(function, args, kwargs) is not None:
@@ -257,25 +263,27 @@ class Recording:
             self._refused = error
             raise
         result = map_leaves(lambda part: self.wrapped(part, function.__name__), found)
-        if self.noted is not None and any(type(x) is Recorded and self.place(x)[0] >= before for x in leaves(result)):
-            self.noted.append(Noted(function, args, kwargs, result))
+        if self.noted_calls is not None and any(
+            type(x) is Recorded and self.place(x)[0] >= before for x in leaves(result)
+        ):
+            self.noted_calls.append(NotedCall(function, args, kwargs, result))
         return result
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return what an operation returns for plain arrays, during which it is noted."""
+        """Call an operation with plain arrays while the tape notes its steps; return its result."""
         return recorded_on(self.tape, function, *args, **kwargs)
 
     def place(self, x: "Recorded") -> tuple[int, int]:
-        """Return the number of the buffer in which an array lies, and from which byte on."""
+        """Return (number of its buffer, offset in bytes) of a recorded array."""
         found = self.tape.find(address_of(x.array))
         assert found is not None
         return found
 
     def compute(self, function: Any, *inputs: Any) -> Any:
-        """Return what a function of NumPy returns, by the operation that has its bits; raise if there is none."""
-        if function not in SEEN:
+        """Compute a function of NumPy by the operation with the same bits; raise UnseenError if there is none."""
+        if function not in BIT_EQUAL_FUNCTIONS:
             self.refuse(f"numpy.{function.__name__}")
-        operation, *first = SEEN[function]
+        operation, *first = BIT_EQUAL_FUNCTIONS[function]
         inputs = tuple(map(_as_read, inputs))
         inputs = tuple(x if type(x) is Recorded or _is_number(x) else np.asarray(x) for x in inputs)
         if function is np.where:
@@ -287,10 +295,10 @@ class Recording:
         inputs = tuple(x if type(x) is Recorded else np.asarray(x, _operand_type(x, dtype)) for x in inputs)
         return self.call(operation, (*first, *inputs), {"dtype": dtype})
 
-    def compute_same(self, same: Same, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what the operation returns that computes the same as a function of NumPy or a method of arrays.
+    def compute_equivalent(self, same: Equivalent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute a function of NumPy, or a method of an array, by the equivalent operation.
 
-        It is refused where NumPy would give another type, and with arguments that the operation does not have.
+        Raise UnseenError if NumPy's result would have another dtype, or if the operation lacks one of the arguments.
         """
         has_variable = any(hasattr(x, "read_value") for x in leaves((args, kwargs)))
         operation = same.operation if has_variable or same.of_arrays is None else same.of_arrays
@@ -307,20 +315,23 @@ class Recording:
             self.refuse(f"{same.name} with these arguments", f"Use {_path(same.operation)}")
         return operation(*args, **kwargs)
 
-    def _takes(self, same: Same, given: str, is_recorded: bool) -> bool:
-        """Whether NumPy's result for an array of this type has the type of the operation's."""
+    def _takes(self, same: Equivalent, given: str, is_recorded: bool) -> bool:
+        """Return whether the operation's result has the dtype of NumPy's result for an argument of dtype `given`."""
         if given in _COMPUTED or same.takes_all or (given == "float64" and self.is_eager):
             return True
         return given == "bool" if same.takes_bools else not (is_recorded or same.is_ufunc or given == "float64")
 
     def _mask(self, x: Any) -> Any:
-        """Return where the elements of what :func:`numpy.where` decides by are true."""
+        """Return the condition of :func:`numpy.where` as booleans."""
         if type(x) is Recorded and x.dtype != np.bool_:
             self.refuse(f"numpy.where by elements of {x.dtype}")
         return x if type(x) is Recorded else np.asarray(x, bool)
 
     def _plain(self, x: Any, numbers: bool) -> Any:
-        """Return an argument as operations take it; what is no recorded array is a constant."""
+        """Return an argument as the operation takes it: the array of a recorded one; other arrays become constants.
+
+        `numbers`: whether the operation takes recorded arrays without axes.
+        """
         if type(x) is Recorded:
             if x.ndim == 0 and not numbers:
                 self.refuse("a number of an input as an argument")
@@ -335,18 +346,18 @@ class Recording:
         return x
 
     def _constant(self, x: Any) -> Any:
-        """Return a constant, as a copy if somebody may write to it: it may be something else at its next use."""
+        """Add a constant to the tape and return it. If it is writeable, use a copy, since it may change later."""
         if _is_writeable(x):
             key = address_of(x), x.shape, x.strides, x.dtype
             original, copy = self._copies.get(key, (x, None))
             if copy is None or copy.tobytes() != x.tobytes():
                 copy = x.copy()
-            self._copies[key], x = (original, copy), copy  # the original is held, so that no other gets its address
+            self._copies[key], x = (original, copy), copy  # keep the original too, so that no other gets its address
         self.tape.add_constant(x)
         return x
 
     def wrapped(self, x: Any, name: str) -> Any:
-        """Return a result as a recorded array, a constant as it is; raise if no step has made it."""
+        """Return a result as a recorded array, or as it is if it is a constant; raise if no step computed it."""
         if not isinstance(x, np.ndarray) or x.size == 0:
             return x
         if self.tape.find(address_of(x)) is not None:
@@ -366,30 +377,30 @@ STAND_INS[Recorded] = _call_recorded
 
 
 def _as_read(x: Any) -> Any:
-    """Return an argument, a variable as it is read here."""
+    """Return the value of a variable as it reads here; other arguments as they are."""
     return x.read_value() if hasattr(x, "read_value") else x
 
 
 def _is_number(x: Any) -> bool:
-    """Whether it is a number of Python, which has no type of its own beside an array; NumPy's have one."""
+    """Return whether `x` is a Python number: it gets the dtype of the other operand. NumPy scalars have their own."""
     return type(x) in (bool, int, float)
 
 
 def _common_type(function: Any, inputs: tuple[Any, ...]) -> np.dtype[Any]:
-    """Return the type in which NumPy computes a function of arrays and numbers; those of Python have none."""
+    """Return the dtype in which NumPy computes a function of these arrays and Python numbers."""
     samples = [x if _is_number(x) else np.empty(0, x.dtype) for x in inputs]
     common: Any = np.where(np.empty(0, bool), *samples) if function is np.where else functools.reduce(np.add, samples)
     return common.dtype  # type: ignore[no-any-return]
 
 
 def _operand_type(x: Any, common: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in which an operation takes an operand: its own, if steps read that."""
+    """Return the dtype in which an operation takes an operand: its own if steps compute in it, else `common`."""
     return x.dtype.newbyteorder("=") if hasattr(x, "dtype") and x.dtype.name in _COMPUTED else common
 
 
 @functools.lru_cache(maxsize=256)
 def names_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of an operation's parameters; of a compiled one that does not tell, none."""
+    """Return the parameter names of an operation; () for a compiled function without a signature."""
     try:
         return tuple(inspect.signature(function).parameters)
     except ValueError:
@@ -402,7 +413,7 @@ def _path(operation: Callable[..., Any]) -> str:
 
 
 def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return the argument `out` of a call."""
+    """Return the argument `out` of a call; None if there is none."""
     if "out" in kwargs:
         return kwargs["out"]
     names = names_of(function)[: len(args)]
@@ -410,7 +421,7 @@ def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
 
 
 def _is_writeable(x: Any) -> bool:
-    """Whether somebody may write into an array."""
+    """Return whether an array, or an array that it is a view of, is writeable."""
     while isinstance(x, np.ndarray):
         if x.flags.writeable:
             return True
@@ -419,20 +430,21 @@ def _is_writeable(x: Any) -> bool:
 
 
 def recordable(function: Callable[P, R]) -> Callable[P, R]:
-    """Let an operation be noted: with recorded arrays among its arguments, its recording calls it.
+    """Make a function an operation that recordings note.
 
-    With symbolic arrays among them, these say what it returns.
+    If an argument is a recorded array, its recording calls the operation. If an argument is symbolic, the result is
+    symbolic.
     """
     return _dispatching(function, STAND_INS, is_noted=True)
 
 
 def takes_symbols(function: Callable[P, R]) -> Callable[P, R]:
-    """Let symbolic arrays, in lists too, say what a function returns that is made up of operations."""
+    """Give a function composed of operations a symbolic result if an argument, or an item of a list, is symbolic."""
     return _dispatching(function, _SYMBOLS, is_noted=False)
 
 
 def _dispatching(function: Callable[P, R], kinds: Container[type], is_noted: bool) -> Callable[P, R]:
-    """Return a function that the first argument among the `kinds` of stand-ins calls, if there is one."""
+    """Wrap a function so that the first argument whose type is in `kinds` handles the call, if there is one."""
 
     @functools.wraps(function)
     def operation(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -441,7 +453,7 @@ def _dispatching(function: Callable[P, R], kinds: Container[type], is_noted: boo
                 found: Any = x if type(x) in STAND_INS else next((y for y in x if isinstance(y, Symbolic)), None)  # type: ignore[attr-defined]
                 if found is not None:
                     return STAND_INS[type(found)](found, operation, args, kwargs)  # type: ignore[no-any-return]
-        if is_noted and HOLDING and (recording := _reads_held(args, kwargs)) is not None:
+        if is_noted and ACTIVE_HOLDERS and (recording := _overriding_recording(args, kwargs)) is not None:
             return recording.call(function, args, kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
@@ -450,82 +462,82 @@ def _dispatching(function: Callable[P, R], kinds: Container[type], is_noted: boo
 
 
 def dispatches(function: Callable[..., Any]) -> bool:
-    """Whether symbolic arrays among its arguments say what a function returns: it is no wrapper of one that does."""
+    """Return whether a function itself handles symbolic arguments, rather than a function that it wraps."""
     return getattr(function, "dispatches", None) is function
 
 
 def with_numbers(function: Callable[P, R]) -> Callable[P, R]:
-    """Say of an operation that recorded arrays without axes are operands like others."""
+    """Mark an operation as one that takes recorded arrays of shape ()."""
     function.takes_numbers = True  # type: ignore[attr-defined]
     return function
 
 
 def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Let the recording call an operation if one of its arguments is recorded; otherwise return None."""
+    """Call an operation by its recording if an argument is recorded; otherwise return None. For compiled functions."""
     for x in (*args, *kwargs.values()):
         if type(x) is Recorded:
             return x.recording.call(function, args, kwargs)
-    if HOLDING and (recording := _reads_held(args, kwargs)) is not None:
+    if ACTIVE_HOLDERS and (recording := _overriding_recording(args, kwargs)) is not None:
         return recording.call(function, args, kwargs)
     return None
 
 
-def _reads_held(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording | None:
-    """Return the recording under way if one of the arguments is a variable that it holds."""
-    recording, here = under_way(), holder()
+def _overriding_recording(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording | None:
+    """Return the current recording if an argument is a variable that is overridden here, else None."""
+    recording, here = current_recording(), current_holder()
     if recording is None or here is None:
         return None
     variables = (x for x in leaves((args, kwargs)) if hasattr(x, "read_value"))
-    return recording if any(here.held(x) is not None for x in variables) else None
+    return recording if any(here.override_of(x) is not None for x in variables) else None
 
 
 def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, longest: int | None = None) -> None:
-    """Tell the recording, if there is one, what an operation demands of offsets: see :class:`Offsets`."""
-    recording = under_way()
+    """Note the bounds that an operation sets for offsets, if something records: see :class:`Offsets`."""
+    recording = current_recording()
     if recording is not None:
         recording.note_offsets(offsets, rows, shortest, longest)
 
 
 def comes_from_input(x: np.ndarray[Any, Any]) -> bool:
-    """Whether the recording, if there is one, would have to repeat what reads an array: it comes from an input."""
-    recording = under_way()
+    """Return whether a plan is being recorded and `x` depends on one of its inputs, so that runs must read it again."""
+    recording = current_recording()
     return recording is not None and not recording.is_eager and recording.tape.find(address_of(x)) is not None
 
 
 def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
-    """Raise UnseenError if an array, which NumPy is about to read, comes from an input of the recording."""
-    recording = under_way()
+    """Raise UnseenError if NumPy is about to read an array that depends on an input of the recording."""
+    recording = current_recording()
     if recording is not None and comes_from_input(x):
         recording.refuse(what)
 
 
 class Symbolic:
-    """An array of which shape and type alone are known: it says what a layer returns that is called with it."""
+    """Base of arrays of which only shape and dtype are known. Operations and layers called with one return others."""
 
     def __init_subclass__(cls) -> None:
         _SYMBOLS.add(cls)
         STAND_INS[cls] = cls.computed
 
     def computed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what a function of :mod:`mp_core.ops` returns for arguments among which there are such arrays."""
+        """Return the symbolic result of a function of :mod:`mp_core.ops` with symbolic arguments."""
         raise NotImplementedError
 
 
 class SymbolicError(TypeError):
-    """The elements of a symbolic array were asked for."""
+    """The elements of a symbolic array were read."""
 
 
 def note_call(layer: object, arguments: Any) -> Symbolic | None:
-    """Tell the recording, if one of the arguments is an array of one, that a layer is called with it.
+    """Report a layer call to the recording if an argument is recorded.
 
     Returns
     -------
     Symbolic or None
-        The first argument whose elements are not known.
+        The first argument that is symbolic.
     """
     for x in leaves(arguments):
         if type(x) is Recorded:
-            x.recording.called(layer)
+            x.recording.on_call(layer)
             return None
         if isinstance(x, Symbolic):
             return x

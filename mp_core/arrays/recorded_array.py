@@ -1,4 +1,4 @@
-"""The array of a recording, which layers are called with in the place of an ndarray."""
+"""The recorded array: layers are called with it in place of an ndarray while a plan is recorded."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,39 +14,49 @@ from mp_core.utilities.tree import map_leaves
 if TYPE_CHECKING:
     from mp_core.arrays.recorded import Recording
 
-__all__ = ["METHODS", "NO_VALUES", "SAME", "SEEN", "Recorded", "Same", "address_of", "is_recorded", "known_elements"]
+__all__ = [
+    "BIT_EQUAL_FUNCTIONS",
+    "EQUIVALENT_FUNCTIONS",
+    "EQUIVALENT_METHODS",
+    "NO_VALUES",
+    "Equivalent",
+    "Recorded",
+    "address_of",
+    "is_recorded",
+    "known_elements",
+]
 
 NO_VALUES = "<recorded array"
-"""How the text of an array begins whose values cannot be read. A plan cannot return such a text."""
+"""How the text of a recorded array begins if its values cannot be read. A plan cannot return such a text."""
 
 _SHAPE_ONLY = {np.shape, np.ndim, np.size, np.zeros_like, np.ones_like}
-"""NumPy's functions whose results do not depend on elements."""
+"""NumPy functions whose results do not depend on elements."""
 _VIEWS = {
     np.array_split, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to, np.diagonal, np.dsplit,
     np.expand_dims, np.flip, np.fliplr, np.flipud, np.hsplit, np.moveaxis, np.ravel, np.reshape, np.rollaxis,
     np.rot90, np.split, np.squeeze, np.swapaxes, np.transpose, np.vsplit, sliding_window_view,
 }  # fmt: skip
-"""NumPy's functions that return views, and read no element."""
+"""NumPy functions that return views and read no element."""
 
-SEEN: dict[Any, tuple[Any, ...]] = {}
-"""Function of NumPy -> the operation that has its bits, of ops/elementwise.py, and that operation's first arguments."""
+BIT_EQUAL_FUNCTIONS: dict[Any, tuple[Any, ...]] = {}
+"""NumPy function -> (operation of ops/elementwise.py with the same bits, its first arguments)."""
 
 
-class Same(NamedTuple):
-    """An operation that computes the same as a function of NumPy or a method of arrays; last bits may differ.
+class Equivalent(NamedTuple):
+    """An operation equivalent to a NumPy function or array method; the last bits may differ.
 
     Attributes
     ----------
     name : str
-        Of the function or method, for errors.
+        The name of the function or method, for errors.
     operation : callable
-        It takes the arguments of that one.
+        It takes the same arguments.
     is_ufunc : bool
         Whether all arguments are operands.
     takes_bools, takes_all : bool
-        Whether it takes booleans, or arrays of every type, beside the floats in which steps compute.
+        Whether it takes booleans, or every dtype, besides the floats in which steps compute.
     of_arrays : callable or None
-        The operation where no operand is a variable, if NumPy gives another type then.
+        Used in place of `operation` if no operand is a variable; needed where NumPy's result has another dtype then.
     """
 
     name: str
@@ -57,18 +67,18 @@ class Same(NamedTuple):
     of_arrays: Callable[..., Any] | None = None
 
 
-SAME: dict[Any, Same] = {}
-"""Function of NumPy -> the operation that computes the same, of ops/of_numpy.py."""
-METHODS: dict[str, Same] = {}
-"""Method of an array -> the operation that computes the same."""
+EQUIVALENT_FUNCTIONS: dict[Any, Equivalent] = {}
+"""NumPy function -> equivalent operation, filled by ops/of_numpy.py."""
+EQUIVALENT_METHODS: dict[str, Equivalent] = {}
+"""Name of an array method -> equivalent operation, filled by ops/of_numpy.py."""
 
 
 def _by(function: Any, reflected: bool = False) -> Any:
-    """Return an operator of recorded arrays: a function of NumPy."""
+    """Return an operator method that computes a NumPy function."""
 
     def operator(self: "Recorded", *others: Any) -> Any:
         operands = (*others, self) if reflected else (self, *others)
-        if function in SEEN:
+        if function in BIT_EQUAL_FUNCTIONS:
             return self.recording.compute(function, *operands)
         return self.__array_ufunc__(function, "__call__", *operands)
 
@@ -76,7 +86,7 @@ def _by(function: Any, reflected: bool = False) -> Any:
 
 
 def _by_value(name: str) -> Any:
-    """Return a method that returns what the array's returns, where values can be read."""
+    """Return a method, such as ``__bool__``, that calls the array's own if values may be read, and raises otherwise."""
 
     def method(self: "Recorded", *args: Any) -> Any:
         if not self.recording.is_readable:
@@ -87,14 +97,14 @@ def _by_value(name: str) -> Any:
 
 
 class Recorded:
-    """An array of a recording. It passes for an ndarray where Python code asks; a NumPy call on it raises an error.
+    """An array of a recording. ``isinstance(x, np.ndarray)`` is true, but NumPy calls without an operation raise.
 
     Parameters
     ----------
     recording : Recording
         Of :mod:`mp_core.arrays.recorded`.
     array : ndarray
-        What the example makes of it.
+        Its memory in the example call; while a plan is recorded, its elements are not computed.
     """
 
     __slots__ = ("array", "recording")
@@ -121,7 +131,7 @@ class Recorded:
         return f"{NO_VALUES}: shape={self.shape}, dtype={self.dtype}>"
 
     def __str__(self) -> str:
-        """Return the text of the array where values can be read; elsewhere ``print`` in a layer shows the shape."""
+        """Return the text of the array if values may be read, otherwise shape and dtype, so that ``print`` works."""
         return str(self.array) if self.recording.is_readable else repr(self)
 
     def __format__(self, spec: str) -> str:
@@ -137,7 +147,7 @@ class Recorded:
         parts = index if isinstance(index, tuple) else (index,)
         if any(isinstance(part, bool) or not isinstance(part, _INDICES) for part in parts):
             self.recording.refuse("indexing by arrays", "Use mp_core.ops.take for places, and where for a mask")
-        whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)  # so that no number comes out
+        whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)  # `...` makes the result an array
         return self._view(self.array[whole])
 
     def __iter__(self) -> Iterator[Any]:
@@ -152,7 +162,7 @@ class Recorded:
         return self._view(copy.array.reshape(*shape, **kwargs))
 
     def view(self, kind: type[Any] = np.ndarray) -> Any:
-        """Return a view of NumPy's own type, which it is."""
+        """Return a view as numpy.ndarray; other classes are refused."""
         if not (isinstance(kind, type) and issubclass(kind, np.ndarray)):
             self.recording.refuse(f"a view as {kind}")
         return self._view(self.array)
@@ -169,27 +179,27 @@ class Recorded:
         """Return a view without axes of length 1."""
         return self._view(self.array.squeeze(axis))
 
-    # ---- all else is unseen
+    # ---- everything else
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Return what a ufunc returns that is an operation, called as usual."""
+        """Compute a ufunc by an operation; raise UnseenError if there is none, or for methods and keywords."""
         if self.recording.is_readable:
             return getattr(ufunc, method)(*map_leaves(_array_of, inputs), **map_leaves(_array_of, kwargs))
         if method != "__call__" or kwargs:
             how = "" if method == "__call__" else f".{method}"
             self.recording.refuse(f"numpy.{ufunc.__name__}{how}" + "".join(f" with `{name}`" for name in kwargs))
-        if ufunc in SAME:
-            return self.recording.compute_same(SAME[ufunc], inputs, {})
+        if ufunc in EQUIVALENT_FUNCTIONS:
+            return self.recording.compute_equivalent(EQUIVALENT_FUNCTIONS[ufunc], inputs, {})
         return self.recording.compute(ufunc, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return what a function of NumPy returns if that is a view of an argument or does not depend on elements."""
+        """Call a NumPy function that returns views or reads no element; compute others by operations, or raise."""
         if self.recording.is_readable:
             return function(*map_leaves(_array_of, args), **map_leaves(_array_of, kwargs))
-        if function in SEEN and len(args) == 3 and not kwargs:
+        if function in BIT_EQUAL_FUNCTIONS and len(args) == 3 and not kwargs:
             return self.recording.compute(function, *args)
-        if function in SAME:
-            return self.recording.compute_same(SAME[function], args, kwargs)
+        if function in EQUIVALENT_FUNCTIONS:
+            return self.recording.compute_equivalent(EQUIVALENT_FUNCTIONS[function], args, kwargs)
         if function not in _SHAPE_ONLY | _VIEWS:
             self.recording.refuse(f"numpy.{function.__name__}")
         plain = map_leaves(_array_of, (args, kwargs))
@@ -206,12 +216,12 @@ class Recorded:
             raise AttributeError(name)
         if self.recording.is_readable:
             return getattr(self.array, name)
-        if name in METHODS:
+        if name in EQUIVALENT_METHODS:
             return partial(self._method, name)
         self.recording.refuse(f"ndarray.{name}")
 
     def _method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self.recording.compute_same(METHODS[name], (self, *args), kwargs)
+        return self.recording.compute_equivalent(EQUIVALENT_METHODS[name], (self, *args), kwargs)
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         self.recording.refuse("an assignment to elements", "Use mp_core.ops.where or concatenate")
@@ -245,22 +255,22 @@ class Recorded:
     __invert__, __rpow__ = _by(np.invert), _by(np.power, reflected=True)
 
     def __pos__(self) -> Any:
-        """Return the array, which nobody writes to."""
+        """Return a view: no code writes to recorded arrays, so a copy is not needed."""
         return self._view(self.array)
 
     def __pow__(self, exponent: Any) -> Any:
-        """Return the squares, which NumPy computes for an exponent of 2, or another power."""
+        """Return a power; for the exponent 2 by ``square``, as NumPy does."""
         if type(exponent) is int and exponent == 2:
             return self.recording.compute(np.square, self)
         return self.__array_ufunc__(np.power, "__call__", self, exponent)
 
     def __matmul__(self, other: Any) -> Any:
-        """Return the product; leave those with a packed matrix or a QuantizedArray to their own operators."""
+        """Return the matrix product; a PackedMatrix or QuantizedArray multiplies by its own operator."""
         is_array = isinstance(other, np.ndarray | list | tuple) or hasattr(other, "read_value")
         return self.__array_ufunc__(np.matmul, "__call__", self, other) if is_array else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Any:
-        """Return the product with an array before it."""
+        """Return the matrix product with `other` on the left."""
         return self.__array_ufunc__(np.matmul, "__call__", other, self)
 
 
@@ -268,7 +278,7 @@ _INDICES = (int, np.integer, slice, type(None), type(Ellipsis))
 
 
 def _caller() -> str:
-    """Return the name of the innermost function that is neither NumPy's nor of this file or of mp_core's arrays."""
+    """Return the name of the innermost calling function outside of NumPy and mp_core.arrays, for errors."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -279,21 +289,21 @@ def _caller() -> str:
 
 
 def address_of(x: np.ndarray[Any, Any]) -> int:
-    """Return where the first element of an array lies."""
-    address: int = x.__array_interface__["data"][0]  # ctypes, behind x.ctypes, writes to its types without a lock
+    """Return the address of the first element."""
+    address: int = x.__array_interface__["data"][0]  # x.ctypes is not safe among threads: ctypes writes to its types
     return address
 
 
 def _array_of(x: Any) -> Any:
-    """Return the array of a recorded array; all else as it is."""
+    """Return the array of a recorded array; everything else as it is."""
     return x.array if type(x) is Recorded else x
 
 
 def is_recorded(*arguments: Any) -> bool:
-    """Whether one of the arguments is an array of a recording."""
+    """Return whether an argument is a recorded array."""
     return any(type(x) is Recorded for x in arguments)
 
 
 def known_elements(x: Any) -> Any:
-    """Return the elements of a recorded array where operations run as they are called; None where a plan runs them."""
+    """Return the elements of a recorded array if operations compute immediately; None while a plan is recorded."""
     return x.array if x.recording.is_eager else None

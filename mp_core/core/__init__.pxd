@@ -1,4 +1,4 @@
-# What Cython modules of other projects cimport: the functions of include/mp_core.h, from the installed package.
+# For Cython modules of other projects: cimport the functions of include/mp_core.h from the installed package.
 #
 #     from mp_core.core cimport MP_CORE_OK, import_mp_core, mp_core_api, mp_core_product
 #     import_mp_core()

@@ -1,14 +1,14 @@
-# What compiled entry points test of their arrays and types before anything else.
+# Tests of arrays and types that compiled entry points do first.
 cimport numpy as cnp
 
 
 cdef inline bint may_be_key(object dtype) noexcept:
-    """Whether it is a str, a dtype or a class: a dict of types can be asked for these without running Python code."""
+    """Return whether it is a str, a dtype or a class: looking these up in a dict runs no code of a user's class."""
     return type(dtype) is str or isinstance(dtype, cnp.dtype) or type(dtype) is type
 
 
 cdef inline void span(cnp.ndarray x, char **low, char **high) noexcept:
-    """The range of bytes in which all elements of x lie."""
+    """Set [low, high) to the range of bytes that contains all elements of x."""
     cdef Py_ssize_t reach
     cdef int axis
     low[0] = high[0] = cnp.PyArray_BYTES(x)
@@ -22,7 +22,7 @@ cdef inline void span(cnp.ndarray x, char **low, char **high) noexcept:
 
 
 cdef inline bint apart(cnp.ndarray x, cnp.ndarray y) noexcept:
-    """Whether the ranges that x and y span share no byte."""
+    """Return whether the memory ranges of x and y do not overlap."""
     cdef char *low
     cdef char *high
     cdef char *other_low

@@ -1,4 +1,4 @@
-"""Attention as the library computes it (library/attention.h)."""
+"""Attention and its gradients, by library/attention.h."""
 
 cimport numpy as cnp
 from libc.math cimport ceil
@@ -18,7 +18,7 @@ cnp.import_array()
 
 
 cdef mp_head_strides strides_of(cnp.ndarray x, int head, int row) noexcept:
-    """Return the strides of the axes of heads and rows, and of the first axis: that of sequences, if row is not 0."""
+    """Return the strides of the axes of heads and rows, and of axis 0, which is that of sequences unless row is 0."""
     cdef mp_head_strides found
     cdef cnp.npy_intp *strides = cnp.PyArray_STRIDES(x)
     found.sequence, found.head, found.row = strides[0], strides[head], strides[row]
@@ -26,9 +26,9 @@ cdef mp_head_strides strides_of(cnp.ndarray x, int head, int row) noexcept:
 
 
 cdef void describe(mp_attention *t, tuple operands, int fmt, int rows) noexcept:
-    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``, except the result.
+    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``, without the result.
 
-    `rows` is the axis of the rows, 1, or 0 of ragged arrays, which have no axis of sequences.
+    `rows` is the axis of the rows: 1, or 0 for ragged arrays, which have no axis of sequences.
     """
     cdef cnp.ndarray query = operands[0], key = operands[1], value = operands[2]
     cdef mp_product *scores = &t.scores
@@ -58,7 +58,7 @@ cdef void add_bias(mp_attention *t, cnp.ndarray added, cnp.ndarray scales) noexc
 
 
 cdef int add_sequences(mp_attention *t, cnp.ndarray offsets, tuple dropout) except -1:
-    """Describe where ragged sequences lie, and what of their weights is dropped."""
+    """Describe the offsets of ragged sequences, and the dropout of their weights."""
     cdef double rate
     t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
     if dropout is not None:
@@ -69,7 +69,7 @@ cdef int add_sequences(mp_attention *t, cnp.ndarray offsets, tuple dropout) exce
 
 cdef int describe_all(mp_attention *t, int fmt, tuple operands, tuple scale, tuple reach, cnp.ndarray keep,
                       tuple bias, tuple ragged) except -1:
-    """Describe all but the result, as :func:`attention` gets it."""
+    """Describe the arguments of :func:`attention`, except the result."""
     cdef float factor = scale[0], softcap = scale[1]
     t.scale.outer, t.before, t.after = factor, reach[0], reach[1]
     t.sequences = cnp.PyArray_DIM(operands[0], 0)
@@ -87,24 +87,31 @@ cdef int describe_all(mp_attention *t, int fmt, tuple operands, tuple scale, tup
 
 def attention(int fmt, tuple operands not None, cnp.ndarray out not None, tuple scale not None, tuple reach not None,
               cnp.ndarray keep=None, tuple bias=None, tuple ragged=None):
-    """out = softmax(scale * query @ key' + bias) @ value for each head, masked scores left out.
+    """Compute out = softmax(scale * query @ key' + bias) @ value for each head, without masked scores.
 
-    `operands` are `query` of shape (n, targets, heads, size), `key` (n, sources, key heads, size) and `value` (n,
-    sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of format
-    `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and unit last
-    stride. `bias` is a pair: an array of the same shape and last stride, float32, aligned; and a float32 vector of
-    `sources` elements that all equal the scale. `reach` is a pair, `before` and `after`: if one of them is less than
-    `sources` - 1, targets and sources are equally many, and sources more than `before` rows before a target, or more
-    than `after` rows after it, are masked.
-
-    `ragged` is a pair, offsets and dropout. With offsets, int32, ascending and not beyond the last row, operands and
-    `out` have no first axis: sequence i has the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep`
-    then, and `bias` has shape (1, heads, at least the longest length, the same). Dropout is None or a pair: a key,
-    uint32 of (seed, draw), C-contiguous and read when the operation runs, and the share below 1 of the weights that are
-    dropped.
-
-    `scale` is a pair, the scale and a cap. A cap c that is not 0 makes c * tanh(score / c) of the scaled scores; there
-    is no bias then.
+    Parameters
+    ----------
+    fmt : int
+        The format of operands and `out`, which have native byte order and no length 0.
+    operands : tuple of ndarray
+        query (n, targets, heads, size), key (n, sources, key heads, size), value (n, sources, key heads, value size).
+    out : ndarray, shape (n, targets, heads, value size)
+        C-contiguous.
+    scale : (float, float)
+        Scale and cap. A cap c other than 0 turns the scaled scores into ``c * tanh(score / c)``; then `bias` is None.
+    reach : (int, int)
+        (before, after): sources more than `before` rows before a target, or more than `after` rows after it, are
+        masked. If one of them is less than sources - 1, the numbers of targets and sources are equal.
+    keep : ndarray of bool, shape (n, heads, targets, sources), optional
+        Last stride 1.
+    bias : (ndarray, ndarray), optional
+        An aligned float32 array of the shape of `keep` with last stride 1; and a float32 vector of `sources` elements
+        that all equal the scale.
+    ragged : (ndarray, tuple or None), optional
+        (offsets, dropout). Operands and `out` have no axis n then: sequence i has the rows from ``offsets[i]`` to
+        ``offsets[i + 1]``. Offsets are int32, ascending and not beyond the last row. `keep` is None, and the bias has
+        shape (1, heads, at least the longest length, the same). Dropout is (key, rate): the key is uint32 (seed, draw),
+        C-contiguous and read when the operation runs; rate, below 1, is the share of dropped weights.
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))
@@ -125,11 +132,11 @@ cdef mp_head_array head_array(cnp.ndarray x, int head, int row) noexcept:
 
 def attention_gradient(int fmt, tuple operands not None, tuple out not None, tuple scale not None, tuple reach not None,
                        cnp.ndarray keep=None, tuple bias=None, tuple ragged=None):
-    """out = the gradients of the operands of :func:`attention`.
+    """Compute the gradients of :func:`attention` with respect to its operands or its bias.
 
-    `operands` are those, and the gradient of their result, C-contiguous. `out` is three arrays of the shapes of the
-    operands, C-contiguous, of format `fmt`. Or it is one array, zeros of float32: the gradient of the bias, of shape (n
-    or 1, heads or 1, targets, sources), summed over the sequences, and over the heads, if that length is 1; ragged (1,
+    `operands` are those of attention, then the C-contiguous gradient of the result. `out` has three arrays of the
+    shapes of the operands, C-contiguous, of format `fmt`. Or it has one float32 array of zeros for the gradient of the
+    bias, of shape (n or 1, heads or 1, targets, sources), summed over an axis of length 1; for ragged sequences (1,
     heads, length, length).
     """
     cdef mp_attention_gradient t

@@ -1,4 +1,4 @@
-"""The public functions as a capsule: what ``import_mp_core()`` of include/mp_core_python.h gets."""
+"""The table of public C functions as a capsule, which ``import_mp_core()`` of include/mp_core_python.h imports."""
 
 from cpython.pycapsule cimport PyCapsule_New
 

@@ -1,4 +1,4 @@
-"""The CPU time that Linux lets this process use: the least quota of its control groups and of those above them."""
+"""The CPU quota of this process on Linux: the smallest quota of its control groups and their parents."""
 
 import math
 import re
@@ -9,12 +9,12 @@ __all__ = ["cpu_quota"]
 
 
 def cpu_quota(process: Path = Path("/proc/self")) -> float:
-    """Return how much CPU time a process may use, in CPUs; infinity without a limit, and without control groups.
+    """Return the CPU quota of a process, in CPUs; infinity if there is no limit, or there are no control groups.
 
     Parameters
     ----------
     process : Path
-        The folder of the process below ``/proc``. Its files ``cgroup`` and ``mountinfo`` say where its groups are.
+        The folder of the process in ``/proc``. Its files ``cgroup`` and ``mountinfo`` locate its control groups.
 
     Examples
     --------
@@ -23,33 +23,33 @@ def cpu_quota(process: Path = Path("/proc/self")) -> float:
     """
     try:
         return min(map(_quota, _folders(process)), default=math.inf)
-    except ValueError:  # not the files of Linux
+    except ValueError:  # the files do not have Linux' format
         return math.inf
 
 
 def _folders(process: Path) -> Iterator[Path]:
-    """Yield the folders of the groups of a process, with all that are above them and can be seen."""
+    """Yield the folders of the groups of a process, and of all their visible parents."""
     groups = dict(_groups(process / "cgroup"))
     for kind, root, mounted in _mounts(process / "mountinfo"):
         group = groups.get(kind)
         if group is None:
             continue
-        # A container may see its own group as the root, and the path of another one, or a path that leads out.
+        # In a container the mounted root may be the group itself, and the group's path may not be below that root.
         inside = group.relative_to(root) if group.is_relative_to(root) and ".." not in group.parts else PurePosixPath()
         yield from (mounted / level for level in (inside, *inside.parents))
 
 
 def _groups(file: Path) -> Iterator[tuple[str, PurePosixPath]]:
-    """Yield the hierarchies that may have a quota, ``cgroup2`` and ``cgroup``, with the path of the group in each."""
-    for line in _lines(file):  # as 0::/system.slice/x.service or 4:cpu,cpuacct:/docker/1f
+    """Yield (hierarchy that may have a quota, ``cgroup2`` or ``cgroup``; path of the group in it)."""
+    for line in _lines(file):  # such as 0::/system.slice/x.service or 4:cpu,cpuacct:/docker/1f
         _, controllers, path = line.split(":", 2)
         if not controllers or "cpu" in controllers.split(","):
             yield "cgroup" if controllers else "cgroup2", PurePosixPath(path)
 
 
 def _mounts(file: Path) -> Iterator[tuple[str, PurePosixPath, Path]]:
-    """Yield where the hierarchies of :func:`_groups` are mounted: type, the group that is mounted, and the folder."""
-    for line in _lines(file):  # as 31 23 0:28 /docker/1f /sys/fs/cgroup/cpu rw,nosuid master:9 - cgroup cgroup rw,cpu
+    """Yield the mounts of the hierarchies of :func:`_groups`: (type, mounted group, folder)."""
+    for line in _lines(file):  # 31 23 0:28 /docker/1f /sys/fs/cgroup/cpu rw,nosuid master:9 - cgroup cgroup rw,cpu
         before, _, after = line.partition(" - ")
         root, mounted = (
             re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), x) for x in before.split(" ")[3:5]

@@ -1,7 +1,7 @@
-"""Whether anything has changed on which the result of a layer depends: variables, policies, layers; and undoing it.
+"""Detect and undo changes of variables, policies and layers, on which recordings depend.
 
-A signal handler may raise between any two bytecodes. Here C code changes and counts, or fails and undoes, so that no
-handler runs between the two.
+A signal handler may raise an exception between any two bytecodes. So this C code changes and counts the change, or
+fails and undoes the change, without a bytecode in between.
 """
 
 cimport cython
@@ -13,18 +13,18 @@ _last = object()
 
 
 def changed():
-    """Say that something has changed, after it has. Threads may do so at once."""
+    """Count a change. Call it after the change; several threads may call it concurrently."""
     global _last
     _last = object()
 
 
 def count():
-    """Return an object that is another one after every change."""
+    """Return an object that is replaced by another one after every change; compare it by identity."""
     return _last
 
 
 def counted(function, *args):
-    """Return ``function(*args)``, after which something has changed, even if it has failed."""
+    """Return ``function(*args)``, and count a change afterwards, even if the function fails."""
     try:
         return function(*args)
     finally:
@@ -32,7 +32,7 @@ def counted(function, *args):
 
 
 def set_counted(str name, list pairs):
-    """Set an attribute of each object of (object, value): of all of them, or, interrupted, of none."""
+    """Set an attribute for all pairs (object, value), and count a change. An interrupt comes before or after all."""
     if not pairs:
         return
     try:
@@ -44,13 +44,13 @@ def set_counted(str name, list pairs):
 
 @cython.critical_section
 def replace_if_same(owner, str name, before, after):
-    """Set an attribute of an object if it is still `before`: what depends on it counts as unchanged."""
+    """Set an attribute of an object if it is still `before`, without counting a change."""
     if getattr(owner, name) is before:
         setattr(owner, name, after)
 
 
 def undone_if_it_fails(Contents contents not None, function, *args):
-    """Return ``function(*args)``; if it fails, some lists and dictionaries have the items of before."""
+    """Return ``function(*args)``; if it fails, restore the containers of `contents`."""
     try:
         return function(*args)
     except BaseException:
@@ -59,7 +59,7 @@ def undone_if_it_fails(Contents contents not None, function, *args):
 
 
 cdef class Contents:
-    """What some lists, dictionaries and sets hold when this is made.
+    """A snapshot of the contents of lists, dictionaries and sets.
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ cdef class Contents:
         self.pairs = [(container, _copied(container)) for container in containers]
 
     def add(self, containers):
-        """Take in some more."""
+        """Add containers to the snapshot."""
         self.pairs += [(container, _copied(container)) for container in containers]
 
     def same(self):
-        """Whether all of them hold the same objects in the same order."""
+        """Return whether all containers have the same objects in the same order as in the snapshot."""
         cdef tuple pair
         for pair in self.pairs:
             if not _same(pair[0], pair[1]):
@@ -84,7 +84,7 @@ cdef class Contents:
         return True
 
     def restore(self):
-        """Give them these objects again."""
+        """Restore all containers, and count a change."""
         try:
             for now, before in self.pairs:
                 _give(now, before)
@@ -93,7 +93,7 @@ cdef class Contents:
 
 
 cdef object _copied(container):
-    """Return a copy of one of the three plain types."""
+    """Return a copy as a plain dict, list or set."""
     for kind in (dict, list):
         if isinstance(container, kind):
             return kind(container)

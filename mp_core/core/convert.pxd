@@ -1,4 +1,4 @@
-# Casts, for the entry points that have described one.
+# Casts, for entry points that have filled an mp_cast.
 cimport numpy as cnp
 
 from mp_core.core.library cimport mp_cast

@@ -1,4 +1,4 @@
-"""Casts of arrays between float formats, which library/cast.c does, copies, and arrays that nobody can write to."""
+"""Casts of arrays between float formats by library/cast.c, copies and fills that recordings note, read-only arrays."""
 
 cimport numpy as cnp
 from cpython.object cimport PyObject, PyTypeObject
@@ -23,10 +23,10 @@ cnp.import_array()
 cdef object FLOAT32 = np.dtype(np.float32)
 
 cdef extern from "numpy/arrayobject.h":
-    # It takes over a reference to the type.
+    # It steals a reference to the dtype.
     cnp.ndarray PyArray_NewFromDescr(PyTypeObject *kind, cnp.dtype dtype, int axes, cnp.npy_intp *shape,
                                      cnp.npy_intp *strides, void *data, int flags, PyObject *like)
-    # NumPy 2.0 declares them otherwise, and Cython refuses what it declares.
+    # Declared here because Cython does not accept the declarations of NumPy 2.0.
     ctypedef int (*iter_next "NpyIter_IterNextFunc *")(cnp.NpyIter *) noexcept nogil
     iter_next get_iter_next "NpyIter_GetIterNext"(cnp.NpyIter *, char **) except NULL
 
@@ -35,10 +35,10 @@ cdef extern from "library/array_cast.h" nogil:
 
 
 cdef int contiguous(mp_cast *c) except -1:
-    """All of c's elements, shared out among threads where that pays."""
+    """Run a contiguous cast, on several threads if that pays."""
     cdef int threads
     cdef mp_listener listener
-    if c.n < MP_CAST_WORK:  # too short to give the interpreter lock back
+    if c.n < MP_CAST_WORK:  # too short to release the interpreter lock
         mp_run_cast(c, 1)
         return 0
     threads = threads_for(<double>c.n, MP_CAST_WORK)
@@ -50,7 +50,7 @@ cdef int contiguous(mp_cast *c) except -1:
 
 
 def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, int dst_format, bint saturate):
-    """Cast `src` into `dst`: same shape, native byte order, any strides, no overlap but exact coincidence.
+    """Cast `src` into `dst`: same shape, native byte order, any strides, no overlap except exactly the same memory.
 
     Formats are the values of :data:`mp_core.arrays.formats.CASTS`; ``float64`` is a source only, and its cast to
     ``float32`` rounds to odd.
@@ -70,11 +70,11 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
         iterate(src, dst, &c)
 
 
-cdef Py_ssize_t CASTS_AT_ONCE = 1 << 18  # elements between two looks for signals
+cdef Py_ssize_t CASTS_AT_ONCE = 1 << 18  # elements between two checks for signals
 
 
 cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
-    """Any strides: NumPy's iterator orders and merges the axes, the inner loop is ours."""
+    """Cast arrays of any strides. NumPy's iterator orders and merges the axes; our kernels run the inner loop."""
     cdef cnp.PyArrayObject *operands[2]
     cdef cnp.npy_uint32 flags[2]
     cdef cnp.NpyIter *iterator
@@ -110,9 +110,9 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
 # ---- as operations of a recording
 
 cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_new=True) except -1:
-    """Note a cast, or a copy, on the tape of this thread; return whether a plan runs it, so that nobody else must.
+    """Note a cast or a copy on this thread's tape; return 0 if the caller must run it now, since src is a constant.
 
-    If dst is new memory, it is a constant if src is one.
+    Then dst becomes a constant too, if it is new memory.
     """
     cdef mp_array_cast s
     cdef int axis, axes = cnp.PyArray_NDIM(src)
@@ -124,7 +124,7 @@ cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_n
     s.cast, s.rows = c[0], cnp.PyArray_DIM(src, 0) if axes else 1
     s.row = c.n // s.rows
     if c.src_format == MP_COPY or not (cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst)):
-        s.axes, s.shape[0] = max(axes, 1), 1  # a number is a line of one element
+        s.axes, s.shape[0] = max(axes, 1), 1  # an array without axes is a row of one element
         for axis in range(axes):
             s.shape[axis], s.src_stride[axis] = cnp.PyArray_DIM(src, axis), cnp.PyArray_STRIDE(src, axis)
             s.dst_stride[axis] = cnp.PyArray_STRIDE(dst, axis)
@@ -135,7 +135,7 @@ cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_n
 
 
 cdef mp_cast copy_of(cnp.ndarray x, cnp.ndarray out) noexcept:
-    """The cast that changes nothing."""
+    """Return the cast that copies elements unchanged."""
     cdef mp_cast c
     memset(&c, 0, sizeof(c))
     c.n, c.src, c.dst = cnp.PyArray_SIZE(x), cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(out)
@@ -145,7 +145,7 @@ cdef mp_cast copy_of(cnp.ndarray x, cnp.ndarray out) noexcept:
 
 
 def copied(cnp.ndarray x not None):
-    """Return a C-contiguous copy of an array, which a recording notes if there is one."""
+    """Return a C-contiguous copy of an array; a recording notes it."""
     cdef cnp.ndarray result
     cdef mp_cast c
     if mp_recorder()[0] == NULL or cnp.PyArray_SIZE(x) == 0:
@@ -158,7 +158,7 @@ def copied(cnp.ndarray x not None):
 
 
 def filled(tuple shape not None, object dtype not None, object value):
-    """Return an array of equal elements, which a recording sets to this value in every run."""
+    """Return an array of equal elements; a recording notes that each run fills it again."""
     cdef bint is_zero = value == 0 and not np.signbit(value)
     cdef cnp.ndarray result = np.zeros(shape, dtype) if is_zero else np.full(shape, value, dtype)
     cdef mp_fill f
@@ -173,17 +173,17 @@ def filled(tuple shape not None, object dtype not None, object value):
 
 
 cdef class Memory:
-    """The memory of an array, of which nobody makes an array that can be written: it shows no owner and no buffer."""
+    """The base of a read-only array. It exposes neither owner nor buffer, so that no writeable view can be made."""
 
     cdef object owner
 
 
 def file_map(array):
-    """Return the map of a file, which nobody can write to, in which an array lies; None if there is none."""
-    from mmap import mmap  # arrays of files are few, and imports of mp_core many
+    """Return the read-only memory map of a file that contains an array; None if the array is in none."""
+    from mmap import mmap  # imported here to keep `import mp_core` fast
 
     lies_in = array
-    while cnp.PyArray_Check(lies_in) or isinstance(lies_in, (memoryview, Memory)):  # not what passes for an array
+    while cnp.PyArray_Check(lies_in) or isinstance(lies_in, (memoryview, Memory)):  # false for recorded arrays
         if isinstance(lies_in, Memory):
             lies_in = (<Memory>lies_in).owner
         else:
@@ -192,13 +192,13 @@ def file_map(array):
 
 
 cpdef read_only(cnp.ndarray array, cnp.dtype dtype):
-    """Return an array of NumPy's own type on the memory of `array`, in its dtype or an equal one.
+    """Return a plain read-only ndarray on the memory of `array`; `dtype` is its dtype or an equal one.
 
-    No attribute and no base of it makes it writeable.
+    Neither a flag nor its base can make it writeable.
     """
     cdef Memory memory = Memory()
     memory.owner = array
-    Py_INCREF(dtype)  # which the new array takes over
+    Py_INCREF(dtype)  # PyArray_NewFromDescr steals this reference
     cdef cnp.ndarray result = PyArray_NewFromDescr(
         <PyTypeObject *>np.ndarray, dtype, cnp.PyArray_NDIM(array), cnp.PyArray_DIMS(array),
         cnp.PyArray_STRIDES(array), cnp.PyArray_DATA(array), 0, NULL)
@@ -207,9 +207,9 @@ cpdef read_only(cnp.ndarray array, cnp.dtype dtype):
 
 
 def next_states(variables, arrays, parse):
-    """Return the states of variables that get new values: (read-only array, nothing derived, version, stamp).
+    """Return the states of variables with new values: (read-only array, {} of derived values, version, stamp).
 
-    `parse` returns the dtype of mp_core that equals another one.
+    `parse` returns mp_core's own instance of a dtype.
     """
     cdef cnp.ndarray array
     states = []
@@ -221,7 +221,7 @@ def next_states(variables, arrays, parse):
 
 
 def empty(tuple shape not None, object dtype not None):
-    """Return an array for :func:`copy_into`, which writes its parts one by one."""
+    """Return an uninitialized array, whose parts are then written by :func:`copy_into`."""
     cdef cnp.ndarray result = np.empty(shape, dtype)
     if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(result):
         recording().add_buffer(result)
@@ -229,9 +229,9 @@ def empty(tuple shape not None, object dtype not None):
 
 
 def copy_into(cnp.ndarray out not None, cnp.ndarray x not None):
-    """Copy `x` into an array that nothing else has written, or a part of one that :func:`filled` or :func:`empty` made.
+    """Copy `x` into a new array, or into a part of an array made by :func:`filled` or :func:`empty`.
 
-    Both have the same shape and type, and any strides; `out` may be in another byte order.
+    Both have the same shape and dtype, and any strides; `out` may have another byte order.
     """
     cdef mp_cast c
     if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(x):

@@ -1,4 +1,4 @@
-# What the other modules take from cpu: kernels of any instruction set, threads, the order of sums.
+# For the other modules: kernels of any instruction set, the number of threads, the order of sums.
 from mp_core.core.header cimport mp_kernels
 
 cdef const mp_kernels *kernels_of(isa) except NULL

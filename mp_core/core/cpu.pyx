@@ -1,4 +1,4 @@
-"""The machine: which instruction set the kernels use, and how many threads may run them."""
+"""Settings of the machine: instruction set, order of sums, number of threads."""
 
 import contextvars
 import logging
@@ -50,12 +50,12 @@ def available_isas():
 
 
 def left_out_isas():
-    """Return the names of the sets for which this build has no kernels: its compiler lacks them, or it was told so."""
+    """Return the instruction sets that this build lacks, because of its compiler or an option."""
     return tuple(mp_left_out.decode().split())
 
 
 def cpu_features():
-    """Return which of the CPU features that the kernels can use are present: name -> bool.
+    """Return for each CPU feature that kernels can use whether this CPU has it: name -> bool.
 
     Examples
     --------
@@ -74,8 +74,8 @@ def cpu_features():
 def isa():
     """Return the name of the instruction set in use.
 
-    It is the first of :func:`available_isas`, unless the environment variable ``MP_CORE_ISA`` or :func:`set_isa`
-    chose another.
+    It is the first of :func:`available_isas`, unless the environment variable ``MP_CORE_ISA`` or :func:`set_isa` chose
+    another one.
     """
     return mp_active().isa.decode()
 
@@ -83,8 +83,8 @@ def isa():
 def set_isa(name):
     """Use the kernels of another instruction set, for the whole process.
 
-    Results keep their bits, and only speed changes. ``avx512_amx`` is the exception: products of bfloat16 and float8 by
-    AMX tiles are added in another order there, unless sums are set to be reproducible (:func:`set_reproducible`).
+    Only the speed changes, not the bits, with one exception: with ``avx512_amx``, AMX tiles add products of bfloat16
+    and float8 in another order, unless sums are set to be reproducible (:func:`set_reproducible`).
 
     Parameters
     ----------
@@ -116,12 +116,12 @@ def _use(name, argument):
 
 
 _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
-if _loss := what_is_lost(available_isas()):  # this module is loaded once, before the first operation
+if _loss := what_is_lost(available_isas()):  # warn once, when this module is imported
     logging.getLogger("mp_core").warning(_loss)
 
 
 cdef const mp_kernels *kernels_of(isa) except NULL:
-    """The kernel tables of an instruction set of this build, to look at: this machine may not be able to run them."""
+    """Return the kernel tables of an instruction set of this build, for inspection; this CPU may lack the set."""
     if isa not in isas():
         raise ValueError(f"`isa` must be one of {', '.join(isas())}; received {isa!r}")
     return mp_isas[isas().index(isa)].kernels
@@ -129,9 +129,9 @@ cdef const mp_kernels *kernels_of(isa) except NULL:
 
 # ---- the order of sums
 
-_order_scoped = contextvars.ContextVar("mp_core.reproducible")  # (whether, why)
-_order_set = False, "default"  # (value, who set it); it differs from the library's if C has set that
-cdef bint _order_scopes = False  # a scope has been made in this process: until then, no product looks for one
+_order_scoped = contextvars.ContextVar("mp_core.reproducible")  # (value, reason)
+_order_set = False, "default"  # (value, reason); the library has another value if C code has set it
+cdef bint _order_scopes = False  # whether a scope was ever made in this process; if not, products skip the look-up
 
 
 def _checked_order(value):
@@ -141,7 +141,7 @@ def _checked_order(value):
 
 
 def _order_of_environment():
-    """Make the setting that MP_CORE_REPRODUCIBLE names."""
+    """Apply the environment variable MP_CORE_REPRODUCIBLE."""
     global _order_set
     wanted = os.environ.get("MP_CORE_REPRODUCIBLE")
     if wanted:
@@ -155,20 +155,20 @@ _order_of_environment()
 
 
 cdef bint reproducible_here() except -1:
-    """What :func:`is_reproducible` returns. Entry points read it once for each operation."""
+    """Return what :func:`is_reproducible` returns. Entry points call it once for each operation."""
     if not _order_scopes:
         return mp_is_reproducible()
     return _order_here()[0]
 
 
 def _order_here():
-    """Return (whether sums are reproducible here and now, what decided it)."""
+    """Return (whether sums are reproducible here and now, reason)."""
     scoped, here = innermost(_order_scoped.get(None), None), bool(mp_is_reproducible())
     return scoped or (_order_set if here == _order_set[0] else (here, "mp_core_set_reproducible()"))
 
 
 def order_and_reason():
-    """Return the order of products of bfloat16 and float8 here and now, "reproducible" or "AMX tiles", and why.
+    """Return the order of sums of bfloat16 and float8 products, "reproducible" or "AMX tiles", and the reason.
 
     Examples
     --------
@@ -183,10 +183,10 @@ def order_and_reason():
 
 
 def is_reproducible():
-    """Return whether the order of sums is set to the reproducible one here and now.
+    """Return whether sums are set to the reproducible order, here and now.
 
-    The first that is set decides: a :func:`reproducible` scope, :func:`set_reproducible`, ``MP_CORE_REPRODUCIBLE``. If
-    none is, it is False.
+    The first of these that is set decides: a :func:`reproducible` scope, :func:`set_reproducible`,
+    ``MP_CORE_REPRODUCIBLE``. Default: False.
 
     Examples
     --------
@@ -200,13 +200,13 @@ def is_reproducible():
 def set_reproducible(reproducible):
     """Set the order in which products of bfloat16 and float8 are added, for the whole process.
 
-    On CPUs with Intel AMX they go by AMX tiles, unless this is set: several times as fast, but in an order that no
-    other instructions can compute at speed. ``set_reproducible(True)`` gives the order, and so the bits, of all other
-    CPUs there too. Everywhere else the setting changes nothing. In both orders a result does not depend on threads,
-    batch, packing and strides; ``docs/numerics.md`` states both.
+    It matters only on Intel CPUs with AMX. By default they use AMX tiles, which are several times faster, but add in an
+    order that no other instructions can compute fast. With ``set_reproducible(True)`` they use the order of all other
+    CPUs, and so give the same bits. In both orders, results do not depend on threads, batch size, packing and strides;
+    ``docs/numerics.md`` states both.
 
-    Every operation has the setting that it finds when it begins, plans too, whatever it was when they were recorded.
-    Packed matrices serve both orders.
+    Each operation, and each run of a plan, uses the setting at its start. The setting at the recording of a plan does
+    not matter. Packed matrices can be used in both orders.
 
     Parameters
     ----------
@@ -231,15 +231,15 @@ def set_reproducible(reproducible):
 
 
 def reproducible(reproducible=True):
-    """Add products of bfloat16 and float8 in the reproducible order within a ``with`` block, in this thread or task.
+    """Use the reproducible order of sums within a ``with`` block, in this thread or task; see :func:`set_reproducible`.
 
-    The threads of the library that share its operations follow; threads that the block starts have the setting of the
+    The library's threads that work for its operations use it too. Threads started in the block have the setting of the
     process.
 
     Parameters
     ----------
     reproducible : bool
-        False: in the order of AMX tiles, on CPUs that have them.
+        False: use the order of AMX tiles, on CPUs that have them.
 
     Raises
     ------
@@ -264,28 +264,28 @@ CPU_FAMILIES = {"zen4": MP_CPU_ZEN4, "intel_amx": MP_CPU_INTEL_AMX}
 
 
 def cpu_family():
-    """Return the key of `CPU_FAMILIES` for the CPUs with which this one shares tuned constants (library/tuning.h)."""
+    """Return the key of `CPU_FAMILIES` whose tuned constants are used on this CPU (library/tuning.h)."""
     return list(CPU_FAMILIES)[<int>mp_cpu_family_here()]
 
 
 def cache_bytes():
-    """Return the bytes of the data caches of the first, second and third level that serve this CPU.
+    """Return the bytes of the L1, L2 and L3 data caches of this CPU.
 
-    The CPU says it (CPUID), or else Linux (sysfs). If neither does, they are 32 KiB, 512 KiB and 8 MiB.
+    They are read from CPUID, or else from Linux (sysfs). If both fail, they are 32 KiB, 512 KiB and 8 MiB.
     """
     return mp_cpu_cache_bytes(1), mp_cpu_cache_bytes(2), mp_cpu_cache_bytes(3)
 
 
 # ---- threads
 
-_scoped = contextvars.ContextVar("mp_core.num_threads")  # (count, why)
+_scoped = contextvars.ContextVar("mp_core.num_threads")  # (count, reason)
 _unlimited = contextvars.ContextVar("mp_core.unlimited_threads", default=None)  # the count before limit_num_threads()
-_default = None  # (count, why) of set_num_threads() or the environment
-_quota = None    # what the control groups of this process may use, in CPUs; read at the first use
+_default = None  # (count, reason) of set_num_threads() or the environment
+_quota = None    # the quota of this process' control groups, in CPUs; read at the first use
 
 
 def _count(value, argument):
-    """Return a number of threads; raise ValueError for anything else, True included."""
+    """Return a number of threads as an int; raise ValueError for anything else, including True."""
     try:
         count = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -296,7 +296,7 @@ def _count(value, argument):
 
 
 def _decimal(text):
-    """Return the integer that a text says, or None; None too if it has more digits than Python converts."""
+    """Return the integer in a string; None if there is none, or it has more digits than Python converts."""
     try:
         return int(text) if text.isdecimal() else None
     except ValueError:
@@ -304,7 +304,7 @@ def _decimal(text):
 
 
 def _wanted():
-    """Return (count, why) of the environment, or None."""
+    """Return (count, reason) from the environment, or None."""
     wanted = os.environ.get("MP_CORE_NUM_THREADS")
     if wanted:
         return _count(_decimal(wanted) or wanted, "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
@@ -313,7 +313,7 @@ def _wanted():
 
 
 def _offered():
-    """Return (count, why) of the machine: the CPUs on which this thread may run now, within the quota."""
+    """Return (count, reason) from the machine: the CPUs on which this thread may run now, limited by the quota."""
     cdef int allowed = mp_allowed_cpus()
     count, why = (allowed, "CPU affinity") if allowed else (os.cpu_count() or 1, "CPU count")
     if _quota < count:
@@ -322,12 +322,12 @@ def _offered():
 
 
 def threads_and_reason():
-    """Return how many threads a large operation uses here and now, and what decided it."""
+    """Return (number of threads of a large operation here and now, reason)."""
     return innermost(_scoped.get(None), None) or _unscoped()
 
 
 def _unscoped():
-    """Return (count, why) outside all scopes."""
+    """Return (count, reason) without scopes."""
     global _default, _quota
     if _quota is None:
         _default = _default or _wanted()
@@ -336,11 +336,12 @@ def _unscoped():
 
 
 def get_num_threads():
-    """Return how many threads a large operation uses here and now.
+    """Return the number of threads that a large operation uses, here and now.
 
-    The first that is set decides: a :func:`num_threads` scope, :func:`set_num_threads`, ``MP_CORE_NUM_THREADS``,
-    ``OMP_NUM_THREADS``, then the CPUs on which the calling thread may run at this moment, bounded by the least quota
-    that the control group of the process, or one above it, had at the first use.
+    The first of these that is set decides: a :func:`num_threads` scope, :func:`set_num_threads`,
+    ``MP_CORE_NUM_THREADS``, ``OMP_NUM_THREADS``. Otherwise it is the number of CPUs on which the calling thread may run
+    at this moment, limited by the smallest CPU quota of the process' control group and its parents (read at the first
+    use).
 
     Examples
     --------
@@ -351,17 +352,17 @@ def get_num_threads():
 
 
 def set_num_threads(count):
-    """Set how many threads large operations use, for the whole process.
+    """Set the number of threads of large operations, for the whole process.
 
     Parameters
     ----------
     count : int
-        From 1 to 1024. The results do not depend on it.
+        From 1 to 1024. Results do not depend on it.
 
     Raises
     ------
     ValueError
-        `count` is no integer from 1 to 1024.
+        `count` is not an integer from 1 to 1024.
 
     Examples
     --------
@@ -386,7 +387,7 @@ def num_threads(count):
     Raises
     ------
     ValueError
-        `count` is no integer from 1 to 1024.
+        `count` is not an integer from 1 to 1024.
 
     Examples
     --------
@@ -398,21 +399,21 @@ def num_threads(count):
 
 
 def limit_num_threads(count):
-    """Use `count` threads from here on, in this thread or task: what ``threadpool_limits`` of threadpoolctl calls.
+    """Use `count` threads from now on, in this thread or task; ``threadpool_limits`` of threadpoolctl calls it.
 
-    It holds to the end of the innermost :func:`num_threads` scope, if there is one. Outside of such scopes it holds
-    until a call with the number that was in use before the first call: from there on :func:`set_num_threads` and the
-    affinity of the thread decide again.
+    Inside a :func:`num_threads` scope, it holds until the end of the innermost one. Outside, it holds until a call with
+    the number that was in use before the first call; then :func:`set_num_threads` and the thread's affinity decide
+    again.
 
     Parameters
     ----------
     count : int
-        From 1 on. 1024 stand for every larger number.
+        At least 1. Numbers above 1024 mean 1024.
 
     Raises
     ------
     ValueError
-        `count` is no integer of at least 1.
+        `count` is not an integer of at least 1.
 
     Examples
     --------
@@ -435,5 +436,5 @@ def limit_num_threads(count):
 
 
 cdef int threads_for(double work, double worthwhile) except -1:
-    """How many threads an operation uses: 1 if `work` is less than `worthwhile`, in the same unit."""
+    """Return the number of threads for an operation: 1 if `work` is less than `worthwhile`, in the same unit."""
     return 1 if work < worthwhile else threads_and_reason()[0]

@@ -1,6 +1,6 @@
-"""DLPack import: every field of a producer's tensor is checked before NumPy sees it.
+"""DLPack import: check every field of a producer's tensor, then make an ndarray on its memory.
 
-The structures are those of the public DLPack ABI: version 0, in capsules named ``dltensor``, and version 1.
+The structures are those of the public DLPack ABI: version 0 (capsules named ``dltensor``) and version 1.
 """
 
 cimport numpy as cnp
@@ -13,9 +13,9 @@ from mp_core.core.dlpack_abi cimport READ_ONLY, mp_dl_managed, mp_dl_tensor, mp_
 cnp.import_array()
 
 cdef enum:
-    MOST_AXES = 64  # of an ndarray
+    MOST_AXES = 64  # NumPy's limit
 
-# (DLDataTypeCode, bits) of DLPack 1.1 -> dtype name, of the types whose elements are whole bytes.
+# (DLDataTypeCode, bits) of DLPack 1.1 -> dtype name, for types whose elements are whole bytes.
 NAMES = {
     (0, 8): "int8", (0, 16): "int16", (0, 32): "int32", (0, 64): "int64",
     (1, 8): "uint8", (1, 16): "uint16", (1, 32): "uint32", (1, 64): "uint64",
@@ -26,7 +26,7 @@ NAMES = {
 
 
 cdef class _Owner:
-    """Owns the producer's tensor: releases it when the last array that uses its memory is gone."""
+    """Owns the producer's tensor, and releases it when the last array on its memory is freed."""
     cdef mp_dl_managed *managed
     cdef mp_dl_versioned *versioned
 
@@ -38,12 +38,12 @@ cdef class _Owner:
 
 
 def from_dlpack(x, dict dtypes not None):
-    """Return the array that ``x.__dlpack__()`` offers, without a copy; `dtypes` maps the names of :data:`NAMES`.
+    """Return an array on the memory of ``x.__dlpack__()``; `dtypes` maps the names in :data:`NAMES` to dtypes.
 
     Raises
     ------
     TypeError
-        The capsule is not as DLPack says, its elements are none of :data:`NAMES`, or its memory is not the CPU's.
+        The capsule violates DLPack, its type is not in :data:`NAMES`, or its memory is not CPU memory.
     """
     try:
         capsule = x.__dlpack__(max_version=(1, 0))
@@ -53,7 +53,7 @@ def from_dlpack(x, dict dtypes not None):
 
 
 def from_capsule(capsule, dict dtypes not None):
-    """Return the array that a ``dltensor`` or ``dltensor_versioned`` capsule holds, as :func:`from_dlpack` does."""
+    """Return an array on the memory of a ``dltensor`` or ``dltensor_versioned`` capsule; see :func:`from_dlpack`."""
     cdef mp_dl_managed *managed = NULL
     cdef mp_dl_versioned *versioned = NULL
     cdef mp_dl_tensor *tensor
@@ -62,7 +62,7 @@ def from_capsule(capsule, dict dtypes not None):
     cdef cnp.npy_intp strides[MOST_AXES]
     cdef cnp.dtype dtype
     cdef cnp.ndarray array
-    cdef int flags = 0  # version 0 cannot say whether the memory may be written, and JAX's may not
+    cdef int flags = 0  # read-only in version 0, which cannot state this (JAX' memory must not be written)
     if PyCapsule_IsValid(capsule, "dltensor"):
         managed = <mp_dl_managed *>PyCapsule_GetPointer(capsule, "dltensor")
         tensor = &managed.tensor
@@ -87,12 +87,12 @@ def from_capsule(capsule, dict dtypes not None):
     array = cnp.PyArray_New(cnp.ndarray, tensor.ndim, shape, dtype.num, strides,
                             <char *>tensor.data + tensor.byte_offset, dtype.itemsize, flags, None)
     Py_INCREF(owner)
-    cnp.PyArray_SetBaseObject(array, owner)  # takes over that reference
+    cnp.PyArray_SetBaseObject(array, owner)  # steals that reference
     return array
 
 
 cdef int lay_out(const mp_dl_tensor *tensor, Py_ssize_t size, cnp.npy_intp *shape, cnp.npy_intp *strides) except -1:
-    """Set lengths and strides (bytes); raise if they are invalid or span more memory than there can be."""
+    """Set lengths and strides (in bytes); raise TypeError if they are invalid or exceed the address space."""
     cdef Py_ssize_t contiguous = size, step, left = PY_SSIZE_T_MAX - size  # left: bytes that further axes may span
     cdef int axis
     cdef bint empty = False

@@ -1,4 +1,4 @@
-# The structures of the public DLPack ABI: version 0, in capsules named `dltensor`, and version 1.
+# The structures of the public DLPack ABI: version 0 (capsules named `dltensor`) and version 1.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from *:
@@ -53,5 +53,5 @@ cdef extern from *:
 
 cdef enum:          # flags of version 1
     READ_ONLY = 1
-    IS_COPIED = 2   # the producer has copied, as it was asked to
-    IS_PADDED = 4   # an element of fewer than 8 bits takes a byte
+    IS_COPIED = 2   # the producer made a copy, as requested
+    IS_PADDED = 4   # each element of fewer than 8 bits takes a byte

@@ -1,4 +1,4 @@
-"""DLPack export: arrays of types that NumPy's own export does not know, bfloat16 above all."""
+"""DLPack export of arrays whose types NumPy's own export does not support, such as bfloat16."""
 
 cimport numpy as cnp
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
@@ -21,12 +21,12 @@ CODES = {name: code for code, name in NAMES.items()} | {"int4": (0, 4), "uint4":
 
 
 cdef class Exported:
-    """An array that other libraries read through DLPack, on its own memory.
+    """An array that other libraries read by DLPack, without a copy.
 
     Parameters
     ----------
     array : ndarray
-        Of a type of :data:`CODES`.
+        Its type is in :data:`CODES`.
     """
     cdef cnp.ndarray array
     cdef int code, bits
@@ -36,29 +36,30 @@ cdef class Exported:
         self.code, self.bits = CODES[array.dtype.name]
 
     def __dlpack_device__(self):
-        """Return (1, 0): the memory is the CPU's."""
+        """Return (1, 0), the CPU."""
         return CPU
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """Return a capsule with the array, as the array API standard says.
+        """Return a capsule with the array, as the array API standard specifies.
 
         Parameters
         ----------
         stream : None
             The CPU has no streams.
         max_version : tuple of int, optional
-            The latest version that the caller understands. From (1, 0) on the capsule is of version 1, which says
-            whether the memory is read-only; before, or without it, of version 0.
+            The latest version that the caller supports. From (1, 0) on, the capsule has version 1, which states whether
+            the memory is read-only; otherwise version 0.
         dl_device : tuple of int, optional
             (1, 0), the CPU.
         copy : bool, optional
-            True: the capsule holds a copy. False and None: it holds the array's memory.
+            True: the capsule has a copy. False or None: it has the array's memory.
 
         Raises
         ------
         BufferError
-            Another device; strides that are negative or no whole elements; the byte order is not this machine's;
-            read-only memory, or elements of fewer than 8 bits, in a capsule of a version that cannot say so.
+            `dl_device` is another device; a stride is negative or not a whole number of elements; the byte order is not
+            this machine's; or the capsule's version cannot state that memory is read-only, or that elements have fewer
+            than 8 bits.
         ValueError
             `stream` is not None.
         """
@@ -74,12 +75,12 @@ cdef class Exported:
         return self.version_1(array, bool(copy)) if version >= (1,) else self.version_0(array)
 
     cdef int check(self, cnp.ndarray array, tuple version) except -1:
-        """Raise BufferError unless a capsule of the version can hold the array."""
+        """Raise BufferError unless a capsule of this version can describe the array."""
         cdef Py_ssize_t size = cnp.PyArray_ITEMSIZE(array)
         cdef int axis
         if not cnp.PyArray_ISNOTSWAPPED(array):
             raise BufferError(f"DLPack holds arrays in native byte order; received {array.dtype.str}")
-        for axis in range(cnp.PyArray_NDIM(array)):  # torch ends the process where a stride is negative
+        for axis in range(cnp.PyArray_NDIM(array)):  # torch aborts the process for a negative stride
             if cnp.PyArray_STRIDE(array, axis) < 0 or cnp.PyArray_STRIDE(array, axis) % size:
                 raise BufferError(f"strides must be whole elements, {size} bytes each, and not negative; received "
                                   f"{(<object>array).strides}: copy the array first")
@@ -109,7 +110,7 @@ cdef class Exported:
         return capsule(managed, "dltensor", free_version_0, array)
 
     cdef void *describe(self, cnp.ndarray array, mp_dl_tensor *tensor, int64_t *lengths) noexcept:
-        """Fill `tensor`, with lengths and strides in memory at `lengths`; return the context of a managed tensor."""
+        """Fill `tensor`, with its lengths and strides at `lengths`; return the context for the managed tensor."""
         cdef int axis, axes = cnp.PyArray_NDIM(array)
         tensor.data, tensor.byte_offset = cnp.PyArray_DATA(array), 0
         tensor.device.device_type, tensor.device.device_id = 1, 0
@@ -122,7 +123,7 @@ cdef class Exported:
 
 
 cdef void *allocate(size_t head, cnp.ndarray array) except NULL:
-    """Memory for a managed tensor of `head` bytes, and for the lengths and strides of the array behind it."""
+    """Allocate a managed tensor of `head` bytes, followed by space for the lengths and strides of the array."""
     cdef void *memory = PyMem_RawMalloc(head + 2 * sizeof(int64_t) * cnp.PyArray_NDIM(array))
     if memory == NULL:
         raise MemoryError
@@ -130,7 +131,7 @@ cdef void *allocate(size_t head, cnp.ndarray array) except NULL:
 
 
 cdef object capsule(void *managed, const char *name, void (*free)(object) noexcept, cnp.ndarray array):
-    """A capsule whose managed tensor holds a reference to the array."""
+    """Return a capsule whose managed tensor owns a reference to the array."""
     try:
         result = PyCapsule_New(managed, name, free)
     except BaseException:
@@ -140,7 +141,7 @@ cdef object capsule(void *managed, const char *name, void (*free)(object) noexce
     return result
 
 
-# A consumer may call the deleter in a thread that Python does not know, or after Python has ended.
+# A consumer may call the deleter in a thread that Python did not create, or after Python has ended.
 cdef void release(void *array) noexcept nogil:
     if Py_IsInitialized():
         with gil:
@@ -157,7 +158,7 @@ cdef void delete_version_1(mp_dl_versioned *managed) noexcept nogil:
     PyMem_RawFree(managed)
 
 
-# The consumer of a capsule renames it, and calls the deleter. These free what nobody has consumed.
+# The consumer of a capsule renames it, and calls the deleter later. These functions free capsules without a consumer.
 cdef void free_version_0(object capsule) noexcept:
     if PyCapsule_IsValid(capsule, "dltensor"):
         delete_version_0(<mp_dl_managed *>PyCapsule_GetPointer(capsule, "dltensor"))

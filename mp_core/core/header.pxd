@@ -1,5 +1,5 @@
-# What Cython reads of kernels/kernels.h, kernels/cpu.h, library/runtime.h, library/system.h and
-# library/tuning.h; the structs hold more.
+# Declarations for Cython from kernels/kernels.h, kernels/cpu.h, library/runtime.h, library/system.h and
+# library/tuning.h. The C structs have more fields.
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 cdef extern from "kernels.h" nogil:

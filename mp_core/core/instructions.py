@@ -1,8 +1,8 @@
-"""The instructions that do the work of each operation, by instruction set, in words for `show_config`."""
+"""The main instructions of each operation, by instruction set, as text for `show_config`."""
 
 __all__ = ["kernel_names", "what_is_gained", "what_is_lost"]
 
-# Keys are instruction sets. A set without an entry has that of the part of its name before the first "_".
+# Keys are instruction sets. A set without an entry uses that of its name before the first "_".
 _FMA = {
     "scalar": "double, rounded to odd where that matters",
     "neon": "fmla 4s",
@@ -47,7 +47,7 @@ _KERNELS: dict[str, dict[str, str]] = {
 
 
 def kernel_names(isa: str, reproducible: bool) -> dict[str, str]:
-    """Return, by operation, the instruction set of its kernels and the instruction that does most of their work."""
+    """Return operation -> instruction set of its kernels, and the instruction that does most of their work."""
     family = isa.partition("_")[0]
     other = "its own vectors"
     names = {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}
@@ -57,7 +57,7 @@ def kernel_names(isa: str, reproducible: bool) -> dict[str, str]:
 
 
 def what_is_gained(isa: str, reproducible: bool) -> dict[str, str]:
-    """Return, by type, what an instruction set gains beside float32 where weights have that type.
+    """Return type of weights -> its gain over float32 on an instruction set.
 
     Examples
     --------
@@ -80,7 +80,7 @@ _AS_FLOAT32 = "products take about the time of float32, as this instruction set 
 
 
 def what_is_lost(available: tuple[str, ...]) -> str | None:
-    """Return what a machine loses that can use only the portable instruction set; None if it has a better one.
+    """Return a warning for a machine that can use only the portable instruction set; None if it has a better one.
 
     Examples
     --------

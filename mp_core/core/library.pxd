@@ -1,4 +1,4 @@
-# The headers of library/ as Cython sees them; the structs may hold more.
+# Declarations for Cython from the headers of library/. The C structs may have more fields.
 from libc.stdint cimport int32_t, int8_t, uint32_t, uint64_t, uint8_t
 
 from mp_core.core.header cimport (

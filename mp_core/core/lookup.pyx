@@ -1,4 +1,4 @@
-"""Rows of tables by their indices, and the indices of tokens in a table of positions (library/look_up.h)."""
+"""Look up rows of tables, sum gradients of look-ups, count positions of tokens (library/look_up.h, taken_rows.h)."""
 
 cimport numpy as cnp
 from libc.stdint cimport int32_t
@@ -38,10 +38,10 @@ cdef int look_up(mp_look_up *t, cnp.ndarray out) except -1:
 
 def gather(cnp.ndarray table not None, cnp.ndarray indices not None, cnp.ndarray out not None, int src_format,
            int dst_format):
-    """out[i] = table[indices[i]], cast to `dst_format`, for every index, int32 or int64.
+    """Set out[i] = table[indices[i]], cast to `dst_format`. Indices are int32 or int64.
 
-    `table` has two axes and rows of unit stride; `out`, C-contiguous, is as wide. Formats are those of :func:`convert`.
-    Raises IndexError for an index outside of it.
+    `table` has two axes, the last one with stride 1; `out` is C-contiguous and has rows of the same length. Formats are
+    those of :func:`convert`. Raise IndexError for an index outside of the table.
     """
     cdef mp_look_up t = describe(table, indices, out, dst_format)
     t.cast.src_format = src_format
@@ -50,11 +50,11 @@ def gather(cnp.ndarray table not None, cnp.ndarray indices not None, cnp.ndarray
 
 def gather_numbers(cnp.ndarray table not None, cnp.ndarray indices not None, cnp.ndarray out not None, int dst_format,
                    tuple kind not None, cnp.ndarray scale not None, cnp.ndarray zero_point, Py_ssize_t group):
-    """out[i] = the numbers that the codes of row indices[i] stand for, as in :func:`gather`.
+    """Set out[i] to the dequantized row indices[i] of a table of codes; otherwise as :func:`gather`.
 
-    `kind` is the mp_code of the codes, whether there are two of them to a byte, and whether such pairs are signed.
-    `scale`, float32, and `zero_point`, int32 or None, are C-contiguous: one row for each of the table, or one row for
-    all; one column for each `group` columns.
+    `kind` is (mp_code of the codes, whether a byte has two codes, whether these are signed). `scale` (float32) and
+    `zero_point` (int32 or None) are C-contiguous, with one row for each row of the table or a single row, and one
+    column for each `group` columns.
     """
     cdef mp_look_up t = describe(table, indices, out, dst_format)
     t.codes.kind, t.codes.packed, t.codes.is_signed = kind
@@ -66,10 +66,10 @@ def gather_numbers(cnp.ndarray table not None, cnp.ndarray indices not None, cnp
 
 
 def sum_by_index(int fmt, cnp.ndarray x not None, cnp.ndarray indices not None, cnp.ndarray out not None):
-    """out[r] = the sum of x[i] over all i with indices[i] == r, in the order that library/taken_rows.h states.
+    """Set out[r] to the sum of x[i] over all i with indices[i] == r, in the order stated in library/taken_rows.h.
 
-    `x`, of format `fmt`, has shape (rows, columns) and rows of unit stride; `indices`, int32 or int64, is C-contiguous,
-    with as many elements as `x` has rows. `out` is float32, C-contiguous, and as wide as `x`. No length is 0. Raises
+    `x` has format `fmt`, shape (rows, columns) and last stride 1. `indices` (int32 or int64) is C-contiguous, with one
+    element for each row of `x`. `out` is float32, C-contiguous, with the columns of `x`. No length is 0. Raise
     IndexError for an index outside of `out`.
     """
     cdef mp_taken_rows s
@@ -87,9 +87,9 @@ def sum_by_index(int fmt, cnp.ndarray x not None, cnp.ndarray indices not None, 
 
 
 def count_places(cnp.ndarray ids not None, int32_t padding, cnp.ndarray places not None):
-    """places[i, j] = padding + the number of ids[i, :j + 1] that are not `padding`, or `padding` where ids[i, j] is it.
+    """Set places[i, j] = padding + (number of ids[i, :j + 1] that are not `padding`); `padding` where ids[i, j] is.
 
-    Both are int32, C-contiguous, of the same two axes.
+    Both arrays are int32, C-contiguous, and have the same shape with two axes.
     """
     cdef mp_places t
     memset(&t, 0, sizeof(t))

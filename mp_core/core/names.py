@@ -1,4 +1,4 @@
-"""The names that arguments may have, as literal types for type checkers; each function checks its arguments itself."""
+"""Literal types of string arguments, for type checkers. Functions check their arguments at run time."""
 
 from typing import Literal
 

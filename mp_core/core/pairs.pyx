@@ -1,5 +1,5 @@
-"""Functions of elements (library/elementwise.h), vectors that turn with their positions (library/rotary.h), sums over
-windows (library/windows.h) and random numbers (library/random.h)."""
+"""Elementwise functions (library/elementwise.h), rotary positions (library/rotary.h), sums of overlapping windows
+(library/windows.h) and random numbers (library/random.h)."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from mp_core.core.training cimport (
 
 cnp.import_array()
 
-BOOL = MP_BOOL  # as a format
+BOOL = MP_BOOL  # the format of bool
 RANDOM = {"dropout": MP_DROPOUT, "uniform": MP_UNIFORM, "normal": MP_NORMAL, "next key": MP_NEXT_KEY}
 INTEGERS = {np.dtype("bool"): MP_BYTE, np.dtype("uint8"): MP_BYTE, np.dtype("int8"): MP_I8, np.dtype("int32"): MP_I32}
 FUNCTIONS = {}  # name -> number: the rows of library/elementwise.def
@@ -31,11 +31,11 @@ while mp_elementwise_names[len(FUNCTIONS)] != NULL:
 
 def elementwise(str name not None, int activation, tuple operands not None, tuple formats not None,
                 cnp.ndarray out not None, int out_format):
-    """out = function(activation(first), second, ...); `name` is of :data:`FUNCTIONS`.
+    """Compute out = function(activation(first), second, ...); `name` is a key of :data:`FUNCTIONS`.
 
-    All have one shape, of at least one axis and without a length of 0; operands have any strides, and `out` is
-    C-contiguous. A format is that of a float, BOOL (of the mask of "where", of the result of comparisons), or one of
-    :data:`INTEGERS` (of operands).
+    All arrays have the same shape, with at least one axis and no length 0. Operands have any strides; `out` is
+    C-contiguous. Formats are those of floats, BOOL (for the mask of "where" and results of comparisons), and for
+    operands also those of :data:`INTEGERS`.
     """
     cdef mp_elementwise e
     cdef cnp.ndarray x
@@ -54,16 +54,16 @@ def elementwise(str name not None, int activation, tuple operands not None, tupl
         for axis in range(e.axes):
             e.operand[i].stride[axis] = cnp.PyArray_STRIDE(x, axis)
     e.out, e.out_format, e.out_size = cnp.PyArray_BYTES(out), out_format, <int>cnp.PyArray_ITEMSIZE(out)
-    mp_join_axes(&e, 1 if mp_recorder()[0] != NULL else 0)  # the length of the first axis may follow that of a run
+    mp_join_axes(&e, 1 if mp_recorder()[0] != NULL else 0)  # in a plan, the length of axis 0 may differ between runs
     run_operation(MP_OPERATION_ELEMENTWISE, &e, name if activation == 0 else "gate", out,
                   mp_cost(e.shape[0], 0, MP_NO_ARITHMETIC, cnp.PyArray_SIZE(out) * bytes))
 
 
 def add_windows(int fmt, cnp.ndarray x not None, cnp.ndarray to not None):
-    """to[index] += x[index] for every index, in C order: elements that `to` has several times are added up.
+    """Compute to[index] += x[index] for every index, in C order; `to` may be a view with repeated elements.
 
-    Both have one shape, of at least one axis and without a length of 0; `x`, of format `fmt`, is C-contiguous, and `to`
-    is float32 of any strides.
+    Both have the same shape, with at least one axis and no length 0. `x` has format `fmt` and is C-contiguous; `to` is
+    float32 of any strides.
     """
     cdef mp_windows w
     cdef int axis
@@ -79,13 +79,14 @@ def add_windows(int fmt, cnp.ndarray x not None, cnp.ndarray to not None):
 
 def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray out not None, cnp.ndarray x=None,
               double rate=0.0, tuple shared=(), cnp.ndarray rows_before=None):
-    """out = random numbers of a kind of :data:`RANDOM` (library/random.h).
+    """Write random numbers to `out`; `kind` is a key of :data:`RANDOM` (library/random.h).
 
-    `key` is uint32, (seed, draw), C-contiguous; it is read when the operation runs. `out`, C-contiguous, has at least
-    one axis and no length of 0. It is float32, or uint32 and of the shape of `key` for the next key. For dropout, `x`
-    and `out` have one shape and format `fmt`, `x` is C-contiguous, and a share `rate` of its elements, below 1, is
-    dropped; axes in `shared` are dropped as a whole. `rows_before`, int32 of one element, is read when the operation
-    runs: the numbers are those behind as many indices of the first axis.
+    - `key`: uint32 (seed, draw), C-contiguous, read when the operation runs.
+    - `out`: C-contiguous, at least one axis, no length 0; float32, or for "next key" uint32 of the shape of `key`.
+    - Dropout: `x` and `out` have the same shape and format `fmt`, and `x` is C-contiguous. A share `rate`, below 1, of
+      its elements is dropped. Along axes in `shared`, all elements share one random number.
+    - `rows_before`: int32 of one element, read when the operation runs. The numbers of that many indices of axis 0 are
+      skipped.
     """
     cdef mp_random r
     cdef int axis
@@ -109,13 +110,16 @@ def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray 
 
 def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarray out not None, Py_ssize_t length,
          cnp.ndarray offsets=None, Py_ssize_t few=0):
-    """out[row, i] = the vector x[row, i], rotated by the angles of the row's position in its sequence.
+    """Set out[row, i] to the vector x[row, i], rotated by the angles of the row's position in its sequence.
 
-    `x`, of format `fmt`, has shape (rows, vectors, size), its vectors one behind the other; `out` is C-contiguous. No
-    length is 0. `angles` is float32, C-contiguous, (positions, size): size / 2 cosines, then as many sines. Sequences
-    have `length` rows each or, with `offsets`, int32 and ascending from 0 to the number of rows, those between two of
-    them; of these, those with more than `few` rows turn by the angles behind the first `few`. Raises IndexError for a
-    position beyond the table.
+    - `x`: format `fmt`, shape (rows, vectors, size); the vectors of a row are contiguous. `out` is C-contiguous. No
+      length is 0.
+    - `angles`: float32 (positions, size), C-contiguous; in each row size / 2 cosines, then as many sines.
+    - Sequences have `length` rows each; or with `offsets` (int32, ascending from 0 to the number of rows), sequence i
+      has the rows from offsets[i] to offsets[i + 1]. If `few` is not 0, sequences of more than `few` rows use the
+      angles after the first `few`.
+
+    Raise IndexError for a position beyond the table.
     """
     cdef mp_rotary t
     memset(&t, 0, sizeof(t))

@@ -1,7 +1,6 @@
-"""Operations on rows: softmax, layer norm, RMS norm, activations, and gradients.
+"""Row operations: softmax, layer norm, RMS norm, activations, and gradients (library/rows.c, row_gradients.c).
 
-Elements are widened to float32, computed in float32 and rounded once; library/rows.c and library/row_gradients.c do the
-work. `x` and `out` have the format `fmt`.
+Elements are widened to float32, computed in float32 and rounded once. `x` and `out` have the format `fmt`.
 """
 
 cimport numpy as cnp
@@ -20,12 +19,12 @@ from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
-cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm", "log softmax")  # by mp_row_operation
+cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm", "log softmax")  # indexed by mp_row_operation
 
 
 cdef void describe(mp_row_call *r, mp_row_operation what, int fmt, cnp.ndarray x, cnp.ndarray out,
                    Py_ssize_t length) noexcept:
-    """Describe rows of so many elements, C-contiguous on both sides."""
+    """Describe rows of `length` elements; x and out are C-contiguous."""
     memset(r, 0, sizeof(r[0]))
     r.what, r.format, r.size = what, fmt, <int>cnp.PyArray_ITEMSIZE(x)
     r.length = r.ldx = r.ldo = length
@@ -46,7 +45,7 @@ cdef int run(mp_row_call *r, cnp.ndarray out) except -1:
 
 
 def softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float scale, cnp.ndarray keep=None):
-    """out = softmax(scale * x) over the last axis; C-contiguous. `keep`: bool, the shape of `x`, unit last stride."""
+    """Compute out = softmax(scale * x) over the last axis; C-contiguous. `keep`: bool, shape of `x`, last stride 1."""
     cdef mp_row_call r
     cdef int axis, ndim = cnp.PyArray_NDIM(x)
     describe(&r, MP_SOFTMAX, fmt, x, out, last_length(x))
@@ -59,7 +58,7 @@ def softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float sca
 
 
 def log_softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None):
-    """out = x - log(sum(exp(x))) over the last axis; C-contiguous."""
+    """Compute out = x - log(sum(exp(x))) over the last axis; C-contiguous."""
     cdef mp_row_call r
     describe(&r, MP_LOG_SOFTMAX, fmt, x, out, last_length(x))
     run(&r, out)
@@ -67,7 +66,10 @@ def log_softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None):
 
 def layer_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float epsilon, cnp.ndarray gamma=None,
                cnp.ndarray beta=None, cnp.ndarray residual=None):
-    """Layer norm of x + residual over the last axis; C-contiguous, `residual` of x's dtype, gamma and beta float32."""
+    """Compute the layer norm of x + residual over the last axis.
+
+    All arrays are C-contiguous. `residual` has the dtype of x; gamma and beta are float32.
+    """
     cdef mp_row_call r
     describe(&r, MP_LAYER_NORM, fmt, x, out, last_length(x))
     r.epsilon = epsilon
@@ -81,7 +83,7 @@ def layer_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float 
 
 
 def rms_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float epsilon, cnp.ndarray gamma=None):
-    """RMS norm of x over the last axis; C-contiguous, gamma float32."""
+    """Compute the RMS norm of x over the last axis. All are C-contiguous; gamma is float32."""
     cdef mp_row_call r
     describe(&r, MP_RMS_NORM, fmt, x, out, last_length(x))
     r.epsilon = epsilon
@@ -91,7 +93,7 @@ def rms_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float ep
 
 
 cdef void describe_gradient(mp_row_gradient *g, tuple formats, cnp.ndarray x, cnp.ndarray d, cnp.ndarray out) noexcept:
-    """Describe the gradients of rows; x, d and out have one shape and are C-contiguous."""
+    """Describe the gradients of rows; x, d and out have the same shape and are C-contiguous."""
     memset(g, 0, sizeof(g[0]))
     g.format, g.out_format = formats
     g.size, g.out_size = <int>cnp.PyArray_ITEMSIZE(x), <int>cnp.PyArray_ITEMSIZE(out)
@@ -108,7 +110,7 @@ cdef int run_gradient(mp_row_gradient *g, cnp.ndarray out) except -1:
 
 def softmax_gradient(tuple formats not None, cnp.ndarray y not None, cnp.ndarray d not None, cnp.ndarray out not None,
                      float scale, bint is_log=False):
-    """The gradient of a softmax, or of its logarithm, y; formats: of y and d, and of out. No length is 0."""
+    """Compute the gradient of a softmax y, or of its logarithm. formats: (of y and d, of out). No length is 0."""
     cdef mp_row_gradient g
     describe_gradient(&g, formats, y, d, out)
     g.what, g.scale = MP_LOG_SOFTMAX_GRADIENT if is_log else MP_SOFTMAX_GRADIENT, scale
@@ -116,9 +118,10 @@ def softmax_gradient(tuple formats not None, cnp.ndarray y not None, cnp.ndarray
 
 
 def norm_gradient(tuple formats not None, tuple arrays not None, cnp.ndarray gamma, float epsilon, bint is_centred):
-    """The gradient of a layer norm, or of an RMS norm; arrays: x, residual or None, d, out, shares or None.
+    """Compute the gradient of a layer norm, or of an RMS norm.
 
-    formats: of x, residual and d, and of out; `shares`, d times the normalized elements, and gamma are float32.
+    arrays: (x, residual or None, d, out, shares or None). formats: (of x, residual and d; of out). `shares`, d times
+    the normalized elements, and gamma are float32.
     """
     cdef mp_row_gradient g
     cdef cnp.ndarray residual = arrays[1], out = arrays[3], shares = arrays[4]
@@ -135,11 +138,11 @@ def norm_gradient(tuple formats not None, tuple arrays not None, cnp.ndarray gam
     run_gradient(&g, out)
 
 
-cdef Py_ssize_t AT_ONCE = 1 << 18  # elements between two looks for signals
+cdef Py_ssize_t AT_ONCE = 1 << 18  # elements between two checks for signals
 
 
 def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):
-    """out = x erfc(-x / sqrt 2) / 2 in float64, by the C library; C-contiguous, of equal size."""
+    """Compute out = x erfc(-x / sqrt(2)) / 2 in float64 with the C library; C-contiguous, of equal size."""
     cdef const double *source = <const double *>cnp.PyArray_DATA(x)
     cdef double *result = <double *>cnp.PyArray_DATA(out)
     cdef Py_ssize_t i, n = cnp.PyArray_SIZE(x)
@@ -154,9 +157,9 @@ def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):
 
 
 def activate(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, int activation):
-    """out = activation(x), element by element; C-contiguous."""
+    """Compute out = activation(x), element by element; C-contiguous."""
     cdef mp_row_call r
-    cdef bint keeps_rows = mp_recorder()[0] != NULL and cnp.PyArray_NDIM(x) > 0  # their number may follow a run's
+    cdef bint keeps_rows = mp_recorder()[0] != NULL and cnp.PyArray_NDIM(x) > 0  # their number may differ between runs
     describe(&r, MP_ACTIVATE, fmt, x, out, last_length(x) if keeps_rows else min(cnp.PyArray_SIZE(x), 1024))
     r.activation = <mp_activation>activation
     run(&r, out)
@@ -166,7 +169,7 @@ def activate(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, int acti
 
 
 def all_finite(int fmt, cnp.ndarray x not None):
-    """Whether no element of `x`, which fills its memory without gaps, is infinite or NaN."""
+    """Return whether no element of `x`, an array without gaps in memory, is infinite or NaN."""
     cdef const mp_kernels *table = mp_active()
     cdef const void *data = cnp.PyArray_DATA(x)
     cdef Py_ssize_t n = cnp.PyArray_SIZE(x)

@@ -1,5 +1,4 @@
-"""One row for each of several sequences, whose rows lie one behind the other (library/pooling.h), and pooling of
-windows (library/window_pooling.h)."""
+"""Pooling of ragged sequences to one row each (library/pooling.h), and of windows (library/window_pooling.h)."""
 
 cimport numpy as cnp
 from libc.stdint cimport int32_t
@@ -41,15 +40,15 @@ WINDOWS = {"maxima": MP_WINDOW_MAXIMA, "sums": MP_WINDOW_SUMS, "maxima gradient"
 
 def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None, cnp.ndarray weights not None,
          Py_ssize_t skipped, cnp.ndarray out not None, Py_ssize_t column):
-    """out[i] = the rows of sequence i but its first `skipped`, pooled into one; `how` is of :data:`POOLINGS`.
+    """Pool the rows of sequence i, except its first `skipped`, into out[i]; `how` is a value of :data:`POOLINGS`.
 
-    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, divided by the number of rows less
-    `skipped`, by the root of that number, or by the sum of the weights.
+    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, divided by the number of rows minus
+    `skipped`, by the square root of that number, or by the sum of the weights.
 
-    `x` has shape (rows, width), format `fmt` and unit last stride; `offsets` is int32, ascending. `weights`, of x's
-    type, has at least as many elements as a sequence has rows: `skipped` zeros, then ones; of the mean by places,
-    whose x is float32, skipped + 1, skipped + 2, ... `out` is float32, C-contiguous, (sequences, at least column +
-    width): the result lies in its columns from `column` on.
+    - `x`: shape (rows, width), format `fmt`, last stride 1. `offsets`: int32, ascending.
+    - `weights`: of x's type, at least as long as the longest sequence: `skipped` zeros, then ones. For the mean
+      weighted by position, whose x is float32: `skipped` zeros, then skipped + 1, skipped + 2, ...
+    - `out`: float32, C-contiguous, (sequences, at least column + width). The result is written from `column` on.
     """
     cdef mp_pooling t
     cdef Py_ssize_t size = mp_element_bytes[fmt]
@@ -71,9 +70,9 @@ def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None,
 
 def pooling_gradient(int fmt, int how, cnp.ndarray d not None, cnp.ndarray offsets not None, cnp.ndarray x not None,
                      Py_ssize_t skipped, cnp.ndarray out not None, Py_ssize_t column):
-    """out = the gradient of the rows of `x` that :func:`pool` has pooled into the columns of `d` from `column` on.
+    """Compute the gradient of :func:`pool` with respect to `x`. `d` has the gradient of the result from `column` on.
 
-    `x` and `out`, C-contiguous, are of format `fmt` and one shape; `d` is float32 and C-contiguous.
+    `x` and `out` are C-contiguous, of format `fmt` and the same shape; `d` is float32 and C-contiguous.
     """
     cdef mp_pooling_gradient t
     memset(&t, 0, sizeof(t))
@@ -93,12 +92,12 @@ cdef int set_array(mp_window_array *a, cnp.ndarray x, object fmt) except -1:
 
 def pool_windows(str what not None, tuple window not None, tuple step not None, dict formats not None,
                  cnp.ndarray out not None, cnp.ndarray x=None, cnp.ndarray d=None):
-    """out = what :data:`WINDOWS` names: maxima or sums of windows of `x`, or the gradient of x from that of these, `d`.
+    """Compute maxima or sums of windows of `x`, or the gradient of x from their gradient `d`.
 
-    `window` and `step` are the lengths of a window along the axes of places, one to three, and how far the next one is.
-    x and its gradient have shape (batch, places..., channels), results and theirs (batch, windows..., channels): as
-    many windows as lie in the places, at least one. All are C-contiguous, without a length of 0, and of types of
-    `formats` that kernels write. `x` is not read for "sums gradient".
+    `what` is a key of :data:`WINDOWS`. `window` and `step` have the length of a window, and the distance to the next
+    window, along each of the one to three axes of places. x and its gradient have shape (batch, places..., channels);
+    results and `d` have shape (batch, windows..., channels), for the windows completely inside, at least one. All are
+    C-contiguous, without a length 0, of types in `formats` that kernels write. "sums gradient" does not read `x`.
     """
     cdef mp_window_pooling p
     cdef cnp.ndarray places = out if d is not None else x

@@ -1,7 +1,7 @@
-"""Operations run, or noted while a thread records, so that replay.pyx can run them on other data without Python.
+"""Run operations, or note them while a thread records, so that replay.pyx can run them on other data without Python.
 
-The C library holds what is noted (library/recording.h); a :class:`Tape` holds the arrays of that memory, and names.
-What is noted does not run: nobody reads the results, and memory that nobody touches costs nothing.
+The C library stores the notes (library/recording.h). A :class:`Tape` owns the arrays that they use, and their names. A
+noted operation does not run, since its results are not read; so the memory of results is never touched.
 """
 
 import threading
@@ -21,11 +21,11 @@ from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
-_here = threading.local()  # `tape`: the Tape whose recording mp_recorder() leads to
+_here = threading.local()  # `tape`: the Tape whose recording is *mp_recorder()
 
 
 class UnseenError(ValueError):
-    """A recording met a computation that it cannot repeat; the message names it."""
+    """A recording met a computation that a plan cannot repeat; the message names it."""
 
 
 UNSEEN = ("{} reads an array that was computed by something else than the operations of mp_core: a plan would read "
@@ -33,7 +33,7 @@ UNSEEN = ("{} reads an array that was computed by something else than the operat
 
 
 class Note(NamedTuple):
-    """One noted operation: its name, its cost (``mp_cost`` as a dict), and the numbers of the buffers that it uses."""
+    """One noted operation: its name, its cost (``mp_cost`` as a dict), and the numbers of its buffers."""
 
     name: str
     cost: dict
@@ -41,7 +41,7 @@ class Note(NamedTuple):
 
 
 cdef mp_span span(cnp.ndarray array) noexcept:
-    """The memory between the first and the last element."""
+    """Return the memory range of all elements."""
     cdef mp_span found
     cdef Py_ssize_t reach
     cdef int axis
@@ -59,7 +59,7 @@ cdef mp_span span(cnp.ndarray array) noexcept:
 
 
 cdef class Notes:
-    """What a recording has noted, in its order: a sequence of :class:`Note`."""
+    """The notes of a recording, in order: a sequence of :class:`Note`."""
 
     def __dealloc__(self):
         mp_forget_recording(&self.recording)
@@ -75,10 +75,10 @@ cdef class Notes:
 
 
 cdef class Tape:
-    """What is noted in a recording, and the arrays of the memory that it reads and writes.
+    """The notes of a recording, and the arrays that they read and write.
 
-    Memory is of two kinds: buffers, whose contents change from run to run, and constants. An operation that reads any
-    other memory reads what Python code has computed behind the back of the recording, so it is refused.
+    Memory is of two kinds: buffers, whose contents change from run to run, and constants. An operation that reads other
+    memory raises UnseenError, since other code than the recorded operations computed it.
     """
 
     def __init__(self):
@@ -86,7 +86,7 @@ cdef class Tape:
         self.notes.names = []
 
     def add_buffer(self, cnp.ndarray array not None):
-        """Add memory that changes from run to run, all of which an array fills."""
+        """Add an array whose contents change from run to run. It must have no gaps in memory."""
         cdef mp_span memory = span(array)
         if memory.end - memory.begin != cnp.PyArray_NBYTES(array):
             raise UnseenError("an array that leaves gaps in its memory cannot be a buffer of a plan")
@@ -94,25 +94,25 @@ cdef class Tape:
         self.buffers.append(array)
 
     def add_constant(self, cnp.ndarray array not None):
-        """Add memory that stays as it is."""
+        """Add an array whose contents do not change."""
         checked(mp_add_constant(&self.notes.recording, span(array)))
         self.constants.append(array)
 
     def forget(self):
-        """Let go of the memory of the buffers once all is noted; their shapes and types stay."""
+        """Free the memory of the buffers at the end of a recording; their shapes and dtypes stay."""
         self.buffers = [np.broadcast_to(np.empty((), x.dtype), x.shape) for x in self.buffers]
 
     def find(self, Py_ssize_t at):
-        """Return (number of the buffer at an address, bytes from its begin), or None if it is in none."""
+        """Return (number of the buffer at an address, offset in bytes), or None if it is in no buffer."""
         cdef Py_ssize_t number = mp_find_buffer(&self.notes.recording, <const char *>at)
         return None if number < 0 else (number, at - <Py_ssize_t>self.notes.recording.buffers.at[number].begin)
 
     def holds(self, Py_ssize_t at):
-        """Whether an address is in one of the constants."""
+        """Return whether an address is in a constant."""
         return bool(mp_holds_constant(&self.notes.recording, <const char *>at))
 
     def changes(self, cnp.ndarray array not None):
-        """Whether an array is in a buffer, and not a constant; raise if it is neither."""
+        """Return True for an array in a buffer, False for a constant; raise UnseenError for any other."""
         at = <Py_ssize_t>cnp.PyArray_DATA(array)
         if self.find(at) is not None:
             return True
@@ -122,7 +122,7 @@ cdef class Tape:
 
     cdef int note(self, mp_operation_number number, const void *context, str name, cnp.ndarray out,
                   mp_cost cost) except -1:
-        """Note an operation that is described. `out`, the array that it writes, is a buffer from now on."""
+        """Note an operation with this context. `out`, the array that it writes, becomes a buffer."""
         if mp_find_buffer(&self.notes.recording, cnp.PyArray_BYTES(out)) < 0:
             self.add_buffer(out)
         status = mp_record(&self.notes.recording, &mp_operations[<int>number], context, cost)
@@ -140,14 +140,14 @@ cdef int checked(int status) except -1:
 
 
 cdef Tape recording():
-    """The tape on which this thread records, or None."""
+    """Return the tape on which this thread records, or None."""
     return None if mp_recorder()[0] == NULL else <Tape>_here.tape
 
 
 cdef int run_operation(mp_operation_number number, void *context, str name, cnp.ndarray out, mp_cost cost) except -1:
-    """Run an operation that is described, or note it if this thread records; return its status (operation.h).
+    """Run an operation with this context, or note it if this thread records; return its status (operation.h).
 
-    `out` is the array that it writes. The interpreter lock is given back if the operation is large.
+    `out` is the array that it writes. A large operation runs without the interpreter lock.
     """
     cdef const mp_operation *operation = &mp_operations[<int>number]
     cdef bint reproducible = reproducible_here()
@@ -156,7 +156,7 @@ cdef int run_operation(mp_operation_number number, void *context, str name, cnp.
     if mp_recorder()[0] != NULL:
         return recording().note(number, context, name, out, cost)
     if operation.is_large(context):
-        threads = threads_for(1, 0)  # as many as are set: whether a second one pays is known already
+        threads = threads_for(1, 0)  # all threads, since is_large says that a second one pays
         listen(&listener)
         with nogil:
             status = mp_do(operation, context, threads, reproducible)
@@ -169,7 +169,7 @@ cdef int run_operation(mp_operation_number number, void *context, str name, cnp.
 
 
 def constant(cnp.ndarray array not None):
-    """Return an array that does not depend on the inputs of a recording, and tell the recording so, if there is one."""
+    """Return an array that does not depend on inputs; if this thread records, add it to the tape's constants."""
     tape = recording()
     if tape is not None:
         tape.add_constant(array)
@@ -177,7 +177,7 @@ def constant(cnp.ndarray array not None):
 
 
 def recorded_on(Tape tape not None, function, /, *args, **kwargs):
-    """Return ``function(*args, **kwargs)``, during which this thread notes operations on a tape and runs none."""
+    """Return ``function(*args, **kwargs)``; meanwhile this thread notes operations on a tape and runs none."""
     cdef mp_recording *before = mp_recorder()[0]
     outer = getattr(_here, "tape", None)
     _here.tape, mp_recorder()[0] = tape, &tape.notes.recording

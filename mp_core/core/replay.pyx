@@ -1,7 +1,7 @@
-"""Running what a tape has noted (library/replay.h), without the interpreter lock.
+"""Run the notes of a tape (library/replay.h) without the interpreter lock.
 
-A :class:`Replay` runs all operations on one team of threads with a barrier between one and the next (`run`), or as one
-of several passes, each on a thread of its own (`run_passes`).
+A :class:`Replay` runs all operations on one team of threads, with a barrier after each (`run`). Or several replays run
+passes concurrently, each on one thread (`run_passes`).
 """
 
 cimport numpy as cnp
@@ -26,13 +26,13 @@ cnp.import_array()
 
 
 cdef class Replay:
-    """Operations ready to run: for one run at a time.
+    """Operations prepared to run; at most one run at a time may use it.
 
     Parameters
     ----------
     notes : Notes
     follows : tuple of int
-        For each note which of the sizes of a run is its number of rows; -1: it has as many as when it was recorded.
+        For each note, the index of the run's size that is its number of rows; -1: as many as in the recording.
     """
 
     cdef readonly Notes notes
@@ -55,21 +55,21 @@ cdef class Replay:
         return run
 
     cdef int check(self, mp_listener *listener) except -1:
-        """Raise what a signal handler or the first task that failed has raised; the next run knows neither."""
+        """Raise the error of a signal handler, or of the first task that failed, and reset the status."""
         cdef Py_ssize_t number = 0
         cdef int status = mp_replay_status(self.replay, &number)
         heard(listener)
         return checked(status, self.notes, number)
 
     def run(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads):
-        """Run all operations, with a barrier between one and the next.
+        """Run all operations, with a barrier after each.
 
         Parameters
         ----------
         bases : ndarray of intp
             The address of each buffer.
         rows : ndarray of intp
-            The number of rows for each of the sizes.
+            The number of rows for each size.
         threads : int
         """
         cdef mp_run run = self.run_of(bases, rows, threads)
@@ -80,13 +80,13 @@ cdef class Replay:
         self.check(&listener)
 
     def run_first(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads, Py_ssize_t cut):
-        """Run the operations before the number `cut`; :meth:`run_rest` then runs the others, in the same memory."""
+        """Run the operations before number `cut`; :meth:`run_rest` then runs the others, in the same memory."""
         cdef mp_run run = self.run_of(bases, rows, threads)
         mp_plan_replay(self.replay, &run)
         self.run_between(0, cut, threads)
 
     def run_rest(self, int threads, Py_ssize_t cut):
-        """Run the operations from the number `cut` on."""
+        """Run the operations from number `cut` on."""
         self.run_between(cut, len(self.notes), threads)
 
     cdef run_between(self, Py_ssize_t begin, Py_ssize_t end, int threads):
@@ -101,7 +101,7 @@ cdef class Replay:
         self.check(&listener)
 
     def timed(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int cut, int threads):
-        """Run one by one, each cut into tasks for `cut` threads; return the seconds and the tasks of each."""
+        """Run one operation after the other, cut into tasks for `cut` threads; return [(seconds, tasks), ...]."""
         cdef mp_run run = self.run_of(bases, rows, cut)
         cdef Py_ssize_t index, tasks
         cdef mp_listener listener
@@ -118,7 +118,7 @@ cdef class Replay:
 
 
 cdef int checked(int status, Notes notes, Py_ssize_t number) except -1:
-    """Raise if a task of note `number` found no memory for its scratch, or an index without a row."""
+    """Raise MemoryError or IndexError if a task of note `number` failed."""
     if status == MP_NO_ROW:
         raise IndexError("an index of the inputs is outside of the table in which it is looked up")
     if status != MP_DONE:
@@ -127,7 +127,7 @@ cdef int checked(int status, Notes notes, Py_ssize_t number) except -1:
 
 
 def set_addresses(cnp.ndarray bases not None, list inputs not None, dict results not None):
-    """Write where arrays lie: `inputs` into the first elements of `bases`, `results` into those of their numbers."""
+    """Write the addresses of arrays into `bases`: `inputs` into its first elements, `results` at their numbers."""
     cdef Py_ssize_t *to = <Py_ssize_t *>cnp.PyArray_DATA(bases)
     cdef Py_ssize_t number
     cdef cnp.ndarray array
@@ -139,19 +139,19 @@ def set_addresses(cnp.ndarray bases not None, list inputs not None, dict results
 
 def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray given not None,
                cnp.ndarray addresses not None, cnp.ndarray rows not None):
-    """Run passes of a plan side by side, each on one thread: as many at a time as there are replays.
+    """Run passes of a plan concurrently, each on one thread, at most as many at a time as there are replays.
 
     Parameters
     ----------
     replays : list of Replay
     bases : ndarray of intp, shape (replays, buffers)
-        The address of each buffer, for each of the replays.
+        The address of each buffer, for each replay.
     given : ndarray of int32
-        Numbers of the buffers that differ from pass to pass.
+        The numbers of buffers whose addresses differ between passes.
     addresses : ndarray of intp, shape (passes, len(given))
         The addresses of these buffers in each pass.
     rows : ndarray of intp, shape (passes, sizes)
-        The number of rows for each of the sizes.
+        The number of rows for each size.
     """
     cdef mp_passes p
     cdef Py_ssize_t index, number = 0, which = 0, count = len(replays), passes = cnp.PyArray_DIM(addresses, 0)
@@ -173,7 +173,7 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     listen(&listener)
     with nogil:
         mp_run_passes(&p, passes)
-    for index in range(count):  # of all: the next run must not find what has failed in this one
+    for index in range(count):  # reset the status of all replays, also after the first failure
         failed = mp_replay_status(each[index], &which)
         if status == MP_DONE:
             status, number, notes = failed, which, (<Replay>replays[index]).notes
@@ -193,20 +193,20 @@ cdef void free_c_plan(object capsule) noexcept:
 
 def c_plan(Replay replay not None, cnp.ndarray bases not None, cnp.ndarray results not None,
            cnp.ndarray sizes not None, tuple kept):
-    """Return a plan as a capsule "mp_core.plan", which include/mp_core.h runs.
+    """Return a plan as a capsule "mp_core.plan", which ``mp_core_run_plan`` of include/mp_core.h runs.
 
     Parameters
     ----------
     replay : Replay
-        One without sizes, that nobody else runs.
+        A replay without sizes, used only by this plan.
     bases : ndarray of intp
-        The address of each buffer; those of inputs and results do not matter.
+        The address of each buffer; the addresses of inputs and results are ignored.
     results : ndarray of int32
         The number of the buffer of each output.
     sizes : ndarray of intp
         The bytes of each input, then of each output.
     kept : tuple
-        What must live as long as the capsule.
+        Objects that must live as long as the capsule.
     """
     cdef mp_core_plan *p = <mp_core_plan *>malloc(sizeof(mp_core_plan))
     cdef tuple all_kept = (replay, bases, results, sizes, kept)
@@ -227,12 +227,17 @@ def c_plan(Replay replay not None, cnp.ndarray bases not None, cnp.ndarray resul
 
 
 def awake():
-    """Let the helpers wait awake for the operations that follow each other within a ``with`` block.
+    """Keep helper threads awake between operations within a ``with`` block.
 
     Otherwise they sleep after 10 to 50 microseconds, and waking one takes as long as a small product. Time of MiniLM
-    for 1 x 32 tokens on two threads, as a share of that on one: float32 0.79 by sleepers and 0.69 by helpers that are
-    awake, bfloat16 0.84 and 0.75, int8 0.93 and 0.76 (medians of 360 interleaved calls, Zen 4, November 2026). Each
-    wait ends after about a millisecond.
+    for 1 x 32 tokens on two threads, relative to one thread (medians of 360 interleaved calls, Zen 4, November 2026):
+
+    | | float32 | bfloat16 | int8 |
+    |---|---|---|---|
+    | sleeping | 0.79 | 0.84 | 0.93 |
+    | awake | 0.69 | 0.75 | 0.76 |
+
+    A helper sleeps after about a millisecond without work.
     """
     return _Awake()
 
@@ -250,6 +255,6 @@ cdef class _Awake:
             self.entered = False
             mp_keep_awake(-1)
 
-    def __dealloc__(self):  # of a `with` statement that was broken off beside its block
+    def __dealloc__(self):  # an interrupt may end a `with` statement without __exit__
         if self.entered:
             mp_keep_awake(-1)

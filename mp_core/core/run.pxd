@@ -1,4 +1,4 @@
-# How a product is run from Python.
+# Run products from Python.
 cimport numpy as cnp
 
 from mp_core.core.library cimport mp_product

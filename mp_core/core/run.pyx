@@ -1,4 +1,4 @@
-"""Running a product that is described, or noting it while this thread records."""
+"""Run a product, or note it while this thread records."""
 
 cimport numpy as cnp
 
@@ -11,11 +11,11 @@ from mp_core.core.library cimport (
 from mp_core.core.recording cimport recording
 from mp_core.core.signals cimport heard, listen
 
-cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: a larger K is refused, so that no size of scratch overflows
+cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: the largest K, so that no size of scratch memory overflows
 
 
 cdef int refuse_huge(Py_ssize_t k) except -1:
-    """Raise for a depth beside which sizes of scratch may overflow."""
+    """Raise MemoryError if k is so large that the size of scratch memory may overflow."""
     if k > MOST:
         raise MemoryError(f"no memory for the scratch of a matrix product with k = {k}")
     return 0
@@ -34,7 +34,7 @@ cdef int note_product(const mp_product *p, Py_ssize_t matrices, cnp.ndarray resu
 
 
 cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) except -1:
-    """Run, or note, a product whose operands, result and epilogue are set; `result` is the array that it writes."""
+    """Run or note a product whose operands, result and epilogue are set; `result` is the array that it writes."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
     cdef int threads = 1
     cdef mp_listener listener
@@ -45,7 +45,7 @@ cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) exc
     if mp_recorder()[0] != NULL:
         return note_product(p, matrices, result)
     p.kernels, p.reproducible = mp_active(), reproducible_here()
-    if work < mp_this_machine().tuning.thread_work:  # too short to give the interpreter lock back
+    if work < mp_this_machine().tuning.thread_work:  # too short to release the interpreter lock
         mp_run_product(p, matrices, threads)
     else:
         threads = threads_for(work, 0)

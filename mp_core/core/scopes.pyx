@@ -1,9 +1,9 @@
-"""Values that hold during a call or inside a ``with`` block, in the thread or task that entered it, and end with it.
+"""Set a context variable, or hold a lock or a file, during a call or a ``with`` block; always restore afterwards.
 
-A signal handler may raise between any two bytecodes: Python code that sets a context variable and then enters a ``try``
-may leave it set for ever. So C code sets and resets here, and no handler runs between the two but inside the call. A
-``with`` statement may still be broken off right before or after its block: it drops its scope then, and a scope that
-nobody holds any more counts as left. :class:`Descriptor` is the same for what ``os.open`` gives.
+A signal handler may raise an exception between any two bytecodes. So Python code that sets a context variable and then
+enters a ``try`` may leave it set forever. Here C code sets and resets, and handlers can run only inside the call. An
+exception may still end a ``with`` statement right before or after its block, without ``__exit__``. The scope object is
+freed then, and a freed scope counts as left. :class:`Descriptor` does the same for file descriptors.
 """
 
 import os
@@ -26,29 +26,29 @@ def called_in(variable, value, function, tuple args=(), dict kwargs=None):
 
 
 def called_under(lock, function, *args):
-    """Return ``function(*args)``, during which this thread holds a lock."""
+    """Return ``function(*args)``; this thread holds a lock meanwhile."""
     with lock:
         return function(*args)
 
 
 cdef class _Block:
-    """One entered ``with`` block."""
+    """A ``with`` block that has been entered."""
 
     cdef readonly bint left
 
 
 class Scopes(tuple):
-    """What a context variable holds inside blocks: pairs of a block and its value, the innermost block last."""
+    """The value of a context variable inside blocks: pairs (block, its value), the innermost block last."""
 
     __slots__ = ()
 
 
-# Stands for the block of a value that was set without a ``with`` block: it holds until it is set again.
+# The "block" of a value that was set without a ``with`` block; it is never left.
 cdef _Block _CALL = _Block()
 
 
 cdef class _Scope:
-    """The part of :class:`Scope` that C code runs."""
+    """The compiled part of :class:`Scope`."""
 
     cdef readonly object variable, value, shown
     cdef object token
@@ -77,9 +77,9 @@ cdef class _Scope:
         except ValueError:  # the block was entered in another thread or task
             block.left = True
         else:
-            if others == entered:  # a value without a block has replaced it: should it come back, it has been left
+            if others == entered:  # a value set without a block replaced it, and a reset may bring the block back
                 block.left = True
-            if _entered(self.variable) != others:  # blocks were left in another order than entered
+            if _entered(self.variable) != others:  # blocks were not left in reverse order
                 PyContextVar_Set(self.variable, others)
 
     def __del__(self):
@@ -88,17 +88,17 @@ cdef class _Scope:
 
 
 class Scope(_Scope, ContextDecorator):
-    """A ``with`` block that gives a context variable a value, which :func:`innermost` reads, until it is left.
+    """A ``with`` block in which a context variable has a value; read it with :func:`innermost`.
 
-    Blocks may be left in any order. If a generator holds a block, another thread or task than the one that entered it
-    may leave it. Only the thread or task that entered can reset the variable; any other marks the block as left.
+    Blocks may be left in any order. A block in a generator may be left by another thread or task than the one that
+    entered it. Only the one that entered it can reset the variable; any other marks the block as left.
 
     Parameters
     ----------
     variable : ContextVar
     value : object
     shown : object, optional
-        What ``with ... as`` gives.
+        The object that ``with ... as`` binds.
     """
 
     __class_getitem__ = classmethod(GenericAlias)
@@ -108,7 +108,7 @@ class Scope(_Scope, ContextDecorator):
 
 
 cdef class _Held:
-    """The part of :class:`Held` that C code runs."""
+    """The compiled part of :class:`Held`."""
 
     cdef readonly object enter, leave
     cdef object who
@@ -142,12 +142,12 @@ cdef class _Held:
 
 
 class Held(_Held, ContextDecorator):
-    """A ``with`` block that begins with ``enter(who)``; however it ends, or is broken off, ``leave(who)`` is called.
+    """A ``with`` block that calls ``enter(who)`` first and always ``leave(who)`` at the end, even if interrupted.
 
     Parameters
     ----------
     enter, leave : callable
-        `who` is an object of the block alone. An interrupted `leave` is called once more.
+        `who` is an object that is unique to the block. An interrupted `leave` is called a second time.
     """
 
     def _recreate_cm(self):
@@ -155,9 +155,9 @@ class Held(_Held, ContextDecorator):
 
 
 cdef class Descriptor:
-    """What ``os.open(path, flags)`` gives, open until it is closed or nobody holds this any more.
+    """The file descriptor of ``os.open(path, flags)``, closed by :meth:`close` or when the object is freed.
 
-    The number alone would be lost, and what it is of stay open, if an interrupt came before it has a name.
+    If an interrupt came before a plain number is assigned to a name, the file would stay open.
     """
 
     cdef int number
@@ -170,18 +170,18 @@ cdef class Descriptor:
         self.close()
 
     def fileno(self):
-        """Return the number; -1 once it is closed."""
+        """Return the file descriptor; -1 if it is closed."""
         return self.number
 
     def close(self):
-        """Close it, unless it is closed."""
+        """Close the file descriptor, if it is open."""
         number, self.number = self.number, -1
         if number >= 0:
             os.close(number)
 
 
 cdef object _entered(variable):
-    """Return the blocks that are entered here and not left, each with its value."""
+    """Return the blocks that have been entered here and not left, with their values."""
     held = get_value_no_default(variable, _UNSET)
     if held is _UNSET:
         return Scopes()
@@ -191,7 +191,7 @@ cdef object _entered(variable):
 
 
 def innermost(held, default):
-    """Return the value of the innermost block that is not left; `held` is what a context variable holds."""
+    """Return the value of the innermost block that has not been left. `held` is the value of a context variable."""
     if type(held) is not Scopes:
         return held
     for block, value in reversed(held):
@@ -201,17 +201,17 @@ def innermost(held, default):
 
 
 def nested(held):
-    """Return the values of all blocks that are not left, the innermost last; a context variable holds `held`."""
+    """Return the values of all blocks that have not been left, the innermost last; `held` as in :func:`innermost`."""
     return [value for block, value in held if not (<_Block>block).left]
 
 
 def values_of(tuple variables):
-    """Return what context variables have here, an object of its own for those without a value."""
+    """Return the values of context variables here; a sentinel for a variable without a value."""
     return tuple([innermost(get_value_no_default(variable, _UNSET), _UNSET) for variable in variables])
 
 
 def still_have(tuple variables, tuple values):
-    """Whether context variables have the very values here that :func:`values_of` returned."""
+    """Return whether context variables still have the same objects as values that :func:`values_of` returned."""
     for variable, value in zip(variables, values):
         if innermost(get_value_no_default(variable, _UNSET), _UNSET) is not value:
             return False
@@ -219,12 +219,12 @@ def still_have(tuple variables, tuple values):
 
 
 def is_in_block(variable):
-    """Return whether this thread or task is in a block of the variable, whatever was set without one."""
+    """Return whether this thread or task is in a ``with`` block of the variable."""
     return any([block is not _CALL for block, _ in _entered(variable)])
 
 
 def replace_innermost(variable, value):
-    """Give the innermost block another value, in this thread or task; return whether there is one."""
+    """Replace the value of the innermost block in this thread or task; return False if there is no block."""
     entered = _entered(variable)
     if entered:
         *outer, (block, _) = entered

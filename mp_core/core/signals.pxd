@@ -1,4 +1,4 @@
-# How operations hear of signals.
+# Handle signals during operations.
 from mp_core.core.header cimport mp_listener
 
 cdef void listen(mp_listener *listener) noexcept

@@ -1,11 +1,11 @@
-"""Signals while an operation runs without the interpreter lock: their handlers run, and their exceptions end it."""
+"""Run signal handlers while an operation runs without the interpreter lock; their exceptions end the operation."""
 
 import os
 import threading
 
 from mp_core.core.header cimport mp_end_listening, mp_listen, mp_listener
 
-cdef extern from "Python.h" nogil:  # as they are: an exception is raised by heard()
+cdef extern from "Python.h" nogil:  # without `except`: heard() raises the exception
     ctypedef struct PyObject
     ctypedef struct PyThreadState
     PyObject *PyExc_RuntimeError
@@ -17,11 +17,11 @@ cdef extern from "Python.h" nogil:  # as they are: an exception is raised by hea
     void PyErr_SetString(PyObject *kind, const char *message)
 
 cdef unsigned long main_thread = threading.main_thread().ident
-cdef int forks = 0  # between the process that imported this module and the present one
+cdef int forks = 0  # the number of forks since the process that imported this module
 
 
 def _forked():
-    """Note that the thread that has forked is the main thread of the child."""
+    """In the child of a fork: the thread that forked is the main thread."""
     global main_thread, forks
     main_thread = PyThread_get_thread_ident()
     forks += 1
@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):
 
 
 cdef int ask(void *state) noexcept nogil:
-    """Run the handlers of the signals that have come; return whether there is an exception for heard() to raise."""
+    """Run the handlers of pending signals; return whether there is an exception, which heard() raises later."""
     cdef int before, raised
     PyEval_RestoreThread(<PyThreadState *>state)
     before = forks
@@ -46,9 +46,9 @@ cdef int ask(void *state) noexcept nogil:
 
 
 cdef void listen(mp_listener *listener) noexcept:
-    """Let signal handlers run during an operation without the interpreter lock: in the main thread, as Python does.
+    """Enable signal handlers during an operation without the interpreter lock, in the main thread only, like Python.
 
-    Call it right before the lock is released, and :func:`heard` right after it is taken again.
+    Call it right before the lock is released, and :func:`heard` right after it is acquired again.
     """
     listener.ask = NULL
     if PyThread_get_thread_ident() == main_thread:
@@ -56,5 +56,5 @@ cdef void listen(mp_listener *listener) noexcept:
 
 
 cdef int heard(mp_listener *listener) except -1:
-    """Raise what a signal handler has raised since :func:`listen`. The results of the operation are undefined then."""
+    """Raise the exception of a signal handler since :func:`listen`. The operation's results are undefined then."""
     return -1 if listener.ask != NULL and mp_end_listening(listener) else 0

@@ -1,4 +1,4 @@
-"""Sums over the middle axis of an array, by library/sums.c, and over rows in blocks, by library/row_sums.c."""
+"""Sums over the middle axis of an array (library/sums.c), and sums over rows in K blocks (library/row_sums.c)."""
 
 cimport numpy as cnp
 from libc.string cimport memset
@@ -16,7 +16,7 @@ cnp.import_array()
 
 
 cdef int note(const mp_sum_call *s, cnp.ndarray out, cnp.ndarray lanes) except -1:
-    """Note one operation, and one more if rows have several blocks, whose lanes lie in a buffer between the two."""
+    """Note the sums; if rows have several blocks, note a second operation that adds the sums of blocks in `lanes`."""
     cdef Tape tape = recording()
     cdef mp_cost cost = mp_cost(s.outer, 0, MP_NO_ARITHMETIC, s.outer * s.inner * (s.k * s.size + 4))
     if s.lanes != NULL:
@@ -28,9 +28,9 @@ cdef int note(const mp_sum_call *s, cnp.ndarray out, cnp.ndarray lanes) except -
 
 
 def row_sums(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, cnp.ndarray before=None):
-    """out[column] = before[column] + the sum of x[row][column] over rows, in K blocks; no length is 0.
+    """Set out[column] = before[column] + (sum of x[row][column] over rows), in K blocks; no length is 0.
 
-    All are C-contiguous; `x` has the format `fmt`, the others are float32, and `before` may be `out`.
+    All arrays are C-contiguous. `x` has the format `fmt`, the others are float32. `before` may be `out`.
     """
     cdef mp_row_sums s
     memset(&s, 0, sizeof(s))
@@ -44,9 +44,9 @@ def row_sums(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, cnp.ndar
 
 
 def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float divisor):
-    """out[outer][inner] = the sum of x[outer][k][inner] over k, divided by `divisor`; all lengths are at least 1.
+    """Set out[outer][inner] = (sum of x[outer][k][inner] over k) / `divisor`; no length is 0.
 
-    Both are C-contiguous; `x` has the format `fmt`, `out` is float32.
+    Both arrays are C-contiguous. `x` has the format `fmt`, `out` is float32.
     """
     cdef mp_sum_call s
     cdef cnp.ndarray lanes

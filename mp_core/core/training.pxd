@@ -1,4 +1,4 @@
-# The headers of library/ that training alone needs, as library.pxd has the others.
+# The headers of library/ that only training needs; the others are in library.pxd.
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from mp_core.core.library cimport mp_attention, mp_head_strides, mp_pool

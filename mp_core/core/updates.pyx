@@ -1,4 +1,4 @@
-"""Updates of variables by optimizers (library/update.h), and the memory that they write."""
+"""Updates of variables by optimizers (library/update.h), and memory for the new values."""
 
 import sys
 
@@ -37,15 +37,15 @@ cdef extern from "library/update.h" nogil:
 
     int mp_run_update(const mp_update *u, Py_ssize_t count, int threads)
 
-RULES = {}  # name -> (number, arrays that are kept): the rows of kernels/updates/updates.def
+RULES = {}  # name -> (number, how many arrays it keeps per variable): the rows of kernels/updates/updates.def
 while mp_update_names[len(RULES)] != NULL:
     RULES[mp_update_names[len(RULES)].decode()] = len(RULES), mp_update_slots[len(RULES)]
 
-cdef bint COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock a count may be too low
+cdef bint COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # reference counts are exact only with the GIL
 
 
 def power(double base, Py_ssize_t exponent):
-    """Return a number to an integral power >= 0, by squares."""
+    """Return base ** exponent for an exponent >= 0, by repeated squaring."""
     cdef double result = 1.0
     while exponent:
         if exponent & 1:
@@ -56,18 +56,18 @@ def power(double base, Py_ssize_t exponent):
 
 
 cdef bint is_ready(x):
-    """Whether a kernel reads an array as it is."""
+    """Return whether x is a C-contiguous, aligned float32 array, which kernels read as it is."""
     return (type(x) is np.ndarray and cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32 and cnp.PyArray_IS_C_CONTIGUOUS(x)
             and cnp.PyArray_ISALIGNED(x))
 
 
 cdef cnp.ndarray as_float32(x):
-    """Return an array as float32, C-contiguous: itself if it is."""
+    """Return an array as C-contiguous, aligned float32, without a copy if possible."""
     return x if is_ready(x) else np.require(x, np.float32, ("C", "A"))
 
 
 cdef bint run_update(mp_update *u, Py_ssize_t count) except -1:
-    """Run an update that is described; return whether the gradient was finite."""
+    """Run an update; return whether the gradient was finite."""
     cdef int threads, finite
     cdef mp_listener listener
     if count < MP_UPDATE_WORK:
@@ -81,10 +81,11 @@ cdef bint run_update(mp_update *u, Py_ssize_t count) except -1:
 
 
 def update_each(str rule not None, list items not None, tuple numbers not None):
-    """Update variables; return a list of (new value, [what is now kept of it]), and whether all gradients were finite.
+    """Update variables; return [(new value, [new slots]), ...], and whether all gradients were finite.
 
-    An item is (variable, gradient, [what is kept], (divisor, factor, limit, decay), blocks): float arrays of one shape,
-    and a list for each array that is written, of memory for :func:`block`. `numbers` are those of the rule.
+    Each item is (variable, gradient, [slots], (divisor, factor, limit, decay), blocks). The arrays are floats of the
+    same shape. `blocks` has one list of memory for :func:`block` for each array that is written: the value, then the
+    slots. `numbers` are the numbers of the rule.
     """
     cdef mp_update u
     cdef cnp.ndarray w, g
@@ -118,16 +119,16 @@ def update_each(str rule not None, list items not None, tuple numbers not None):
 
 
 cdef class Updates:
-    """The update of the same variables in every step, in one call.
+    """Updates the same variables in every step, with one call per step.
 
     Parameters
     ----------
     variables : list of AutoCastVariable
     slots, blocks : list of list
-        For each variable: the variables that the optimizer keeps of it, and what :func:`update_each` takes as `blocks`.
+        For each variable: the optimizer's slot variables, and `blocks` as in :func:`update_each`.
     """
 
-    cdef readonly list changing  # for each variable: what the optimizer keeps of it, then the variable itself
+    cdef readonly list changing  # for each variable: its slots, then the variable itself
     cdef list variables, slots, blocks
 
     def __init__(self, list variables not None, list slots not None, list blocks not None):
@@ -138,9 +139,9 @@ cdef class Updates:
             list decays not None):
         """Return the new values of `changing`, and whether all gradients are finite.
 
-        `pairs` are gradients and variables, `decays` those of the variables, the rest as for :func:`update_each`. The
-        result is None if `pairs` are not all these variables in this order, if kernels cannot read some array as it is
-        (see `is_ready`), or if a variable has a constraint or becomes its gradient.
+        `pairs` are (gradient, variable), `decays` has one decay per variable; the other arguments are as in
+        :func:`update_each`. Return None if `pairs` are not exactly these variables in this order, if kernels cannot
+        read an array as it is (`is_ready`), or if a variable has a constraint or is overwritten with its gradient.
         """
         cdef mp_update u
         cdef Py_ssize_t i
@@ -162,7 +163,7 @@ cdef class Updates:
         return new, bool(finite)
 
     cdef bint serves(self, Py_ssize_t i, pair, Py_ssize_t kept) except -1:
-        """Whether kernels compute all of the update of one variable."""
+        """Return whether kernels can compute the complete update of variable i."""
         gradient, variable = pair
         if variable is not self.variables[i] or variable.constraint is not None or variable._overwrite:
             return False
@@ -174,7 +175,7 @@ cdef class Updates:
         return True
 
     cdef bint run_one(self, mp_update *u, Py_ssize_t i, cnp.ndarray gradient, list new) except -1:
-        """Update one variable, and append what is then kept of it, and its value."""
+        """Update variable i, and append its new slots and its new value to `new`."""
         cdef Py_ssize_t j
         cdef cnp.ndarray w = self.variables[i]._state[0]
         cdef list outs = [block(own, self.variables[i].shape) for own in self.blocks[i]]
@@ -189,9 +190,10 @@ cdef class Updates:
 
 
 cpdef block(list blocks, shape):
-    """Return a float32 array to write to: one of a list that nobody else holds, or a new one, which joins the list.
+    """Return a float32 array to write to: one of `blocks` without other references, or a new one, which is added.
 
-    Views of an array hold it, so what a variable or anybody else still reads is never returned. The list keeps two.
+    A view refers to its array, so an array that a variable or other code still reads is never returned. The list keeps
+    at most two arrays.
     """
     cdef PyObject *x
     for i in range(len(blocks) if COUNTED else 0):

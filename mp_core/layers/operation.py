@@ -48,7 +48,7 @@ class Operation(WithSpecRule, Layer):
         if operation not in OPERATIONS:
             raise ValueError(f"`operation` must be one of {', '.join(sorted(OPERATIONS))}; received {operation!r}")
         self.operation = operation
-        self.options = OPERATIONS[operation].known(options or {})
+        self.options = OPERATIONS[operation].checked_options(options or {})
 
     @property
     def row(self) -> Row:
@@ -60,12 +60,12 @@ class Operation(WithSpecRule, Layer):
         return self.operation in ("Split", "TopK")
 
     def call(self, *operands: Any, **named: Any) -> Any:
-        """Return the result of the function for arrays and numbers."""
-        return self.row.function(**self.row.ours(operands, named, self.options))
+        """Return what the function returns for arrays and numbers."""
+        return self.row.function(**self.row.keywords(operands, named, self.options))
 
     def specs_after(self, *operands: Any, **named: Any) -> Spec | list[Spec]:
-        """Return the specs of the results, by the rule of the operation."""
-        return self.row.rule(**self.row.ours(operands, named, self.options))
+        """Return what the rule of the operation says."""
+        return self.row.rule(**self.row.keywords(operands, named, self.options))
 
     def _cast_positional(self, x: Any) -> Any:
         return self._cast_input(x)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.dtypes import floatx
-from mp_core.arrays.recorded import under_way
+from mp_core.arrays.recorded import current_recording
 from mp_core.layers.parts import rows_before
 from mp_core.layers.randomness import next_key, set_seed
 from mp_core.layers.seeds import Seed, SeedGenerator
@@ -100,7 +100,7 @@ def _key(seed: Seed) -> Any:
         return seed.next()
     if seed is not None:
         return SeedGenerator(seed).state.numpy()
-    if under_way() is not None:
+    if current_recording() is not None:
         raise ValueError(
             "`seed` must be a SeedGenerator that the layer has as an attribute: a plan or a step of training would "
             "draw the same numbers each time; received None"

@@ -4,7 +4,7 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array, dtypes
-from mp_core.arrays.holding import substituted
+from mp_core.arrays.holding import call_with_value
 from mp_core.layers.initializers import TruncatedNormal
 from mp_core.layers.layer import Layer
 from mp_core.layers.matrix import MatrixLayer
@@ -82,7 +82,7 @@ class SpectralNormalization(Wrapping):
             require_whole_batch(f"the SpectralNormalization '{self.name}' in training")
             vector, kernel = self.normalized_weights()
             self.vector_u.assign(vector)
-            outputs: Array = substituted(self._kernel(), kernel, self.layer, inputs)
+            outputs: Array = call_with_value(self._kernel(), kernel, self.layer, inputs)
         else:
             outputs = self.layer(inputs)
         return ops.cast(outputs, inputs.dtype) if dtypes.is_float(inputs.dtype) else outputs

@@ -1,4 +1,4 @@
-"""Activations: functions of each element."""
+"""Elementwise activations."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +34,7 @@ OF_ELEMENTS = """
         `x` is not numeric.
 """
 FLOATS = OF_ELEMENTS.format(kinds="Float, any shape; integers become float32.")
-"""The sections of functions of elements, by the `kinds` of arrays that they take."""
+"""Docstring sections of elementwise functions; format OF_ELEMENTS with the `kinds` of arrays that they take."""
 
 _ACTIVATION = documented(FLOATS, last="""
     out : ndarray or tensor, optional
@@ -45,12 +45,12 @@ _ACTIVATION = documented(FLOATS, last="""
 @operation(specs.floating, options="approximate", home="nn", defaults={"approximate": True})
 @_ACTIVATION
 def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
-    """Return ``x * Phi(x)``, Phi the normal distribution, in the type of `x`.
+    """Return ``x * Phi(x)`` in the type of `x`, where Phi is the normal distribution function.
 
     Parameters
     ----------
     approximate : bool
-        Take ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` for ``Phi(x)``, as models trained with that do.
+        Use ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` as ``Phi(x)``, for models that were trained so.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
 @recordable
 @with_numbers
 def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
-    """Return the activation of that name, a key of ``ACTIVATIONS``, of each element; in the type of `x`."""
+    """Return the activation called `name`, a key of ``ACTIVATIONS``, of each element, in the type of `x`."""
     held = imported_out(out)
     x = as_float(x)
     result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)

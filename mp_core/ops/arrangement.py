@@ -1,6 +1,6 @@
-"""Arrays arranged otherwise, by Keras' names: views where NumPy has them, which need no steps in plans.
+"""Rearrange arrays, under Keras' names. Results are views where NumPy returns views; plans need no step for a view.
 
-Arguments are arrays, array-likes and variables of any type; errors are NumPy's.
+Arguments are arrays, array-likes and variables of any type. Errors are NumPy's.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ __all__ = ["broadcast_to", "concatenate", "expand_dims", "flip", "get_item", "mo
 
 
 def array_of(x: Any) -> Array:
-    """Return an array, recorded or not, itself; a variable as it reads here, and everything else as an array."""
+    """Convert to an array: ndarrays and recorded arrays are returned as they are, variables by their value."""
     if hasattr(x, "read_value"):
         x = x.read_value()
     return x if isinstance(x, np.ndarray) else asarray(x, "x")
@@ -32,7 +32,7 @@ def array_of(x: Any) -> Array:
 
 @operation(specs.reshaped, options="newshape")
 def reshape(x: ArrayLike, newshape: int | Sequence[int]) -> Array:
-    """Return the elements in another shape, of which one length may be -1.
+    """Return the elements in another shape; one length may be -1.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def reshape(x: ArrayLike, newshape: int | Sequence[int]) -> Array:
 
 @operation(specs.raveled)
 def ravel(x: ArrayLike) -> Array:
-    """Return the elements along one axis.
+    """Return all elements in one axis.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def ravel(x: ArrayLike) -> Array:
 
 @operation(specs.transposed, options="axes")
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Array:
-    """Return the array with its axes in another order, by default in the reverse one.
+    """Return the array with permuted axes, by default in reverse order.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Array:
 
 @operation(specs.moved, options="source destination")
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
-    """Return the array with axes moved to other places, the rest in order.
+    """Return the array with some axes moved to new positions; the other axes keep their order.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
 
 @operation(specs.expanded, options="axis")
 def expand_dims(x: ArrayLike, axis: int | Sequence[int]) -> Array:
-    """Return the array with axes of length 1 more.
+    """Return the array with additional axes of length 1.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def expand_dims(x: ArrayLike, axis: int | Sequence[int]) -> Array:
 
 @operation(specs.squeezed, options="axis")
 def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
-    """Return the array without axes of length 1, by default without all of them.
+    """Return the array without the named axes of length 1, by default without all axes of length 1.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
 
 @operation(specs.flipped, options="axis")
 def flip(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
-    """Return the array with the elements along axes in reverse order, by default along all of them.
+    """Return the array with the elements in reverse order along the given axes, by default along all.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def flip(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
 
 @operation(specs.broadcast_to, options="shape")
 def broadcast_to(x: ArrayLike, shape: Sequence[int]) -> Array:
-    """Return the array stretched to a shape.
+    """Return the array broadcast to a shape.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def broadcast_to(x: ArrayLike, shape: Sequence[int]) -> Array:
 
 @operation(specs.split, options="indices_or_sections axis")
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Return the parts of an array along an axis: so many equal ones, or those between indices.
+    """Split an array along an axis: into a number of equal parts, or at indices.
 
     Examples
     --------
@@ -155,12 +155,12 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
 
 @operation(specs.concatenated, "xs", "axis")
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
-    """Return arrays behind each other along an axis, in the type that they have in common.
+    """Concatenate arrays along an axis, in their common type.
 
     Raises
     ------
     ValueError
-        There is none, or their other axes have different lengths.
+        `xs` is empty, or the other axes have different lengths.
 
     Examples
     --------
@@ -181,12 +181,12 @@ def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
 
 @operation(specs.stacked, options="axis")
 def stack(x: Sequence[ArrayLike], axis: int = 0) -> Array:
-    """Return arrays of one shape along an axis more.
+    """Stack arrays of one shape along a new axis.
 
     Raises
     ------
     ValueError
-        There is none, or their shapes differ.
+        `x` is empty, or the shapes differ.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def shape(x: ArrayLike) -> tuple[int, ...]:
 
 @operation(specs.converted, options="dtype")
 def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """Return zeros in the shape of `x`, by default in its type.
+    """Return zeros in the shape of `x`, by default of its type.
 
     Examples
     --------
@@ -226,7 +226,7 @@ def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
 
 @operation(specs.converted, options="dtype")
 def ones_like(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """Return ones in the shape of `x`, by default in its type.
+    """Return ones in the shape of `x`, by default of its type.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def _filled(x: ArrayLike, dtype: DTypeLike | None, value: int) -> Array:
 @operation(specs.kept, home="core")
 @recordable
 def stop_gradient(x: ArrayLike) -> Array:
-    """Return a copy of `x` that no gradient passes.
+    """Return a copy of `x` through which no gradient flows.
 
     Examples
     --------
@@ -259,13 +259,13 @@ def stop_gradient(x: ArrayLike) -> Array:
 
 @operation(specs.indexed, "x key")
 def get_item(x: ArrayLike, key: Any) -> Array:
-    """Return the part that an index names, which is Keras' operation for ``x[key]``.
+    """Return ``x[key]``: the operation that Keras' files have for indexing.
 
     Parameters
     ----------
     x : array-like
     key : int, slice, None, ``...`` or tuple of them
-        A list is a tuple, as in Keras' files.
+        A list means a tuple, as in Keras' files.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Attention of queries to keys, in all heads at once."""
+"""Multi-head attention, of batches and of ragged sequences."""
 
 import math
 from typing import Any, NamedTuple
@@ -41,52 +41,53 @@ def dot_product_attention(
     reach: int | None = None,
     softcap: float | None = None,
 ) -> Array:
-    """Return ``softmax(scale * query @ key' + bias) @ value`` for each head, as ``keras.ops`` names the arguments.
+    """Return ``softmax(scale * query @ key' + bias) @ value`` for each head. The arguments have Keras' names.
 
-    Except in float64, the scores are never in memory as a whole: each thread computes some rows of one head at a time,
+    Except in float64, the full matrix of scores is never stored: each thread computes some rows of one head at a time,
     in its cache.
 
     Parameters
     ----------
     query : array-like, shape (n, targets, heads, size)
-        Float; other numbers become float32.
+        Float; integers become float32.
     key : array-like, shape (n, sources, key heads, size)
-        The number of `key heads` divides that of `heads`; neighbouring heads of queries share one of keys and values.
+        `key heads` must divide `heads`; each group of ``heads / key heads`` neighbouring query heads shares one key and
+        value head.
     value : array-like, shape (n, sources, key heads, value size)
     bias : array-like of float, optional
-        Broadcastable to (n, heads, targets, sources): added to the scaled scores in float32.
+        Broadcastable to (n, heads, targets, sources); added to the scaled scores in float32.
     mask : array-like of bool or integers 0 and 1, optional
-        Broadcastable to the same shape: True where a target may attend to a source.
+        Broadcastable to the same shape; True where a target may attend to a source.
     scale : float, optional
         Default: ``1 / sqrt(size)``.
     is_causal : bool
-        Whether targets attend to sources up to their own position only.
+        Whether a target attends only to sources up to its own position.
     reach : int, optional
-        How many positions away a target finds sources: near attention, whose time is linear in the length. There are
-        as many sources as targets then.
+        Near attention: a target attends only to sources at most `reach` positions away, in time linear in the length.
+        The numbers of targets and sources must be equal.
     softcap : float, optional
-        A number c from 2**-64 to 2**64, without a bias: ``c * tanh(scores / c)`` takes the place of the scaled scores,
-        as in Gemma 2 (arXiv:2408.00118).
+        A number c from 2**-64 to 2**64, not together with a bias: the scaled scores become ``c * tanh(scores / c)``, as
+        in Gemma 2 (arXiv:2408.00118).
 
     Returns
     -------
     ndarray, shape (n, targets, heads, value size)
-        Of the common type of `query`, `key` and `value`, of float8 types float32. A target that may attend to nothing
+        In the common type of `query`, `key` and `value`; float8 types give float32. A target that may attend to nothing
         gets zeros.
 
     Raises
     ------
     TypeError
-        An argument is not numeric, `mask` neither bool nor integer, or `is_causal` no bool.
+        An argument is not numeric, `mask` is neither bool nor integer, or `is_causal` is not a bool.
     ValueError
-        The shapes do not fit, `scale` is no finite number (of float32; of float64 in float64), `mask` has other numbers
-        than 0 and 1, `reach` is negative, or `softcap` is out of its range, or given with a bias.
+        The shapes do not fit, `scale` is not finite in float32 (float64 in float64), `mask` has numbers other than 0
+        and 1, `reach` is negative, or `softcap` is out of range or given with a bias.
 
     Notes
     -----
-    Scores and softmax are float32, sums included; the softmax is rounded to the type of `value` before it is
-    multiplied by it, and the result once more. float64 is computed in float64. The numerics page states the order of
-    operations; the bits depend on neither batch, threads nor instruction set.
+    Scores and softmax are computed in float32, sums included. The softmax is rounded to the type of `value` before the
+    product with `value`, and the result is rounded once more. float64 is computed in float64. The numerics page states
+    the order of operations. The bits depend on neither batch size, threads nor instruction set.
 
     Examples
     --------
@@ -105,22 +106,22 @@ def dot_product_attention(
 
 
 class Attended(NamedTuple):
-    """What attention reads, checked.
+    """The checked arguments of attention.
 
     Attributes
     ----------
     operands : tuple of ndarray
-        Query, key and value, of one float type.
+        Query, key and value, in one float type.
     shape : tuple of int
-        That of the scores: (n, heads, targets, sources).
+        The shape of the scores: (n, heads, targets, sources).
     scale : float
     reach : tuple of int
-        Before and after a target, as kernels take it.
+        How many positions a target attends to before and after its own, as the kernels take it.
     keep, bias : ndarray or None
-        As they broadcast to the scores, as long along the sources. Where kernels do not compute, `keep` has the reach
-        too.
+        Mask and bias, broadcastable to the scores, with the full length of the sources. If no kernel is used, `keep`
+        includes the reach.
     runs_in_c : bool
-        Whether kernels compute it: not in float64, nor without elements.
+        Whether kernels compute it. They do not in float64, or if there are no elements.
     softcap : float
         0 if scores are not capped.
     """
@@ -135,11 +136,11 @@ class Attended(NamedTuple):
     softcap: float
 
     def settings(self) -> tuple[tuple[float, float], tuple[int, int], Array | None, tuple[Array, Array] | None]:
-        """Return what kernels take behind operands and result."""
+        """Return the arguments of the kernels after operands and result."""
         return (self.scale, self.softcap), self.reach, self.keep, self.scaled_bias()
 
     def scaled_bias(self) -> tuple[Array, Array] | None:
-        """Return the bias as kernels take it, and the scale of the scores beside it."""
+        """Return the bias as the kernels take it, and the scale of the scores for each source."""
         if self.bias is None:
             return None
         return np.broadcast_to(_rows_of_bias(self.bias), self.shape), constant(np.full(self.shape[3], self.scale, F32))
@@ -156,7 +157,7 @@ def attended(
     reach: Any,
     softcap: Any = None,
 ) -> Attended:
-    """Return the arguments of :func:`dot_product_attention`, checked and cast; raise what that raises."""
+    """Check and cast the arguments of :func:`dot_product_attention`; raise its errors."""
     given, causal = None if scale is None else number(scale, "scale"), boolean(is_causal, "is_causal")
     names = ("query", "key", "value", "bias", "mask")
     query, key, value, bias, mask = imported_all(names, query, key, value, bias, mask)
@@ -171,7 +172,7 @@ def attended(
     near = _reach(reach, shape)
     after, by_parts = near, common is F64 or 0 in (*shape, q.shape[3], v.shape[3])
     if causal and keep is not None and shape[2] == shape[3] and not by_parts:
-        after = 0  # the kernel joins both masks, also in the plan of a recording, which has none of NumPy's operations
+        after = 0  # the kernel combines both masks; in a plan NumPy could not, since plans cannot repeat NumPy calls
     elif causal:
         before = constant(np.tri(*shape[2:], dtype=bool))
         keep = before if keep is None else keep & before
@@ -186,14 +187,14 @@ def attended(
 
 
 def checked_softcap(softcap: Any, bias: Array | None) -> float:
-    """Return the cap of scores, 0 if there is none; raise ValueError if it is out of range, or beside a bias."""
+    """Return the cap of the scores, 0 for None; raise ValueError if it is out of range or given with a bias."""
     if softcap is None:
         return 0.0
     cap = number(softcap, "softcap")
     if not 2.0**-64 <= cap <= 2.0**64:
         raise ValueError(f"`softcap` must be a positive number, from 2**-64 to 2**64; received {softcap}")
     if bias is not None:
-        raise ValueError("`softcap` and `bias` are not computed together: give one of them")
+        raise ValueError("`softcap` and `bias` cannot be combined: give one of them")
     return cap
 
 
@@ -211,48 +212,47 @@ def ragged_attention(
     random_key: Array | None = None,
     softcap: float | None = None,
 ) -> Array:
-    """Return the attention of the tokens of each of several sequences to each other, without any padding.
+    """Return the attention among the tokens of each of several sequences, without padding.
 
-    Without dropout it is what :func:`dot_product_attention` gives for each sequence alone, bit for bit.
+    Without dropout the result equals :func:`dot_product_attention` of each sequence alone, bit for bit.
 
     Parameters
     ----------
     query : ndarray, shape (tokens, heads, size)
-        Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
+        float32, float16 or bfloat16: the tokens of all sequences, one sequence after the other.
     key, value : ndarray, shape (tokens, key heads, size)
-        Of the type of `query`; the number of `key heads` divides that of `heads`.
+        Of the type of `query`; `key heads` must divide `heads`.
     offsets : ndarray of int32, shape (sequences + 1,)
-        Where each sequence begins, and the last one ends; ascending, from 0 to the number of tokens at most.
+        The first token of each sequence, then the end of the last one; ascending, from 0 to at most `tokens`.
     bias : ndarray of float32, shape (1, heads, length, length), optional
-        Added to the scaled scores; `length` is at least that of the longest sequence.
+        Added to the scaled scores; `length` is at least the length of the longest sequence.
     scale : float, optional
         Default: ``1 / sqrt(size)``.
     reach, is_causal
-        As in :func:`dot_product_attention`; causal attention leaves out what would be masked, in blocks of 128 rows.
+        As in :func:`dot_product_attention`. Causal attention skips masked scores in blocks of 128 rows.
     dropout : float
-        The share of the weights, the softmax of the scores, that is set to 0: the others are multiplied by
-        ``1 / (1 - dropout)`` in float32, before their one rounding. From 0 to below 1.
+        The share of attention weights (the softmax of the scores) that is set to 0, from 0 to below 1. The others are
+        multiplied by ``1 / (1 - dropout)`` in float32, before they are rounded.
     random_key : ndarray of uint32, shape (2,), optional
-        (seed, draw), beside `dropout`, read when a plan runs. The weight of a token, a head and token i of the same
-        sequence is kept if ``(word >> 11) * 2**-53`` is at least `dropout`, where `word` is word ``i % 4`` of the
-        Philox4x64-10 block of this key with the counter ``(i // 4 + 1, head, row of the first token, 2)``. So it
-        depends neither on threads nor on the lengths of other sequences.
+        (seed, draw), needed for `dropout`; a plan reads it when it runs. The weight of the query in row r, head h and
+        token i of its sequence is kept if ``(word >> 11) * 2**-53 >= dropout``, where `word` is word ``i % 4`` of the
+        Philox4x64-10 block of this key with the counter ``(i // 4 + 1, h, r, 2)``. So it does not depend on threads.
     softcap : float, optional
         As in :func:`dot_product_attention`.
 
     Returns
     -------
     ndarray, shape (tokens, heads, size)
-        Rows behind the last sequence are not set.
+        Rows after the last sequence are not set.
 
     Raises
     ------
     TypeError
-        The operands are not of one of the three types, `offsets` not of int32, or `is_causal` is no bool. Or there is
-        dropout, and `random_key` is no ndarray of uint32.
+        The operands are not all of one of the three types, `offsets` is not int32, `is_causal` is not a bool, or there
+        is dropout and `random_key` is not an ndarray of uint32.
     ValueError
         The shapes do not fit, `offsets` do not ascend within the tokens, `reach` is negative, `dropout` is not from 0
-        to below 1, or `softcap` is out of its range, or given with a bias.
+        to below 1, or `softcap` is out of range or given with a bias.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def ragged_attention(
 
 
 def weight_dropout(rate: float, random_key: Array | None) -> tuple[Array, float] | None:
-    """Return the dropout of weights as kernels take it: None if none is dropped."""
+    """Return (key, rate) of the dropout of weights, as kernels take it; None if the rate is 0."""
     rate = share(rate, "dropout")
     if rate == 1:
         raise ValueError("`dropout` must be below 1: without any weight there is no attention")
@@ -281,7 +281,7 @@ def weight_dropout(rate: float, random_key: Array | None) -> tuple[Array, float]
 
 
 def attended_ragged(query: Any, key: Any, value: Any, offsets: Any, bias: Any) -> tuple[int, Array | None]:
-    """Return the length of the longest sequence, and the bias as an array; raise as :func:`ragged_attention` does."""
+    """Check the arrays of :func:`ragged_attention`; return the length of the longest sequence, and the bias."""
     kinds = [kind_of(x) for x in (query, key, value)]
     if kinds[0] not in RAGGED or {*kinds} != {kinds[0]}:
         types = "{}, {} and {}".format(*kinds)
@@ -306,7 +306,7 @@ def ragged_settings(
     is_causal: bool,
     softcap: float | None,
 ) -> tuple[tuple[float, float], tuple[int, int], None, tuple[Array, Array] | None]:
-    """Return scale and cap, reach, mask and bias of ragged sequences, as kernels take them."""
+    """Return (scale, cap), reach, mask and bias for ragged sequences, as kernels take them."""
     heads, size = query.shape[1:]
     factor = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
     near, scaled = _reach(reach, (1, heads, longest, longest)), None
@@ -316,9 +316,9 @@ def ragged_settings(
 
 
 def _rows_of_bias(bias: Array) -> Array:
-    """Return a bias as kernels take it: aligned float32 with a last axis of neighbours.
+    """Return a bias as kernels take it: aligned float32 whose last axis is contiguous.
 
-    A bias of distances, whose rows are windows of one vector, stays such a view, which takes no memory.
+    A bias that depends on distances only is a view whose rows are windows of one vector; it is not copied.
     """
     if bias.dtype is F32 and bias.flags.aligned and bias.shape[-1] > 1 and bias.strides[-1] == F32.itemsize:
         return bias
@@ -339,30 +339,30 @@ def _check_ragged(query: Array, key: Array, value: Array) -> None:
 
 
 RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
-"""The types of ragged sequences."""
+"""The types of the rows of ragged sequences."""
 
 
 def checked_offsets(offsets: Array, tokens: int, shortest: int = 0, longest: int | None = None) -> int:
-    """Return the length of the longest sequence; a recording makes each run of its plan check the same.
+    """Check offsets and return the length of the longest sequence; a plan repeats the check in each run.
 
     Raises
     ------
     TypeError
-        Offsets are not int32.
+        `offsets` is not int32.
     ValueError
-        They do not ascend within so many tokens, or a sequence is shorter than `shortest` or longer than `longest`.
+        `offsets` does not ascend within the tokens, or a sequence is shorter than `shortest` or longer than `longest`.
     """
     if kind_of(offsets) != np.int32:
         raise TypeError(f"`offsets` must be of int32; received {kind_of(offsets)}")
     if offsets.ndim != 1 or offsets.size == 0:
-        raise ValueError(f"`offsets` must ascend along one axis, from a first element; received {offsets}")
+        raise ValueError(f"`offsets` must have one axis and at least one element; received {offsets}")
     Offsets(0, tokens, shortest, longest).check(offsets, tokens)
     note_offsets(offsets, tokens, shortest, longest)
     return int(np.diff(offsets).max(initial=0))
 
 
 def _reach(reach: int | None, shape: tuple[int, ...]) -> int:
-    """Return how many positions away targets find sources; raise where that is no such number."""
+    """Return the checked reach of near attention; a number larger than any sequence for None."""
     if reach is None:
         return _FAR
     reach = integer(reach, "reach")
@@ -373,11 +373,11 @@ def _reach(reach: int | None, shape: tuple[int, ...]) -> int:
     return min(reach, _FAR)
 
 
-_FAR = 2**31 - 1  # farther than any sequence is long: products refuse those
+_FAR = 2**31 - 1  # no sequence is longer, since products reject such lengths
 
 
 def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, int, int, int]:
-    """Return the shape of the scores, (n, heads, targets, sources); raise where those of the operands do not fit."""
+    """Return the shape of the scores, (n, heads, targets, sources); raise ValueError if the operands do not fit."""
     for name, x in (("query", q), ("key", k), ("value", v)):
         if x.ndim != 4:
             raise ValueError(f"`{name}` must have shape (n, length, heads, size); received {x.shape}")
@@ -394,7 +394,7 @@ def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, int, int, int]:
 
 
 def _each_score(x: Array, shape: tuple[int, ...], argument: str) -> Array:
-    """Return what is broadcast to the scores, itself as long as they are along the sources."""
+    """Check that `x` broadcasts to the scores, and broadcast it along the sources."""
     try:
         np.broadcast_to(x, shape)
     except ValueError:
@@ -403,7 +403,7 @@ def _each_score(x: Array, shape: tuple[int, ...], argument: str) -> Array:
 
 
 def _by_parts(a: Attended) -> Array:
-    """Return the attention of float64, or without elements, by way of all scores."""
+    """Return attention from the full matrix of scores: for float64, and for arrays without elements."""
     q, _, v = a.operands
     v = _repeated(v, q.shape[2] // max(v.shape[2], 1))
     context = matmul(cast(weights_of(a), q.dtype), v.transpose(0, 2, 1, 3))
@@ -411,7 +411,7 @@ def _by_parts(a: Attended) -> Array:
 
 
 def weights_of(a: Attended) -> Array:
-    """Return the softmax of all scores, in float64 if the operands have that type, else in float32."""
+    """Return the softmax of all scores, in float64 for float64 operands, else in float32."""
     if a.softcap:
         return softmax(capped_scores(a), scale=a.softcap, mask=a.keep)
     scores = _products(a)
@@ -421,7 +421,7 @@ def weights_of(a: Attended) -> Array:
 
 
 def capped_scores(a: Attended) -> Array:
-    """Return the tanh of all scores, divided by their cap."""
+    """Return ``tanh(scores / cap)`` of all scores."""
     scores = _products(a)
     return tanh(scores * scores.dtype.type(a.scale / a.softcap))
 
@@ -433,7 +433,7 @@ def _products(a: Attended) -> Array:
 
 
 def _repeated(x: Array, sharing: int) -> Array:
-    """Return keys or values with a copy of each head for all heads of queries that share it."""
+    """Return keys or values with each head repeated for the query heads that share it."""
     if sharing == 1:
         return x
     n, length, heads, size = x.shape

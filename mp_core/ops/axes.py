@@ -1,4 +1,4 @@
-"""Axes that are treated as one: moved to the end, joined, and back."""
+"""Treat several axes as one: move them to the end, merge them, and undo that."""
 
 import functools
 import math
@@ -16,19 +16,19 @@ __all__ = ["as_last", "from_last", "several_axes"]
 
 
 def as_last(x: Array, axes: Sequence[int]) -> Array:
-    """Return `x` with `axes` moved to the end and joined to one."""
+    """Return `x` with `axes` moved to the end and merged into one."""
     x = np.moveaxis(x, axes, range(-len(axes), 0))
     return x.reshape(*x.shape[: x.ndim - len(axes)], math.prod(x.shape[x.ndim - len(axes) :]))
 
 
 def from_last(rows: Array, axes: Sequence[int], shape: tuple[int, ...]) -> Array:
-    """Return an array of this shape, of which :func:`as_last` makes `rows`."""
+    """Undo :func:`as_last`: return an array of `shape` from its `rows`."""
     x = rows.reshape(rows.shape[:-1] + tuple(shape[axis] for axis in axes))
     return np.moveaxis(x, range(-len(axes), 0), axes)
 
 
 def several_axes(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """Let an operation along one axis of `x` take several: it sees them as one, the first of them outermost."""
+    """Let an operation along one axis take several axes. They are merged into one; the first is the outermost."""
 
     @functools.wraps(operation)
     def along(x: Any, *, axis: Any = -1, **others: Any) -> Array:
@@ -45,7 +45,7 @@ def several_axes(operation: Callable[..., Array]) -> Callable[..., Array]:
 def _along_all(
     operation: Callable[..., Array], x: Array, axes: tuple[int, ...], mask: Any = None, out: Any = None, **others: Any
 ) -> Array:
-    """Return what an operation returns along several axes; into `out` if given."""
+    """Call an operation along several axes merged into one; write into `out` if given."""
     places = [axis_of(axis, x.ndim) for axis in axes]
     if not places or len(set(places)) < len(places):
         raise ValueError(f"`axis` must name axes, each once, of an array with {x.ndim} axes; received {axes}")

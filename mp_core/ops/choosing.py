@@ -1,4 +1,4 @@
-"""Elements chosen by places or by order, and repeated, by Keras' names."""
+"""Sort, select, repeat and shift elements, under Keras' names."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ __all__ = ["TopK", "argsort", "repeat", "roll", "sort", "take", "tile", "top_k"]
 
 
 class TopK(NamedTuple):
-    """What :func:`top_k` returns.
+    """The result of :func:`top_k`.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class TopK(NamedTuple):
 @operation(specs.sorted_along, options="axis")
 @recordable
 def sort(x: ArrayLike, axis: int = -1) -> Array:
-    """Return the elements in ascending order along an axis, NaN last. NumPy computes it, so plans cannot see it.
+    """Return the elements sorted in ascending order along an axis, NaN last. NumPy sorts, so plans cannot record it.
 
     Examples
     --------
@@ -47,9 +47,9 @@ def sort(x: ArrayLike, axis: int = -1) -> Array:
 @operation(specs.order, options="axis")
 @recordable
 def argsort(x: ArrayLike, axis: int = -1) -> Array:
-    """Return the places of the elements in ascending order along an axis, in int32; of equal ones the first is first.
+    """Return the int32 indices that sort an array along an axis in ascending order; equal elements keep their order.
 
-    NumPy computes it, so plans cannot see it.
+    NumPy sorts, so plans cannot record it.
 
     Examples
     --------
@@ -63,16 +63,18 @@ def argsort(x: ArrayLike, axis: int = -1) -> Array:
 @operation(specs.largest, options="k sorted", home="math")
 @recordable
 def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
-    """Return the largest elements of each row and their places, the largest first; NumPy computes them.
+    """Return the `k` largest elements of each row and their indices, the largest first.
+
+    NumPy sorts, so plans cannot record it.
 
     Parameters
     ----------
     x : array-like
-        With at least one axis; rows lie along the last one.
+        With at least one axis; the rows are the vectors along the last axis.
     k : int
-        How many, at most the length of a row.
+        From 1 to the length of a row.
     sorted : bool
-        Without effect: they are always in order, and of equal ones the first is first.
+        Without effect: the result is always sorted, and equal elements keep their order.
 
     Returns
     -------
@@ -88,27 +90,27 @@ def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
     length = array.shape[axis_of(-1, array.ndim)]
     if positive_integer(k, "k") > length:
         raise ValueError(f"`k` must be at most {length}, the length of a row; received {k}")
-    last_first = np.argsort(array[..., ::-1], -1, stable=True)[..., ::-1]  # so that the first of equal ones is first
+    last_first = np.argsort(array[..., ::-1], -1, stable=True)[..., ::-1]  # keeps the order of equal elements
     places = (length - 1 - last_first)[..., :k]
     return TopK(np.take_along_axis(array, places, -1), places.astype(ALLOWED["int32"]))
 
 
 @operation(specs.taken, "x indices", "axis")
 def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
-    """Return the parts of an array at some places along an axis, or of all elements in order.
+    """Return the slices of an array at `indices` along an axis.
 
     Parameters
     ----------
     x : array-like
     indices : array-like of int
-        Negative ones count from the end.
+        Negative indices count from the end.
     axis : int, optional
-        Default: places among all elements.
+        Default: the indices count the elements of the flattened array.
 
     Raises
     ------
     IndexError
-        A place is outside of the axis.
+        An index is out of bounds.
 
     Examples
     --------
@@ -133,7 +135,7 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
 
 @operation(specs.repeated, options="repeats axis")
 def repeat(x: ArrayLike, repeats: int | Sequence[int], axis: int | None = None) -> Array:
-    """Return each part of an axis so many times, one behind the other; by default each element.
+    """Repeat each slice along an axis `repeats` times; by default each element of the flattened array.
 
     Examples
     --------
@@ -160,7 +162,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int], axis: int | None = None) 
 
 @operation(specs.tiled, options="repeats")
 def tile(x: ArrayLike, repeats: int | Sequence[int]) -> Array:
-    """Return an array so many times along each of its axes, the last ones first; new axes come before its own.
+    """Repeat an array along its axes. `repeats` counts for the last axes; additional counts make new leading axes.
 
     Examples
     --------
@@ -181,7 +183,7 @@ def tile(x: ArrayLike, repeats: int | Sequence[int]) -> Array:
 
 @operation(specs.rolled, options="shift axis")
 def roll(x: ArrayLike, shift: int, axis: int | None = None) -> Array:
-    """Return an array whose elements have moved along an axis; those beyond its end come first.
+    """Shift the elements along an axis; elements shifted beyond the end continue at the beginning.
 
     Examples
     --------

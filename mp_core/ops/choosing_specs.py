@@ -1,7 +1,7 @@
-"""Rules, as of :mod:`mp_core.ops.specs`, of operations that have Keras' names.
+"""Shape rules, as in :mod:`mp_core.ops.specs`, of more operations with Keras' names.
 
-They are those of :mod:`mp_core.ops.choosing` and :mod:`mp_core.ops.creation`, and some of :mod:`mp_core.ops.composed`
-and :mod:`mp_core.ops.logic`.
+They belong to the operations of :mod:`mp_core.ops.choosing` and :mod:`mp_core.ops.creation`, and to some of
+:mod:`mp_core.ops.composed` and :mod:`mp_core.ops.logic`.
 """
 
 import math
@@ -23,12 +23,12 @@ _INT32 = ALLOWED["int32"]
 
 
 def alike(x: Operand, fill_value: Operand, dtype: Any = None) -> Spec:
-    """Return the shape of `x`, in its type or another one."""
+    """Return the shape of `x`, in its dtype or in `dtype`."""
     return Spec(kept(x).shape, kept(x).dtype if dtype is None else parse(dtype))
 
 
 def classes(x: Operand, num_classes: int, axis: int = -1, dtype: Any = None) -> Spec:
-    """Return an axis of so many classes more."""
+    """Return the shape of `x` with an additional axis of `num_classes`."""
     shape = kept(x).shape
     check_integers(kept(x).dtype)
     place = axis_of(axis, len(shape) + 1)
@@ -37,30 +37,30 @@ def classes(x: Operand, num_classes: int, axis: int = -1, dtype: Any = None) -> 
 
 
 def check_integers(dtype: np.dtype[Any]) -> None:
-    """Raise TypeError unless elements of this type are integers."""
+    """Raise TypeError unless `dtype` is an integer type."""
     if is_float(dtype) or dtype == np.bool_:
         raise TypeError(f"`x` must have integers; received {name_of(dtype)}")
 
 
 def sorted_along(x: Operand, axis: int = -1) -> Spec:
-    """Return what :func:`kept` returns."""
+    """Check `axis`; return the shape and dtype of `x`."""
     axis_of(axis, len(kept(x).shape))
     return kept(x)
 
 
 def order(x: Operand, axis: int = -1) -> Spec:
-    """Return the shape of `x`, of int32."""
+    """Return the shape of `x`, in int32."""
     return Spec(sorted_along(x, axis).shape, _INT32)
 
 
 def largest(x: Operand, k: int, sorted: bool = True) -> list[Spec]:
-    """Return so many elements of each row, and their places."""
+    """Return the specs of the `k` largest elements of each row, and of their indices."""
     shape = (*kept(x).shape[:-1], positive_integer(k, "k"))
     return [Spec(shape, kept(x).dtype), Spec(shape, _INT32)]
 
 
 def taken(x: Operand, indices: Operand, axis: int | None = None) -> Spec:
-    """Return the lengths of `indices` in the place of an axis, or of all."""
+    """Return the shape with `indices`' shape in place of an axis, or of all axes."""
     shape, places = kept(x).shape, kept(indices).shape
     if axis is None:
         return Spec(places, kept(x).dtype)
@@ -69,7 +69,7 @@ def taken(x: Operand, indices: Operand, axis: int | None = None) -> Spec:
 
 
 def repeated(x: Operand, repeats: Any, axis: int | None = None) -> Spec:
-    """Return an axis that is longer."""
+    """Return the shape with one longer axis."""
     shape, counts = kept(x).shape, np.ravel(repeats)
     if axis is None:
         shape, axis = (None if None in shape else math.prod(n for n in shape if n is not None),), 0
@@ -83,7 +83,7 @@ def repeated(x: Operand, repeats: Any, axis: int | None = None) -> Spec:
 
 
 def counts_of(repeats: int | Sequence[int]) -> tuple[int, ...]:
-    """Return how many times an array is repeated along each of its last axes."""
+    """Return the checked counts of repetitions along the last axes."""
     counts = (repeats,) if isinstance(repeats, int | np.integer) else tuple(repeats)
     if any(integer(count, "repeats") < 0 for count in counts):
         raise ValueError(f"`repeats` must be integers from 0 on; received {repeats}")
@@ -91,7 +91,7 @@ def counts_of(repeats: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def tiled(x: Operand, repeats: Any) -> Spec:
-    """Return axes that are longer, new ones before the others."""
+    """Return the shape with longer axes, new axes first."""
     shape, counts = kept(x).shape, counts_of(repeats)
     ndim = max(len(shape), len(counts))
     pairs = zip((1,) * (ndim - len(shape)) + shape, (1,) * (ndim - len(counts)) + counts, strict=True)
@@ -99,18 +99,18 @@ def tiled(x: Operand, repeats: Any) -> Spec:
 
 
 def rolled(x: Operand, shift: int, axis: int | None = None) -> Spec:
-    """Return what :func:`kept` returns."""
+    """Check `axis`; return the shape and dtype of `x`."""
     return kept(x) if axis is None else sorted_along(x, axis)
 
 
 def cornered(x: Operand, k: int = 0) -> Spec:
-    """Return what :func:`kept` returns."""
+    """Check that `x` has two axes or more; return its shape and dtype."""
     axis_of(-2, len(kept(x).shape))
     return kept(x)
 
 
 def accumulated(x: Operand, axis: int | None = None, dtype: Any = None) -> Spec:
-    """Return the shape of `x`, or one axis of all elements; of booleans in int32."""
+    """Return the shape of `x`, or one axis of all elements; booleans give int32."""
     found = kept(x)
     kind = _INT32 if found.dtype == np.bool_ else found.dtype
     kind = kind if dtype is None else parse(dtype)
@@ -120,17 +120,17 @@ def accumulated(x: Operand, axis: int | None = None, dtype: Any = None) -> Spec:
 
 
 def judged(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the lengths of the other axes, of booleans."""
+    """Return the shape without the reduced axes, of booleans."""
     return Spec(reduced_float(x, axis, keepdims).shape, ALLOWED["bool"])
 
 
 def normed(x: Operand, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the lengths of the other axes, in the type of `x`; of integers in float32."""
+    """Return the shape without the reduced axes, in the dtype of `x`; integers give float32."""
     return reduced_float(x, axis, boolean(keepdims, "keepdims"))
 
 
 def dotted(x1: Operand, x2: Operand) -> Spec:
-    """Return the lengths of both without those over which products are summed."""
+    """Return the axes of both operands without the contracted ones."""
     one, two = kept(x1).shape, kept(x2).shape
     if not one or not two:
         return Spec(one or two, product_type(floating(x1).dtype, floating(x2).dtype))

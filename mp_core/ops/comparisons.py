@@ -1,4 +1,4 @@
-"""Comparisons of the elements of two arrays, by NumPy's and Keras' names."""
+"""Elementwise comparisons of two arrays, under NumPy's and Keras' names."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _TRUTHS = """
     Returns
     -------
     ndarray of bool
-        Of the shape against which they broadcast.
+        Of the broadcast shape.
 """
 _COMPARISONS = documented(OPERANDS.format(x="x1", y="x2"), _TRUTHS, ERRORS)
 
@@ -28,7 +28,7 @@ _COMPARISONS = documented(OPERANDS.format(x="x1", y="x2"), _TRUTHS, ERRORS)
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
 def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 == x2``; NaN is unequal to all.
+    """Return ``x1 == x2`` for each element; NaN equals nothing.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
 def not_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 != x2``; NaN is unequal to all.
+    """Return ``x1 != x2`` for each element; NaN equals nothing.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def not_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
 def less(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 < x2``.
+    """Return ``x1 < x2`` for each element.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def less(x1: ArrayLike, x2: ArrayLike) -> Array:
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
 def less_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 <= x2``.
+    """Return ``x1 <= x2`` for each element.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def less_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
 def greater(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 > x2``.
+    """Return ``x1 > x2`` for each element.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def greater(x1: ArrayLike, x2: ArrayLike) -> Array:
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
 def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where ``x1 >= x2``.
+    """Return ``x1 >= x2`` for each element.
 
     Examples
     --------
@@ -108,7 +108,9 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 @with_numbers
 def _compared(name: str, x1: Any, x2: Any) -> Array:
     arrays = [array_of(x) for x in (x1, x2)]
-    if not any(is_float(x.dtype) for x in arrays):  # which float32 would round, though no other integer to 0
+    if not any(is_float(x.dtype) for x in arrays):
+        # NumPy compares integers, since float32 would round them. Only a comparison of an input with 0 is recorded:
+        # there rounding cannot change the result.
         if not (type(x2) is int and x2 == 0 and comes_from_input(arrays[0])):
             return np.asarray(getattr(np, name)(*arrays))
         x1 = cast(arrays[0], F32)

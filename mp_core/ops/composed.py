@@ -1,6 +1,6 @@
-"""Functions that other operations make up, by Keras' names: each of them rounds to the type of its arguments.
+"""Functions composed of other operations, under Keras' names.
 
-float16 and bfloat16 are computed in float32 and rounded at the end.
+float16 and bfloat16 are computed in float32 and rounded at the end, to the type of the arguments.
 """
 
 from collections.abc import Sequence
@@ -39,14 +39,14 @@ def _floating(x: ArrayLike) -> Array:
 
 
 def _wide(x: ArrayLike) -> tuple[Array, np.dtype[np.generic]]:
-    """Return an array in the type in which it is computed, and its own type."""
+    """Return an array in the type in which it is computed (float32 or float64), and its own type."""
     array = _floating(x)
     return (array if array.dtype == F64 else cast(array, F32)), array.dtype
 
 
 @operation(specs.reduced_float, options="axis keepdims")
 def var(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
-    """Return the variance along axes: the mean of the squares of what differs from the mean.
+    """Return the variance along axes: the mean of the squared deviations from the mean.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def var(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
 
 @operation(specs.reduced_float, options="axis keepdims")
 def std(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
-    """Return the standard deviation along axes: the root of the variance.
+    """Return the standard deviation along axes: the square root of the variance.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def logsumexp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """
     wide, kind = _wide(x)
     largest = max(wide, axis, keepdims=True)
-    largest = where(equal(absolute(largest), np.inf), 0.0, largest)  # of infinities alone, what they are
+    largest = where(equal(absolute(largest), np.inf), 0.0, largest)  # Inf - Inf would be NaN
     total = log(sum_of(exp(subtract(wide, largest)), axis, keepdims=True)) + largest
     return cast(total if keepdims else squeeze(total, axis), kind)
 
@@ -113,18 +113,18 @@ def reciprocal(x: ArrayLike) -> Array:
 
 @operation(choosing_specs.accumulated, options="axis dtype")
 def cumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
-    """Return the sums of the elements up to each one, along an axis or of all in order.
+    """Return the cumulative sums along an axis, or of the flattened array.
 
-    Floats are added in float32 by doubling: element i of a step is ``s[i] + s[i - 2**step]``, and the last sums are
+    Floats are added in float32 in ``ceil(log2(n))`` steps: step t computes ``s[i] + s[i - 2**t]``. The last sums are
     rounded to the type of `x`. Integers are added exactly, in their own type.
 
     Parameters
     ----------
     x : array-like
-        Booleans count as int32.
+        Booleans become int32.
     axis : int, optional
     dtype : dtype, optional
-        That of the result; default: that of `x`.
+        The type of the result. Default: that of `x`.
 
     Examples
     --------
@@ -151,12 +151,12 @@ def cumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
 
 @operation(choosing_specs.dotted, "x1 x2")
 def dot(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the products of rows of `x1` and columns of `x2`, summed: NumPy's ``dot``, by :func:`mp_core.matmul`.
+    """Return NumPy's ``dot``, computed by :func:`mp_core.matmul`.
 
     Parameters
     ----------
     x1, x2 : array-like
-        Summed are the last axis of `x1` and that before the last one of `x2`; an array without axes is a factor.
+        The last axis of `x1` is contracted with the last but one of `x2`. An array without axes is a factor.
 
     Examples
     --------
@@ -175,23 +175,24 @@ def dot(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @operation(choosing_specs.normed, options="ord axis keepdims", home="linalg")
 def norm(x: ArrayLike, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Array:
-    """Return the norm of vectors along an axis, or of all elements: by default the Euclidean length.
+    """Return a norm of vectors along an axis, or of all elements; by default the Euclidean norm.
 
-    Squares neither overflow nor underflow: see :func:`mp_core.ops.norms.squared`. The gradient of zeros is 0.
+    Squares neither overflow nor underflow: see :func:`mp_core.ops.norms.squared`. The gradient of the Euclidean norm of
+    zeros is 0.
 
     Parameters
     ----------
     x : array-like
         Integers become float32.
     ord : {None, "fro", 1, 2, inf, -inf}
-        "fro", over two axes or all of a matrix, is the length too; 1, 2 and infinities are of vectors.
+        None and 2 are the Euclidean norm; "fro" is the same over two axes. 1, inf and -inf are norms of vectors.
     axis : int or pair of int, optional
     keepdims : bool
 
     Raises
     ------
     ValueError
-        `ord` is another one, such as those that need singular values.
+        `ord` is another norm, for example one that needs singular values.
 
     Examples
     --------
@@ -210,12 +211,12 @@ def norm(x: ArrayLike, ord: Any = None, axis: Axes = None, keepdims: bool = Fals
 
 
 _NORMS: dict[float, Any] = {1: sum_of, np.inf: max, -np.inf: min}
-"""Norms of vectors beside the Euclidean one -> what they make of the magnitudes."""
+"""Norm of vectors -> its reduction of the magnitudes; the Euclidean norm is not here."""
 
 
 @operation(choosing_specs.cornered, options="k")
 def tril(x: ArrayLike, k: int = 0) -> Array:
-    """Return matrices with zeros above a diagonal; `k` is how many diagonals it lies above the main one.
+    """Return matrices with zeros above diagonal `k`; 0 is the main diagonal, positive numbers are above it.
 
     Examples
     --------
@@ -228,14 +229,14 @@ def tril(x: ArrayLike, k: int = 0) -> Array:
 
 
 def _below(array: Array, k: int) -> Array:
-    """Return where an element of a matrix lies on a diagonal or below it."""
+    """Return a mask of the elements on or below diagonal `k`."""
     rows, columns = array.shape[-2:]
     return np.tri(rows, columns, k, dtype=np.bool_)
 
 
 @operation(choosing_specs.cornered, options="k")
 def triu(x: ArrayLike, k: int = 0) -> Array:
-    """Return matrices with zeros below a diagonal: see :func:`tril`.
+    """Return matrices with zeros below diagonal `k`: see :func:`tril`.
 
     Examples
     --------
@@ -249,7 +250,7 @@ def triu(x: ArrayLike, k: int = 0) -> Array:
 
 @operation(specs.kept)
 def sign(x: ArrayLike) -> Array:
-    """Return 1 for elements above 0, -1 for those below, and 0 and NaN as they are; no gradient passes.
+    """Return 1 for positive and -1 for negative elements; 0 and NaN stay as they are. No gradient flows through it.
 
     Examples
     --------
@@ -265,7 +266,7 @@ def sign(x: ArrayLike) -> Array:
 
 @operation(specs.floating)
 def floor(x: ArrayLike) -> Array:
-    """Return the largest whole number that is not above each element; no gradient passes.
+    """Return the largest whole number that is at most each element. No gradient flows through it.
 
     Examples
     --------
@@ -277,7 +278,7 @@ def floor(x: ArrayLike) -> Array:
 
 @operation(specs.floating)
 def ceil(x: ArrayLike) -> Array:
-    """Return the smallest whole number that is not below each element; no gradient passes.
+    """Return the smallest whole number that is at least each element. No gradient flows through it.
 
     Examples
     --------
@@ -289,7 +290,7 @@ def ceil(x: ArrayLike) -> Array:
 
 @operation(specs.kept, fixed={"decimals": (0,)})
 def round(x: ArrayLike) -> Array:
-    """Return the nearest whole number of each element, of two the even one; no gradient passes.
+    """Round each element to the nearest whole number, ties to even. No gradient flows through it.
 
     Examples
     --------

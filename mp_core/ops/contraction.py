@@ -1,4 +1,4 @@
-"""Products by einsum equations: axes are put in order, then :func:`mp_core.ops.matmul` multiplies."""
+"""Einsum: arrange the axes of the operands, then multiply by :func:`mp_core.ops.matmul`."""
 
 import functools
 import math
@@ -14,7 +14,7 @@ from mp_core.arrays.products.general import multiply_any
 from mp_core.arrays.products.matmul import matmul
 from mp_core.arrays.products.panels import PackedMatrix
 from mp_core.arrays.quantization import QuantizedArray
-from mp_core.arrays.recorded import constant, recordable, under_way
+from mp_core.arrays.recorded import constant, current_recording, recordable
 from mp_core.core.convert import copied
 from mp_core.ops import specs
 from mp_core.ops.registry import Row, operation, register
@@ -27,7 +27,7 @@ _TERM = r"[A-Za-z]*(?:\.\.\.)?[A-Za-z]*"
 
 
 class Equation(NamedTuple):
-    """The labels of the axes in ``a,b->out``; the last axis that an ellipsis stands for is ``...0``, then ``...1``."""
+    """The labels of the axes in ``a,b->out``. The axes of an ellipsis are ``...0``, ``...1``, from the last one on."""
 
     a: Labels
     b: Labels
@@ -36,12 +36,12 @@ class Equation(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def parse(equation: str, a_axes: int, b_axes: int | None = None) -> Equation:
-    """Split an equation of two operands with as many axes; ``b_axes=None`` takes as many as there are labels.
+    """Parse an equation for operands with these numbers of axes; ``b_axes=None``: as many as `b` has labels.
 
     Raises
     ------
     ValueError
-        `equation` is no equation of two operands, or one that operands of so many axes do not fit.
+        `equation` is not an equation of two operands, or does not fit the numbers of axes.
     """
     match = re.fullmatch(f"({_TERM}),({_TERM})(?:->({_TERM}))?", equation.replace(" ", ""))
     if match is None:
@@ -60,7 +60,7 @@ def parse(equation: str, a_axes: int, b_axes: int | None = None) -> Equation:
         if elided and not dots:
             raise ValueError(f"the output of `equation` must have the ellipsis of its operands; received {equation!r}")
         if len(set(out)) < len(out) or not set(out) <= set(labels):
-            raise ValueError(f"the output of `equation` must have labels of the operands, once; received {equation!r}")
+            raise ValueError(f"the output of `equation` must have labels of operands, each once; received {equation!r}")
     return Equation(a, b, out)
 
 
@@ -82,7 +82,7 @@ def _elided(labels: Labels) -> Labels:
 
 
 def _spec(equation: str, a: Any, b: Any) -> specs.Spec:
-    """Return the lengths of the labels of the output, in the type of the product."""
+    """Return the shape and dtype of the result of :func:`einsum`."""
     one, two = specs.kept(a), specs.kept(b)
     of_a, of_b, of_out = parse(equation, one.ndim, two.ndim)
     sizes: dict[str, int | None] = {}
@@ -98,44 +98,44 @@ def _spec(equation: str, a: Any, b: Any) -> specs.Spec:
 @operation(_spec, "a b", {"subscripts": "equation"})
 @recordable
 def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
-    """Return the sum of products that an equation describes, accumulated in float32 and rounded once.
+    """Return the einsum of two operands, accumulated in float32 and rounded once.
 
     Parameters
     ----------
     equation : str
-        As for :func:`numpy.einsum`, with two operands and no label twice in one of them: ``"bqhd,bkhd->bhqk"``.
-        ``...`` stands for axes that broadcast, and so does every axis of length 1. Without ``->`` the result has the
-        ellipsis, then the labels that occur once, in alphabetical order.
+        As for :func:`numpy.einsum`, with two operands and no label twice in one operand: ``"bqhd,bkhd->bhqk"``.
+        ``...`` stands for axes that broadcast; every axis of length 1 broadcasts too. Without ``->`` the result has the
+        axes of the ellipsis, then the labels that occur once, in alphabetical order.
     a : array-like or QuantizedArray
         Of a type that :func:`matmul` multiplies.
     b : array-like, PackedMatrix or QuantizedArray
-        Packed and quantized operands take equations that :func:`matmul` computes without rearranging an axis, such as
-        ``"...mk,kn->...mn"``.
+        A packed or quantized operand needs an equation that :func:`matmul` computes without rearranging an axis, such
+        as ``"...mk,kn->...mn"``.
     out_dtype : dtype, optional
-        Type of the result, as in :func:`matmul`.
+        The type of the result, as in :func:`matmul`.
     out : ndarray or tensor, optional
         Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
 
     Returns
     -------
     ndarray
-        The bits of :func:`matmul` on the rearranged operands, whose shared axis holds the summed labels in the order of
-        `b`. Where the equation orders the axes otherwise than batch, `a`, `b`, it is a view with permuted axes.
+        The bits are those of :func:`matmul` of the rearranged operands, with the summed labels in the order of `b`.
+        Unless the output orders its labels as batch, labels of `a`, labels of `b`, the result is a transposed view.
 
     Raises
     ------
     TypeError
         The types have no product, or integers are summed over an axis that the other operand lacks.
     ValueError
-        The equation is not one of two operands, or shapes do not fit.
+        The equation is not one of two operands, or the shapes do not fit.
 
     Notes
     -----
-    A label that only one operand has (or the other with length 1), and the output has not, is summed first; that sum
-    and the product are then those of float32 operands.
+    A label that is in one operand only (or has length 1 in the other one) and not in the output is summed first. That
+    sum and the product then use float32 operands.
 
-    Every combination of labels that both operands and the output have costs a product of its own: elementwise products
-    and long batches of short vectors are better multiplied by NumPy.
+    Labels in both operands and the output are batch axes, and each batch index is a separate matrix product. So NumPy
+    is faster for elementwise products, and for long batches of short vectors.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
 
 
 class _View(NamedTuple):
-    """What makes one array of another: axes in a new order, then a shape in which neighbours are merged."""
+    """How to rearrange an array: a permutation of its axes, then a shape in which neighbouring axes are merged."""
 
     axes: tuple[int, ...]
     shape: tuple[int, ...]
@@ -197,27 +197,27 @@ class _View(NamedTuple):
 class _Plan(NamedTuple):
     """How an equation becomes a product for operands of certain shapes."""
 
-    a_sum: _View | None  # the labels that only `a` has and the output has not, merged into the last axis
+    a_sum: _View | None  # labels that are only in `a` are merged into the last axis, which is summed first
     b_sum: _View | None
-    a: _View  # batch, rows, summed
-    b: _View  # batch, summed, columns
-    matrices: tuple[int, ...]  # the shape of the product
-    parts: tuple[int, ...]  # its labels apart again
-    axes: tuple[int, ...]  # those in the order of the output
-    shape: tuple[int, ...]  # the output
+    a: _View  # to (batch, rows, summed)
+    b: _View  # to (batch, summed, columns)
+    matrices: tuple[int, ...]  # the shape of the product: (batch, rows, columns)
+    parts: tuple[int, ...]  # the same with one axis for each label
+    axes: tuple[int, ...]  # the permutation from those to the output
+    shape: tuple[int, ...]  # the shape of the output
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the product lies in memory as the output does."""
+        """Whether the product and the output have the same order in memory."""
         return self.axes == tuple(sorted(self.axes))
 
 
 @functools.lru_cache(maxsize=256)
 def _plan(equation: str, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> _Plan | None:
-    """Return the plan, or None where the product is :func:`matmul` of the operands as they are."""
+    """Return the plan of an equation; None if :func:`matmul` takes the operands as they are."""
     of_a, of_b, of_out = parse(equation, len(a_shape), len(b_shape))
     sizes = _sizes(of_a, of_b, a_shape, b_shape)
-    # An axis of length 1 that the other operand stretches might as well not be there.
+    # Drop axes of length 1 that are broadcast against a longer axis of the other operand.
     in_a = tuple(label for label, n in zip(of_a, a_shape, strict=True) if n == sizes[label])
     in_b = tuple(label for label, n in zip(of_b, b_shape, strict=True) if n == sizes[label])
     if (in_a, in_b) == (of_a, of_b) and _is_matmul(of_a, of_b, of_out):
@@ -236,7 +236,7 @@ def _plan(equation: str, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> 
         return _View(tuple(labels.index(label) for label in stretched + order), shape(*groups))
 
     def alone(labels: Labels, present: Labels, other: Labels) -> tuple[_View | None, Labels]:
-        """Return the view to sum over its last axis, if there is one, and the labels that are left."""
+        """Return the view whose last axis is summed first, or None, and the labels that remain."""
         kept = tuple(label for label in present if label in other or label in of_out)
         extra = tuple(label for label in present if label not in kept)
         return (view(labels, kept, extra), kept) if extra else (None, labels)
@@ -257,7 +257,7 @@ def _plan(equation: str, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> 
 
 
 def _sizes(of_a: Labels, of_b: Labels, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> dict[str, int]:
-    """Return the length of each label, that of the longer axis where the other has length 1."""
+    """Return the length of each label after broadcasting."""
     sizes = dict(zip(of_a, a_shape, strict=True))
     for label, n in zip(of_b, b_shape, strict=True):
         known = sizes.setdefault(label, n)
@@ -269,7 +269,7 @@ def _sizes(of_a: Labels, of_b: Labels, a_shape: tuple[int, ...], b_shape: tuple[
 
 
 def _is_matmul(of_a: Labels, of_b: Labels, of_out: Labels) -> bool:
-    """Whether it is ``...mk,...kn->...mn``, the ellipsis in both operands or in the first only."""
+    """Return whether the equation is ``...mk,...kn->...mn`` or ``...mk,kn->...mn``."""
     return (
         len(of_a) > 1
         and len(of_b) > 1
@@ -281,16 +281,16 @@ def _is_matmul(of_a: Labels, of_b: Labels, of_out: Labels) -> bool:
 
 
 def _arranged(x: Array, view: _View) -> Array:
-    """Return `x` so arranged: without a copy if its strides allow that."""
+    """Rearrange `x`, without a copy if its strides allow that."""
     x = x.transpose(view.axes)
     arranged = x.reshape(view.shape)
-    if under_way() is not None and x.size and not np.may_share_memory(arranged, x):
-        return copied(x).reshape(view.shape)  # a step of the recording
+    if current_recording() is not None and x.size and not np.may_share_memory(arranged, x):
+        return copied(x).reshape(view.shape)  # unlike NumPy's copy, a step that the recording notes
     return arranged
 
 
 def _summed(x: Array, view: _View | None, wide: np.dtype[Any]) -> Array:
-    """Return `x` in type `wide`, summed in it over the last axis of a view."""
+    """Return `x` in type `wide`, summed over the last axis of the view if there is one."""
     if view is None:
         return cast(x, wide)
     if x.size == 0:  # the axis that is summed may be longer than memory

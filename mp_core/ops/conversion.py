@@ -1,4 +1,4 @@
-"""Other types: casts, and arrays of whatever can be one."""
+"""Casts, and conversion of anything array-like to an array."""
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -15,21 +15,21 @@ __all__ = ["convert_to_numpy", "convert_to_tensor"]
 
 @operation(specs.converted, options="dtype", home="core", fixed={"sparse": (None, False), "ragged": (None, False)})
 def convert_to_tensor(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """Return an array, array-like or variable as an array, by default in its own type.
+    """Convert an array, array-like or variable to an array, by default of its own type.
 
-    Numbers of Python become float32, int32 or bool, as in Keras; so do lists of them.
+    Python numbers, and lists of them, become float32, int32 or bool, as in Keras.
 
     Parameters
     ----------
     x : array-like
-        An array that has the type already is returned itself, not copied.
+        An array that already has the type is returned itself, not a copy.
     dtype : dtype, optional
         The type of the result.
 
     Raises
     ------
     TypeError
-        `x` is no array, nor a nested list of numbers, or `dtype` is no type.
+        `x` is neither an array nor a nested list of numbers, or `dtype` is not a dtype.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def convert_to_tensor(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
 
 
 def convert_to_numpy(x: ArrayLike) -> Array:
-    """Return an array, array-like or variable as an array of NumPy, which arrays are here.
+    """Convert an array, array-like or variable to a NumPy array, which all arrays of mp_core are.
 
     Examples
     --------
@@ -55,15 +55,15 @@ def convert_to_numpy(x: ArrayLike) -> Array:
 
 
 def narrowed(array: Array, name: str) -> Array:
-    """Return an array of numbers of Python in Keras' type for them.
+    """Return an array of Python numbers in the dtype `name`, Keras' default for them.
 
     Raises
     ------
     ValueError
-        The type cannot hold one of the integers.
+        An integer does not fit int32.
     """
     if name == "int32" and array.size and not (int(array.min()) >= -(2**31) and int(array.max()) < 2**31):
-        raise ValueError("`x` must have integers that int32 can hold, or a dtype of its own: make it an array first")
+        raise ValueError("integers in `x` must fit int32: convert `x` to an array with another dtype first")
     return np.asarray(array, parse(name))
 
 

@@ -1,4 +1,4 @@
-"""Arrays that are made of numbers, by Keras' names: what they hold depends on no array but the classes of `one_hot`."""
+"""Create arrays from numbers, under Keras' names. Only `one_hot` depends on the elements of an array."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ def ones(shape: int | Sequence[int], dtype: DTypeLike | None = None) -> Array:
 
 
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """Return an array of one value, by default of type :func:`mp_core.config.floatx`.
+    """Return an array filled with one value, by default of type :func:`mp_core.config.floatx`.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | N
 
 @operation(specs.alike, "x fill_value", "dtype")
 def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """Return an array of one value in the shape of `x`, by default in its type.
+    """Return an array filled with one value, in the shape of `x`, by default of its type.
 
     Examples
     --------
@@ -65,13 +65,13 @@ def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = Non
 
 
 def arange(start: float, stop: float | None = None, step: float | None = None, dtype: DTypeLike | None = None) -> Array:
-    """Return the numbers from `start` on that are below `stop`, in steps; with one number those from 0 on below it.
+    """Return evenly spaced numbers from `start` to below `stop`. With one argument, it is `stop` and they start at 0.
 
     Parameters
     ----------
     start, stop, step : number
     dtype : dtype, optional
-        Default: int32 of integers, otherwise float32.
+        Default: int32 for integers, otherwise float32.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def linspace(
     dtype: DTypeLike | None = None,
     axis: int = 0,
 ) -> Array:
-    """Return so many numbers at equal distances from `start` to `stop`, by default in float32.
+    """Return `num` evenly spaced numbers from `start` to `stop`, by default in float32.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
 
 @operation(specs.classes, options="num_classes axis dtype", home="nn", fixed={"sparse": (False,)})
 def one_hot(x: ArrayLike, num_classes: int, axis: int = -1, dtype: DTypeLike | None = None) -> Array:
-    """Return 1 at the number of each class and 0 elsewhere, along an axis more; of a number that is no class zeros.
+    """Return one-hot vectors of class numbers along a new axis. A number outside of the classes gives zeros.
 
     Parameters
     ----------
@@ -123,16 +123,16 @@ def one_hot(x: ArrayLike, num_classes: int, axis: int = -1, dtype: DTypeLike | N
     num_classes : int
         At most 2^24.
     axis : int
-        Where the new axis is.
+        The position of the new axis.
     dtype : dtype, optional
         Default: :func:`mp_core.config.floatx`.
 
     Raises
     ------
     TypeError
-        `x` has no integers.
+        `x` is not of integers.
     ValueError
-        `num_classes` is not from 1 to 2^24, or `axis` out of range.
+        `num_classes` is not from 1 to 2^24, or `axis` is out of range.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def one_hot(x: ArrayLike, num_classes: int, axis: int = -1, dtype: DTypeLike | N
     """
     array = array_of(x)
     specs.check_integers(array.dtype)
-    if positive_integer(num_classes, "num_classes") > 2**24:  # float32, in which plans compare, holds no more
+    if positive_integer(num_classes, "num_classes") > 2**24:  # plans compare in float32, exact up to 2^24
         raise ValueError(f"`num_classes` must be at most {2**24}; received {num_classes}")
     place = axis_of(axis, array.ndim + 1)
     found = equal(expand_dims(cast(array, F32), -1), constant(np.arange(num_classes, dtype=F32)))

@@ -1,7 +1,7 @@
-"""Products whose left operand becomes int8 during the product.
+"""Products that quantize their left operand to int8 on the fly.
 
-`dynamic_matmul`: by the scale of each row, which is found, or by one that is given. `fixed_matmul`: by the scales of a
-calibrated layer, one for each element of k.
+`dynamic_matmul` uses one scale for each row, computed from it, or one given scale. `fixed_matmul` uses the scales of a
+calibrated layer, one for each element along k.
 """
 
 from cpython.ref cimport PyObject
@@ -20,22 +20,22 @@ cnp.import_array()
 
 
 def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, activation=None, residual=None):
-    """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights, `a` being quantized during the product.
+    """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights; `a` is quantized during the product.
 
-    If `b` is int8, it has the bits of ``matmul(quantize(a, axis=every axis but the last), b)``, if `scale` is given of
-    ``matmul(quantize(a, scale=scale), b)``, but makes no array of codes in between.
+    If `b` is int8, the bits are those of ``matmul(quantize(a, axis=all axes except the last), b)``, or with `scale` of
+    ``matmul(quantize(a, scale=scale), b)``, but no array of codes is stored in between.
 
     Parameters
     ----------
     a : array-like
         Shape (..., m, k) or (k,), float; integers become float32.
     b : PackedMatrix
-        Shape (k, n), packed from a :class:`QuantizedArray`: int8 with scales by column, or int4 with scales by column
-        or by groups of k, with zero points or without.
+        Shape (k, n), packed from a :class:`QuantizedArray`: int8 with one scale per column, or int4 with one per column
+        or per group along k. Zero points are allowed.
     scale : float, optional
-        The scale of the int8 codes of `a`. None: each row has its own, ``max|a| / 127``.
+        The scale of the int8 codes of `a`. None: each row has its own scale, ``max|a| / 127``.
     out_dtype, out, bias, activation, residual
-        As in :func:`matmul`; `out_dtype` is by default the type of `a`.
+        As in :func:`matmul`. The default of `out_dtype` is the type of `a`.
 
     Returns
     -------
@@ -44,15 +44,15 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     Raises
     ------
     TypeError
-        `a` is not numeric, `b` no packed int8 or int4 matrix with such scales, or `scale` no number.
+        `a` is not numeric, `b` is not a packed int8 or int4 matrix with such scales, or `scale` is not a number.
     ValueError
         The shapes do not fit, or `scale` is not positive and finite.
 
     Notes
     -----
-    Sums of products with int4 are exact in each scale group: ``s_g = sum q(a) (q(b) - zero_point_g)``, in int32. In
-    float32 they are scaled and added in order, ``c = s_0 scale_0``, then ``c = fma(s_g, scale_g, c)``, and c is scaled
-    by the row's scale. (``matmul`` of two quantized arrays, of which `b` is int4, multiplies floats.)
+    If `b` is int4, the sum of each scale group is exact in int32: ``s_g = sum q(a) (q(b) - zero_point_g)``. The group
+    sums are scaled and added in float32, in order: ``c = s_0 scale_0``, then ``c = fma(s_g, scale_g, c)``. At the end c
+    is multiplied by the row's scale. (``matmul`` of a quantized `a` and an int4 `b` multiplies floats instead.)
 
     Examples
     --------
@@ -90,14 +90,14 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
 
 
 cdef bint has_dynamic_products(PackedMatrix b):
-    """Whether rows of int8 multiply the codes of b."""
+    """Return whether a kernel multiplies int8 rows by the codes of b."""
     if b.scale is None or len(b.shape) != 2:
         return False
     return b.format == MP_I4 or (b.format == MP_I8 and not b.group)
 
 
 cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:
-    """Whether x has one axis of that length and that type, and is contiguous, whatever a subclass says."""
+    """Return whether x is a contiguous vector of this type and length. Attributes of a subclass are not read."""
     return (cnp.PyArray_TYPE(x) == type_number and cnp.PyArray_ISCARRAY_RO(x) and cnp.PyArray_NDIM(x) == 1
             and cnp.PyArray_DIM(x, 0) == length)
 
@@ -106,9 +106,9 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray scales not None, cnp.nd
                  activation=None):
     """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=scales, zero_point=zeros).values``.
 
-    `scales` and `zeros` are those of the elements of a row of `a`. The codes are multiplied as they
-    are. So for ``a @ matrix``, `b` is packed from ``w = scales[:, None] * matrix``, quantized, and ``zeros @ w`` is
-    subtracted from `bias`, as a calibrated layer does. The result has the type of `a`.
+    `scales` and `zeros` have one element for each element of a row of `a`; neither is applied to the product of codes.
+    To compute ``a @ matrix``, as a calibrated layer does, quantize and pack ``w = scales[:, None] * matrix`` as `b`,
+    and subtract ``zeros @ w`` from `bias`. The result has the type of `a`.
 
     Parameters
     ----------
@@ -128,9 +128,9 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray scales not None, cnp.nd
     Raises
     ------
     TypeError
-        `a` is not numeric, or `b` no packed int8 matrix with scales by column.
+        `a` is not numeric, or `b` is not a packed int8 matrix with one scale per column.
     ValueError
-        `scales` or `zeros` is of another type or length, or not contiguous; shapes do not fit.
+        `scales` or `zeros` has another type or length, or is not contiguous; or the shapes do not fit.
 
     Examples
     --------

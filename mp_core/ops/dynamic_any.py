@@ -1,4 +1,4 @@
-"""The general path of products that quantize their left operand: `quantize` first, then the product of the codes."""
+"""The general path of products that quantize their left operand: call `quantize`, then multiply the codes."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def dynamic_any(
     out: Array | None,
     epilogue: tuple[Any, Any, Any],
 ) -> Array:
-    """Do what ``dynamic_matmul`` and ``fixed_matmul`` say for all operands that the fast path does not serve."""
+    """Return what ``dynamic_matmul`` (if `zeros` is None) or ``fixed_matmul`` returns, by the general path."""
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
     bias, activation, residual = epilogue
     held = imported_out(out)

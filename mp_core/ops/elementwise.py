@@ -1,9 +1,9 @@
-"""Functions of the elements of arrays, which recordings see where NumPy's own are called or an operator is.
+"""Elementwise functions that a recording calls in place of NumPy's functions and of operators.
 
-In float32, float16 and bfloat16 those that stand for NumPy's (:data:`SEEN`) have the bits of NumPy and ml_dtypes:
-elements are widened to float32, computed in float32 and rounded once, which for these functions gives the same as
-rounding the exact result once. (The sign of a zero is that of IEEE 754: the larger of two zeros is +0, the smaller -0.
-In NumPy it depends on the processor.)
+In float32, float16 and bfloat16 the functions in :data:`BIT_EQUAL_FUNCTIONS` give the bits of NumPy and ml_dtypes:
+elements are widened to float32, computed in float32 and rounded once. For these functions that equals rounding the
+exact result once. One difference: the larger of two zeros is +0 and the smaller is -0, as in IEEE 754. In NumPy this
+sign depends on the CPU.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import numpy as np
 from mp_core.arrays import F64, FORMATS, Array, cast
 from mp_core.arrays.products import float64
 from mp_core.arrays.products.operands import ACTIVATIONS
-from mp_core.arrays.recorded import SEEN, recordable, with_numbers
+from mp_core.arrays.recorded import BIT_EQUAL_FUNCTIONS, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copy_into, empty
 
@@ -22,7 +22,7 @@ __all__ = ["combined", "compared", "computed", "concatenated", "where"]
 
 
 def combined(name: str, x: Array, y: Array, dtype: np.dtype[Any], activation: str | None = None) -> Array:
-    """Return a function of two float arrays, an activation of the first one before that, rounded to `dtype`."""
+    """Return ``name(activation(x), y)`` of two float arrays, rounded to `dtype`."""
     if dtype is F64 and activation is not None:
         x = float64.ACTIVATIONS[activation](cast(x, F64))
     return _run(name, (x, y), dtype, ACTIVATIONS[activation])
@@ -31,15 +31,15 @@ def combined(name: str, x: Array, y: Array, dtype: np.dtype[Any], activation: st
 @recordable
 @with_numbers
 def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a function of one array, or of two that broadcast against each other.
+    """Return an elementwise function of one array, or of two that broadcast against each other.
 
     Parameters
     ----------
     name : str
-        A row of library/elementwise.def that gives floats: "add", "subtract", "sqrt", "log", ...
+        A row of library/elementwise.def with float results: "add", "subtract", "sqrt", "log", ...
     *operands : array
     dtype : dtype
-        That of the result, a float; float64 goes through NumPy, which must have a function of the name.
+        The float type of the result. float64 is computed by the NumPy function of the same name.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
 @recordable
 @with_numbers
 def compared(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
-    """Return where a comparison of two arrays is true; NaN is unequal to all.
+    """Return a comparison of two arrays as booleans; NaN equals nothing.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def compared(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
         "less", "less_equal", "greater", "greater_equal", "equal" or "not_equal".
     *operands : array
     dtype : dtype
-        A float, the common type of the operands.
+        The common type of the operands, a float.
 
     Examples
     --------
@@ -88,9 +88,9 @@ def where(mask: Array, *operands: Array, dtype: np.dtype[Any]) -> Array:
     ----------
     mask : array of bool
     *operands : array
-        Two.
+        Two arrays.
     dtype : dtype
-        That of the result, as for :func:`computed`.
+        The type of the result, as for :func:`computed`.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def where(mask: Array, *operands: Array, dtype: np.dtype[Any]) -> Array:
 
 @recordable
 def concatenated(*arrays: Array, axis: int) -> Array:
-    """Return arrays of one type behind each other along an axis, as :func:`numpy.concatenate` does.
+    """Concatenate arrays of one dtype along an axis, as :func:`numpy.concatenate` does.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def concatenated(*arrays: Array, axis: int) -> Array:
 
 
 def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: int = 0) -> Array:
-    if dtype is F64 or any(x.dtype == F64 for x in arrays):  # no plan has them
+    if dtype is F64 or any(x.dtype == F64 for x in arrays):  # plans have no float64
         wide = [x if x.dtype == np.bool_ else cast(x, F64) for x in arrays]
         with np.errstate(all="ignore"):
             return np.asarray(getattr(np, name)(*wide), dtype)
@@ -132,9 +132,9 @@ def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: i
 
 
 def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
-    """Return the shape against which arrays broadcast; raise ValueError if there is none."""
+    """Return the broadcast shape of arrays; raise ValueError if there is none."""
     first: tuple[int, ...] = arrays[0].shape
-    if all(x.shape == first for x in arrays):  # NumPy takes microseconds to say so
+    if all(x.shape == first for x in arrays):  # np.broadcast_shapes would take microseconds
         return first
     try:
         return np.broadcast_shapes(*(x.shape for x in arrays))
@@ -144,11 +144,11 @@ def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
 
 
 def _format(dtype: np.dtype[Any]) -> int:
-    """Return the format of a native float type, or that of booleans; raise KeyError for any other type."""
+    """Return the kernels' number of a native float type or of bool; raise KeyError for any other type."""
     return _pairs.BOOL if dtype == np.bool_ else FORMATS[dtype]
 
 
-SEEN.update({
+BIT_EQUAL_FUNCTIONS.update({
     **{getattr(np, name): (computed, name) for name in (
         "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square", "sqrt")},
     **{getattr(np, name): (compared, name) for name in (

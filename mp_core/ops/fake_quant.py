@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, Array, asarray, cast, dtypes
-from mp_core.arrays.recorded import constant, recordable, under_way, with_numbers
+from mp_core.arrays.recorded import constant, current_recording, recordable, with_numbers
 from mp_core.ops.elementwise import compared, computed
 from mp_core.ops.elementwise import where as chosen
 from mp_core.utilities.arguments import axis_of, integer
@@ -115,7 +115,7 @@ def _nudged(
         _bounds(value, compute, shape, name) for name, value in (("min_vals", min_vals), ("max_vals", max_vals))
     )
     low, high, apply = _number(float(bool(narrow_range)), x), _number(float(2**num_bits - 1), x), _applier(x)
-    if under_way() is None:  # in a recording, values are only examples
+    if current_recording() is None:  # a recording has examples of values only
         _check_range(least, most, float(high - low), compute)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         width, levels = apply("subtract", most, least), apply("subtract", high, low)

@@ -1,7 +1,7 @@
-"""Functions of one array: of its elements, by fixed polynomials, and the largest along axes.
+"""Elementwise functions of one array, computed by fixed polynomials, and extremes along axes.
 
-They give the same bits on every instruction set, and those that several operations make up are recorded as these.
-Where integers have integers for results, NumPy computes them.
+They give the same bits on every instruction set. A function composed of other operations is recorded as those.
+Functions that give integers for integers are computed by NumPy then.
 """
 
 import math
@@ -26,7 +26,7 @@ __all__ = ["absolute", "argmax", "argmin", "clip", "exp", "function_of", "log", 
            "power", "softplus", "sqrt", "square", "where"]  # fmt: skip
 
 _OF_INTEGERS = ("absolute", "negative", "square")
-"""The functions that give integers for integers."""
+"""Functions that give integers for integers."""
 
 _ELEMENTS = documented(FLOATS)
 _ELEMENTS_OF_ANY = documented(OF_ELEMENTS.format(kinds="Any shape, floats or integers."))
@@ -36,21 +36,21 @@ _EXTREMES = documented("""
     x : array-like
         Any shape, floats, integers or booleans.
     axis : int or sequence of int, optional
-        Along which axes to look. None: all of them.
+        The axes to reduce. None: all of them.
     keepdims : bool
-        Keep these axes, with length 1.
+        Keep the reduced axes, with length 1.
 
     Returns
     -------
     ndarray
-        In the type of `x`. Elements that are equally large share the gradient.
+        In the type of `x`. Equal extremes share the gradient.
 
     Raises
     ------
     TypeError
-        `x` is not numeric, or `axis` no integers.
+        `x` is not numeric, or `axis` is not of integers.
     ValueError
-        `axis` is out of range or names an axis twice, or the length of one of these axes is 0.
+        `axis` is out of range or names an axis twice, or one of these axes has length 0.
 """)
 _PLACES = documented("""
     Parameters
@@ -58,9 +58,9 @@ _PLACES = documented("""
     x : array-like
         Any shape, floats, integers or booleans.
     axis : int, optional
-        Along which axis to look. None: all elements, one behind the other.
+        The axis to search. None: the flattened array.
     keepdims : bool
-        Keep this axis, or all, with length 1.
+        Keep the searched axis, or all axes, with length 1.
 
     Returns
     -------
@@ -70,16 +70,16 @@ _PLACES = documented("""
     Raises
     ------
     TypeError
-        `x` is not numeric, or `axis` no integer.
+        `x` is not numeric, or `axis` is not an integer.
     ValueError
-        `axis` is out of range, or there are no elements along it.
+        `axis` is out of range, or has no elements.
 """)
 
 
 @recordable
 @with_numbers
 def function_of(name: str, x: ArrayLike) -> Array:
-    """Return the function of that name, a row of library/elementwise.def, of each element; in the type of `x`."""
+    """Return the function `name`, a row of library/elementwise.def, of each element, in the type of `x`."""
     array = asarray(x)
     if name in _OF_INTEGERS and not is_float(array.dtype):
         return np.asarray(getattr(np, name)(_counted(array) if name == "square" else array))
@@ -88,7 +88,7 @@ def function_of(name: str, x: ArrayLike) -> Array:
 
 
 def _counted(x: Array) -> Array:
-    """Return booleans as int32, as Keras multiplies them, and everything else as it is."""
+    """Return booleans as int32, in which Keras multiplies them, and other arrays as they are."""
     return cast(x, ALLOWED["int32"]) if x.dtype == np.bool_ else x
 
 
@@ -134,7 +134,7 @@ def log(x: ArrayLike) -> Array:
 @operation(specs.floating)
 @_ELEMENTS
 def log1p(x: ArrayLike) -> Array:
-    """Return ``log(1 + x)``, in the type of `x`, precise also near 0; -Inf at -1, NaN below.
+    """Return ``log(1 + x)``, in the type of `x`, accurate also near 0; -Inf at -1, NaN below.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def sqrt(x: ArrayLike) -> Array:
 @operation(specs.squared)
 @_ELEMENTS_OF_ANY
 def square(x: ArrayLike) -> Array:
-    """Return ``x * x``, in the type of `x`; of booleans in int32.
+    """Return ``x * x``, in the type of `x`; booleans give int32.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def absolute(x: ArrayLike) -> Array:
 @operation(specs.negated)
 @_ELEMENTS_OF_ANY
 def negative(x: ArrayLike) -> Array:
-    """Return ``-x``, in the type of `x`, which must not be of booleans.
+    """Return ``-x``, in the type of `x`; booleans are refused.
 
     Examples
     --------
@@ -200,28 +200,28 @@ def negative(x: ArrayLike) -> Array:
 @recordable
 @with_numbers
 def power(x: ArrayLike, exponent: ArrayLike) -> Array:
-    """Return `x` to the power of a number, in the type of `x`, or of the elements of an array.
+    """Return `x` to the power of a number, or of an array element by element.
 
     Parameters
     ----------
     x : array-like
-        Any shape. Integers stay integers if `exponent` is one, booleans become int32; else they become float32.
+        Any shape. With an integer exponent, integers keep their type and booleans become int32; otherwise both become
+        float32.
     exponent : float or array-like
-        A number must be finite; it is rounded to float32 (of float64 `x`: as it is). An array broadcasts against `x`,
-        and the result has the type that both have in common.
+        A number must be finite. It is rounded to float32 unless `x` is float64. An array broadcasts against `x`.
 
     Returns
     -------
     ndarray
-        The shape of `x`, or that against which both broadcast. Of a negative, finite element NaN, unless `exponent` is
-        a whole number; 1 where it is 0.
+        With a number: shape and type of `x`. With an array: the broadcast shape and the common type. A negative finite
+        element gives NaN unless its exponent is a whole number; the exponent 0 gives 1.
 
     Raises
     ------
     TypeError
         `x` is not numeric.
     ValueError
-        `exponent` is no finite number, or has a negative integer beside integers; the shapes do not broadcast.
+        `exponent` is not a finite number, or is a negative integer for integers; or the shapes do not broadcast.
 
     Examples
     --------
@@ -268,19 +268,19 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     ----------
     condition : array-like of bool or integers 0 and 1
     x, y : array-like
-        Of shapes that broadcast against each other and `condition`; numbers of Python as in :func:`add`.
+        Of shapes that broadcast against each other and `condition`. Python numbers are treated as in :func:`add`.
 
     Returns
     -------
     ndarray
-        In the type that `x` and `y` have in common, as of :func:`add`.
+        In the common type of `x` and `y`, as for :func:`add`.
 
     Raises
     ------
     TypeError
         An operand is not numeric, or `condition` is neither bool nor integer.
     ValueError
-        The shapes do not broadcast, or `condition` has other numbers than 0 and 1.
+        The shapes do not broadcast, or `condition` has numbers other than 0 and 1.
 
     Examples
     --------
@@ -294,7 +294,7 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
 
 @operation(specs.clipped, options={"x_min": "low", "x_max": "high"})
 def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
-    """Return `x` with elements below `low` or above `high` replaced by these: ``minimum(maximum(x, low), high)``.
+    """Return `x` clipped to the range from `low` to `high`: ``minimum(maximum(x, low), high)``.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     Returns
     -------
     ndarray
-        In the type of `x`, as in Keras; of booleans int32.
+        In the type of `x`, as in Keras; booleans give int32.
 
     Raises
     ------
@@ -327,7 +327,7 @@ def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
 
 @recordable
 def clip_of_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
-    """Return :func:`clip` of integers: where nothing is clipped, the element itself, which a float might not hold."""
+    """Return :func:`clip` of integers. Elements within the bounds stay exact, even if NumPy computes in float64."""
     array = _counted(asarray(x))
     try:
         clipped = np.clip(array, low, high)
@@ -335,14 +335,14 @@ def clip_of_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
         allowed = f"numbers that {array.dtype} can hold"
         raise ValueError(f"`low` and `high` must be {allowed}; received {low!r}, {high!r}") from None
     if clipped.dtype.kind == "f" and np.isnan(clipped).any():
-        raise ValueError(f"`low` and `high` must not be NaN beside {array.dtype}; received {low!r}, {high!r}")
+        raise ValueError(f"`low` and `high` must not be NaN for {array.dtype}; received {low!r}, {high!r}")
     return np.where(clipped == array, array, clipped.astype(array.dtype))
 
 
 @operation(specs.reduced, options="axis keepdims", fixed={"initial": (None,)})
 @_EXTREMES
 def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Array:
-    """Return the largest element along axes; NaN where there is one.
+    """Return the largest element along axes; NaN if there is a NaN.
 
     Examples
     --------
@@ -355,7 +355,7 @@ def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool
 @operation(specs.reduced, options="axis keepdims", fixed={"initial": (None,)})
 @_EXTREMES
 def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Array:
-    """Return the smallest element along axes; NaN where there is one.
+    """Return the smallest element along axes; NaN if there is a NaN.
 
     Examples
     --------
@@ -411,7 +411,7 @@ def _by_numpy(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array | None:
 @with_numbers
 @_PLACES
 def argmax(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return where along an axis the largest element is: the first of equal ones, or of NaN.
+    """Return the index of the largest element along an axis: the first of equal ones, or the first NaN.
 
     Examples
     --------
@@ -426,7 +426,7 @@ def argmax(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Arr
 @with_numbers
 @_PLACES
 def argmin(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return where along an axis the smallest element is: the first of equal ones, or of NaN.
+    """Return the index of the smallest element along an axis: the first of equal ones, or the first NaN.
 
     Examples
     --------

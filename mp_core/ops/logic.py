@@ -1,4 +1,4 @@
-"""Logic of the elements of arrays, by NumPy's and Keras' names: what is not 0 is true, NaN too."""
+"""Elementwise logic, under NumPy's and Keras' names. Every element except 0 is true, NaN too."""
 
 from collections.abc import Sequence
 
@@ -19,14 +19,14 @@ __all__ = ["all", "any", "isfinite", "isinf", "isnan", "logical_and", "logical_n
 
 
 def _truth(x: ArrayLike) -> Array:
-    """Return 1 for elements that are true and 0 for others, in float32: plans see how that is computed."""
+    """Return 1 for true elements and 0 for others, in float32, computed by operations that plans record."""
     array = array_of(x)
     return cast(array if array.dtype == np.bool_ else not_equal(array, 0), F32)
 
 
 @operation(specs.both, "x1 x2")
 def logical_and(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where both elements are true.
+    """Return for each pair of elements whether both are true.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def logical_and(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @operation(specs.both, "x1 x2")
 def logical_or(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where one of two elements is true: see :func:`logical_and`.
+    """Return for each pair of elements whether at least one is true: see :func:`logical_and`.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def logical_or(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @operation(specs.both, "x1 x2")
 def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return where just one of two elements is true: see :func:`logical_and`.
+    """Return for each pair of elements whether exactly one is true: see :func:`logical_and`.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @operation(specs.truths)
 def logical_not(x: ArrayLike) -> Array:
-    """Return where an element is not true: see :func:`logical_and`.
+    """Return for each element whether it is 0: see :func:`logical_and`.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def all(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = 
 
 @operation(choosing_specs.judged, options="axis keepdims")
 def any(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """Return whether one of the elements along axes is true.
+    """Return whether any element along axes is true.
 
     Examples
     --------
@@ -113,14 +113,14 @@ def any(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = 
 
 
 def _magnitude(x: ArrayLike) -> Array:
-    """Return magnitudes; of integers, which are all finite, zeros."""
+    """Return the magnitudes of floats; zeros for integers, which are all finite."""
     array = array_of(x)
     return absolute(array) if is_float(array.dtype) else np.zeros(array.shape, F32)
 
 
 @operation(specs.truths)
 def isnan(x: ArrayLike) -> Array:
-    """Return where an element is NaN.
+    """Return for each element whether it is NaN.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def isnan(x: ArrayLike) -> Array:
 
 @operation(specs.truths)
 def isinf(x: ArrayLike) -> Array:
-    """Return where an element is infinite.
+    """Return for each element whether it is infinite.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def isinf(x: ArrayLike) -> Array:
 
 @operation(specs.truths)
 def isfinite(x: ArrayLike) -> Array:
-    """Return where an element is neither infinite nor NaN.
+    """Return for each element whether it is neither infinite nor NaN.
 
     Examples
     --------

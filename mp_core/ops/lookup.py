@@ -1,4 +1,4 @@
-"""Rows of tables."""
+"""Look up rows of tables, and count the positions of tokens."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ __all__ = ["check_indices", "take_rows", "token_places"]
 
 @recordable
 def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the rows of a table at `indices`, in `dtype`; only they are cast or dequantized.
+    """Return the rows of a table at `indices`, in `dtype`. Only these rows are cast or dequantized.
 
     Parameters
     ----------
     table : ndarray or QuantizedArray, shape (rows, columns)
-        Float, or codes with scales for each row, or for each row and group of columns.
+        Floats, or codes with one scale for each row, or for each row and group of columns.
     indices : ndarray of int
         From 0 to rows - 1.
     dtype : dtype
@@ -31,18 +31,17 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
 
     Returns
     -------
-    ndarray
-        Of shape ``(*indices.shape, columns)``.
+    ndarray, shape (*indices.shape, columns)
 
     Raises
     ------
     IndexError
         An index is outside of the table.
     TypeError
-        `table` is neither an array of floats nor quantized, `indices` are no ndarray of integers, or `dtype` is no
+        `table` is neither a float array nor quantized, `indices` is not an ndarray of integers, or `dtype` is not a
         float type.
     ValueError
-        `table` has not two axes.
+        `table` does not have two axes.
 
     Examples
     --------
@@ -88,41 +87,43 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
 
 
 def check_indices(indices: Array, rows: int, what: str, error: type[Exception] = IndexError) -> None:
-    """Raise unless all elements are indices of so many rows; plans check them where they look the rows up.
+    """Raise unless all elements are from 0 to ``rows - 1``. Recorded arrays are checked when the plan looks rows up.
 
     Parameters
     ----------
     indices : ndarray of int
     rows : int
     what : str
-        What the error calls them.
+        The name of the indices in the error message.
     error : type
-        That of the error.
+        The class of the error.
     """
     if not is_recorded(indices) and indices.size and not 0 <= indices.min() <= indices.max() < rows:
         raise error(f"{what} must be from 0 to {rows - 1}; received {indices.min()} to {indices.max()}")
 
 
 def _check_rows(indices: Array, rows: int) -> None:
-    """Raise where a kernel would: NumPy counts negative indices from the end."""
+    """Raise IndexError for the indices that kernels reject; NumPy would count negative ones from the end."""
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < rows:
         raise IndexError(f"an index is outside of the table, which has {rows} rows")
 
 
 def _is_gathered(table: QuantizedArray) -> bool:
-    """Whether the kernel reads the rows of a table: of 8 or 4 bits, with scales for all of it, its rows, or groups."""
+    """Return whether the kernel reads rows of this table: 8 or 4 bits, one scale per table, row, or group of a row."""
     return not CODES[name_of(table.dtype)].is_wide and table.axis in ((), (0,))
 
 
 @recordable
 def token_places(ids: Array, padding: int) -> Array:
-    """Return the position of each token but padding, counted from ``padding + 1``; that of padding is `padding`.
+    """Return the positions of tokens: ``padding + 1``, ``padding + 2``, ... in each row, skipping padding tokens.
+
+    The position of a padding token is `padding`, as in RoBERTa.
 
     Parameters
     ----------
     ids : ndarray of int, shape (n, length)
     padding : int
-        The token that is padding.
+        The id of the padding token.
 
     Returns
     -------
@@ -131,9 +132,9 @@ def token_places(ids: Array, padding: int) -> Array:
     Raises
     ------
     TypeError
-        `ids` is no ndarray of integers, or `padding` no integer.
+        `ids` is not an ndarray of integers, or `padding` is not an integer.
     ValueError
-        `ids` has not two axes, or an id, `padding` or a position is not an int32.
+        `ids` does not have two axes, or an id, `padding` or a position does not fit int32.
 
     Examples
     --------
@@ -150,7 +151,7 @@ def token_places(ids: Array, padding: int) -> Array:
         )
     tokens = contiguous(ids) if ids.dtype == np.int32 else np.ascontiguousarray(ids, np.int32)
     if tokens is not ids and not np.array_equal(tokens, ids):
-        raise ValueError("`ids` must be int32; received some that are not")
+        raise ValueError("`ids` must fit int32; received some that do not")
     places = np.empty(ids.shape, np.int32)
     count_places(tokens, padding, places)
     return places
@@ -170,7 +171,7 @@ _INDICES = frozenset(np.dtype(kind).char for kind in (np.int32, np.int64))
 
 
 def _as_indices(indices: Array) -> Array:
-    """Return indices as kernels read them; those of uint64 that int64 does not hold become one that no table has."""
+    """Return contiguous int32 or int64 indices; uint64 ones beyond int64 become its largest, which no table has."""
     if indices.dtype == np.int32:
         return contiguous(indices)
     return np.ascontiguousarray(np.minimum(indices, 2**63 - 1) if indices.dtype == np.uint64 else indices, np.int64)

@@ -1,7 +1,8 @@
-"""Euclidean norms, whose squares neither overflow nor underflow.
+"""Euclidean norms without overflow or underflow of the squares.
 
-Squares of numbers above 1.8e19 or below 1.1e-19 leave the range of float32. Where the sum of squares is infinite or
-tiny, the vector is multiplied by a power of two first, which is exact: no bit of another vector changes.
+Squares of numbers above 1.8e19 or below 1.1e-19 leave the range of float32. If the sum of squares of a vector is
+infinite or tiny, the vector is multiplied by a power of two, which is exact, and squared again. Bits of other vectors
+do not change.
 """
 
 import math
@@ -25,7 +26,7 @@ __all__ = ["length", "normalize", "over_length", "squared"]
 
 
 class _Range(NamedTuple):
-    """From which to which sum of squares nothing is lost, and by what vectors below and above it are multiplied."""
+    """Sums of squares from `least` to `most` are safe; vectors beyond are multiplied by `below` or `above`."""
 
     least: float
     most: float
@@ -37,15 +38,15 @@ _RANGES = {F32: _Range(2.0**-100, 2.0**126, 2.0**100, 2.0**-96), F64: _Range(2.0
 
 
 class Squared(NamedTuple):
-    """A vector, maybe times a power of two, and the sum of its squares then.
+    """Vectors, each times a power of two, and the sums of their squares.
 
     Attributes
     ----------
     x : ndarray
     squares : ndarray
-        With the axes of the sum, of length 1.
+        The summed axes have length 1.
     by : ndarray or None
-        The power of two; None is 1 everywhere.
+        The powers of two; None: all are 1.
     """
 
     x: Array
@@ -56,15 +57,15 @@ class Squared(NamedTuple):
 def squared(x: Array, axis: Any, epsilon: float = 0.0) -> Squared:
     """Return `x` and the sums of its squares along axes, without overflow and underflow.
 
-    If a sum is above 2^126 or NaN, or below 2^-100 like `epsilon`, the vector is multiplied by 2^-96 or 2^100, and its
-    squares are added again. (float64: 2^1020 and 2^-960, 2^-768 and 2^800.)
+    If the sum of squares of a vector is above 2^126 or NaN, the vector is multiplied by 2^-96 and squared again. If the
+    sum and `epsilon` are below 2^-100, it is multiplied by 2^100. In float64 they are 2^1020, 2^-768, 2^-960 and 2^800.
 
     Parameters
     ----------
     x : ndarray of float32 or float64
     axis : int, sequence of int or None
     epsilon : float
-        What the sum is compared with, or added to: with a larger one, vectors below do not matter.
+        The caller takes the maximum of the sum and `epsilon`. So if `epsilon` is large, small sums need no precision.
     """
     bounds = _RANGES[F64 if x.dtype == F64 else F32]
     with np.errstate(over="ignore", under="ignore"):
@@ -79,9 +80,9 @@ def squared(x: Array, axis: Any, epsilon: float = 0.0) -> Squared:
 
 
 def length(x: Array, axis: Any = None) -> Array:
-    """Return the Euclidean norms of `x` along axes, which are kept with length 1; infinite if beyond its type.
+    """Return the Euclidean norms of `x` along axes, which are kept with length 1; infinite if the dtype overflows.
 
-    The gradient of a vector of zeros is 0.
+    The gradient at a vector of zeros is 0.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def length(x: Array, axis: Any = None) -> Array:
 
 
 def over_length(x: Array, axis: Any, least: float) -> Array:
-    """Return `x` divided by its Euclidean norms along axes, or by `least` where that is larger.
+    """Return `x` divided by the larger one of its Euclidean norm along axes and `least`.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ def over_length(x: Array, axis: Any, least: float) -> Array:
     least : float
     """
     x, squares, by = squared(x, axis, least * least)
-    # The root of a sum that is 0 has no gradient.
+    # The maximum is taken before the root, since sqrt has no gradient at 0.
     return divide(x, sqrt(maximum(squares, least * least if by is None else square(multiply(by, least)))))
 
 
@@ -113,7 +114,7 @@ def over_length(x: Array, axis: Any, least: float) -> Array:
     forms={"epsilon": (math.sqrt, lambda length: (1e-7 if length is None else length) ** 2)},  # Keras: of the length
 )  # fmt: skip
 def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
-    """Return `x` divided by its Euclidean length along an axis: ``x / sqrt(maximum(sum(x**2), epsilon))``.
+    """Return `x` divided by its Euclidean norm along an axis: ``x / sqrt(maximum(sum(x**2), epsilon))``.
 
     Squares neither overflow nor underflow: see :func:`mp_core.ops.norms.squared`.
 
@@ -125,7 +126,7 @@ def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     axis : int
         The axis along which the squares are summed.
     epsilon : float
-        The least sum of squares.
+        The lower bound of the sum of squares.
 
     Returns
     -------

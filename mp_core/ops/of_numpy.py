@@ -1,7 +1,7 @@
-"""NumPy's functions and methods of arrays that operations stand for while a plan is made.
+"""The tables of NumPy functions and array methods that operations replace while a plan is recorded.
 
-Each takes the arguments of NumPy's that an operation has; others are refused. In a plan the bits are those of the
-operation, outside of one those of NumPy.
+They take those of NumPy's arguments that the operation has; others are refused. The bits are the operation's in a plan,
+and NumPy's outside of plans.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from mp_core.arrays import Array, cast
 from mp_core.arrays.dtypes import parse
 from mp_core.arrays.products.matmul import matmul
-from mp_core.arrays.recorded_array import METHODS, SAME, Same
+from mp_core.arrays.recorded_array import EQUIVALENT_FUNCTIONS, EQUIVALENT_METHODS, Equivalent
 from mp_core.ops import (
     activations,
     arrangement,
@@ -45,7 +45,7 @@ def _astype(x: Array, dtype: DTypeLike, copy: bool = True) -> Array:
 
 
 def _copy(x: Array) -> Array:
-    return x  # nobody writes to arrays of a recording
+    return x  # recorded arrays are never written to
 
 
 def _flatten(x: Array) -> Array:
@@ -62,7 +62,7 @@ def _vstack(tup: Sequence[Any]) -> Array:
 
 
 def _power(x: Any, exponent: Any) -> Array:
-    if any(type(each) is float for each in (x, exponent)):  # beside which NumPy computes bfloat16 in float32
+    if any(type(each) is float for each in (x, exponent)):  # with a Python float, NumPy computes bfloat16 in float32
         x, exponent = (
             each if isinstance(each, int | float) or each.dtype.name != "bfloat16" else cast(each, "float32")
             for each in (x, exponent)
@@ -108,7 +108,7 @@ _BITS: Operations = {
     np.bitwise_and: logic.logical_and, np.bitwise_or: logic.logical_or, np.bitwise_xor: logic.logical_xor,
     np.invert: logic.logical_not,
 }  # fmt: skip
-"""Of booleans; NumPy refuses floats."""
+"""For booleans only, since NumPy refuses floats."""
 _FUNCTIONS: Operations = {
     np.sum: sums.sum, np.mean: sums.mean, np.max: functions.max, np.amax: functions.max, np.min: functions.min,
     np.amin: functions.min, np.var: composed.var, np.std: composed.std, np.clip: _clip, np.dot: composed.dot,
@@ -127,15 +127,21 @@ _METHODS: Operations = {
 }  # fmt: skip
 _OF_ALL_TYPES: Operations = {"astype": _astype, "copy": _copy, "flatten": _flatten, "ravel": _flatten}
 
-SAME.update({f: Same(f"numpy.{f.__name__}", own, is_ufunc=True) for f, own in _UFUNCS.items()})
-SAME.update({f: Same(f"numpy.{f.__name__}", own, takes_all=True) for f, own in _LOGIC.items()})
-SAME.update({f: Same(f"numpy.{f.__name__}", own) for f, own in _FUNCTIONS.items()})
-SAME.update({f: Same(f"numpy.{f.__name__}", own, takes_bools=True) for f, own in (_BITS | _TRUTHS).items()})
-SAME[np.concatenate] = Same("numpy.concatenate", arrangement.concatenate, takes_bools=True)
-METHODS.update({name: Same(f"ndarray.{name}", own) for name, own in _METHODS.items()})
-METHODS.update({name: Same(f"ndarray.{name}", own, takes_all=True) for name, own in _OF_ALL_TYPES.items()})
-METHODS.update({f.__name__: Same(f"ndarray.{f.__name__}", own, takes_bools=True) for f, own in _TRUTHS.items()})
-SAME[np.power] = Same("numpy.power", functions.power, is_ufunc=True, of_arrays=_power)
-SAME[np.matmul] = Same("numpy.matmul", matmul, is_ufunc=True, of_arrays=_matmul)
-SAME[np.copy] = METHODS["copy"]
-SAME[np.full_like] = Same("numpy.full_like", creation.full_like, takes_all=True)
+EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own, is_ufunc=True) for f, own in _UFUNCS.items()})
+EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own, takes_all=True) for f, own in _LOGIC.items()})
+EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own) for f, own in _FUNCTIONS.items()})
+EQUIVALENT_FUNCTIONS.update(
+    {f: Equivalent(f"numpy.{f.__name__}", own, takes_bools=True) for f, own in (_BITS | _TRUTHS).items()}
+)
+EQUIVALENT_FUNCTIONS[np.concatenate] = Equivalent("numpy.concatenate", arrangement.concatenate, takes_bools=True)
+EQUIVALENT_METHODS.update({name: Equivalent(f"ndarray.{name}", own) for name, own in _METHODS.items()})
+EQUIVALENT_METHODS.update(
+    {name: Equivalent(f"ndarray.{name}", own, takes_all=True) for name, own in _OF_ALL_TYPES.items()}
+)
+EQUIVALENT_METHODS.update(
+    {f.__name__: Equivalent(f"ndarray.{f.__name__}", own, takes_bools=True) for f, own in _TRUTHS.items()}
+)
+EQUIVALENT_FUNCTIONS[np.power] = Equivalent("numpy.power", functions.power, is_ufunc=True, of_arrays=_power)
+EQUIVALENT_FUNCTIONS[np.matmul] = Equivalent("numpy.matmul", matmul, is_ufunc=True, of_arrays=_matmul)
+EQUIVALENT_FUNCTIONS[np.copy] = EQUIVALENT_METHODS["copy"]
+EQUIVALENT_FUNCTIONS[np.full_like] = Equivalent("numpy.full_like", creation.full_like, takes_all=True)

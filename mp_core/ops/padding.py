@@ -1,4 +1,4 @@
-"""Constant elements around arrays."""
+"""Pad arrays with constant elements."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ __all__ = ["pad", "pad_zeros"]
 
 
 def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
-    """Return `x` with zeros before and behind its elements along each axis.
+    """Pad `x` with zeros before and after its elements along each axis.
 
     Parameters
     ----------
     x : ndarray
         In native byte order.
     widths : int or sequence of (int, int)
-        How many zeros before and behind, for each axis. An integer, or one pair, is for all of them.
+        The numbers of zeros before and after, for each axis. An integer or a single pair applies to all axes.
 
     Returns
     -------
@@ -32,9 +32,9 @@ def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
     Raises
     ------
     TypeError
-        `x` is no ndarray, or a width no integer.
+        `x` is not an ndarray, or a width is not an integer.
     ValueError
-        `widths` are not two for each axis, from 0 on.
+        `widths` does not have two numbers for each axis, or one is negative.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
 )
 @recordable
 def pad(x: Array, widths: int | Sequence[tuple[int, int]], value: float = 0.0) -> Array:
-    """Return `x` with elements of a constant `value` before and behind its own, as :func:`pad_zeros`.
+    """Pad `x` with a constant `value`; see :func:`pad_zeros`.
 
     Examples
     --------

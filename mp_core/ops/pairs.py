@@ -1,6 +1,6 @@
-"""Two arrays element by element, and vectors that turn with their positions.
+"""Elementwise arithmetic of two arrays, and rotary positions.
 
-Floats are computed in float32 and rounded once. Integers and booleans among themselves are computed by NumPy, exactly.
+Floats are computed in float32 and rounded once. If both operands are integers or booleans, NumPy computes exactly.
 """
 
 from typing import Any
@@ -28,30 +28,31 @@ OPERANDS = """
     Parameters
     ----------
     {x}, {y} : array-like
-        Of shapes that broadcast against each other. A number of Python takes the type of the other operand, if that is
-        a float, or both are integers; beside integers a float is float32, beside booleans an integer is int32.
+        Of shapes that broadcast against each other. A Python number takes the type of the other operand if that is a
+        float, or if both are integers. With integers a Python float becomes float32; with booleans an integer becomes
+        int32.
 """
 COMMON_TYPE = """
     Returns
     -------
     ndarray
-        In the type that the operands have in common: bfloat16 and float32 give float32, bfloat16 and float16 too, a
-        float and integers the float.
+        In the common type of the operands: bfloat16 and float32 give float32, so do bfloat16 and float16; a float and
+        an integer give the float.
         {integers}
 """
 ERRORS = """
     Raises
     ------
     TypeError
-        An operand is not numeric, or one is of a float8 type and the other of another.
+        An operand is not numeric, or only one is of a float8 type, or both are of different ones.
     ValueError
-        The shapes do not broadcast, or the type of an array cannot hold the number beside it.
+        The shapes do not broadcast, or a Python number does not fit the type of the array.
 """
-"""The sections of functions of two arrays, with what becomes of `integers` among themselves."""
+"""Docstring sections of functions of two arrays; `integers` says what two integer operands give."""
 
-_KEPT = "Integers and booleans keep their type, or the smallest one that holds both, in which results wrap around."
+_KEPT = "Two integers or booleans give their type, or the smallest one that holds both; results wrap around."
 _EXACT = documented(OPERANDS.format(x="x", y="y"), COMMON_TYPE.format(integers=_KEPT), ERRORS)
-_FLOATS = documented(OPERANDS.format(x="x", y="y"), COMMON_TYPE.format(integers="Integers give float32."), ERRORS)
+_FLOATS = documented(OPERANDS.format(x="x", y="y"), COMMON_TYPE.format(integers="Two integers give float32."), ERRORS)
 
 
 @operation(specs.combined, "x y")
@@ -59,7 +60,7 @@ _FLOATS = documented(OPERANDS.format(x="x", y="y"), COMMON_TYPE.format(integers=
 @with_numbers
 @_EXACT
 def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x + y``: of floats added in float32 and rounded once, of integers exact.
+    """Return ``x + y``. Floats are added in float32 and rounded once; integers are exact.
 
     Examples
     --------
@@ -75,7 +76,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 @with_numbers
 @_EXACT
 def multiply(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x * y``, element by element: of floats multiplied in float32 and rounded once, of integers exact.
+    """Return ``x * y``, element by element. Floats are multiplied in float32 and rounded once; integers are exact.
 
     Examples
     --------
@@ -90,7 +91,7 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
 @with_numbers
 @_EXACT
 def subtract(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x - y``: of floats subtracted in float32 and rounded once, of integers exact; not both are booleans.
+    """Return ``x - y``. Floats are subtracted in float32 and rounded once; integers are exact; booleans are refused.
 
     Examples
     --------
@@ -105,7 +106,7 @@ def subtract(x: ArrayLike, y: ArrayLike) -> Array:
 @with_numbers
 @_FLOATS
 def divide(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x / y``, divided in float32 and rounded once; infinities and NaN are those of IEEE 754.
+    """Return ``x / y``, divided in float32 and rounded once; infinities and NaN follow IEEE 754.
 
     Examples
     --------
@@ -118,7 +119,7 @@ def divide(x: ArrayLike, y: ArrayLike) -> Array:
 @operation(specs.divided, "x y")
 @_FLOATS
 def true_divide(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return what :func:`divide` returns, by the name that Keras has for the operator.
+    """Return ``x / y``: Keras' other name of :func:`divide`.
 
     Examples
     --------
@@ -133,7 +134,7 @@ def true_divide(x: ArrayLike, y: ArrayLike) -> Array:
 @with_numbers
 @_EXACT
 def maximum(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return the larger of two elements: NaN where one is NaN, +0 of two zeros.
+    """Return the larger of two elements: NaN if one is NaN; +0 is larger than -0.
 
     Examples
     --------
@@ -148,7 +149,7 @@ def maximum(x: ArrayLike, y: ArrayLike) -> Array:
 @with_numbers
 @_EXACT
 def minimum(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return the smaller of two elements: NaN where one is NaN, -0 of two zeros.
+    """Return the smaller of two elements: NaN if one is NaN; -0 is smaller than +0.
 
     Examples
     --------
@@ -162,12 +163,12 @@ def minimum(x: ArrayLike, y: ArrayLike) -> Array:
 @with_numbers
 @_FLOATS
 def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
-    """Return ``activation(x) * y``, in float32 and rounded once: what a perceptron with a gate computes.
+    """Return ``activation(x) * y``, computed in float32 and rounded once, as in gated perceptrons.
 
     Parameters
     ----------
     activation : str
-        The name of one that products apply, or ``"linear"``.
+        The name of an activation that products apply, or ``"linear"``.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
 
 
 def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None = None, *, exact: bool = True) -> Array:
-    """Return a function of two arrays, an activation of the first one before that; `exact`: integers stay integers."""
+    """Return ``function(activation(x), y)``; with `exact`, two integer operands give integers."""
     x, y, dtype = operands(*imported_all(("x", "y"), x, y))
     try:
         np.broadcast_shapes(x.shape, y.shape)
@@ -196,7 +197,7 @@ def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None 
 
 
 def operands(x: Any, y: Any) -> tuple[Array, Array, np.dtype[Any]]:
-    """Return both as arrays, and the type that they have in common; where that is a float, both have float types."""
+    """Return both operands as arrays, and their common type. If that is a float, both are cast to float types."""
     if type(x) in _NUMBERS:
         y = _alone(y) if type(y) in _NUMBERS else asarray(y, "y")
         x = _number(x, y, "x")
@@ -211,7 +212,7 @@ _NUMBERS = (int, float)
 
 
 def _floating(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return floats as they are, and integers as float32, or as float64 if the common type is that."""
+    """Return floats as they are; cast integers to float32, or to float64 if that is the common type."""
     if is_float(x.dtype):
         return x
     found = cast(x, F64 if dtype is F64 else F32)
@@ -219,18 +220,18 @@ def _floating(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _alone(value: float) -> Array:
-    """Return a number of Python beside another one: float32 or int32, as in Keras."""
+    """Return a Python number whose other operand is a Python number too: float32 or int32, as in Keras."""
     return _number(value, np.zeros((), F32 if type(value) is float else np.bool_), "y")
 
 
-def _number(value: float, beside: Array, argument: str) -> Array:
-    """Return a number of Python in the type that it has beside an array."""
-    dtype = beside.dtype
+def _number(value: float, other: Array, argument: str) -> Array:
+    """Return a Python number in the type that it has as an operand together with `other`."""
+    dtype = other.dtype
     if not is_float(dtype):
         dtype = F32 if type(value) is float else ALLOWED["int32"] if dtype == np.bool_ else dtype
     floats = is_float(dtype)
     try:
-        found = np.full((1,) if beside.ndim else (), np.asarray(value, F64 if floats else dtype))
+        found = np.full((1,) if other.ndim else (), np.asarray(value, F64 if floats else dtype))
     except OverflowError:
         kind = "float64" if floats else dtype
         raise ValueError(f"`{argument}` must be a number that {kind} can hold; received one beyond that") from None
@@ -242,17 +243,17 @@ def _number(value: float, beside: Array, argument: str) -> Array:
 
 @recordable
 def rotary(x: Array, angles: Array) -> Array:
-    """Return vectors, each rotated by the angles of its position: rotary positions.
+    """Return rotary positions: each vector rotated by the angles of its position.
 
-    The first half a and the second half b of a vector become ``a cos - b sin`` and ``b cos + a sin``, in float32 with
-    the products rounded, and are rounded once to the type of `x`.
+    The first half a and the second half b of a vector become ``a cos - b sin`` and ``b cos + a sin``. They are computed
+    in float32, where the products are rounded, and then rounded once to the type of `x`.
 
     Parameters
     ----------
     x : ndarray, shape (n, length, ..., size)
-        Float, `size` even.
+        Float; `size` is even.
     angles : ndarray, shape (positions, size)
-        Of each position size / 2 cosines, then as many sines; `positions` is at least `length`.
+        For each position ``size / 2`` cosines, then as many sines. `positions` is at least `length`.
 
     Returns
     -------
@@ -273,7 +274,7 @@ def rotary(x: Array, angles: Array) -> Array:
 
 @recordable
 def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Array:
-    """Return :func:`rotary` of several sequences that lie one behind the other.
+    """Return :func:`rotary` of ragged sequences, which are stored one after the other.
 
     Parameters
     ----------
@@ -281,10 +282,10 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Arra
     angles : ndarray, shape (positions, size)
         As in :func:`rotary`, with at least as many positions as the longest sequence has tokens.
     offsets : ndarray of int32, shape (sequences + 1,)
-        Where each sequence begins, and the last one ends: from 0 to the number of tokens.
+        The first token of each sequence, then the end of the last one: from 0 to the number of tokens.
     few : int
-        If not 0, sequences of at most so many tokens turn by the first `few` rows of `angles`, and longer ones by the
-        rows behind these, which begin with position 0 again.
+        If not 0, `angles` has two tables. The first `few` rows are used for sequences of at most `few` tokens, the rows
+        after them, from position 0 on again, for longer sequences.
 
     Returns
     -------
@@ -294,9 +295,10 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Arra
     Raises
     ------
     TypeError
-        `offsets` is not of int32, or `few` no integer.
+        `offsets` is not int32, or `few` is not an integer.
     ValueError
-        Shapes do not fit, `offsets` do not ascend from 0 to the number of tokens, or `few` is not from 0 to 2^31 - 1.
+        The shapes do not fit, `offsets` do not ascend from 0 to the number of tokens, or `few` is not from 0 to
+        2^31 - 1.
 
     Examples
     --------
@@ -316,7 +318,7 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Arra
 
 
 def _rotated(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None, few: int = 0) -> Array:
-    """Return the rotated vectors of so many sequences, of which the longest has so many tokens."""
+    """Return the rotated vectors; `sequences` is (number of sequences, length of the longest one)."""
     size = x.shape[-1]
     wide = F64 if x.dtype is F64 else F32
     angles = angles if isinstance(angles, np.ndarray) and angles.dtype is wide else cast(angles, wide)

@@ -1,4 +1,4 @@
-"""One row for each of several sequences that lie one behind the other."""
+"""Pool ragged sequences, stored one after the other, to one row for each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
-from mp_core.arrays.recorded import constant, note_offsets, recordable, under_way
+from mp_core.arrays.recorded import constant, current_recording, note_offsets, recordable
 from mp_core.core import pooling as _pooling
 from mp_core.ops.attention import RAGGED, checked_offsets
 from mp_core.utilities.arguments import integer, kind_of
@@ -18,22 +18,27 @@ __all__ = ["ragged_pool"]
 def ragged_pool(
     x: Array, offsets: Array, pooling: str | Sequence[str] = "mean", skipped: int = 0, longest: int | None = None
 ) -> Array:
-    """Return one row for each of several sequences: a mean or the maxima of its rows, or one of them.
+    """Return one row for each ragged sequence: a mean or the maxima of its rows, or a single row.
 
     Parameters
     ----------
     x : ndarray, shape (tokens, width)
-        Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
+        float32, float16 or bfloat16: the rows of all sequences, one sequence after the other.
     offsets : ndarray of int32, shape (sequences + 1,)
-        As :func:`ragged_attention` takes them; each sequence has more than `skipped` rows.
+        As in :func:`ragged_attention`; each sequence has more than `skipped` rows.
     pooling : str or sequence of str
-        ``"mean"``; ``"mean_sqrt_len_tokens"``, the sum over the square root of the number of rows; ``"weightedmean"``,
-        the mean of rows that count 1, 2, 3, ... times; ``"max"``, the largest of each column; ``"cls"``, the first row;
-        ``"lasttoken"``, the last one. Of several, the rows stand side by side. Sums are float32, as products add them.
+        - ``"mean"``: the mean of the rows;
+        - ``"mean_sqrt_len_tokens"``: their sum divided by the square root of their number;
+        - ``"weightedmean"``: their mean with weights 1, 2, 3, ...;
+        - ``"max"``: the largest element of each column;
+        - ``"cls"``: the first row;
+        - ``"lasttoken"``: the last row.
+
+        For several names the results are concatenated. Sums are added in float32 in the order of products.
     skipped : int
-        How many rows at the beginning of each sequence do not count.
+        The number of rows at the beginning of each sequence that do not count.
     longest : int, optional
-        At least the length of the longest sequence, of all runs of a plan. Default: the number of tokens.
+        At least the length of the longest sequence, in all runs of a plan. Default: the number of tokens.
 
     Returns
     -------
@@ -42,10 +47,10 @@ def ragged_pool(
     Raises
     ------
     TypeError
-        `x` is of another type, `offsets` not of int32, or `skipped` or `longest` no integer.
+        `x` has another type, `offsets` is not int32, or `skipped` or `longest` is not an integer.
     ValueError
-        There is no such `pooling`, `x` is no matrix, `offsets` do not ascend within its rows, `skipped` is negative, a
-        sequence has no more rows than those, or one has more than `longest`.
+        `pooling` is unknown, `x` does not have two axes, `offsets` do not ascend within its rows, `skipped` is
+        negative, or a sequence has at most `skipped` or more than `longest` rows.
 
     Examples
     --------
@@ -74,10 +79,7 @@ def ragged_pool(
 
 
 def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | None) -> int:
-    """Return how many rows a sequence has at most, in a recording in any run of the plan.
-
-    Raises unless each sequence has some that count, and at most `longest`.
-    """
+    """Check the lengths of sequences, and return the largest one; while recording, the largest of all runs."""
     found = checked_offsets(offsets, tokens)
     most = tokens if longest is None else integer(longest, "longest")
     if most < found:
@@ -88,11 +90,11 @@ def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | N
     if shortest <= skipped:
         raise ValueError(f"`offsets` must give each sequence more than the {skipped} rows skipped; one has {shortest}")
     note_offsets(offsets, tokens, skipped + 1, most)
-    return found if under_way() is None else most
+    return found if current_recording() is None else most
 
 
 def _weights(pooling: str, skipped: int, longest: int, dtype: Any) -> Array:
-    """Return how often each row of a sequence counts."""
+    """Return the weight of each row of a sequence."""
     weights = np.arange(1, longest + 1).astype(dtype) if pooling == "weightedmean" else np.ones(longest, dtype)
     weights[:skipped] = 0
     return weights

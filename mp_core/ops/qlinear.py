@@ -1,4 +1,4 @@
-"""Products of codes that become codes again: ONNX QLinearMatMul."""
+"""Products of quantized operands with a quantized result: ONNX QLinearMatMul."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ def qlinear_matmul(
     out_zero_point: int = 0,
     dtype: DTypeLike | None = None,
 ) -> QuantizedArray:
-    """Return the product of two quantized operands, quantized: the ONNX QLinearMatMul formula.
+    """Return the quantized product of two quantized operands, by the formula of ONNX QLinearMatMul.
 
-    ``clamp(round(sum * (a_scale * b_scale / out_scale) + out_zero_point))``, where the sum of products is exact, zero
-    points included, the bracket is computed in float32, and what follows in float64.
+    ``clamp(round(sum * (a_scale * b_scale / out_scale) + out_zero_point))``: the sum of products is exact, zero points
+    included; ``a_scale * b_scale / out_scale`` is computed in float32, and the rest in float64.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def qlinear_matmul(
     out_scale : float
         The scale of the result.
     out_zero_point : int
-        Its zero point.
+        The zero point of the result.
     dtype : {"int8", "uint8"}, optional
-        The type of its codes. Default: that of `a`.
+        The type of its codes. Default: the type of `a`.
 
     Returns
     -------
@@ -51,8 +51,8 @@ def qlinear_matmul(
     TypeError
         An operand is not as described above, or `dtype` is another type.
     ValueError
-        Shapes do not fit; k is too large for an exact sum; `out_scale` is not positive and finite, or so small that
-        ``a_scale * b_scale / out_scale`` overflows; `out_zero_point` is outside the codes.
+        The shapes do not fit; k is too large for an exact sum; `out_scale` is not positive and finite, or so small that
+        ``a_scale * b_scale / out_scale`` overflows; or `out_zero_point` is out of the range of the codes.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def qlinear_matmul(
 
 
 def _without_scales(b: Any) -> tuple[Any, Array]:
-    """Return the right operand with scales of 1, and its scales in a shape that broadcasts against the result."""
+    """Return the right operand with all scales 1, and its scales in a shape that broadcasts against the result."""
     if isinstance(b, PackedMatrix) and b.dtype is I8 and b.scale is not None and b.group_size is None:
         ones = np.ones_like(b.scale)
         return PackedMatrix(b.shape, b.dtype, b.data, b.column_sums, ones, b.zero_point), b.scale

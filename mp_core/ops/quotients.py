@@ -1,4 +1,4 @@
-"""Whole quotients and remainders, by NumPy's and Keras' names: NumPy computes them, so plans cannot see them."""
+"""Floor division and remainders, under NumPy's and Keras' names. NumPy computes them, so plans cannot record them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from mp_core.utilities.docstrings import documented
 
 __all__ = ["floor_divide", "mod"]
 
-_WHOLE = COMMON_TYPE.format(integers="Booleans give int32. Of integers divided by 0: 0.")
+_WHOLE = COMMON_TYPE.format(integers="Two booleans give int32. Integers divided by 0 give 0.")
 _QUOTIENTS = documented(OPERANDS.format(x="x1", y="x2"), _WHOLE, ERRORS)
 
 
@@ -24,7 +24,7 @@ _QUOTIENTS = documented(OPERANDS.format(x="x1", y="x2"), _WHOLE, ERRORS)
 @with_numbers
 @_QUOTIENTS
 def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the largest whole number that is not above ``x1 / x2``, from the exact quotient.
+    """Return the largest whole number that is at most the exact quotient ``x1 / x2``.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Array:
 @with_numbers
 @_QUOTIENTS
 def mod(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return what is left of ``x1`` after ``floor_divide(x1, x2)`` times ``x2``: it has the sign of ``x2``.
+    """Return the remainder ``x1 - floor_divide(x1, x2) * x2``, which has the sign of ``x2``.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Random numbers that are counted: each depends on a key and its own index, so that any thread can compute any of them.
+"""Counter-based random numbers: each depends only on a key and its own index, so any thread can compute it.
 
-A key is an array of uint32, (seed, draw). Number i of a key is word i of ``numpy.random.Philox(key=[seed, draw])``, so
-the same key gives the same numbers on any number of threads, on any CPU, and wherever a plan runs. In a plan a key is
-read when it runs: a variable that holds one and is assigned :func:`key_after` gives other numbers in each run.
+A key is an array of uint32, (seed, draw). Number i of a key is word i of ``numpy.random.Philox(key=[seed, draw])``. So
+the same key gives the same numbers on any number of threads, on every CPU, and in plans. A plan reads the key when it
+runs: if the key is a variable that is assigned :func:`key_after`, each run gets other numbers.
 """
 
 import math
@@ -35,7 +35,7 @@ _DRAWN = documented("""
     Raises
     ------
     TypeError
-        `key` is no ndarray of uint32.
+        `key` is not an ndarray of uint32.
     ValueError
         `key` has another shape.
 """)
@@ -47,9 +47,9 @@ def dropout(
 ) -> Array:
     """Return `x` with a share `rate` of its elements set to 0, and the others divided by ``1 - rate``.
 
-    Element i is kept if number i of the key, ``(word >> 11) * 2**-53``, is at least `rate`: NumPy's
-    ``Generator(Philox(key=[seed, draw])).random()``. What is kept is multiplied by ``1 / (1 - rate)`` in float32 and
-    rounded once. The gradient is the same function of the upstream gradient: the mask is drawn again.
+    Element i is kept if number i of the key, ``(word >> 11) * 2**-53``, is at least `rate`; that is number i of NumPy's
+    ``Generator(Philox(key=[seed, draw])).random()``. A kept element is multiplied by ``1 / (1 - rate)`` in float32 and
+    rounded once. The gradient is the same function of the upstream gradient; the mask is not stored but drawn again.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ def dropout(
     rate : float
         From 0 to 1.
     noise_shape : sequence of int or None, optional
-        The shape of the numbers: a length of 1 where all elements along an axis are dropped together. None: that of
-        `x`, as is None for a length.
+        The shape of the random numbers. Along an axis of length 1, all elements share one number. None, for all or for
+        one length: as in `x`.
     rows_before : ndarray of int32, shape (1,), optional
-        How many indices of the first axis come before those of `x`, which is a part of a batch then: its numbers are
-        those that it has in the whole. In a plan it is read when it runs.
+        If `x` is a part of a batch: how many rows of the batch, along the first axis, come before it. So the part gets
+        the numbers that it has in the whole batch. A plan reads it when it runs.
 
     Returns
     -------
@@ -72,9 +72,9 @@ def dropout(
     Raises
     ------
     TypeError
-        `x` is not numeric, or `key` no ndarray of uint32.
+        `x` is not numeric, or `key` is not an ndarray of uint32.
     ValueError
-        `rate` is not from 0 to 1, `key` has another shape, or `noise_shape` does not fit that of `x`.
+        `rate` is not from 0 to 1, `key` has another shape, or `noise_shape` does not fit `x`.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def dropout(
 @recordable
 @_DRAWN
 def uniform(key: Array, shape: Sequence[int], rows_before: Array | None = None) -> Array:
-    """Return random numbers from 0 to below 1: number i is ``(word >> 40) * 2**-24`` of word i of the key, in float32.
+    """Return uniform random numbers from 0 to below 1, in float32: number i is ``(word >> 40) * 2**-24`` of word i.
 
     Examples
     --------
@@ -113,11 +113,11 @@ def uniform(key: Array, shape: Sequence[int], rows_before: Array | None = None) 
 @recordable
 @_DRAWN
 def normal(key: Array, shape: Sequence[int], rows_before: Array | None = None) -> Array:
-    """Return random numbers of the normal distribution with mean 0 and deviation 1, in float32.
+    """Return random numbers of the normal distribution with mean 0 and standard deviation 1, in float32.
 
-    Number i is ``x sqrt(-2 log(s) / s)`` with ``s = x^2 + y^2``, by the polar method of Marsaglia: x and y are the
-    first two numbers between -1 and 1 whose s is below 1, of words 0 and 1, then 2 and 3, of the Philox blocks of the
-    counters (i + 1, t, 0, 1), t = 0, 1, and so on.
+    Number i is ``x sqrt(-2 log(s) / s)`` with ``s = x^2 + y^2``, by the polar method of Marsaglia. (x, y) is the first
+    pair of numbers between -1 and 1 with ``s < 1``. The pairs are made from words 0 and 1, then 2 and 3, of the Philox
+    blocks with the counters ``(i + 1, t, 0, 1)``, t = 0, 1, ...
 
     Examples
     --------
@@ -161,7 +161,7 @@ def _drawn(kind: str, key: Array, shape: Sequence[int], rows_before: Array | Non
 
 
 def _rows(rows_before: Any) -> Array | None:
-    """Return a number of rows as kernels read it; raise if it is none."""
+    """Check `rows_before` and return it contiguous; None stays None."""
     if rows_before is None:
         return None
     if not isinstance(rows_before, np.ndarray) or rows_before.dtype != np.int32 or rows_before.shape != (1,):
@@ -170,7 +170,7 @@ def _rows(rows_before: Any) -> Array | None:
 
 
 def checked_key(key: Any, argument: str = "key") -> Array:
-    """Return a key as kernels read it; raise if it is none. In plans keys are int32, of the same bits."""
+    """Check a key and return it contiguous. In plans keys are int32 with the same bits."""
     if not isinstance(key, np.ndarray) or key.dtype not in (np.uint32, np.int32):
         raise TypeError(f"`{argument}` must be an ndarray of uint32; received {kind_of(key)}")
     if key.shape != (2,):
@@ -179,14 +179,14 @@ def checked_key(key: Any, argument: str = "key") -> Array:
 
 
 def _philox(key: Array, skipped: int) -> np.random.Philox:
-    """Return NumPy's generator of a key behind the first numbers."""
+    """Return NumPy's generator for a key, with the first numbers skipped."""
     generator = np.random.Philox(key=key.view(np.uint32).astype(np.uint64))
     generator.random_raw(skipped, output=False)
     return generator
 
 
 def _shared_axes(shape: tuple[int, ...], noise_shape: Sequence[int | None] | None) -> tuple[int, ...]:
-    """Return the axes along which all elements have one number; raise unless a noise shape fits."""
+    """Return the axes along which elements share a number; raise ValueError if `noise_shape` does not fit."""
     given = shape if noise_shape is None else tuple(noise_shape)
     fits = len(given) == len(shape) and all(own in (None, 1, n) for own, n in zip(given, shape, strict=True))
     if not fits:

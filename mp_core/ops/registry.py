@@ -1,7 +1,7 @@
-"""The operations that symbolic arrays take: each is registered where it is defined, by :func:`operation`.
+"""The registry of operations that take symbolic arrays. :func:`operation` registers each where it is defined.
 
-Keras has a class for each of them, whose name follows from that of the function: ``ExpandDims`` of ``expand_dims``. Its
-constructor takes the options of a call, such as ``axis``, and its call takes the operands. Files of Keras name both.
+Keras has a class for each operation, named after the function: ``ExpandDims`` for ``expand_dims``. The constructor of
+the class takes the options of a call, such as ``axis``; its call takes the operands. Keras' files name both.
 """
 
 import inspect
@@ -19,16 +19,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call, as Keras' operation takes them.
+    """The arguments of a call, split as Keras' operation class takes them.
 
     Attributes
     ----------
     operands : list
-        By position.
+        The positional operands.
     named : dict
-        Operands by name: those that a call may lack.
+        Optional operands, by name.
     options : dict
-        The arguments of the constructor of Keras' operation.
+        The arguments of the class's constructor.
     """
 
     operands: list[Any]
@@ -38,29 +38,30 @@ class Arguments(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """An operation of :mod:`mp_core.ops` that Keras has too.
+    """An operation of :mod:`mp_core.ops`, and how its arguments correspond to those of Keras' class.
 
     Attributes
     ----------
     name : str
-        Of Keras' class.
+        The name of Keras' class.
     function : callable
+        The operation.
     rule : callable
-        What says shape and type of the results: see :mod:`mp_core.ops.specs`.
+        Computes shape and dtype of the results: see :mod:`mp_core.ops.specs`.
     operands : tuple of str
-        The arguments of `function` that are arrays or numbers. Those that have defaults are handed on by name.
+        The parameters of `function` that are arrays or numbers. Those with defaults are passed by name.
     options : mapping of str to str
-        Argument of the constructor of Keras' class -> the same argument of `function`.
+        Parameter of the class's constructor -> parameter of `function`.
     home : str
-        The module below ``keras.src.ops`` that has the class.
+        The module below ``keras.src.ops`` that defines the class.
     names : mapping of str to str
-        Operand that Keras calls otherwise -> Keras' name; of those alone that are handed on by name.
+        Operand passed by name -> Keras' name of it, if that differs.
     defaults : mapping of str to object
-        What an option is in Keras if it is not given, where `function` has another default.
+        Option -> its default in Keras, if `function` has another default.
     forms : mapping of str to pair of callable
-        Option that Keras says in another way -> what makes Keras' value of ours, and ours of Keras'.
+        Option whose values differ in meaning -> (our value to Keras', Keras' value to ours).
     fixed : mapping of str to tuple
-        Argument of the constructor of Keras' class that `function` does not have -> the values that mean what it does.
+        Constructor parameter that `function` lacks -> its values under which the class computes what `function` does.
     """
 
     name: str
@@ -79,51 +80,51 @@ class Row:
         return inspect.signature(self.function)
 
     @cached_property
-    def _least(self) -> int:
-        """How many operands every call has."""
+    def _required_operands(self) -> int:
+        """The number of operands without a default."""
         parameters = self._signature.parameters
         return sum(parameters[name].default is inspect.Parameter.empty for name in self.operands)
 
     @cached_property
-    def _theirs(self) -> dict[str, str]:
-        """Keras' name of an option or a named operand, by the name of ours."""
+    def _keras_names(self) -> dict[str, str]:
+        """Our name of an option or a named operand -> Keras' name."""
         return {ours: theirs for theirs, ours in self.options.items()} | dict(self.names)
 
     def arguments(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Return the arguments of a call of `function`: that of this row, or what it is compiled to call.
+        """Split the arguments of a call of `function`: this row's function, or the general path of a compiled one.
 
         Raises
         ------
         TypeError
-            There is an argument that Keras' operation does not have.
+            An argument is not its default, and Keras' class has no such argument.
         """
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
         found = Arguments([], {}, {})
         for name, value in bound.arguments.items():
             if name in self.options.values():
-                theirs = self._theirs[name]
+                theirs = self._keras_names[name]
                 found.options[theirs] = self.forms[theirs][0](value) if theirs in self.forms else value
             elif name not in self.operands:
                 own = self._signature.parameters[name].default
                 if value is not own and not (type(value) is type(own) and value == own):
                     raise TypeError(
-                        f"`{name}` of mp_core.ops.{self.function.__name__} must not be given beside symbolic arrays: "
+                        f"`{name}` of mp_core.ops.{self.function.__name__} must not be given with symbolic arrays: "
                         f"Keras' {self.name} has no such argument; received {value!r}"
                     )
             elif self._signature.parameters[name].default is inspect.Parameter.empty:
                 found.operands.append(value)
             elif value is not None:
-                found.named[self._theirs.get(name, name)] = value
+                found.named[self._keras_names.get(name, name)] = value
         return found
 
-    def known(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that the constructor of Keras' class is given, as they are kept here.
+    def checked_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the class's constructor that `function` has, with Keras' defaults.
 
         Raises
         ------
         ValueError
-            There are others than it has, or one has a value that `function` does not compute.
+            Keras' class has no such argument, or it has a value that `function` cannot compute.
         """
         allowed = self.options.keys() | self.fixed.keys()
         if not isinstance(options, Mapping) or not options.keys() <= allowed:
@@ -133,28 +134,28 @@ class Row:
                 raise ValueError(f"`{name}` of {self.name} must be {values[0]!r}; received {options[name]!r}")
         return {**self.defaults, **{name: value for name, value in options.items() if name in self.options}}
 
-    def ours(self, operands: Sequence[Any], named: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call as keywords of `function` and of `rule`.
+    def keywords(self, operands: Sequence[Any], named: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call of Keras' class as keywords of `function` and `rule`.
 
         Raises
         ------
         TypeError
-            There are more or fewer operands than the operation has.
+            The number of operands is wrong.
         """
-        if not self._least <= len(operands) <= len(self.operands):
-            raise TypeError(f"{self.name} takes {self._least} operands; received {len(operands)}")
-        back = {theirs: ours for ours, theirs in self._theirs.items()}
+        if not self._required_operands <= len(operands) <= len(self.operands):
+            raise TypeError(f"{self.name} takes {self._required_operands} operands; received {len(operands)}")
+        back = {theirs: ours for ours, theirs in self._keras_names.items()}
         given = dict(zip(self.operands, operands, strict=False))
         found = {name: self.forms[name][1](x) if name in self.forms else x for name, x in {**named, **options}.items()}
         return given | {back.get(name, name): value for name, value in found.items()}
 
 
 OPERATIONS: dict[str, Row] = {}
-"""Keras' name of an operation -> what is known of it."""
+"""Name of Keras' class -> its row."""
 
 
 def register(row: Row, *functions: Callable[..., Any]) -> None:
-    """Add a row, for calls of some functions: what its own function calls, if that is compiled."""
+    """Add a row, which :func:`row_of` finds by `functions`: its function, or the general path of a compiled one."""
     OPERATIONS[row.name] = row
     for function in functions:
         function.row = row  # type: ignore[attr-defined]
@@ -163,16 +164,16 @@ def register(row: Row, *functions: Callable[..., Any]) -> None:
 def operation(
     rule: Rule, operands: str = "x", options: str | Mapping[str, str] = "", home: str = "numpy", **others: Any
 ) -> Callable[[F], F]:
-    """Register a function as an operation that symbolic arrays take.
+    """Return a decorator that registers a function as an operation that takes symbolic arrays.
 
     Parameters
     ----------
     rule, home, **others
-        As :class:`Row` has them.
+        The attributes of :class:`Row`.
     operands : str
-        Their names, with spaces between them.
+        The names of the operands, separated by spaces.
     options : str or mapping
-        Their names, if Keras has the same; otherwise as :class:`Row` has them.
+        The names of the options, separated by spaces, if Keras has the same names; otherwise as in :class:`Row`.
     """
     names: Mapping[str, str] = options if isinstance(options, Mapping) else {name: name for name in options.split()}
 
@@ -186,5 +187,5 @@ def operation(
 
 
 def row_of(function: Callable[..., Any]) -> Row | None:
-    """Return the row of a function, None if symbolic arrays do not take it."""
+    """Return the row of a function; None if it does not take symbolic arrays."""
     return getattr(function, "row", None)

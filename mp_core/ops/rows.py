@@ -1,4 +1,4 @@
-"""Rows: softmax, its logarithm, layer and RMS normalization."""
+"""Functions of rows: softmax, log softmax, layer norm and RMS norm."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -62,27 +62,27 @@ def softmax(
     x : array-like
         Float, any shape with at least one axis.
     axis : int or sequence of int
-        The axis along which the result sums to 1; several: along all of them together.
+        The axis along which the result sums to 1. Several axes are treated as one.
     scale : float
-        Multiplies `x` first (in attention ``1 / sqrt(key_dim)``).
+        A factor for `x` (in attention ``1 / sqrt(key_dim)``).
     mask : array-like of bool or integers 0 and 1, optional
-        Broadcastable against `x`. Where it is False (0) the result is 0, whatever `x` holds there; the other elements
-        are the softmax of themselves alone. A row without any True is zeros, as in Keras.
+        Broadcastable against `x`. Elements where it is False (0) are left out: the result is 0 there, whatever `x` is.
+        A row without any True gives zeros, as in Keras.
     out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
     -------
     ndarray
-        The shape and type of `x`. Where NaN or +Inf counts in a row, or where all that counts is -Inf, that is NaN.
+        The shape and type of `x`. A row is NaN if it has NaN or +Inf, or only -Inf, not counting masked elements.
 
     Raises
     ------
     TypeError
-        `x` is not numeric, `mask` neither bool nor integer, `axis` no integers, or `out` of another type.
+        `x` is not numeric, `mask` is neither bool nor integer, `axis` is not of integers, or `out` has another type.
     ValueError
-        `axis` is out of range, or names none or one twice, `scale` is no finite number (of float32; of float64 for
-        float64 `x`), `mask` has other numbers than 0 and 1, or shapes do not fit.
+        `axis` is out of range, empty, or names an axis twice, `scale` is not finite in float32 (float64 for float64
+        `x`), `mask` has numbers other than 0 and 1, or the shapes do not fit.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def softmax(
     checked_scale(scale, x.dtype is F64)
     keep = None if mask is None else _mask(mask, x.shape)
     result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
-    if x.size == 0:  # the sums may have elements nevertheless
+    if x.size == 0:
         return result if out is None else out
     if x.dtype is F64:
         np.copyto(result, float64.softmax(x, axis, scale, keep))
@@ -120,26 +120,26 @@ def softmax(
 @several_axes
 @recordable
 def log_softmax(x: ArrayLike, *, axis: int | Sequence[int] = -1) -> Array:
-    """Return the logarithm of the softmax: `x` less the largest, less the logarithm of the sum of their exponentials.
+    """Return the logarithm of the softmax: ``y - log(sum(exp(y)))`` with ``y = x - max(x)``.
 
     Parameters
     ----------
     x : array-like
         Float, any shape with at least one axis.
     axis : int or sequence of int
-        The axis along which the exponentials of the result sum to 1; several: along all of them together.
+        The axis along which the exponentials of the result sum to 1. Several axes are treated as one.
 
     Returns
     -------
     ndarray
-        The shape and type of `x`, computed in float32. A row with NaN or +Inf, or of -Inf alone, is NaN.
+        The shape and type of `x`, computed in float32. A row with NaN or +Inf, or with only -Inf, gives NaN.
 
     Raises
     ------
     TypeError
-        `x` is not numeric, or `axis` no integers.
+        `x` is not numeric, or `axis` is not of integers.
     ValueError
-        `axis` is out of range, or names none or one twice.
+        `axis` is out of range, empty, or names an axis twice.
 
     Examples
     --------
@@ -174,27 +174,28 @@ def layer_norm(
     x : array-like
         Float, any shape with at least one axis.
     gamma, beta : array-like, optional
-        Scale and offset, float: of the lengths of the axes, in the order of `x`.
+        Scale and offset, float. Their shape has the lengths of the axes, in the order of `x`.
     axis : int or sequence of int
-        The axes along which mean and variance are taken, of all of them together.
+        The axes over which mean and variance are computed. Several axes are treated as one.
     epsilon : float
         Added to the variance, which is the mean of the squared deviations.
     residual : array-like, optional
-        The shape of `x`; cast to its type, then added in float32 before anything else.
+        The shape of `x`. It is cast to the type of `x`, then added in float32 first.
     out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
     -------
     ndarray
-        The shape and type of `x`; mean and variance are those of float32 sums whatever the type.
+        The shape and type of `x`. Sums for mean and variance are float32 (float64 for float64).
 
     Raises
     ------
     TypeError
-        An argument is not numeric, `axis` no integer or sequence of them, or `out` of another type than `x`.
+        An argument is not numeric, `axis` is neither an integer nor a sequence of them, or `out` has another type than
+        `x`.
     ValueError
-        `axis` is out of range, names none or one twice, shapes do not fit, or `epsilon` is no number of at least 0.
+        `axis` is out of range, empty, or names an axis twice, shapes do not fit, or `epsilon` is negative or NaN.
 
     Examples
     --------
@@ -262,16 +263,16 @@ def rms_norm(
     x : array-like
         Float, any shape with at least one axis.
     gamma : array-like, optional
-        The scale, float: of the lengths of the axes, in the order of `x`.
+        The scale, float. Its shape has the lengths of the axes, in the order of `x`.
     epsilon : float
         Added to the mean of the squares.
     axis, out
-        As of :func:`layer_norm`.
+        As in :func:`layer_norm`.
 
     Returns
     -------
     ndarray
-        The shape and type of `x`; the mean is that of a float32 sum whatever the type.
+        The shape and type of `x`. The sum of squares is float32 (float64 for float64).
 
     Examples
     --------
@@ -304,7 +305,7 @@ def rms_norm(
 
 
 def _axes(axis: Any) -> int | tuple[int, ...]:
-    """Return the axes of a norm as Python's integers: one alone as itself."""
+    """Return the axes of a norm as a tuple of int, or a single axis as an int."""
     if isinstance(axis, int) or not isinstance(axis, Iterable):
         return integer(axis, "axis")
     axes = axes_of(axis)
@@ -319,7 +320,7 @@ def _joined(
     out: Array | None,
     **others: Any,
 ) -> Array:
-    """Return a norm along several axes, which become one row behind the other axes; into `out` if given."""
+    """Compute a norm along several axes, which are merged into one last axis; write into `out` if given."""
     places = sorted(axis_of(axis, x.ndim) for axis in axes)
     if not places or len(set(places)) < len(places):
         raise ValueError(f"`axis` must name axes, each once, of an array with {x.ndim} axes; received {axes}")
@@ -351,7 +352,7 @@ def _joined(
 
 
 def checked_scale(scale: float, is_float64: bool) -> float:
-    """Return `scale`; raise ValueError unless it is finite in float32, or in float64."""
+    """Return `scale`; raise ValueError unless it is finite in float32, or in float64 if `is_float64`."""
     if not abs(scale) <= _LARGEST[is_float64]:
         raise ValueError(f"`scale` must be finite in {F64 if is_float64 else F32}; received scale={scale}")
     return scale
@@ -366,7 +367,7 @@ def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def contiguous_rows(x: Array, out: Array) -> tuple[Array, Array]:
-    """Return both as C-contiguous native arrays for the row kernels, `out` replaced where they cannot write it."""
+    """Return `x` and `out` as the row kernels take them; a new array replaces an `out` that they cannot write to."""
     if not out.flags.c_contiguous or not out.dtype.isnative or may_overlap(x, out):
         out = np.empty(x.shape, x.dtype)
     return contiguous(x), out

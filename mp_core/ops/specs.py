@@ -1,9 +1,9 @@
-"""Shapes and types of what operations return, without computing it: what is known of symbolic arrays.
+"""Shape rules: the shapes and dtypes of the results of operations, for symbolic arrays.
 
-The rule of an operation is called exactly as the operation itself, so its own parameters have the names, the order and
-the defaults of the operation's. In the place of each array it gets a :class:`Spec`, or an array that is a constant, or
-a number of Python. It returns a Spec, or a list of them, and raises what the operation would raise where the lengths
-that are known do not fit. None is a length that is not known: of two lengths that must be equal the known one counts.
+A rule is called exactly as its operation, so its parameters have the same names, order and defaults. For each array it
+gets a :class:`Spec`, a constant array or a Python number. It returns a Spec, or a list of them. It raises the errors of
+the operation if known lengths do not fit. None is an unknown length; if two lengths must be equal and one is unknown,
+the result has the known one.
 """
 
 import math
@@ -28,19 +28,19 @@ __all__ = [
 
 Shape = tuple[int | None, ...]
 Operand = Any
-"""A :class:`Spec`, an array, or a number of Python."""
+"""A :class:`Spec`, an array, or a Python number."""
 
 _BOOL, _INT32 = ALLOWED["bool"], ALLOWED["int32"]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What is known of an array.
+    """The shape and dtype of an array.
 
     Attributes
     ----------
     shape : tuple of (int or None)
-        None is any length.
+        None is an unknown length.
     dtype : dtype
     """
 
@@ -57,7 +57,7 @@ class Spec:
 
 
 def _is_number(x: Operand) -> bool:
-    """Whether an operand is a number of Python, which has the type of what is beside it; True is an array."""
+    """Return whether an operand is a Python number, which takes the type of the other operand. True is no number."""
     return type(x) in (int, float)
 
 
@@ -71,7 +71,7 @@ def _shape(x: Operand) -> Shape:
 
 
 def joined(*operands: Operand) -> np.dtype[Any]:
-    """Return the type that operands have in common, as :func:`mp_core.ops.add` says it."""
+    """Return the common type of operands, as :func:`mp_core.ops.add` defines it."""
     numbers = [x for x in operands if _is_number(x)]
     others = [_dtype(x) for x in operands if not _is_number(x)]
     if not others:
@@ -89,7 +89,7 @@ def _floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def counted(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return int32 for booleans, as Keras multiplies them, and all else as it is."""
+    """Return int32 for bool, since Keras multiplies booleans in int32; other dtypes as they are."""
     return _INT32 if dtype == _BOOL else dtype
 
 
@@ -97,12 +97,12 @@ def counted(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """Return the shape against which shapes broadcast.
+    """Return the broadcast shape.
 
     Raises
     ------
     ValueError
-        There is none.
+        The shapes do not broadcast.
 
     Examples
     --------
@@ -124,12 +124,12 @@ def _stretched(lengths: Sequence[int | None], shapes: Sequence[Shape]) -> int | 
 
 
 def merged(*lengths: int | None) -> int | None:
-    """Return the length of axes that must be equally long, None if no length is known.
+    """Return the length of axes that must have equal lengths; None if no length is known.
 
     Raises
     ------
     ValueError
-        Two of them differ.
+        Two lengths differ.
     """
     known = {n for n in lengths if n is not None}
     if len(known) > 1:
@@ -142,7 +142,7 @@ def _product(lengths: Sequence[int | None]) -> int | None:
 
 
 def _places(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes that `axis` names, in order; None names all."""
+    """Return the axes that `axis` names, in ascending order; all axes for None."""
     if axis is None:
         return tuple(range(ndim))
     places = tuple(sorted(axis_of(each, ndim) for each in axes_of(axis)))
@@ -155,29 +155,29 @@ def _places(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def kept(x: Operand) -> Spec:
-    """Return the shape and type of `x`."""
+    """Return the shape and dtype of `x`."""
     return Spec(_shape(x), _dtype(x))
 
 
 def floating(x: Operand, **_: Any) -> Spec:
-    """Return the shape of `x`, in its type; of integers in float32."""
+    """Return the shape and dtype of `x`; integers give float32."""
     return Spec(_shape(x), _floating(_dtype(x)))
 
 
 def negated(x: Operand) -> Spec:
-    """Return what :func:`kept` returns; booleans are refused."""
+    """Return the shape and dtype of `x`; raise TypeError for booleans."""
     if _dtype(x) == _BOOL:
         raise TypeError("`x` must not be of booleans, which have no negative: use logical_not")
     return kept(x)
 
 
 def squared(x: Operand) -> Spec:
-    """Return what :func:`kept` returns, of booleans in int32."""
+    """Return the shape and dtype of `x`; booleans give int32."""
     return Spec(_shape(x), counted(_dtype(x)))
 
 
 def clipped(x: Operand, low: Operand, high: Operand) -> Spec:
-    """Return the common shape, in the type of `x`; of booleans in int32."""
+    """Return the common shape, in the dtype of `x`; booleans give int32."""
     return Spec(broadcast(_shape(x), _shape(low), _shape(high)), counted(_dtype(x)))
 
 
@@ -187,24 +187,24 @@ def combined(x: Operand, y: Operand) -> Spec:
 
 
 def quantified(x1: Operand, x2: Operand) -> Spec:
-    """Return what :func:`combined` returns, of booleans in int32."""
+    """Return the common shape and dtype; booleans give int32."""
     found = combined(x1, x2)
     return Spec(found.shape, counted(found.dtype))
 
 
 def powered(x: Operand, exponent: Operand) -> Spec:
-    """Return what :func:`quantified` returns."""
+    """Return the common shape and dtype; booleans give int32."""
     return quantified(x, exponent)
 
 
 def divided(x: Operand, y: Operand) -> Spec:
-    """Return the common shape, in the common type; of integers in float32."""
+    """Return the common shape and dtype; integers give float32."""
     found = combined(x, y)
     return Spec(found.shape, _floating(found.dtype))
 
 
 def compared(x1: Operand, x2: Operand) -> Spec:
-    """Return the common shape, of booleans."""
+    """Return the common shape, of booleans; raise if the operands have no common type."""
     joined(x1, x2)
     return Spec(broadcast(_shape(x1), _shape(x2)), _BOOL)
 
@@ -220,17 +220,17 @@ def truths(x: Operand) -> Spec:
 
 
 def selected(condition: Operand, x: Operand, y: Operand) -> Spec:
-    """Return the common shape of all three, in the common type of the last two."""
+    """Return the common shape of all three, in the common dtype of the last two."""
     return Spec(broadcast(_shape(condition), _shape(x), _shape(y)), joined(x, y))
 
 
 def cast_to(x: Operand, dtype: Any) -> Spec:
-    """Return the shape of `x`, in another type."""
+    """Return the shape of `x`, in `dtype`."""
     return Spec(_shape(x), parse(dtype))
 
 
 def converted(x: Operand, dtype: Any = None) -> Spec:
-    """Return the shape of `x`, in its type or another one."""
+    """Return the shape of `x`, in `dtype` or by default in its own dtype."""
     return Spec(_shape(x), _dtype(x) if dtype is None else parse(dtype))
 
 
@@ -238,7 +238,7 @@ def converted(x: Operand, dtype: Any = None) -> Spec:
 
 
 def rows(x: Operand, axis: Any = -1, **_: Any) -> Spec:
-    """Return what :func:`floating` returns, of what is computed along axes."""
+    """Check `axis`; return the shape and dtype of `x`; integers give float32."""
     _places(axis, len(_shape(x)))
     return floating(x)
 
@@ -251,7 +251,7 @@ def _without(shape: Shape, axis: Any, keepdims: bool) -> Shape:
 
 
 def reduced(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the lengths of the other axes, in the type of `x`."""
+    """Return the shape without the reduced axes, in the dtype of `x`."""
     shape = _shape(x)
     if any(shape[place] == 0 for place in _places(axis, len(shape))):
         raise ValueError(f"the axes of `x` that are reduced must have elements; received shape {shape}")
@@ -259,12 +259,12 @@ def reduced(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
 
 
 def reduced_float(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the lengths of the other axes, in the type of `x`; of integers in float32."""
+    """Return the shape without the reduced axes, in the dtype of `x`; integers give float32."""
     return Spec(_without(_shape(x), axis, keepdims), _floating(_dtype(x)))
 
 
 def totalled(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the lengths of the other axes, in the type of a sum."""
+    """Return the shape without the reduced axes, in the dtype of a sum."""
     dtype = _dtype(x)
     if not is_float(dtype):
         dtype = ALLOWED["uint64" if dtype.kind == "u" else "int64"]
@@ -272,13 +272,13 @@ def totalled(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
 
 
 def averaged(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the lengths of the other axes, in the type of a mean."""
+    """Return the shape without the reduced axes, in the dtype of a mean."""
     found = reduced_float(x, axis, keepdims)
     return Spec(found.shape, F32 if "float8" in name_of(found.dtype) else found.dtype)
 
 
 def places(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the lengths of the other axes, of int32: where the largest or smallest element lies."""
+    """Return the shape without the reduced axis, of int32: the indices of extremes."""
     axis = axis if axis is None else axis_of(axis, len(_shape(x)))
     return Spec(reduced(x, axis, keepdims).shape, _INT32)
 
@@ -287,12 +287,12 @@ def places(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
 
 
 def _sizes(shape: Any) -> Shape:
-    """Return a shape that an operation is given: an integer is one length."""
+    """Return the argument `shape` as a tuple; an integer is one length."""
     return tuple(shape) if isinstance(shape, Sequence) else (int(shape),)
 
 
 def reshaped(x: Operand, newshape: Any) -> Spec:
-    """Return another shape, of which one length may be -1."""
+    """Return the new shape; one length may be -1."""
     shape, wanted = _shape(x), _sizes(newshape)
     if wanted.count(-1) > 1 or any(n is None or n < -1 for n in wanted):
         raise ValueError(f"`newshape` must be lengths from 0 on, of which one may be -1; received {newshape}")
@@ -305,12 +305,12 @@ def reshaped(x: Operand, newshape: Any) -> Spec:
 
 
 def raveled(x: Operand) -> Spec:
-    """Return all elements, along one axis."""
+    """Return one axis of all elements."""
     return Spec((_product(_shape(x)),), _dtype(x))
 
 
 def transposed(x: Operand, axes: Any = None) -> Spec:
-    """Return the axes in another order."""
+    """Return the permuted axes."""
     shape = _shape(x)
     order = tuple(reversed(range(len(shape)))) if axes is None else [axis_of(axis, len(shape)) for axis in axes]
     if sorted(order) != list(range(len(shape))):
@@ -319,7 +319,7 @@ def transposed(x: Operand, axes: Any = None) -> Spec:
 
 
 def swapped(x: Operand, axis1: int, axis2: int) -> Spec:
-    """Return two axes exchanged."""
+    """Return the shape with two axes exchanged."""
     order = list(range(len(_shape(x))))
     one, two = axis_of(axis1, len(order)), axis_of(axis2, len(order))
     order[one], order[two] = two, one
@@ -327,7 +327,7 @@ def swapped(x: Operand, axis1: int, axis2: int) -> Spec:
 
 
 def moved(x: Operand, source: Any, destination: Any) -> Spec:
-    """Return axes at other places, the rest in order."""
+    """Return the shape with some axes moved; the others keep their order."""
     ndim = len(_shape(x))
     origins = [axis_of(axis, ndim) for axis in axes_of(source)]
     goals = [axis_of(axis, ndim) for axis in axes_of(destination)]
@@ -342,14 +342,14 @@ def moved(x: Operand, source: Any, destination: Any) -> Spec:
 
 
 def expanded(x: Operand, axis: Any) -> Spec:
-    """Return axes of length 1 more."""
+    """Return the shape with additional axes of length 1."""
     ndim = len(_shape(x)) + len(axes_of(axis))
     new, old = _places(axis, ndim), iter(_shape(x))
     return Spec(tuple(1 if place in new else next(old) for place in range(ndim)), _dtype(x))
 
 
 def squeezed(x: Operand, axis: Any = None) -> Spec:
-    """Return fewer axes of length 1. An axis of unknown length is refused if it is named, and stays if none is."""
+    """Return the shape without axes of length 1. An axis of unknown length is kept, or refused if `axis` names it."""
     shape = _shape(x)
     if axis is None:
         return Spec(tuple(n for n in shape if n != 1), _dtype(x))
@@ -360,13 +360,13 @@ def squeezed(x: Operand, axis: Any = None) -> Spec:
 
 
 def flipped(x: Operand, axis: Any = None) -> Spec:
-    """Return what :func:`kept` returns."""
+    """Check `axis`; return the shape and dtype of `x`."""
     _places(axis, len(_shape(x)))
     return kept(x)
 
 
 def broadcast_to(x: Operand, shape: Any) -> Spec:
-    """Return the shape that is given."""
+    """Return the shape that `x` is broadcast to."""
     wanted, own = _sizes(shape), _shape(x)
     if len(own) > len(wanted) or broadcast(own, wanted) != wanted:
         raise ValueError(f"`x` must broadcast to `shape`; received shape {own} and {shape}")
@@ -374,7 +374,7 @@ def broadcast_to(x: Operand, shape: Any) -> Spec:
 
 
 def split(x: Operand, indices_or_sections: Any, axis: int = 0) -> list[Spec]:
-    """Return the parts: so many equal ones, or those between indices."""
+    """Return the specs of the parts: a number of equal ones, or those between indices."""
     shape = _shape(x)
     place = axis_of(axis, len(shape))
     length = shape[place]
@@ -383,7 +383,7 @@ def split(x: Operand, indices_or_sections: Any, axis: int = 0) -> list[Spec]:
         if count < 1 or (length is not None and length % count):
             raise ValueError(f"`indices_or_sections` must divide the length {length} of the axis; received {count}")
         lengths = [None if length is None else length // count] * count
-    else:  # an unknown length is long enough, as in Keras
+    else:  # like Keras, assume that an unknown length is large enough
         pairs = zip((0, *indices_or_sections), (*indices_or_sections, length), strict=True)
         lengths = [None if end is None else end - begin for begin, end in pairs]
         if any(n is not None and n < 0 for n in lengths):
@@ -393,7 +393,7 @@ def split(x: Operand, indices_or_sections: Any, axis: int = 0) -> list[Spec]:
 
 
 def concatenated(xs: Sequence[Operand], axis: int = 0) -> Spec:
-    """Return all behind each other along an axis, in their common type."""
+    """Return the concatenated shape, in the common dtype."""
     shapes = [_shape(x) for x in xs]
     if not shapes or not shapes[0] or any(len(shape) != len(shapes[0]) for shape in shapes):
         raise ValueError(f"`xs` must be arrays with the same number of axes, at least one; received shapes {shapes}")
@@ -402,12 +402,12 @@ def concatenated(xs: Sequence[Operand], axis: int = 0) -> Spec:
 
 
 def end_to_end(shapes: Sequence[Shape], place: int) -> Shape:
-    """Return the shape of arrays behind each other along an axis; the other lengths are the first one's, as in Keras.
+    """Return the shape of concatenated arrays. The lengths of the other axes are those of the first array, as in Keras.
 
     Raises
     ------
     ValueError
-        The other lengths differ.
+        The known lengths of the other axes differ.
     """
     first, *others = (shape[:place] + shape[place + 1 :] for shape in shapes)
     if not all(_agree(first, other) for other in others):
@@ -417,33 +417,33 @@ def end_to_end(shapes: Sequence[Shape], place: int) -> Shape:
 
 
 def _agree(one: Shape, other: Shape) -> bool:
-    """Whether lengths that are known are equal."""
+    """Return whether two shapes are equal where both lengths are known."""
     return len(one) == len(other) and all(None in pair or pair[0] == pair[1] for pair in zip(one, other, strict=True))
 
 
 def stacked(x: Sequence[Operand], axis: int = 0) -> Spec:
-    """Return arrays of one shape along an axis more."""
+    """Return the shape of stacked arrays, in the common dtype."""
     if len({len(_shape(each)) for each in x}) != 1:
         raise ValueError(f"`x` must be arrays of one shape; received shapes {[_shape(each) for each in x]}")
     return Spec(concatenated([expanded(each, axis) for each in x], axis).shape, joined(*x))
 
 
 def padded(x: Operand, widths: Any, value: Operand = 0.0) -> Spec:
-    """Return longer axes."""
+    """Return the shape with longer axes."""
     shape = _shape(x)
     lengths = zip(shape, pad_widths(widths, len(shape)), strict=True)
     return Spec(tuple(None if n is None else before + n + after for n, (before, after) in lengths), _dtype(x))
 
 
 def pad_widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
-    """Return how much longer each axis becomes before and behind: an integer and one pair say it of all axes.
+    """Return the numbers of elements added before and after each axis; an integer or a single pair is for all axes.
 
     Raises
     ------
     TypeError
-        A width is no integer.
+        A width is not an integer.
     ValueError
-        There are neither two for each axis nor one pair, or one is negative.
+        There are neither two widths for each axis nor a single pair, or one is negative.
     """
     pairs = [(widths, widths)] if isinstance(widths, int | np.integer) else [tuple(pair) for pair in widths]
     found = [tuple(integer(width, "widths") for width in pair) for pair in (pairs * ndim if len(pairs) == 1 else pairs)]
@@ -453,7 +453,7 @@ def pad_widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
 
 
 def indexed(x: Operand, key: Any) -> Spec:
-    """Return the part that an index of integers, slices, None and ``...`` names."""
+    """Return the shape of ``x[key]`` for an index of integers, slices, None and ``...``."""
     parts = tuple(key) if isinstance(key, tuple | list) else (key,)
     if sum(part is Ellipsis for part in parts) > 1:
         raise ValueError(f"an index must have one `...` at most; received {key}")
@@ -474,7 +474,7 @@ def indexed(x: Operand, key: Any) -> Spec:
 
 
 def _part(length: int | None, part: Any) -> list[int | None]:
-    """Return the length of the part of an axis, none for one element."""
+    """Return [the length of a slice of an axis], or [] for an integer index."""
     if isinstance(part, slice):
         return [None if length is None else len(range(length)[part])]
     if length is not None and not -length <= part < length:
@@ -501,12 +501,12 @@ def matrix_product(a: Operand, b: Operand) -> Spec:
 
 
 def product_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of a product, as of :func:`mp_core.ops.matmul`.
+    """Return the dtype of a product, as of :func:`mp_core.ops.matmul`.
 
     Raises
     ------
     TypeError
-        There is none.
+        The operands have no product.
     """
     if not is_float(a) and not is_float(b):
         if a.itemsize == b.itemsize == 1 and _BOOL not in (a, b):
@@ -519,7 +519,7 @@ def attended(
     query: Operand, key: Operand, value: Operand, bias: Operand = None, mask: Operand = None, scale: Any = None,
     is_causal: bool = False, softcap: Any = None,
 ) -> Spec:  # fmt: skip
-    """Return the shape of `query`, with the vectors of `value`."""
+    """Return the shape of `query` with the vector size of `value`."""
     q, k, v = (_shape(x) for x in (query, key, value))
     if not len(q) == len(k) == len(v) == 4:
         raise ValueError(f"`query`, `key` and `value` must have 4 axes; received shapes {q}, {k} and {v}")
@@ -537,4 +537,4 @@ def attended(
 
 
 Rule = Callable[..., Spec | list[Spec]]
-"""What says shape and type of the results of an operation."""
+"""A function that computes the specs of the results of an operation."""

@@ -1,4 +1,4 @@
-"""Sums and means: accumulated in float32 in a fixed order, whatever the storage type."""
+"""Sums and means, accumulated in float32 in a fixed order."""
 
 from collections.abc import Sequence
 from math import prod
@@ -31,32 +31,32 @@ def sum(
     x : array-like
         Any shape; float, integer or bool.
     axis : int or sequence of int, optional
-        The axes that are summed. None: all of them.
+        The axes to sum over. None: all of them.
     keepdims : bool
         Keep the summed axes, with length 1.
     out_dtype : dtype, optional
-        Type of the result: a float type, for integers also int64 (unsigned ones: uint64). Default: that of `x`, but
-        float32 for float8, and int64 or uint64 for integers and booleans.
+        The type of the result: a float type, or for integers also int64 (for unsigned ones uint64). Default: the type
+        of `x`, but float32 for float8, and int64 or uint64 for integers and booleans.
     out : ndarray or tensor, optional
         Where to put the result, of the right shape and of type `out_dtype`. It may overlap `x`.
 
     Returns
     -------
     ndarray
-        The same bits for every instruction set, number of threads, memory layout and order of axes. Of nothing: 0.
-        float64 is summed in float64, by NumPy; integers are summed exactly, modulo 2^64.
+        The bits are the same for every instruction set, number of threads, memory layout and order of axes. A sum
+        without elements is 0. float64 is summed in float64, by NumPy; integers are summed exactly, modulo 2^64.
 
     Raises
     ------
     TypeError
-        `x` is not numeric, `axis` no integers, or `out_dtype` no type that the result can have.
+        `x` is not numeric, `axis` is not of integers, or `out_dtype` is not allowed.
     ValueError
         `axis` is out of range or names an axis twice, or `out` has another shape.
 
     Notes
     -----
-    The numerics page states the order and proves a bound of the error. Arrays whose memory is in the order of their
-    axes, or of permuted axes, are read in that order; others are copied first if summed elements are not neighbours.
+    The numerics page states the order of sums and proves an error bound. Contiguous arrays, also with permuted axes,
+    are read in the order of memory if the summed axes are neighbours there; other arrays are copied first.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def mean(
     x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
     out_dtype: DTypeLike | None = None, out: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Return the mean of the elements along axes: the sum in float32, divided by their number, and rounded once.
+    """Return the mean of the elements along axes: the float32 sum divided by the number of elements, rounded once.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ def mean(
     axis, keepdims, out
         As for :func:`sum`.
     out_dtype : dtype, optional
-        Type of the result, a float type. Default: that of `x`, but float32 for float8.
+        The type of the result, a float type. Default: the type of `x`, but float32 for float8.
 
     Returns
     -------
     ndarray
-        As for :func:`sum`. Of nothing: NaN.
+        As for :func:`sum`. A mean without elements is NaN.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _target(dtype: np.dtype[Any], wanted: np.dtype[Any] | None) -> np.dtype[Any]:
-    """Return the type of the result for elements of `dtype`."""
+    """Return the type of a sum of elements of `dtype`: `wanted` if allowed, or the default for None."""
     if is_float(dtype):
         default = F32 if "float8" in name_of(dtype) else dtype
     else:
@@ -139,7 +139,7 @@ def _target(dtype: np.dtype[Any], wanted: np.dtype[Any] | None) -> np.dtype[Any]
 
 
 def _total(x: Array, axes: tuple[int, ...], is_mean: bool) -> Array:
-    """Return the sum or the mean in float32, float64 or 64-bit integers: a C-contiguous array of the kept axes."""
+    """Return sums or means in float32, float64 or 64-bit integers: a C-contiguous array of the kept axes."""
     kept = [i for i in range(x.ndim) if i not in axes]
     lengths = tuple(x.shape[i] for i in kept)
     if not is_float(x.dtype):
@@ -157,10 +157,10 @@ def _total(x: Array, axes: tuple[int, ...], is_mean: bool) -> Array:
 
 
 def _in_memory(x: Array, kept: list[int], axes: tuple[int, ...]) -> tuple[list[int], Array]:
-    """Return the kept axes in the order of memory, and `x` as C-contiguous (outer, summed, inner).
+    """Return the kept axes in the order of memory, and `x` as a C-contiguous array (outer, summed, inner).
 
-    The summed axes keep their order, which is that of the sum. Where they do not lie together in memory in this order,
-    `x` is copied with them last.
+    The summed axes keep their order, since it is the order of the sum. If they are not neighbours in memory in this
+    order, `x` is copied with the summed axes last.
     """
     by_stride = sorted(range(x.ndim), key=lambda i: (-abs(x.strides[i]), i))
     first = by_stride.index(axes[0]) if axes else x.ndim

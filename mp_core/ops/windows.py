@@ -1,4 +1,4 @@
-"""Windows: views of them, the largest element or the sum of each, and the sum of windows that overlap."""
+"""Sliding windows: views of them, their maxima and sums, and the sum of overlapping windows."""
 
 import itertools
 from collections.abc import Sequence
@@ -20,28 +20,28 @@ __all__ = ["overlap_add", "parts_of_windows", "spans_of", "window_maxima", "wind
 
 @recordable
 def window_maxima(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return the largest element of every window, for each channel: NaN if there is one, +0 of two zeros.
+    """Return the largest element of every window, for each channel; NaN if there is a NaN; +0 is larger than -0.
 
     Parameters
     ----------
     x : array-like, shape (batch, places ..., channels)
-        With one to three axes of places; float or integer.
+        One to three axes of places; float, integers become float32.
     size : sequence of int
         The lengths of a window along the axes of places.
     strides : sequence of int
-        How far the next window is along each of them.
+        The distances from one window to the next along these axes.
 
     Returns
     -------
     ndarray, shape (batch, windows ..., channels)
-        In the type of `x`: of all windows that lie within its places.
+        In the type of `x`; only windows that are completely inside.
 
     Raises
     ------
     TypeError
-        `x` is not numeric, or a length no integer.
+        `x` is not numeric, or a length is not an integer.
     ValueError
-        `x` has another number of axes, or fewer places than a window; a length is not positive.
+        `x` has another number of axes, or fewer places than a window; or a length is not positive.
 
     Examples
     --------
@@ -55,9 +55,9 @@ def window_maxima(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
 
 @recordable
 def window_sums(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return the sum of every window, for each channel, whose places are added in C order, in float32.
+    """Return the sum of every window, for each channel, added over its places in C order, in float32.
 
-    Arguments and the shape of the result are those of :func:`window_maxima`; it is float32, of float64 that.
+    Arguments and shape of the result are those of :func:`window_maxima`. The result is float32, or float64 for float64.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def _pooled(what: str, x: Array, dtype: Any, size: Sequence[int], strides: Seque
 
 
 def parts_of_windows(x: Array, size: Sequence[int], strides: Sequence[int]) -> list[Array]:
-    """Return a view for each place in a window: the elements there of all windows.
+    """Return for each place in a window a view of the elements that all windows have at this place.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def parts_of_windows(x: Array, size: Sequence[int], strides: Sequence[int]) -> l
 
 
 def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """Return how many places a window reaches over along each axis.
+    """Return the extents of a dilated window along each axis.
 
     Examples
     --------
@@ -120,13 +120,14 @@ def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
 
 
 def windows_of(x: Array, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> Array:
-    """Return a view of all windows that lie within the places of `x`.
+    """Return a view of all windows that are completely inside `x`.
 
     Parameters
     ----------
     x : ndarray, shape (batch, places ..., channels)
     size, strides, dilation : sequence of int
-        The lengths of a window, how far the next one is, and how far the next element of a window is.
+        For each axis of places: the number of elements of a window, the distance to the next window, and the distance
+        to the next element of the window.
 
     Returns
     -------
@@ -147,10 +148,10 @@ def windows_of(x: Array, size: Sequence[int], strides: Sequence[int], dilation: 
 
 @recordable
 def overlap_add(x: Array, strides: Sequence[int], dilation: Sequence[int]) -> Array:
-    """Return the sum of windows, each at its place: what :func:`windows_of` reads, read backwards.
+    """Return the sum of overlapping windows, each added at its position: the transpose of :func:`windows_of`.
 
-    Each element begins at +0. The elements of the windows are added to it in C order (batch, windows, places of a
-    window), in float32; of float64, place of a window by place of a window.
+    Each element starts at +0. The elements of the windows are added in C order (batch, windows, places of a window), in
+    float32. In float64 the outermost loop is that over the places of a window.
 
     Parameters
     ----------
@@ -161,7 +162,7 @@ def overlap_add(x: Array, strides: Sequence[int], dilation: Sequence[int]) -> Ar
     Returns
     -------
     ndarray, shape (batch, places ..., channels)
-        In float32, or float64 of that. There are as many places as the windows reach over.
+        In float32, or float64 for float64. The windows cover all places.
 
     Examples
     --------
@@ -179,7 +180,7 @@ def overlap_add(x: Array, strides: Sequence[int], dilation: Sequence[int]) -> Ar
     if x.dtype != F64:
         add_windows(FORMATS[x.dtype], contiguous(x), to)
         return out
-    for place in itertools.product(*map(range, size)):  # of one place, no element of `to` comes twice
+    for place in itertools.product(*map(range, size)):  # within one place of the windows, elements of `to` are distinct
         part = (slice(None),) * (rank + 1) + place
         to[part] += x[part]
     return out

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.arrays.holding import begin, finish
+from mp_core.arrays.holding import begin_recording, end_recording
 from mp_core.arrays.recorded import Recorded
 from mp_core.core.convert import filled
 from mp_core.ops.gradients.eager import TapeRecording
@@ -53,14 +53,14 @@ class GradientTape:
         if self._token is not None:
             raise ValueError("Tape is already recording.")
         self._recording, self._is_used = TapeRecording(self._watches), False
-        self._token = begin(self._recording)
+        self._token = begin_recording(self._recording)
         return self
 
     def __exit__(self, *_: object) -> None:
         token, self._token = self._token, None
         self._running().close()
         if token is not None:
-            finish(token)
+            end_recording(token)
 
     def _running(self) -> TapeRecording:
         if self._recording is None:
@@ -118,14 +118,14 @@ class GradientTape:
         self._is_used = True
         targets = [x for x in leaves(target) if type(x) is Recorded and x.recording is recording]
         given = [None] * len(targets) if output_gradients is None else list(leaves(output_gradients))
-        noted, readable = recording.noted, recording.is_readable
-        recording.noted, recording.is_readable = None, False
+        noted, readable = recording.noted_calls, recording.is_readable
+        recording.noted_calls, recording.is_readable = None, False
         try:
             seeds = [(x, _seed(recording, x, d)) for x, d in zip(targets, given, strict=True)]
             places = [self._source(x) for x in leaves(sources)]
             found = gradients(recording, recording.calls, seeds, [x for x in places if x is not None])
         finally:
-            recording.noted, recording.is_readable = noted, readable
+            recording.noted_calls, recording.is_readable = noted, readable
         values = iter(found)
         results = iter([None if place is None else _value(next(values)) for place in places])
         return map_leaves(lambda _: next(results), sources)

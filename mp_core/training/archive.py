@@ -23,7 +23,7 @@ from mp_core.layers.base.state import cleared_by_loading, extra_arrays, saved_va
 from mp_core.layers.names_in_files import EXTRA_ARRAYS, layers_in, names_in_list
 from mp_core.layers.operation import Operation
 from mp_core.layers.symbols import KerasTensor
-from mp_core.policies.autocast.variable import as_stored, assign_each, restored_if_it_fails
+from mp_core.policies.autocast.variable import as_stored, assign_each, restore_on_failure
 from mp_core.training.graph import Source, graph_in
 from mp_core.training.optimizer_files import OPTIMIZER, lasting
 from mp_core.training.tracing import traced
@@ -222,7 +222,7 @@ def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
         for layer, store in of_users:
             layer.load_own_variables(store)
 
-    restored_if_it_fails(model.weights, load)
+    restore_on_failure(model.weights, load)
 
 
 def _weights_in(path: Path) -> Array | bytes:

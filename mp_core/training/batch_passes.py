@@ -14,7 +14,7 @@ from mp_core.core.scopes import called_in
 from mp_core.layers.base.losses import added_losses
 from mp_core.layers.parts import BatchPart, current_part
 from mp_core.layers.plans.backward import ArrayGradients, Assigned
-from mp_core.layers.plans.parts import Described, PartGradients, unit_of
+from mp_core.layers.plans.parts import PartDescription, PartGradients, unit_of
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.training.batches import Batch, joined, number_of_samples, part_of
 from mp_core.training.losses import Loss
@@ -66,7 +66,7 @@ class BatchPasses:
             raise ValueError(f"'{self._compiled.model.name}' has outputs with a mask, so `passes` must be 1")
         count = number_of_samples(batch.x)
         size = -(-count // passes)
-        unit = unit_of(self._described(batch, size).meetings, size)
+        unit = unit_of(self._described(batch, size).shared_sums, size)
         last = count if self._compiled.workers is None else (count - 1) // unit * unit
         return list(pairwise(sorted({*range(0, last, -(-size // unit) * unit), last, count})))
 
@@ -113,9 +113,9 @@ class BatchPasses:
         loss = functools.reduce(ops.add, [*shares, *others])
         return loss, losses if len(losses) > 1 else [], joined(outputs), gradients, assigned
 
-    def _described(self, batch: Batch, size: int) -> Described:
+    def _described(self, batch: Batch, size: int) -> PartDescription:
         """Return what a pass of so many samples is like."""
-        return self.gradients.described(*_samples(batch, 0, size))
+        return self.gradients.describe(*_samples(batch, 0, size))
 
     # ---- one pass
 

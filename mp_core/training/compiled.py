@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mp_core.arrays.holding import tried
+from mp_core.arrays.holding import run_trial
 from mp_core.arrays.recorded import is_recorded
 from mp_core.core.scopes import called_in
 from mp_core.layers.base.building import accepts_argument
 from mp_core.layers.base.losses import added_losses
-from mp_core.layers.plans.backward import ValueAndGrad, assigned_if
+from mp_core.layers.plans.backward import ValueAndGrad, assign_and_call
 from mp_core.layers.plans.parts import Each
 from mp_core.layers.randomness import next_seed
 from mp_core.policies.autocast import AutoCastVariable
@@ -119,7 +119,7 @@ class Compiled:
             loss, parts, outputs, gradients, assigned = self._gradients(step, fed, scale_of(self.optimizer))
         except IndexError as error:  # of a look-up in a plan, which knows no names
             raise IndexError(f"`y` has a number that is no class, or `x` one that is in no table: {error}") from error
-        assigned_if(assigned, self.move, gradients, step.variables)
+        assign_and_call(assigned, self.move, gradients, step.variables)
         return self._note(batch, outputs, loss, parts)
 
     def _batch(self, data: Sequence[Any]) -> Batch:
@@ -171,7 +171,7 @@ class Compiled:
     def _made_step(self, batch: Batch) -> ValueAndGrad:
         """Return the step for the variables that are trainable now."""
         first = self.model._first_sample(batch.x)
-        outputs = tried(self.model, first, training=False)  # builds it, and says how the outputs are arranged
+        outputs = run_trial(self.model, first, training=False)  # builds it, and says how the outputs are arranged
         self._outputs = self.model._output_names(outputs), map_leaves(lambda _: None, outputs)
         variables = self.prepare()
         if not variables:

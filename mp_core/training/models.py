@@ -7,7 +7,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from mp_core.arrays.holding import tried
+from mp_core.arrays.holding import run_trial
 from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
 from mp_core.layers import Input, InputLayer, Layer
@@ -252,7 +252,7 @@ class Functional(WithEnds, Model):
         if previous_mask is None and not self._call_graph.makers:
             return None
         masks = {} if previous_mask is None else self._bound(self._call_graph.inputs, previous_mask)
-        _, found = tried(
+        _, found = run_trial(
             self._results, self._bound(self._call_graph.inputs, inputs), masks, None, self._call_graph.before_masks
         )
         return _unpacked(map_leaves(found.get, self._call_graph.outputs))

@@ -14,7 +14,7 @@ from mp_core.files.checkpoint.maps import map_file
 from mp_core.files.hdf5 import storable
 from mp_core.layers.seeds import StateHolder
 from mp_core.policies.autocast import AutoCastVariable
-from mp_core.policies.autocast.variable import assign_each, restored_if_it_fails
+from mp_core.policies.autocast.variable import assign_each, restore_on_failure
 from mp_core.training.archive import written
 from mp_core.training.measured import training_state
 from mp_core.training.optimizer_files import (
@@ -96,7 +96,7 @@ class State(NamedTuple):
         held = [vars(compiled), vars(compiled.metrics), *map(vars, compiled.losses)]
         contents = contents_of_optimizer(compiled.optimizer)
         contents.add(held)
-        restored_if_it_fails([*state_variables(model), *own], undone_if_it_fails, contents, self._apply, model)
+        restore_on_failure([*state_variables(model), *own], undone_if_it_fails, contents, self._apply, model)
 
     def _apply(self, model: "Model") -> None:
         compiled, variables = training_state(model), state_variables(model)

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.arrays.holding import tried
+from mp_core.arrays.holding import run_trial
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.replay import awake
 from mp_core.layers.base.building import has_argument
@@ -190,7 +190,7 @@ class Sequential(WithEnds, Model):
             raise ValueError(f"`input_shape` must be a shape: '{self.name}' has no InputLayer; received None")
         if not any(leaves(map_shapes(lambda shape: None in shape[1:], input_shape))):
             zeros = map_shapes(lambda shape: np.zeros([n or 1 for n in shape], self.compute_dtype), input_shape)
-            tried(self.call, zeros)
+            run_trial(self.call, zeros)
             return
         first = self if self.input_layer is None else self.input_layer
         x = map_shapes(lambda shape: Input(batch_shape=shape, dtype=first.compute_dtype, name=self.name), input_shape)
@@ -271,7 +271,7 @@ class Sequential(WithEnds, Model):
             after = mask_after(layer, inputs, mask)
             if any(makers[index + 1 :]):
                 masks = {"mask": mask} if mask is not None and has_argument(type(layer).call, "mask") else {}
-                inputs = tried(layer, inputs, **masks)
+                inputs = run_trial(layer, inputs, **masks)
             mask = after
         return mask
 

@@ -1,1 +1,1 @@
-"""Matrix products: what an operand is, which operands multiply as they are, and how others become such."""
+"""Matrix products: operands, the compiled fast path, and the general path, which converts operands for it."""

@@ -1,4 +1,4 @@
-"""Rows and activations of float64 arrays: float64 throughout, mostly on NumPy's own routines."""
+"""Softmax, norms and activations in float64, mostly by NumPy."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ __all__ = ["ACTIVATIONS", "layer_norm", "log_softmax", "rms_norm", "softmax"]
 
 
 def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
-    """Return ``exp(scale * x)`` where `keep` is true, else 0, divided by its sum."""
+    """Return ``exp(scale * x)`` divided by its sum, over the elements where `keep` is true; 0 elsewhere."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         y = x * scale if keep is None else np.where(keep, x * scale, -np.inf)
         peak = y.max(axis=axis, keepdims=True, initial=-np.inf)
@@ -104,4 +104,4 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "softplus": _softplus,
     "exponential": _exponential,
 }
-"""Name -> function, by the names that :func:`mp_core.ops.matmul` takes."""
+"""Name of an activation, as :func:`mp_core.ops.matmul` takes it -> its float64 function."""

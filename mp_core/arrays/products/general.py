@@ -1,4 +1,4 @@
-"""The general path of products: operands become ones that kernels take, and go back to the fast path."""
+"""The general path of products: convert operands to ones that kernels take, then call the fast path."""
 
 import itertools
 from typing import Any, NamedTuple
@@ -41,11 +41,11 @@ from mp_core.arrays.recorded import takes_symbols
 
 __all__ = ["multiply_any"]
 
-_NAMES = {name: name for name in ACTIVATIONS}  # a look-up turns a name of a subclass of str into a str
+_NAMES = {name: name for name in ACTIVATIONS}  # a look-up replaces an instance of a subclass of str by a plain str
 
 
 class _Epilogue(NamedTuple):
-    """The bias, activation and residual of a call; None for what it does not have."""
+    """The bias, activation and residual of a call; each may be None."""
 
     bias: Any
     activation: str | None
@@ -54,9 +54,9 @@ class _Epilogue(NamedTuple):
 
 @takes_symbols
 def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation: Any, residual: Any) -> Array:
-    """Do what ``matmul`` says for all operands that the fast path does not serve.
+    """Return what ``matmul`` returns, for operands that the fast path does not take.
 
-    `a` may be the :class:`Factors` of rows that became codes, with `b`.
+    `a` may be :class:`Factors`, if its rows have been quantized; they contain `b` too.
     """
     if not isinstance(activation, str | None) or activation not in _NAMES:
         choices = ", ".join(repr(name) for name in _NAMES)
@@ -102,7 +102,7 @@ def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: 
 def _by_kernels(
     factors: Factors, target: np.dtype[Any], out: Array | None, shape: tuple[int, ...], epilogue: _Epilogue
 ) -> Array:
-    """Return the product of types that kernels multiply, in `out`; it is copied there if kernels cannot write to it."""
+    """Multiply operands of types that kernels multiply, into `out`; if kernels cannot write to it, copy the result."""
     a, b, scale, zero, _ = factors
     if scale is not None and scale.size != 1:
         rows = (*shape[: len(shape) - (len(b.shape) > 1)], 1)
@@ -126,7 +126,7 @@ def _for_each_row(x: Array | None, shape: tuple[int, ...]) -> Array | None:
 def _matrix_by_matrix(
     a: Any, b: QuantizedArray, batch: tuple[int, ...], wanted: np.dtype[Any] | None, out: Any, epilogue: _Epilogue
 ) -> Array:
-    """Return the product with a quantized `b` of more axes, whose matrices each have their scales."""
+    """Multiply by a quantized `b` with batch axes, one matrix at a time, since each has scales of its own."""
     check_unchanged(b)
     if isinstance(a, QuantizedArray):
         check_unchanged(a)
@@ -151,7 +151,7 @@ def _matrix_by_matrix(
 
 
 def _factors(a: Any, b: Any) -> Factors:
-    """Return the operands as arrays or PackedMatrix of types that multiply, codes with their scales."""
+    """Return the operands as arrays or a PackedMatrix, in types that multiply, with the scales of codes."""
     scale = zero = default = None
     if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or has_scale(b):
         a, b, scale, zero, default = multipliable(a, b)
@@ -167,7 +167,7 @@ def _factors(a: Any, b: Any) -> Factors:
 
 
 def _shape(factors: Factors) -> tuple[int, ...]:
-    """Return the shape of the result; raise where those of the operands do not fit, or k is too large."""
+    """Return the shape of the result; raise ValueError if shapes do not fit, or k is too large for an exact sum."""
     a, b, _, zero, _ = factors
     k = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
     if a.shape[-1] != k:
@@ -204,7 +204,7 @@ def _of_types_that_multiply(a: Array, b: Array | PackedMatrix) -> tuple[Array, A
 
 
 def _out_dtype(factors: Factors, wanted: np.dtype[Any] | None, epilogue: _Epilogue) -> np.dtype[Any]:
-    """Return the type of the result; raise for one that the product does not have."""
+    """Return the type of the result; raise TypeError if the product cannot have the type `wanted`."""
     a, b, scale, _, default = factors
     target = default if wanted is None else wanted
     integers = (a.dtype is I8 or a.dtype is U8) and name_of(b.dtype) != "int4"
@@ -214,14 +214,14 @@ def _out_dtype(factors: Factors, wanted: np.dtype[Any] | None, epilogue: _Epilog
         raise TypeError("`bias`, `activation` and `residual` need a float `out_dtype`; received int32")
     if target is I32 and scale is not None and not (np.all(scale == 1) and np.all(b.scale == 1)):
         raise TypeError(
-            "`out_dtype` must be a float type for quantized operands whose scales are not 1: int32 would leave the "
-            "scales out"
+            "`out_dtype` must be a float type for quantized operands whose scales are not 1: int32 would ignore the "
+            "scales"
         )
     return target
 
 
 def _residual(residual: Any, shape: tuple[int, ...], keep_float64: bool) -> Array:
-    """Return the residual as the kernel reads it: of a float type, native, C-contiguous, aligned."""
+    """Return the residual as kernels read it: of a native float type, C-contiguous and aligned."""
     x = as_float(residual, "residual")
     if x.shape != shape:
         raise ValueError(f"`residual` must have the result's shape {shape}; received {x.shape}")
@@ -229,7 +229,7 @@ def _residual(residual: Any, shape: tuple[int, ...], keep_float64: bool) -> Arra
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    pairs = list(itertools.zip_longest(reversed(a), reversed(b), fillvalue=1))  # np.broadcast_shapes knows 32 axes
+    pairs = list(itertools.zip_longest(reversed(a), reversed(b), fillvalue=1))  # np.broadcast_shapes: at most 32 axes
     if any(one != other and 1 not in (one, other) for one, other in pairs):
         raise ValueError(f"the leading axes of `a` and `b` must broadcast; received {a} and {b}")
     return tuple(other if one == 1 else one for one, other in reversed(pairs))

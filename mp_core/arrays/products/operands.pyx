@@ -1,9 +1,9 @@
-"""The fast path of products: operands, result and epilogue as kernels take them.
+"""The fast path of products: describe operands, result and epilogue for the kernels, and multiply.
 
-:func:`multiply` serves packed matrices, and arrays of any strides whose types multiply without a cast. For all else it
-returns None and says why. Then the general path (general.py) turns the operands into such ones and comes back by
-:func:`multiply_normal`. What kernels accept is asked of the library (library/contract.h). All products from Python
-pass here except those of float64 (NumPy's), attention and pooling.
+:func:`multiply` takes packed matrices, and arrays of any strides whose types multiply without a cast. For everything
+else it returns None and sets a reason. Then the general path (general.py) converts the operands and calls
+:func:`multiply_normal`. The library decides what kernels accept (library/contract.h). All products from Python take
+this path, except float64 (NumPy's product), attention and pooling.
 """
 
 import sys
@@ -74,7 +74,7 @@ cdef int describe_left(object x, Parts *parts) except -1:
 
 
 cdef int describe_right(object x, Parts *parts) except -1:
-    """Describe the right operand, an array or PackedMatrix, whose k must be that of the left one."""
+    """Describe the right operand, an array or PackedMatrix; its k must equal that of the left operand."""
     cdef mp_right *b = &parts.product.b
     cdef cnp.ndarray array
     cdef PackedMatrix panels
@@ -117,7 +117,7 @@ cdef inline const void *pointer(cnp.ndarray array) noexcept:
 
 
 cdef int set_result_format(const Call *call, mp_product *p) except -1:
-    """Set the format of the result: that of `out_dtype`, or the default of the two types."""
+    """Set the format of the result: that of `out_dtype`, or the default for the types of the operands."""
     cdef int found = FORMATS.products[p.a.format][p.b.format]
     if found < 0:
         return MP_BAD_TYPES
@@ -159,12 +159,12 @@ cdef int set_batch(Parts *p) noexcept:
 
 
 cdef inline bint is_apart(cnp.ndarray out, PyObject *x) noexcept:
-    """Whether `out` shares no memory with x, if that is an array."""
+    """Return whether `out` shares no memory with x; True if x is not an array."""
     return x == NOTHING or not isinstance(<object>x, cnp.ndarray) or apart(out, <cnp.ndarray>x)
 
 
 cdef bint shares_memory(const Call *call, cnp.ndarray out) noexcept:
-    """Whether `out` shares memory with an array that the product reads."""
+    """Return whether `out` shares memory with an array that the product reads."""
     cdef PackedMatrix b
     if type(<object>call.b) is cnp.ndarray:
         if not apart(out, <cnp.ndarray>call.b):
@@ -178,7 +178,7 @@ cdef bint shares_memory(const Call *call, cnp.ndarray out) noexcept:
 
 
 cdef bint can_be_written(const Call *call, const Parts *p, cnp.ndarray out) noexcept:
-    """Whether kernels can write the result to `out`."""
+    """Return whether kernels can write the result to `out`."""
     cdef Py_ssize_t size = cnp.PyArray_ITEMSIZE(out)
     cdef int axis
     if (cnp.PyArray_TYPE(out) != FORMATS.types[<int>p.product.common.epilogue.out_format]
@@ -194,7 +194,7 @@ cdef bint can_be_written(const Call *call, const Parts *p, cnp.ndarray out) noex
 
 
 cdef cnp.ndarray result_array(const Call *call, Parts *p):
-    """Return the array that kernels write, described: `out` or a new one; None if it must be `out` and cannot be."""
+    """Return and describe the array that kernels write: `out` or a new one; None if only `out` is allowed and unfit."""
     cdef cnp.ndarray result
     cdef mp_lines *lines = &p.product.out
     cdef int axis, axes = p.product.batch_axes
@@ -250,7 +250,7 @@ cdef int set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1:
 
 
 cdef int set_left_scales(const Call *call, Parts *p) except -1:
-    """Describe the scales of the left operand: one, or one for each row. One that becomes codes must be contiguous."""
+    """Describe the scales of the left operand, one or one per row. An operand to be quantized must be contiguous."""
     cdef cnp.ndarray scale, zeros = None
     cdef mp_left *a = &p.product.a
     cdef Py_ssize_t rows = p.product.m
@@ -272,7 +272,7 @@ cdef int set_left_scales(const Call *call, Parts *p) except -1:
     a.row_scale, a.row_zero = <const float *>pointer(scale), <const int32_t *>pointer(zeros)
     if p.product.common.epilogue.row_stride and cnp.PyArray_SIZE(scale) != rows:
         return ROWS
-    if p.product.common.epilogue.out_format == MP_I32:  # the scales are 1: integers leave them out
+    if p.product.common.epilogue.out_format == MP_I32:  # all scales are 1 (checked before), so skip them
         a.row_scale = p.product.b.scale = NULL
     return MP_ACCEPTED
 
@@ -284,13 +284,13 @@ cdef int describe_operands(const Call *call, Parts *p) except -1:
 
 
 cdef int describe_rest(const Call *call, Parts *p, cnp.ndarray result) except -1:
-    """Describe the epilogue and the scales of the left operand; with these the library knows whether it accepts all."""
+    """Describe the epilogue and the scales of the left operand; then ask the library whether it accepts the product."""
     return (set_epilogue(call, p, result) or (set_left_scales(call, p) if call.left != NO_SCALES else 0)
             or mp_refusal_of(&p.product))
 
 
 cdef object multiply(Call *call):
-    """Return ``activation((a @ b) * scales + bias) + residual``; None, with a reason, if only the general path can."""
+    """Return ``activation((a @ b) * scales + bias) + residual``; None, with a reason, if the fast path cannot."""
     cdef Parts p
     cdef cnp.ndarray result
     cdef Py_ssize_t matrices = 1
@@ -306,7 +306,7 @@ cdef object multiply(Call *call):
     for axis in range(p.product.batch_axes):
         matrices *= p.shape[axis]
     if (p.product.batch_axes and p.b.axes == 0 and cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray>call.a)
-            and cnp.PyArray_IS_C_CONTIGUOUS(result)):  # all rows are one matrix
+            and cnp.PyArray_IS_C_CONTIGUOUS(result)):  # multiply the rows of all matrices as one matrix
         p.product.m, p.product.out.rs = matrices * p.product.m, p.product.n * p.product.out.size
         p.product.batch_axes, matrices = 0, 1
     run_product(&p.product, matrices, result)
@@ -314,11 +314,11 @@ cdef object multiply(Call *call):
 
 
 def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows not None):
-    """Call :func:`multiply` from Python; the result is `out`, or a new array if kernels cannot write to `out`.
+    """Call :func:`multiply` from Python. The result is `out`, or a new array if kernels cannot write to `out`.
 
-    `a` and `b` are of types that multiply; `out_dtype` is a type that kernels write. `epilogue` is (bias, activation,
-    residual): each None or contiguous, bias float32 (n,). `rows` is (scale, zero_point) of the codes in `a`, contiguous
-    float32 and int32, one for all rows or one for each; (None, None) if `a` holds no codes.
+    The types of `a` and `b` must multiply, and kernels must write `out_dtype`. `epilogue` is (bias, activation,
+    residual), each None or contiguous; bias is float32 (n,). `rows` is (scale, zero_point) of the codes in `a`:
+    contiguous float32 and int32, one for all rows or one for each; (None, None) if `a` holds no codes.
     """
     cdef Call call
     bias, activation, residual = epilogue
@@ -335,5 +335,5 @@ def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows no
 
 
 def most_exact_k(bint unsigned_a, bint shifted_b):
-    """Return the largest k of a product of integers: see mp_most_exact_k of library/contract.h."""
+    """Return the largest k of an exact product of integers: see mp_most_exact_k in library/contract.h."""
     return mp_most_exact_k(unsigned_a, shifted_b)

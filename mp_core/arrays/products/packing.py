@@ -1,4 +1,4 @@
-"""``mp_core.pack``: right operands packed once."""
+"""``mp_core.pack``: pack the right operand of products."""
 
 from typing import Any
 
@@ -17,25 +17,30 @@ __all__ = ["pack"]
 
 
 def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
-    """Pack the right operand of products once, so that :func:`matmul` need not do it at every call.
+    """Pack the right operand of products once, so that :func:`matmul` need not pack it in every call.
 
     Parameters
     ----------
     b : array-like or QuantizedArray
-        Shape (..., k, n). A :class:`QuantizedArray` is one matrix of any type of codes, with one scale, one per column,
-        or one per column and group of k (symmetric or int4, groups of a multiple of 8). uint8 and uint4 are held as
-        int8, uint8 with another zero point.
+        Shape (..., k, n). A :class:`QuantizedArray` must have two axes, and one scale, one per column, or one per
+        column and group along k (symmetric codes or int4, groups of a multiple of 8). uint8 and uint4 codes are stored
+        as int8; the zero points of uint8 are shifted by 128.
     dtype : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}, optional
         Cast to this type first. Default: the type of `b`.
 
     Returns
     -------
     PackedMatrix
-        Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` gives the elements back exactly. It holds the bytes of
-        `b`, k rounded up to a multiple of 1 (float32, float16), 2 (bfloat16), 4 (float8, int8) or 8 (int4), 64 bytes
-        more, 4 bytes a column for int8, and the scales and zero points of a QuantizedArray, which are int8 for int4.
-        Beside floats, int4 with zero points is multiplied as ``values - zero_point``, the sums scaled afterwards; an
-        array of such codes that is not packed is dequantized first (:func:`matmul`).
+        Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` returns the elements exactly.
+
+    Notes
+    -----
+    Memory: the bytes of `b` with k rounded up to a multiple of 1 (float32, float16), 2 (bfloat16), 4 (float8, int8) or
+    8 (int4), 64 more bytes, 4 bytes per column for int8, and the scales and zero points of a QuantizedArray (for int4,
+    zero points are int8).
+
+    With float rows, packed int4 with zero points is multiplied as ``values - zero_point``, and the sums are scaled. An
+    array of such codes that is not packed is dequantized first (:func:`matmul`).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Right operands of products, packed: the layout of core/kernels/kernels.h in immutable objects."""
+"""Packed right operands of products: immutable objects with the layout of core/kernels/kernels.h."""
 
 from math import prod
 from operator import index as whole_number
@@ -36,11 +36,11 @@ cdef extern from "library/packing.h" nogil:
 
 cnp.import_array()
 
-cdef dict _formats = {}  # dtype -> format, of the dtypes asked for before: NumPy takes microseconds to make a name
+cdef dict _formats = {}  # cache: dtype -> format, since NumPy takes microseconds to return the name of a dtype
 
 
 cdef int panel_format(dtype) except? -1:
-    """The format of panels of a native dtype, -1 if it has none."""
+    """Return the panel format of a native dtype; -1 if it cannot be packed."""
     fmt = _formats.get(dtype)
     if fmt is None and dtype.isnative and dtype.name in PANELS:
         fmt = _formats[dtype] = PANELS[dtype.name]
@@ -58,9 +58,9 @@ cdef object multiplied(a, b):
 
 
 cdef class PackedMatrix:
-    """The right operand of a product, packed once for :func:`mp_core.matmul`. Made by :func:`mp_core.pack`.
+    """The right operand of products, packed for :func:`mp_core.matmul`. Make it with :func:`mp_core.pack`.
 
-    Immutable, picklable, the same on every instruction set.
+    It is immutable and picklable, and has the same layout on every instruction set.
 
     Attributes
     ----------
@@ -69,16 +69,16 @@ cdef class PackedMatrix:
     dtype : numpy.dtype
         float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
     scale : numpy.ndarray or None
-        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
+        For a packed :class:`mp_core.QuantizedArray`: float32, of shape (n,) or (groups along k, n).
     zero_point : numpy.ndarray or None
-        What stands for zero: of int8, int32, shape (n,); of int4, int8, the shape of `scale`. None: 0.
+        The codes that mean 0. For int8: int32, of shape (n,). For int4: int8, of the shape of `scale`. None: 0.
     group_size : int or None
-        Elements along k that share a scale.
+        The number of elements along k that share a scale.
     nbytes : int
-        Bytes held, scales and column sums included.
+        The bytes stored, including scales and column sums.
     """
 
-    __array_ufunc__ = None  # of NumPy's operators only @ knows a packed matrix
+    __array_ufunc__ = None  # NumPy then leaves `array @ packed` to __rmatmul__; there are no other operators
 
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
         self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
@@ -127,7 +127,7 @@ cdef class PackedMatrix:
         return len(self.shape)
 
     def unpack(self):
-        """Return the matrix as it was packed: an array of `shape` and `dtype`, exactly equal."""
+        """Return the matrix before packing: an array of `shape` and `dtype` with exactly the same elements."""
         cdef cnp.ndarray out = np.empty(self.shape, self.dtype)
         cdef Py_ssize_t matrix, column, size = mp_element_bytes[self.format]
         cdef const mp_kernels *use = mp_active()
@@ -162,7 +162,7 @@ def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
 
 
 def _data_bytes(int fmt, shape):
-    """Return the bytes of the panels and of MP_SLACK; raise if they exceed PY_SSIZE_T_MAX, counting a length 0 as 1."""
+    """Return the bytes of the panels and MP_SLACK; raise ValueError if they, with lengths of at least 1, overflow."""
     *batch, k, n = shape
     columns = [prod(batch), n, -(-k // mp_group[fmt]) * mp_group_bytes[fmt]]
     if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
@@ -171,9 +171,9 @@ def _data_bytes(int fmt, shape):
 
 
 def _part(array, name, shape, dtype):
-    """Return a read-only buffer of a PackedMatrix, or None for a shape None; raise unless it has this shape and type.
+    """Check shape and type of an array of a PackedMatrix, and return it read-only; None if `shape` is None.
 
-    Kernels rely on it, so the array is one that nobody can make writeable again.
+    Kernels rely on its contents, so the result cannot be made writeable again.
     """
     if array is None and shape is None:
         return None
@@ -195,9 +195,9 @@ def aligned_empty(Py_ssize_t nbytes):
 
 
 def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
-    """Return `b` (..., k, n), packed.
+    """Pack `b`, of shape (..., k, n), native byte order and any strides.
 
-    `b` is in native byte order and has any strides. `dtype` is that of `b`, or int4 for codes in int8.
+    `dtype` is the dtype of `b`, or int4 for codes stored as int8.
     """
     cdef mp_packed_matrix p
     cdef int ndim = cnp.PyArray_NDIM(b), threads

@@ -1,4 +1,4 @@
-"""The plan of a product as a dict, for people and tests: computed without running a kernel."""
+"""The plan of a product as a dict, for inspection and tests. No kernel runs."""
 
 from libc.string cimport memset
 
@@ -15,26 +15,26 @@ from mp_core.arrays.formats import PANELS
 
 ARITHMETICS = ("wide", "pairs", "quads")
 
-# What a plan depends on beside the shape and the type of A: name -> its default.
-#   b_dtype      the type of B; None: that of A
-#   layout       how B lies: "packed" (a PackedMatrix), "kn" (row-major) or "nk" (transposed)
-#   a_layout     how A lies: "mk" (row-major) or "km" (transposed)
-#   matrices     products of the batch
-#   threads      threads that run the tasks
-#   isa          an instruction set of this build, whether or not this machine has it; None: the one in use
-#   cpu          the family of CPUs whose tuned constants are used, a key of cpu.CPU_FAMILIES; None: this one's
-#   caches       bytes of L1d and L2; None: this machine's
-#   quantize     rows of a float A become int8, by scales that are "found" or "given"; None: they do not
-#   zero_point, row_zero   whether B (its columns or, of int4, scale groups) and rows of A have zero points
-#   group        elements of K in a scale group of B; 0: there are no scale groups
-#   reproducible the order of sums of pairs; None: the one that is set
+# Name -> default of everything that a plan depends on besides the shape and the type of A.
+#   b_dtype      the type of B; None: the type of A
+#   layout       the layout of B: "packed" (a PackedMatrix), "kn" (row-major) or "nk" (transposed)
+#   a_layout     the layout of A: "mk" (row-major) or "km" (transposed)
+#   matrices     the number of products in the batch
+#   threads      the number of threads that run the tasks
+#   isa          an instruction set of this build, also if this machine lacks it; None: the active one
+#   cpu          the CPU family whose tuned constants are used, a key of cpu.CPU_FAMILIES; None: this CPU's
+#   caches       (bytes of L1d, bytes of L2); None: this machine's
+#   quantize     quantize rows of a float A to int8, with scales that are "found" or "given"; None: do not quantize
+#   zero_point, row_zero   whether B (its columns, or for int4 its scale groups) and the rows of A have zero points
+#   group        elements along K in a scale group of B; 0: no scale groups
+#   reproducible whether sums of pairs use the reproducible order; None: the current setting
 SETTINGS = {
     "b_dtype": None, "layout": "packed", "a_layout": "mk", "matrices": 1, "threads": 1, "isa": None, "cpu": None,
     "caches": None, "quantize": None, "zero_point": False, "row_zero": False, "group": 0, "reproducible": None,
 }
 
 
-# By the way of a plan: what is said of it. Panels that are copied or multiplied as they are may be packed on the fly.
+# Way of a plan -> its name in the dict.
 WAYS = {
     MP_PANELS: "packed", MP_TILES: "packed", MP_DECODED: "decoded", MP_DECODED_TILES: "decoded", MP_IN_TURN: "in turn",
     MP_WIDER: "made wider", MP_OCTS: "in octs", MP_IN_PLACE: "in place", MP_TRANSPOSED: "transposed",
@@ -42,13 +42,13 @@ WAYS = {
 
 
 def way_of(way, packed):
-    """Return the name of a way of a plan: "packed on the fly" if an array is packed and its panels are not recoded."""
+    """Return the name of a plan's way; "packed on the fly" if B is an array whose panels the product packs."""
     name = WAYS[way]
     return "packed on the fly" if name in ("packed", "decoded") and not packed else name
 
 
 cdef mp_layout layout_of(fmt, Py_ssize_t rows, Py_ssize_t cols, bint transposed):
-    """A contiguous matrix, or the transpose of one."""
+    """Return the layout of a contiguous matrix, or of the transpose of one."""
     cdef mp_layout layout
     cdef Py_ssize_t size = mp_element_bytes[<int>fmt]
     layout.format, layout.size = fmt, <int>size
@@ -57,7 +57,7 @@ cdef mp_layout layout_of(fmt, Py_ssize_t rows, Py_ssize_t cols, bint transposed)
 
 
 def _checked(shape, dtype, settings):
-    """Return the settings with their defaults; raise if one is unknown."""
+    """Return all settings, with defaults; raise TypeError or ValueError if a name or value is unknown."""
     unknown = settings.keys() - SETTINGS.keys()
     if unknown:
         raise TypeError(f"a plan depends on {', '.join(SETTINGS)}; received {', '.join(sorted(unknown))}")
@@ -83,9 +83,9 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     m, k, n : int
         The shape; at least 1.
     dtype : str
-        Type of A: a float type, int8 or uint8.
+        The type of A: a float type, int8 or uint8.
     **settings
-        What else a plan depends on: :data:`SETTINGS`.
+        Other properties of the product: see :data:`SETTINGS`.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     q.quantized_here, q.finds_scales = s["quantize"] is not None, s["quantize"] == "found"
     q.reproducible = reproducible_here() if s["reproducible"] is None else s["reproducible"]
     if q.machine == mp_this_machine():
-        mp_find_plan(&q, &p)  # as a product does
+        mp_find_plan(&q, &p)  # uses the thread's cache of plans, like a real product
     else:
         mp_make_plan(&q, &p)
     return {

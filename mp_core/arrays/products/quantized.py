@@ -1,4 +1,4 @@
-"""QuantizedArray operands of products: which multiply as codes, and what becomes of the others."""
+"""Quantized operands of products: which ones are multiplied as codes, and how the others are converted."""
 
 from typing import Any, NamedTuple
 
@@ -23,29 +23,29 @@ __all__ = [
 
 
 class Factors(NamedTuple):
-    """What kernels multiply: `a` and `b`, and, where `a` holds codes, its scales and zero points."""
+    """The operands for kernels: `a` and `b`, and, if `a` holds codes, its scales and zero points."""
 
     a: Array
     b: Any  # an array or PackedMatrix
     scale: Array | None
     zero: Array | None
-    dtype: np.dtype[Any]  # of the result by default
+    dtype: np.dtype[Any]  # the default type of the result
 
 
 def has_scale(b: Any) -> bool:
-    """Whether `b` is a packed matrix of codes with scales."""
+    """Return whether `b` is a packed matrix of codes with scales."""
     return isinstance(b, PackedMatrix) and b.scale is not None
 
 
 def scales_rows(q: QuantizedArray) -> bool:
-    """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
+    """Return whether q, as a left operand, can multiply as integers: its scales can be applied after the product."""
     return (q.dtype is I8 or q.dtype is U8) and q.group_size is None and q.scale.shape[-1:] == (1,)
 
 
 def scales_columns(q: QuantizedArray, *, packed: bool = False) -> bool:
-    """Whether each matrix of q, as a right operand, can be packed with its scales: by column, or by groups of k.
+    """Return whether each matrix of q, as a right operand, can be packed with scales by column, or by groups along k.
 
-    int4 with zero points is only if it is `packed` by the caller; `matmul` dequantizes it.
+    int4 with zero points counts only with `packed`, that is if the user packs it; `matmul` dequantizes it.
     """
     if len(q.shape) < 2 or q.dtype.itemsize > 1:
         return False
@@ -59,7 +59,7 @@ def scales_columns(q: QuantizedArray, *, packed: bool = False) -> bool:
 
 
 def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
-    """Return the matrix at an index of the leading axes, which broadcast, of an array or a quantized one."""
+    """Return the matrix at a broadcast index of the batch axes of an array or QuantizedArray."""
     lead = len(x.shape) - 2
     if lead < 1:
         return x
@@ -77,7 +77,7 @@ def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
 
 
 def pack_quantized(b: QuantizedArray) -> PackedMatrix:
-    """Return one matrix that :func:`scales_columns`, packed; uint8 and uint4 codes as int8."""
+    """Pack one matrix for which :func:`scales_columns` is true; uint8 and uint4 codes become int8."""
     check_unchanged(b)
     values, zero = unpacked_codes(b), b.zero_point
     if b.dtype is U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
@@ -90,13 +90,13 @@ def pack_quantized(b: QuantizedArray) -> PackedMatrix:
 
 
 def _for_columns(x: Array, b: QuantizedArray, dtype: Any) -> Array:
-    """Return a copy of scales or zero points, since `b` may change: of shape (n,), or (groups, n)."""
+    """Return a copy of scales or zero points (`b` may change), of shape (n,) or (groups, n)."""
     whole = np.array(np.broadcast_to(x, (len(x), b.shape[1])), dtype, order="C")
     return whole if b.group_size else whole[0]
 
 
 def pack_unsigned(b: Array) -> PackedMatrix:
-    """Return matrices of uint8, packed as int8: codes less 128, with a zero point of -128."""
+    """Pack uint8 matrices as int8: subtract 128, and set the zero point to -128."""
     n = b.shape[-1]
     return pack(_less_128(b), I8, np.ones(n, np.float32), np.full(n, -128, np.int32))
 
@@ -106,10 +106,10 @@ def _less_128(x: Array) -> Array:
 
 
 def multipliable(a: Any, b: Any) -> Factors:
-    """Return operands, of which at least one is quantized, as the product reads them.
+    """Convert operands, of which at least one is quantized, to ones that kernels multiply.
 
-    The scales of `a` are with them if both stay integers.
-    The result is by default float32, or of the type of an operand in floats of more than 8 bits.
+    If both stay integers, the Factors have the scales of `a`. The default type of the result is that of a float operand
+    with more than 8 bits, else float32.
     """
     if isinstance(b, QuantizedArray) and len(b.shape) == 2 and scales_columns(b):
         b = pack_quantized(b)
@@ -119,10 +119,10 @@ def multipliable(a: Any, b: Any) -> Factors:
         return Factors(a.values, b, a.scale, a.zero_point, F32)
     a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
     b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
-    beside = b if isinstance(a, QuantizedArray) else a
-    floats = not isinstance(beside, QuantizedArray) and not has_scale(beside) and is_float(beside.dtype)
-    narrow = floats and "float8" in name_of(beside.dtype)  # of too few bits for scaled codes
-    dtype = beside.dtype if floats and not narrow else F32
+    other = b if isinstance(a, QuantizedArray) else a
+    floats = not isinstance(other, QuantizedArray) and not has_scale(other) and is_float(other.dtype)
+    narrow = floats and "float8" in name_of(other.dtype)  # too few bits for products with scaled codes
+    dtype = other.dtype if floats and not narrow else F32
     exact = F64 if dtype is F64 else F32
     if isinstance(b, QuantizedArray):
         b = dequantize(b, exact)
@@ -134,12 +134,12 @@ def multipliable(a: Any, b: Any) -> Factors:
 
 
 def _wide(x: Array) -> Array:
-    """Return an operand as floats of more than 8 bits."""
+    """Return an operand in a float type with more than 8 bits."""
     return x if is_float(x.dtype) and "float8" not in name_of(x.dtype) else cast(x, F32)
 
 
 def unpacked(b: PackedMatrix, dtype: np.dtype[Any] = F32) -> Array:
-    """Return what a packed matrix holds, codes with scales as the floats of `dtype` that they stand for."""
+    """Return the values of a packed matrix; codes with scales are dequantized to `dtype`."""
     if b.scale is None:
         return b.unpack()
     codes, scale, zero = cast(b.unpack(), F32), b.scale, b.zero_point

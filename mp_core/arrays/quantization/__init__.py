@@ -1,7 +1,12 @@
-"""Quantization to 4, 8 and 16 bits: ``x ~ scale * (q - zero_point)``, written here and nowhere else.
+"""Quantization to 4, 8 and 16 bits: ``x ~ scale * (q - zero_point)``.
 
-`array.py` holds the class of quantized arrays and `calls.pyx` the two functions. `general.py` does what they need for
-arguments that kernels cannot take as they are. `recipe.pyx` holds what follows from shape, type of codes and axis.
+| file | contents |
+|---|---|
+| `array.py` | :class:`QuantizedArray` |
+| `calls.pyx` | the functions `quantize` and `dequantize` |
+| `general.py` | their general path, for arguments that kernels cannot take |
+| `codes.py` | the types of codes, and how elements and scales correspond |
+| `recipe.pyx` | compiled: everything that depends only on shape, type of codes and axes |
 """
 
 from mp_core.arrays.quantization.array import QuantizedArray, check_unchanged, for_each_element, unpacked_codes

@@ -1,4 +1,4 @@
-"""The quantized array: its codes, scales and zero points, checked once for all who read them."""
+"""The quantized array: codes, scales and zero points, checked once when it is made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -16,45 +16,45 @@ from mp_core.arrays.quantization.recipe import QuantizedFields, Recipe, pack_nib
 from mp_core.utilities.arguments import axis_of, integer
 from mp_core.utilities.html import html_table
 
-_SHOWN = 64  # codes of an array whose repr has them
-_NO_ARRAY = "dequantize() returns what it stands for, `values` has the codes"
+_SHOWN = 64  # repr shows the codes of arrays with at most this many
+_NO_ARRAY = "dequantize() returns its values as floats, and `values` has the codes"
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class QuantizedArray(QuantizedFields):
-    """Codes and what they stand for: ``scale * (q - zero_point)``.
+    """A quantized array: codes q with the values ``scale * (q - zero_point)``.
 
-    Made by :func:`quantize`, or of codes that another tool made: `scale` and `zero_point` may then be given as
-    :func:`quantize` takes them, and `values` as an array of ml_dtypes' int4 or uint4. What comes from ONNX, where
-    `axis` and `block_size` mean something else, is taken by :meth:`from_onnx`.
+    :func:`quantize` makes it. To make one from codes of another tool, pass `scale` and `zero_point` as to
+    :func:`quantize`; `values` may be an array of ml_dtypes' int4 or uint4. For ONNX, where `axis` and `block_size` have
+    other meanings, use :meth:`from_onnx`.
 
     Attributes
     ----------
     values : ndarray
-        The codes: int8, uint8, int16, uint16, float8_e4m3fn or float8_e5m2. int4 and uint4 codes lie in uint8, two to a
-        byte along the last axis, the one with the even index in the low half.
+        The codes: int8, uint8, int16, uint16, float8_e4m3fn or float8_e5m2. int4 and uint4 codes are stored in uint8,
+        two in a byte along the last axis, the one with the even index in the low half.
     scale : ndarray
-        float32, positive where :func:`quantize` made it; as many axes as the array, of length 1 where it is shared.
+        float32 (positive if :func:`quantize` made it), with as many axes as the array, of length 1 where it is shared.
     zero_point : ndarray or None
-        int32, the shape of `scale`; None where all are zero (symmetric).
+        int32, the shape of `scale`. None: all are zero (symmetric).
     axis : tuple of int
-        The axes along which the scale varies; empty for one scale.
+        The axes along which the scale varies; empty for a single scale.
     group_size : int or None
-        How many neighbours share a scale along the one axis that is not in `axis`; None: all of them. `scale` has
-        ``ceil(length / group_size)`` entries along that axis.
+        The number of neighbours that share a scale along the one axis that is not in `axis`. None: all of them.
+        `scale` has ``ceil(length / group_size)`` entries along that axis.
     dtype : dtype
-        The type of the codes: that of `values`, or ml_dtypes' int4 or uint4. By default that of `values`.
+        The type of the codes: the dtype of `values` (default), or ml_dtypes' int4 or uint4.
     shape : tuple of int
-        The shape of the array: that of `values`, except for int4 and uint4. By default that of `values`, or with the
-        last axis twice as long where `dtype` says that bytes are int4 or uint4.
+        The shape of the array. Default: the shape of `values`; for int4 and uint4 stored in bytes, with twice the
+        length of the last axis.
 
     Raises
     ------
     TypeError
-        `values` is no ndarray of these types, `scale` is not numeric, or `zero_point` not of integers.
+        `values` is not an ndarray of these types, `scale` is not numeric, or `zero_point` is not of integers.
     ValueError
-        Shapes do not fit; `axis` or `group_size` is none of this shape; a zero point is outside the codes, or given for
-        an 8-bit float.
+        Shapes do not fit; `axis` or `group_size` does not fit the shape; a zero point is out of the range of the codes,
+        or given for an 8-bit float.
 
     Examples
     --------
@@ -118,22 +118,22 @@ class QuantizedArray(QuantizedFields):
     def from_onnx(
         cls, values: Array, scale: ArrayLike, zero_point: ArrayLike | None = None, axis: int = 1, block_size: int = 0
     ) -> "QuantizedArray":
-        """Return the codes and scales of ONNX' QuantizeLinear and DequantizeLinear.
+        """Make a QuantizedArray from the arguments of ONNX' QuantizeLinear and DequantizeLinear.
 
         Parameters
         ----------
         values : ndarray
-            The codes, one to an element: int8, uint8, int16, uint16, a float8 type, or ml_dtypes' int4 or uint4.
+            The codes, one in each element: int8, uint8, int16, uint16, a float8 type, or ml_dtypes' int4 or uint4.
         scale : array-like
-            One scale (shape () or (1,)); one for each index of `axis`; or, with a `block_size`, as many axes as
-            `values`.
+            One scale (shape () or (1,)); one for each index of `axis`; or, with `block_size`, an array with as many
+            axes as `values`.
         zero_point : array-like, optional
-            Of the shape of `scale`, and of the type of `values`; of a float8 type, it must be zero.
+            Of the shape of `scale` and the type of `values`. For float8 types it must be zero.
         axis : int
-            The axis that has scales of its own, or that blocks divide. :class:`QuantizedArray` names the axes that
-            blocks do not divide instead.
+            Without blocks, the axis along which scales vary. With blocks, the axis that is divided into blocks; note
+            that `axis` of :class:`QuantizedArray` names the other axes then.
         block_size : int
-            How many neighbours along `axis` share a scale; 0: there are no blocks.
+            The number of neighbours along `axis` that share a scale; 0: no blocks.
 
         Raises
         ------
@@ -167,10 +167,10 @@ class QuantizedArray(QuantizedFields):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values, *others = (getattr(self, field.name) for field in fields(self))
-        return type(self), (out_of_band(values), *others)  # what comes back is checked
+        return type(self), (out_of_band(values), *others)  # so unpickling checks the arrays again
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
-        """Multiply matrices, as :func:`mp_core.matmul` does; NumPy has no other function of quantized arrays."""
+        """Compute ``np.matmul`` by :func:`mp_core.matmul`; raise TypeError for all other ufuncs."""
         if ufunc is not np.matmul or method != "__call__" or kwargs.keys() - {"out"}:
             raise TypeError(f"numpy.{ufunc.__name__} takes no QuantizedArray: {_NO_ARRAY}")
         left, right = inputs
@@ -185,10 +185,10 @@ class QuantizedArray(QuantizedFields):
     def __repr__(self) -> str:
         short = self.values.size > _SHOWN
 
-        def told(value: Any) -> str:
+        def text(value: Any) -> str:
             return f"<{value.dtype} {value.shape}>" if short and isinstance(value, np.ndarray) else repr(value)
 
-        return f"QuantizedArray({', '.join(f'{part.name}={told(getattr(self, part.name))}' for part in fields(self))})"
+        return f"QuantizedArray({', '.join(f'{part.name}={text(getattr(self, part.name))}' for part in fields(self))})"
 
     def _repr_html_(self) -> str:
         rows = [["", "dtype", "shape", "kB"]]
@@ -205,7 +205,7 @@ class QuantizedArray(QuantizedFields):
 
     @property
     def T(self) -> "QuantizedArray":  # noqa: N802
-        """The array with its axes in reverse order; of 4-bit codes a copy, of others a view.
+        """The array with its axes in reverse order: a copy for 4-bit codes, a view for others.
 
         Examples
         --------
@@ -226,19 +226,21 @@ class QuantizedArray(QuantizedFields):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of values, scales and zero points together."""
+        """The total bytes of values, scales and zero points."""
         return sum(part.nbytes for part in (self.values, self.scale, self.zero_point) if part is not None)
 
 
 def _matmul(a: Any, b: Any, out: Any = None) -> Array:
-    """Return `a @ b`. Products read quantized arrays, so they lie above: the operators alone call upward."""
-    from mp_core.arrays.products.matmul import matmul  # it imports this file
+    """Return `a @ b`."""
+    from mp_core.arrays.products.matmul import (
+        matmul,  # imported here because mp_core.arrays.products imports this module
+    )
 
     return matmul(a, b, out=out)
 
 
 def _codes_of(values: Any, dtype: DTypeLike | None) -> Codes:
-    """Return the type of the codes in `values`; raise if `values` cannot hold it."""
+    """Return the type of the codes in `values`; raise TypeError if `values` cannot store it."""
     found = getattr(values, "dtype", None)
     name = spelled(found if dtype is None else dtype)
     codes = CODES.get(name)
@@ -258,7 +260,7 @@ def _lengths(shape: Any) -> tuple[int, ...]:
 
 
 def _in_pairs(values: Array, dtype: DTypeLike | None, shape: Any) -> tuple[Array, DTypeLike | None, Any]:
-    """Return values of ml_dtypes' int4 or uint4, which take a byte each, packed two to a byte; others as they are."""
+    """Pack values of ml_dtypes' int4 or uint4, which take a byte each, in pairs; return others as they are."""
     codes = CODES.get(name_of(values.dtype))
     if codes is None or not codes.packed or (dtype is not None and spelled(dtype) != codes.dtype.name):
         return values, dtype, shape
@@ -270,7 +272,7 @@ def _in_pairs(values: Array, dtype: DTypeLike | None, shape: Any) -> tuple[Array
 
 
 def for_each_element(part: Array, q: QuantizedArray) -> Array:
-    """Return scales or zero points of `q` in a shape that broadcasts against the elements."""
+    """Return scales or zero points of `q` in a shape that broadcasts against its elements."""
     if q.group_size is None:
         return part
     split = next(i for i in range(len(q.shape)) if i not in q.axis)
@@ -278,14 +280,14 @@ def for_each_element(part: Array, q: QuantizedArray) -> Array:
 
 
 def unpacked_codes(q: QuantizedArray) -> Array:
-    """Return the codes of `q`, one to an element: int8 for int4 and uint4."""
+    """Return the codes of `q`, one in each element; int4 and uint4 codes as int8."""
     check_unchanged(q)
     codes = CODES[name_of(q.dtype)]
     return unpack_pairs(q.values, q.shape, codes) if codes.packed else q.values
 
 
 def check_unchanged(q: QuantizedArray) -> None:
-    """Raise if the arrays of `q`, which were checked when it was made, are others to the kernels now."""
+    """Raise ValueError if the arrays of `q` no longer have the shapes and types that were checked when it was made."""
     codes, scale_shape = CODES[name_of(q.dtype)], plan_of(q.shape, q.axis, q.group_size).scale_shape
     expected = [(stored_shape(codes, q.shape), codes.storage), (scale_shape, F32), (scale_shape, I32)]
     has = [(part.shape, part.dtype) for part in (q.values, q.scale, q.zero_point) if part is not None]
@@ -297,20 +299,20 @@ def check_unchanged(q: QuantizedArray) -> None:
 
 
 def pack_pairs(codes: Array, packed: Array) -> None:
-    """Put the low halves of 8-bit `codes` into bytes, two along the last axis."""
+    """Write the low halves of 8-bit `codes` into `packed`, two in each byte along the last axis."""
     rows = prod(codes.shape[:-1])
     pack_nibbles(codes.reshape(rows, codes.shape[-1]), packed.reshape(rows, packed.shape[-1]))
 
 
 def unpack_pairs(packed: Array, shape: tuple[int, ...], kind: Codes) -> Array:
-    """Return what :func:`pack_pairs` packed, as int8 of that shape."""
+    """Undo :func:`pack_pairs`: return int8 codes of this shape."""
     codes, rows, packed = np.empty(shape, I8), prod(shape[:-1]), np.asarray(packed, order="C")
     unpack_nibbles(packed.reshape(rows, packed.shape[-1]), codes.reshape(rows, shape[-1]), kind.qmin < 0)
     return codes
 
 
 def for_scales(value: Any, plan: Plan | Recipe, argument: str) -> Array:
-    """Return `value` in the shape of the scales."""
+    """Return `value` broadcast to the shape of the scales; raise ValueError if it does not fit."""
     if isinstance(value, np.ndarray) and name_of(value.dtype) in ("int4", "uint4"):
         value = value.astype(I8)
     array = asarray(value, argument)
@@ -326,13 +328,13 @@ def for_scales(value: Any, plan: Plan | Recipe, argument: str) -> Array:
 
 
 def check_numbers(scales: Array) -> None:
-    """Raise if scales are booleans: True is no scale."""
+    """Raise TypeError if scales are booleans."""
     if scales.dtype.kind == "b":
         raise TypeError(f"`scale` must be numbers; received dtype {scales.dtype}")
 
 
 def check_zeros(array: Array, codes: Codes) -> None:
-    """Raise unless zero points are integers among the codes."""
+    """Raise TypeError unless zero points are integers, ValueError unless they are in the range of the codes."""
     if array.dtype.kind not in "iu":
         raise TypeError(f"`zero_point` must be integers; received dtype {array.dtype}")
     if array.size and not codes.qmin <= array.min() <= array.max() <= codes.qmax:

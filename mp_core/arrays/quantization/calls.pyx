@@ -1,6 +1,6 @@
-"""`quantize` and `dequantize`: a call is one path, on which `general.py` replaces what kernels cannot take as it is.
+"""`quantize` and `dequantize`.
 
-An argument of a usual type is used as it is. Any other becomes one of a usual type first, or is refused.
+Arguments of common types are used as they are. `general.py` converts others to common types, or raises.
 """
 
 cimport numpy as cnp
@@ -20,7 +20,7 @@ cnp.import_array()
 
 cdef object recipe_of = general.recipe_of
 
-# The format (mp_format) of a float type by its dtype, its name and its class; and NumPy's type number by format.
+# formats: dtype, name and scalar class of a float type -> mp_format. type_numbers: mp_format -> NumPy's type number.
 cdef dict formats = {}
 cdef int type_numbers[MP_FLOATS]
 for _dtype, _format in FORMATS.items():
@@ -30,7 +30,7 @@ for _dtype, _format in FORMATS.items():
 
 
 cdef int format_of(cnp.ndarray x) noexcept:
-    """The format of an array that kernels can read where it lies (contiguous native floats), else MP_FLOATS."""
+    """Return the format of an array that kernels can read in place (contiguous native floats), else MP_FLOATS."""
     cdef int fmt = 0, number = cnp.PyArray_TYPE(x)
     while fmt < MP_FLOATS and type_numbers[fmt] != number:
         fmt += 1
@@ -38,12 +38,12 @@ cdef int format_of(cnp.ndarray x) noexcept:
 
 
 cdef bint is_usual(object given) noexcept:
-    """Whether a scale or zero point is of a usual type: reading it runs no code of a class of the caller's."""
+    """Return whether a scale or zero point has a common type, so that reading it runs no code of a user's class."""
     return given is None or type(given) is float or type(given) is int or type(given) is cnp.ndarray
 
 
 cdef bint is_scale(object scale, Recipe r) except -1:
-    """Whether a given scale can be used as it is: it needs no broadcasting and is positive and finite."""
+    """Return whether a given scale can be used as it is: it needs no broadcasting, and is positive and finite."""
     if type(scale) is float:
         return 1e-30 < <double>scale < 1e30
     return fits(scale, cnp.NPY_FLOAT32, <int>len(r.shape), r.scale_sizes, False) and positive_and_finite(scale)
@@ -64,7 +64,7 @@ cdef bint is_zero_point(object zero_point, Recipe r) except -1:
 
 
 cdef void fill(cnp.ndarray to, object given):
-    """Copy what is_scale or is_zero_point accepted."""
+    """Copy a scale or zero point that is_scale or is_zero_point accepted into an array."""
     cdef Py_ssize_t i
     cdef float number
     cdef int32_t whole
@@ -81,33 +81,37 @@ cdef void fill(cnp.ndarray to, object given):
 
 
 def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, scale=None, zero_point=None, out=None):
-    """Return `x` as codes of 4, 8 or 16 bits: ``q = clamp(round(x / scale) + zero_point)``.
+    """Quantize `x` to codes of 4, 8 or 16 bits: ``q = clamp(round(x / scale) + zero_point)``.
 
-    A true division in float32, rounded to nearest even, clamped before it becomes an integer: the ONNX QuantizeLinear
-    formula. (For a float16 or bfloat16 scale ONNX divides in that type: the notes say how to get that.)
+    This is the formula of ONNX QuantizeLinear: a true division in float32, rounded to nearest even, and clamped before
+    the conversion to an integer. (For a float16 or bfloat16 scale, ONNX divides in that type; see Notes.)
 
     Parameters
     ----------
     x : array-like
         Any shape; float types (float64 is rounded to float32 first) or integers.
     axis : int or sequence of int, optional
-        The axes that keep scales of their own: 1 for one scale per column of a matrix, 0 for one per row. None: one.
+        The axes along which scales vary: 1 gives one scale per column of a matrix, 0 one per row. None: a single scale.
     dtype : {"int8", "uint8", "int4", "uint4", "int16", "uint16", "float8_e4m3fn", "float8_e5m2"}
         int4 and uint4 codes are packed in pairs; see :class:`QuantizedArray`. int16 and uint16 need a given `scale`.
     symmetric : bool
-        Zero point 0 and a range as wide below 0 as above, so that ``scale = max|x| / largest``: 127 for int8, 7 for
-        int4, 448 or 57344 for the 8-bit floats. uint8, uint4: the range [0, max x] on 0..255 or 0..15. False, for
-        integers only: the range of `x`, widened to hold 0, on all codes: ``scale = (hi - lo) / (qmax - qmin)``,
-        ``zero_point = round(qmin - lo / scale)``, the ONNX DynamicQuantizeLinear formula.
+        How scales are computed:
+
+        - True: the zero point is 0, and ``scale = max|x| / largest``, where largest is 127 for int8, 7 for int4, 448 or
+          57344 for the 8-bit floats. For uint8 and uint4, the range [0, max x] is mapped to 0..255 or 0..15.
+        - False, for integers only: the range [lo, hi] of `x`, extended to include 0, is mapped to all codes:
+          ``scale = (hi - lo) / (qmax - qmin)``, ``zero_point = round(qmin - lo / scale)``. This is the formula of ONNX
+          DynamicQuantizeLinear.
     group_size : int, optional
-        How many neighbours share a scale along the one axis that `axis` leaves out; the last group may be shorter. For
-        a weight (k, n), ``axis=1, group_size=64`` gives scales of shape (ceil(k / 64), n): ONNX' blocked quantization.
+        The number of neighbours that share a scale along the one axis that `axis` leaves out; the last group may be
+        shorter. For a weight (k, n), ``axis=1, group_size=64`` gives scales of shape (ceil(k / 64), n): ONNX' blocked
+        quantization.
     scale, zero_point : array-like, optional
-        Given instead of computed; broadcastable against the shape of the scales (length 1 off `axis`) or, with one
-        `axis` and no groups, of shape (length,). With a given scale, codes use the full range (int8: -128..127), as
-        ONNX says.
+        Use these instead of computing them. They must broadcast to the shape of the scales (length 1 along axes not in
+        `axis`) or, with one `axis` and no groups, have shape (length,). With a given scale, codes use the full range
+        (int8: -128..127), as in ONNX.
     out : QuantizedArray, optional
-        Where to put the result: what a call with the same arguments returned. Its arrays are overwritten.
+        Where to put the result: the result of an earlier call with the same arguments. Its arrays are overwritten.
 
     Returns
     -------
@@ -117,22 +121,24 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     Raises
     ------
     TypeError
-        `x` is not numeric, or `dtype` is none of these.
+        `x` is not numeric, or `dtype` is not one of these types.
     ValueError
-        `axis` is out of range or repeated; `group_size` is not positive, or `axis` does not leave out one axis; `scale`
-        is not positive and finite, or missing for 16 bits; `zero_point` without `scale`, or outside the codes; a zero
-        point, or ``symmetric=False``, for an 8-bit float; shapes that do not broadcast; an `out` of another kind.
+        `axis` is out of range or repeated; `group_size` is not positive, or `axis` does not leave out exactly one axis;
+        `scale` is not positive and finite, or missing for 16 bits; `zero_point` is given without `scale`, or is out of
+        the range of the codes; a zero point or ``symmetric=False`` is given for an 8-bit float; shapes do not
+        broadcast; or `out` does not fit the result.
 
     Notes
     -----
-    Infinities go to the end of the range and do not count when a scale is computed; NaN becomes the zero point, in an
-    8-bit float +0; a slice without anything to scale (empty, all zero, not finite) gets scale 1. An 8-bit float is
-    ``x / scale``, clamped to its finite numbers and rounded once more, to nearest even, by :func:`mp_core.cast`.
+    Infinities become the end of the range and are ignored when scales are computed. NaN becomes the zero point, or +0
+    in an 8-bit float. If the elements that share a scale are empty, all zero or not finite, the scale is 1. Codes of
+    8-bit floats are ``x / scale``, clamped to the finite numbers of the type and rounded once more, to nearest even, as
+    by :func:`mp_core.cast`.
 
-    ONNX QuantizeLinear divides in the type of `x` and `scale`. Where both are float16 or bfloat16 the quotient is
-    rounded to that type before it is rounded to a code, which moves some codes by one. Those codes are
-    ``quantize(x / scale, scale=1.0, zero_point=zero_point)``, with NumPy's quotient of arrays of that type; their scale
-    is still `scale`: ``QuantizedArray.from_onnx(codes.values, scale, zero_point)``.
+    ONNX QuantizeLinear divides in the type of `x` and `scale`. If both are float16 or bfloat16, it rounds the quotient
+    to that type before it rounds to a code, which changes some codes by one. To get those codes, divide with NumPy in
+    that type: ``codes = quantize(x / scale, scale=1.0, zero_point=zero_point)``. Their scale is `scale`, so the array
+    is ``QuantizedArray.from_onnx(codes.values, scale, zero_point)``.
 
     Examples
     --------
@@ -179,7 +185,7 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
 
 
 def dequantize(q, dtype="float32", *, out=None):
-    """Return ``scale * (q - zero_point)``, computed in float32, rounded once to `dtype`.
+    """Return ``scale * (q - zero_point)``, computed in float32 and rounded once to `dtype`.
 
     Parameters
     ----------
@@ -187,7 +193,7 @@ def dequantize(q, dtype="float32", *, out=None):
     dtype : dtype or str
         A float type.
     out : ndarray or tensor, optional
-        Where to put the result: of the shape of `q` and type `dtype`.
+        Where to put the result: the shape of `q`, of type `dtype`.
 
     Returns
     -------
@@ -197,7 +203,7 @@ def dequantize(q, dtype="float32", *, out=None):
     Raises
     ------
     TypeError
-        `q` is no :class:`QuantizedArray`, `dtype` no float type, or `out` not of that type.
+        `q` is not a :class:`QuantizedArray`, `dtype` is not a float type, or `out` has another type.
     ValueError
         `out` has another shape than `q`, or is read-only.
 

@@ -1,4 +1,4 @@
-"""Types of codes, and how an array, its scales and the blocks of the kernels belong together."""
+"""Types of codes, and how the elements of an array correspond to scales and to the layout of the kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Codes:
-    """A type of codes: its range, how its elements are stored (`packed`: two to a byte)."""
+    """A type of codes: its range, and how its elements are stored (`packed`: two in a byte)."""
 
     dtype: np.dtype[Any]
     qmin: int
@@ -40,7 +40,7 @@ class Codes:
 
     @property
     def is_wide(self) -> bool:
-        """Whether an element has more than 8 bits, which no kernel reads."""
+        """Whether an element has more than 8 bits; no kernel reads such codes."""
         return self.storage.itemsize > 1
 
 
@@ -60,18 +60,18 @@ CODES = {
 
 
 class Plan(NamedTuple):
-    """How the elements of an array, its scales and the `mp_scale_layout` of core/library/quantize.h belong together."""
+    """How the elements of an array correspond to its scales, as `mp_scale_layout` in core/library/quantize.h states."""
 
     axes: tuple[int, ...]
     group_size: int | None
     scale_shape: tuple[int, ...]
-    order: tuple[int, ...] | None  # the order of axes to which the array must be transposed first
-    blocks: tuple[int, int, int, int, int, int, int, bool]
-    in_pairs: bool  # no row or group ends between the two 4-bit codes of a byte
+    order: tuple[int, ...] | None  # transpose the array to this order of axes first; None: not needed
+    blocks: tuple[int, int, int, int, int, int, int, bool]  # the fields of mp_scale_layout
+    in_pairs: bool  # whether no row or group ends between the two 4-bit codes of a byte
 
 
 def spelled(dtype: Any) -> str:
-    """Return the name of whatever was given for a dtype."""
+    """Return the name of anything that may be given as a dtype."""
     try:
         return dtype if isinstance(dtype, str) else name_of(np.dtype(dtype))
     except (TypeError, ValueError):
@@ -79,7 +79,7 @@ def spelled(dtype: Any) -> str:
 
 
 def parse_codes(dtype: DTypeLike) -> Codes:
-    """Return the type of codes that `dtype` names; raise TypeError for any other."""
+    """Return the type of codes that `dtype` names; raise TypeError if there is none."""
     codes = CODES.get(spelled(dtype)) if dtype is not None else None
     if codes is None:
         received = "None" if dtype is None else spelled(dtype)
@@ -88,17 +88,17 @@ def parse_codes(dtype: DTypeLike) -> Codes:
 
 
 def plan_of(shape: tuple[int, ...], axis: int | Sequence[int] | None, group_size: int | None) -> Plan:
-    """Return the plan of these arguments, whatever a caller gave."""
+    """Check the arguments and return their plan."""
     return _plan(shape, int_or_axes(axis), int_or_none(group_size))
 
 
 def int_or_axes(axis: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    """Return an argument ``axis`` as Python integers or None; raise TypeError if it is anything else."""
+    """Return an argument `axis` as an int, a tuple of int or None; raise TypeError for anything else."""
     return axis if axis is None or type(axis) is int else axes_of(axis, "an int, a sequence of int or None")
 
 
 def int_or_none(group_size: int | None) -> int | None:
-    """Return an argument ``group_size`` as a Python integer or None; raise TypeError if it is anything else."""
+    """Return an argument `group_size` as an int or None; raise TypeError for anything else."""
     try:
         if not isinstance(group_size, bool):
             return None if group_size is None else index(group_size)
@@ -116,7 +116,7 @@ def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
 
 
 def stored_shape(codes: Codes, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of the array that holds the codes of an array of this shape."""
+    """Return the shape of the array that stores the codes of an array of this shape."""
     if codes.packed and not shape:
         raise ValueError(f"`x` must have an axis to be packed as {codes.dtype}; received shape ()")
     return (*shape[:-1], (shape[-1] + 1) // 2) if codes.packed else shape
@@ -124,10 +124,11 @@ def stored_shape(codes: Codes, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(1024)
 def _plan(shape: tuple[int, ...], axis: int | tuple[int, ...] | None, group_size: int | None) -> Plan:
-    """Return the plan; raise for arguments that do not fit each other.
+    """Return the plan; raise ValueError for arguments that do not fit each other.
 
-    Neighbouring axes of a kind, kept or shared, are one. Four patterns of them need no transposition: shared; kept,
-    shared; [kept,] shared, kept; shared, kept, shared. Others become kept, shared.
+    Along a kept axis scales differ, along a shared axis they do not. Neighbouring axes of one kind are merged. Then
+    these patterns need no transposition: (shared), (kept, shared), ([kept,] shared, kept), (shared, kept, shared). All
+    others are transposed to (kept, shared).
     """
     axes = _axes(axis, len(shape))
     even = not shape or shape[-1] % 2 == 0

@@ -1,7 +1,7 @@
-"""What `quantize` and `dequantize` do to arguments that the kernels cannot take as they are.
+"""The general path of `quantize` and `dequantize`, for arguments that kernels cannot take as they are.
 
-Each function replaces one argument by what the compiled path takes, or raises; :func:`convert` takes the arrays that
-kernels read only in another order or type.
+Each function converts one argument for the compiled path, or raises. :func:`convert` handles arrays that must be
+transposed, packed in pairs or converted for the kernels.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def recipe_of(
     symmetric: bool,
     group_size: int | None,
 ) -> Recipe:
-    """Return what the compiled path needs to know; raise for arguments that do not fit each other."""
+    """Return the recipe of these arguments; raise ValueError or TypeError if they do not fit each other."""
     codes, plan = parse_codes(dtype), plan_of(shape, axis, group_size)
     if codes.is_float and not symmetric:
         raise _no_zero_point(codes)
@@ -52,7 +52,7 @@ def arguments(
     scale: ArrayLike | None,
     zero_point: ArrayLike | None,
 ) -> tuple[Any, ...]:
-    """Return arguments of :func:`quantize` of any types as the compiled path takes them."""
+    """Convert the arguments of :func:`quantize` to the types that the compiled path takes."""
     codes, axis, group_size = parse_codes(dtype), int_or_axes(axis), int_or_none(group_size)
     symmetric = boolean(symmetric, "symmetric")
     x, scale, zero_point = imported_all(("x", "scale", "zero_point"), x, scale, zero_point)
@@ -66,14 +66,14 @@ def _no_zero_point(codes: Codes) -> ValueError:
 
 
 def refuse_without_scale(recipe: Recipe, zero_point: Any) -> None:
-    """Raise for a zero point, or codes of 16 bits, without `scale`."""
+    """Raise ValueError: without `scale` there can be no zero point and no 16-bit codes."""
     if zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
     raise ValueError(f"`scale` must be given for {recipe.codes.dtype}; received None")
 
 
 def given_scale(scale: Any, recipe: Recipe) -> Array:
-    """Return `scale` as float32 in the shape of the scales; raise unless all are positive and finite."""
+    """Return `scale` as float32 in the shape of the scales; raise ValueError unless all are positive and finite."""
     array = for_scales(scale, recipe, "scale")
     check_numbers(array)
     array = np.asarray(array if array.dtype is F32 else cast(array, F32), order="C")
@@ -83,7 +83,7 @@ def given_scale(scale: Any, recipe: Recipe) -> Array:
 
 
 def given_zeros(zero_point: Any, recipe: Recipe) -> Array:
-    """Return `zero_point` as int32 in the shape of the scales; raise unless all are among the codes."""
+    """Return `zero_point` as int32 in the shape of the scales; raise ValueError unless all are in the codes' range."""
     if recipe.codes.is_float:
         raise _no_zero_point(recipe.codes)
     array = for_scales(zero_point, recipe, "zero_point")
@@ -92,7 +92,7 @@ def given_zeros(zero_point: Any, recipe: Recipe) -> Array:
 
 
 def source_for(out: Any, x: Array, recipe: Recipe, with_zeros: bool) -> Array:
-    """Return `x`, or a copy if `out` overlaps it; raise if `out` is not what the result would be."""
+    """Return `x`, or a copy if `out` overlaps it; raise TypeError or ValueError if `out` does not fit the result."""
     if not isinstance(out, QuantizedArray):
         raise TypeError(f"`out` must be a QuantizedArray; received {type(out).__name__}")
     has = (out.shape, out.dtype, out.axis, out.group_size, out.zero_point is not None)
@@ -102,13 +102,13 @@ def source_for(out: Any, x: Array, recipe: Recipe, with_zeros: bool) -> Array:
     parts = {"values": out.values, "scale": out.scale} | ({"zero_point": out.zero_point} if with_zeros else {})
     for name, part in parts.items():
         if not part.flags.carray:
-            raise ValueError(f"`out` must hold writeable C-contiguous arrays; received another as `{name}`")
+            raise ValueError(f"the arrays of `out` must be writeable and C-contiguous; `{name}` is not")
     check_unchanged(out)
     return x.copy() if any(np.may_share_memory(x, part) for part in parts.values()) else x
 
 
 def float_type(q: Any, dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the float type that `dtype` names; raise for another one, and for a `q` that is not quantized."""
+    """Return the float type that `dtype` names; raise TypeError if it is none, or `q` is not a QuantizedArray."""
     if not isinstance(q, QuantizedArray):
         raise TypeError(f"`q` must be a QuantizedArray; received {type(q).__name__}")
     target = parse(dtype)
@@ -118,7 +118,7 @@ def float_type(q: Any, dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def convert(recipe: Recipe, x: Array, q: QuantizedArray, given: bool, back: bool) -> None:
-    """Write the codes (and scales, unless `given`) of `q` from the C-contiguous `x`, or with `back` `x` from them."""
+    """Quantize the C-contiguous `x` into `q` (also its scales, unless `given`); if `back`, dequantize `q` into `x`."""
     check_unchanged(q)
     codes, plan = recipe.codes, plan_of(q.shape, q.axis, q.group_size)
     if codes.is_wide:
@@ -137,7 +137,7 @@ def convert(recipe: Recipe, x: Array, q: QuantizedArray, given: bool, back: bool
 
 
 def _convert_wide(x: Array, q: QuantizedArray, codes: Codes, back: bool) -> None:
-    """:func:`convert` for codes of 16 bits, whose scales are given, by NumPy."""
+    """Do what :func:`convert` does for 16-bit codes with given scales, by NumPy."""
     scale, zero = for_each_element(q.scale, q), 0 if q.zero_point is None else for_each_element(q.zero_point, q)
     with np.errstate(over="ignore", invalid="ignore"):
         if back:

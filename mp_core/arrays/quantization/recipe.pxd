@@ -13,15 +13,15 @@ cdef class Recipe:
     cdef mp_quantization prepared
     cdef readonly tuple shape, axes, scale_shape
     cdef readonly object group_size, codes
-    cdef object dtype                  # of the codes
-    cdef bint wide                     # codes have 16 bits, which no kernel reads
+    cdef object dtype                  # dtype of the codes
+    cdef bint wide                     # whether codes have 16 bits; no kernel reads such codes
     cdef cnp.npy_intp lengths[64]      # `shape`
-    cdef cnp.npy_intp sizes[64]        # the shape of the stored codes, which may be two to a byte
+    cdef cnp.npy_intp sizes[64]        # shape of the stored codes, which may be two in a byte
     cdef cnp.npy_intp scale_sizes[64]  # `scale_shape`
     cdef int storage                   # NumPy's type number of the stored codes
-    cdef int how, qmin                 # if scales are found: what they follow from, the lowest code
-    cdef readonly bint as_they_are     # how kernels take the arrays: no axes to transpose, no byte of two rows
-    cdef readonly bint with_zeros      # if scales are found, zero points are found too
+    cdef int how, qmin                 # for computed scales: mp_scales_from, and the lowest code
+    cdef readonly bint as_they_are     # whether kernels take the arrays as they are, neither transposed nor unpacked
+    cdef readonly bint with_zeros      # whether zero points are computed along with scales
 
     cdef QuantizedFields new(self, type kind, bint with_zeros)
     cdef bint agrees(self, QuantizedFields q) except -1

@@ -1,4 +1,4 @@
-"""What compiled code knows of a quantized array: its fields, and what a type of codes, a shape and an axis imply."""
+"""Compiled parts of quantized arrays: their fields, and recipes for each type of codes, shape and axis."""
 
 cimport numpy as cnp
 from libc.math cimport INFINITY
@@ -17,7 +17,7 @@ from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
-# The code kind (mp_code) by type. int4 and uint4 are quantized as int8 and packed afterwards.
+# Type of codes -> mp_code. int4 and uint4 are quantized as int8 and packed afterwards.
 KINDS = {
     "int8": MP_CODE_I8, "uint8": MP_CODE_U8, "int4": MP_CODE_I8, "uint4": MP_CODE_I8, "float8_e4m3fn": MP_CODE_E4M3FN,
     "float8_e5m2": MP_CODE_E5M2,
@@ -25,7 +25,7 @@ KINDS = {
 
 
 cdef class QuantizedFields:
-    """The fields of a :class:`mp_core.QuantizedArray`, as C members: compiled code reads them without a look-up."""
+    """The fields of a :class:`mp_core.QuantizedArray` as C members, which compiled code reads without a look-up."""
 
     def __init__(self, cnp.ndarray values not None, cnp.ndarray scale not None, cnp.ndarray zero_point,
                  tuple axis not None, group_size, dtype, tuple shape not None):
@@ -34,7 +34,7 @@ cdef class QuantizedFields:
 
 
 cdef class Recipe:
-    """What follows from a type of codes, a shape, and which elements share a scale. Equal ones are made once."""
+    """Everything that depends only on a type of codes, a shape, and which elements share a scale; it is cached."""
 
     def __cinit__(self, tuple shape, codes, tuple stored, plan, bint symmetric):
         cdef mp_quantization *z = &self.prepared
@@ -53,7 +53,7 @@ cdef class Recipe:
         z.codes.qmin, z.codes.qmax, z.codes.largest = codes.qmin, codes.qmax, <float>codes.qmax
 
     cdef QuantizedFields new(self, type kind, bint with_zeros):
-        """A new quantized array, whose arrays are not initialized. It needs no check: this recipe makes all of it."""
+        """Return a new quantized array with uninitialized arrays. Checks are not needed, since they fit the recipe."""
         cdef QuantizedFields q = kind.__new__(kind)
         cdef int ndim = <int>len(self.shape)
         q.values = cnp.PyArray_EMPTY(ndim, self.sizes, self.storage, 0)
@@ -64,14 +64,14 @@ cdef class Recipe:
         return q
 
     cdef bint agrees(self, QuantizedFields q) except -1:
-        """Whether q has this shape, type of codes, axis and group size."""
+        """Return whether q has this shape, type of codes, axis and group size."""
         return (q.shape == self.shape and q.dtype is self.dtype and q.axis == self.axes
                 and q.group_size == self.group_size)
 
     cdef bint holds(self, QuantizedFields q, cnp.ndarray x, bint to_write) except -1:
-        """Whether the arrays of q still have the types and shapes of this recipe, and share no memory with x.
+        """Return whether the arrays of q have the types and shapes of this recipe, and share no memory with x.
 
-        NumPy lets anybody change the shape and type of an array in place.
+        They may have changed, since NumPy allows to change the shape and type of an array in place.
         """
         cdef int ndim = <int>len(self.shape)
         return (fits(q.values, self.storage, ndim, self.sizes, to_write)
@@ -80,7 +80,7 @@ cdef class Recipe:
                 and apart(x, q.values) and apart(x, q.scale) and (q.zero_point is None or apart(x, q.zero_point)))
 
     cdef int run(self, cnp.ndarray x, int fmt, QuantizedFields q, bint given, bint back) except -1:
-        """Write the codes of q (and their scales, unless `given`) from x, whose format is fmt; if `back`, x from q."""
+        """Quantize x, of format fmt, into q (also its scales, unless `given`); if `back`, dequantize q into x."""
         return self.run_arrays(x, fmt, q.values, q.scale, q.zero_point, given, back, self.prepared.codes.nibbles)
 
     cdef int run_arrays(self, cnp.ndarray x, int fmt, cnp.ndarray values, cnp.ndarray scale, cnp.ndarray zero_point,
@@ -110,7 +110,7 @@ cdef class Recipe:
 
     def convert(self, cnp.ndarray x not None, int fmt, cnp.ndarray values not None, QuantizedFields q not None,
                 bint given, bint back, bint packed):
-        """Do what :meth:`run` does with other `values` than those of q: axes transposed, or not `packed` in pairs."""
+        """Do what :meth:`run` does, with `values` in place of q.values: transposed, or not `packed` in pairs."""
         in_order(x)
         in_order(values)
         in_order(q.scale)
@@ -120,7 +120,7 @@ cdef class Recipe:
 
 
 cdef bint fits(object a, int type_number, int ndim, const cnp.npy_intp *sizes, bint to_write) noexcept:
-    """Whether it is an ndarray of that type and shape, C-contiguous, aligned, native and, if `to_write`, writeable."""
+    """Return whether a is a C-contiguous, aligned, native ndarray of this type and shape; if `to_write`, writeable."""
     cdef cnp.ndarray array
     cdef int i
     if type(a) is not cnp.ndarray:
@@ -136,14 +136,14 @@ cdef bint fits(object a, int type_number, int ndim, const cnp.npy_intp *sizes, b
 
 
 cdef bint in_order(cnp.ndarray x) except -1:
-    """Raise unless x is aligned and C-contiguous: these kernels take no strides."""
+    """Raise ValueError unless x is aligned and C-contiguous, since the kernels take no strides."""
     if not cnp.PyArray_ISCARRAY_RO(x):
         raise ValueError(f"kernels read aligned C-contiguous arrays only; received strides {(<object>x).strides}")
     return True
 
 
 cpdef bint positive_and_finite(cnp.ndarray scale) except -1:
-    """Whether all elements of a C-contiguous float32 array are positive and finite."""
+    """Return whether all elements of a C-contiguous float32 array are positive and finite."""
     cdef const float *s = <const float *>cnp.PyArray_DATA(scale)
     cdef Py_ssize_t i
     cdef bint good = True
@@ -153,7 +153,7 @@ cpdef bint positive_and_finite(cnp.ndarray scale) except -1:
 
 
 cdef bint paired(cnp.ndarray codes, cnp.ndarray packed) except -1:
-    """Return True; raise unless both are C-contiguous bytes, of shapes (rows, n) and (rows, (n + 1) // 2)."""
+    """Return True; raise ValueError unless both are C-contiguous bytes of shapes (rows, n), (rows, (n + 1) // 2)."""
     if (in_order(codes) and in_order(packed) and cnp.PyArray_NDIM(codes) == cnp.PyArray_NDIM(packed) == 2
             and cnp.PyArray_ITEMSIZE(codes) == cnp.PyArray_ITEMSIZE(packed) == 1
             and codes.shape[0] == packed.shape[0] and packed.shape[1] == (codes.shape[1] + 1) // 2):
@@ -163,7 +163,7 @@ cdef bint paired(cnp.ndarray codes, cnp.ndarray packed) except -1:
 
 
 def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
-    """Put the low 4 bits of codes (rows, n) into bytes (rows, (n + 1) // 2), even indices into the low half."""
+    """Write the low 4 bits of codes (rows, n) into bytes (rows, (n + 1) // 2); even indices go into the low half."""
     cdef Py_ssize_t n, row
     cdef const mp_kernels *k = mp_active()
     paired(codes, packed)
@@ -174,7 +174,7 @@ def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
 
 
 def unpack_nibbles(cnp.ndarray packed not None, cnp.ndarray codes not None, bint signed):
-    """Write the codes that :func:`pack_nibbles` packed: from -8 to 7 if `signed`, else from 0 to 15."""
+    """Undo :func:`pack_nibbles`: write codes from -8 to 7 if `signed`, else from 0 to 15."""
     cdef Py_ssize_t n, row
     cdef const mp_kernels *k = mp_active()
     paired(codes, packed)

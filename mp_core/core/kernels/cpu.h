@@ -1,4 +1,4 @@
-/* What the CPU can do and the operating system lets a process use; the kernels of each instruction set. */
+/* The features of the CPU that the operating system lets a process use; the kernels of each instruction set. */
 #ifndef MP_CPU_H
 #define MP_CPU_H
 
@@ -29,7 +29,7 @@ typedef struct {
 extern const mp_isa mp_isas[]; /* the rows of isa.def, best first, then one with name NULL */
 extern const char *const mp_left_out; /* names, with spaces between, of the sets for which no kernels were compiled */
 
-/* What depends on the architecture: cpu_x86.c, cpu_aarch64.c or cpu_other.c. */
+/* These depend on the architecture: cpu_x86.c, cpu_aarch64.c or cpu_other.c. */
 uint32_t mp_cpu_features(void);
 
 /* CPUs that share tuned constants (core/library/tuning.h): those of Zen 4, unless a family has constants of its own. */
@@ -37,11 +37,11 @@ typedef enum { MP_CPU_ZEN4, MP_CPU_INTEL_AMX, MP_CPU_FAMILIES } mp_cpu_family;
 
 mp_cpu_family mp_cpu_family_here(void);
 
-/* Bytes of the data cache of a level (1, 2, 3), as far as the CPU itself says; 0: not. */
+/* The size of the data cache of a level (1, 2, 3) in bytes; 0 if the CPU does not report it. */
 ptrdiff_t mp_cpu_cache_by_itself(int level);
 
-/* Bytes of the data cache of a level (1, 2, 3). The CPU that runs this says it (CPUID), or else the operating system
- * (Linux: of CPU 0). If neither does, they are 32 KiB, 512 KiB and 8 MiB. */
+/* The size of the data cache of a level (1, 2, 3) in bytes, as the current CPU reports it (CPUID) or else the operating
+ * system (Linux: for CPU 0). If neither does: 32 KiB, 512 KiB, 8 MiB. */
 ptrdiff_t mp_cpu_cache_bytes(int level);
 
 MP_SHARED_END

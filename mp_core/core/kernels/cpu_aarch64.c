@@ -1,4 +1,4 @@
-/* What an AArch64 CPU can do, as the operating system says it. */
+/* The features of an AArch64 CPU, as the operating system reports them. */
 #include "cpu.h"
 
 #if defined(__linux__)
@@ -42,6 +42,6 @@ uint32_t mp_cpu_features(void) { return MP_CPU_NEON; }
 mp_cpu_family mp_cpu_family_here(void) { return MP_CPU_ZEN4; }
 
 ptrdiff_t mp_cpu_cache_by_itself(int level) {
-    (void)level; /* CLIDR and CCSIDR are registers of the operating system */
+    (void)level; /* only the operating system can read CLIDR and CCSIDR */
     return 0;
 }

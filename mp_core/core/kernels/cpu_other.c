@@ -1,4 +1,4 @@
-/* A CPU of which nothing is known. */
+/* Any other CPU: no features, unknown caches. */
 #include "cpu.h"
 
 uint32_t mp_cpu_features(void) { return 0; }

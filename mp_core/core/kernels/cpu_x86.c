@@ -1,4 +1,4 @@
-/* What an x86-64 CPU says about itself, by CPUID. */
+/* The features and caches of an x86-64 CPU, as CPUID reports them. */
 #include "cpu.h"
 
 #include <cpuid.h>
@@ -6,7 +6,7 @@
 
 #include "library/system.h"
 
-/* XCR0: which register files the operating system saves at a context switch. */
+/* XCR0: the registers that the operating system saves at a context switch. */
 static uint32_t xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -41,7 +41,7 @@ uint32_t mp_cpu_features(void) {
     return found;
 }
 
-/* CPUID's leaf 0 spells the vendor in ebx, edx, ecx. */
+/* CPUID's leaf 0 returns the vendor as text in ebx, edx, ecx. */
 static int vendor_is(const char *name) {
     uint32_t a, text[3];
     return __get_cpuid(0, &a, &text[0], &text[2], &text[1]) && memcmp(text, name, sizeof(text)) == 0;

@@ -21,9 +21,9 @@ static inline void mp_set_environment(uint64_t environment) {
     __asm__ volatile("msr fpcr, %0" : : "r"(environment) : "memory");
 }
 
-/* FZ flushes a result below 2^-126 before it is rounded, MXCSR one that is still below after rounding to 24 bits: they
- * differ between 2^-126 - 2^-151 and 2^-126. So flushing is watched: FPSR notes in its bit UFC, which stays set, that a
- * result was flushed. Return whether it was, and clear the bit. */
+/* FZ flushes a result that is below 2^-126 before rounding, MXCSR one that is below it after rounding to 24 bits. They
+ * differ from 2^-126 - 2^-151 to 2^-126. So flushing is watched: bit UFC of FPSR is set when a result is flushed, and
+ * stays set. Return this bit, and clear it. */
 #define MP_WATCHES_FLUSHING
 static inline int mp_has_flushed(void) {
     enum { UFC = 1 << 3 };

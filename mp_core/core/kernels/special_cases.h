@@ -1,6 +1,6 @@
-/* Special cases of products, casts and quantization: other ways through the same arithmetic, with the same bits. A
- * build may leave one of them out: meson's option `without` names it. So asv_bench/lab/special_cases.py, which says
- * what each does, measures what it is worth (docs/performance.md).
+/* Special cases of products, casts and quantization: faster code for some shapes or types, with the same results.
+ * Meson's option `without` leaves one of them out of a build. asv_bench/lab/special_cases.py explains each case, and
+ * measures its gain by such builds (docs/performance.md).
  *
  * MP_HAS(CASE) is 1 if this build has the case: a constant, for #if too. */
 #ifndef MP_SPECIAL_CASES_H

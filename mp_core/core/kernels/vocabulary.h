@@ -1,10 +1,10 @@
-/* What every kernel is written in: the vocabulary of one instruction set, which a header in simd/ defines, and below
- * the words that follow from it.
+/* The words in which every kernel is written: the vocabulary of an instruction set, which a header in simd/ defines,
+ * and the words below, which are made of it.
  *
- * A vector has 16 lanes whatever the width of the registers, so that every kernel gives the same bits on every set:
- * vf32 of floats, vu32, vu16, vu8 of unsigned integers, vmask of yes or no. In the tables x, y, z, w are vectors of the
- * type that the word names, r[16] vectors in memory, m a mask, n a count, s a scalar, an index or a stride in bytes, p
- * and q addresses of any alignment, t a second stride. Each word is in tests/vocabulary.c, and tests/test_vocabulary.py
+ * A vector has 16 lanes, for registers of any width, so that every kernel has the same results on every set: vf32 of
+ * floats, vu32, vu16, vu8 of unsigned integers, vmask of yes or no. In the tables x, y, z, w are vectors of the type in
+ * the word's name, r[16] vectors in memory, m a mask, n a count, s a scalar, an index or a stride in bytes, p and q
+ * addresses of any alignment, t a second stride. Each word is in tests/vocabulary.c, and tests/test_vocabulary.py
  * computes its meaning with NumPy.
  *
  * word                                   | operands    | meaning
@@ -169,7 +169,7 @@
 #include "kernels.h"
 
 #define MP_INLINE static inline __attribute__((always_inline))
-#define MP_UNROLL_8 _Pragma("GCC unroll 8") /* in products: completely, so that vectors stay in registers */
+#define MP_UNROLL_8 _Pragma("GCC unroll 8") /* products unroll loops completely: vectors stay in registers */
 #define MP_UNROLL_16 _Pragma("GCC unroll 16")
 #define MP_CONCAT_(A, B) A##B
 #define MP_CONCAT(A, B) MP_CONCAT_(A, B)
@@ -194,7 +194,7 @@ MP_INLINE vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
 #define dot_s8u4_factor dot_s8u8_factor
 #endif
 
-/* 1 if one operand of signed integers is made unsigned by ^ 0x80: a beside packed panels, b in place (kernels.h). */
+/* 1 if one of two signed operands is made unsigned by ^ 0x80: a for packed panels, b in place (kernels.h). */
 #ifdef MP_NATIVE_S8
 #define MP_FLIPS 0
 #else
@@ -263,13 +263,13 @@ MP_INLINE void interleave_rows(const char *src, ptrdiff_t rs, vu32 *quads) {
 
 MP_INLINE ptrdiff_t at_most(ptrdiff_t n, ptrdiff_t limit) { return n < limit ? n : limit; }
 
-/* Elements before the first one at a multiple of 64 bytes, or all n where none ever is. */
+/* The number of elements before the first one at a multiple of 64 bytes; n if there is none. */
 MP_INLINE ptrdiff_t unaligned_head(const void *p, ptrdiff_t size, ptrdiff_t n) {
     const ptrdiff_t bytes = (ptrdiff_t)(-(uintptr_t)p % 64);
     return bytes % size ? n : at_most(bytes / size, n);
 }
 
-/* An object file of kernels exports its kernel tables only: mp_<table>_<isa>. */
+/* An object file of kernels exports only its kernel tables: mp_<table>_<isa>. */
 #define MP_EXPORTED(FAMILY) MP_CONCAT(MP_CONCAT(mp_, FAMILY), MP_CONCAT(_, MP_ISA))
 
 #endif

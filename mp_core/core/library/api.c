@@ -26,7 +26,7 @@ const char *mp_core_status_text(int status) {
 
 /* ---- the instruction set */
 
-/* Use the set of that name or, without a name, the best one. */
+/* Use the instruction set `name`; if it is NULL, the best one. */
 static int use(const char *name) {
     const uint32_t have = mp_cpu_features();
     for (const mp_isa *isa = mp_isas; isa->name; isa++) {
@@ -140,7 +140,7 @@ ptrdiff_t mp_core_plan_bytes(const mp_core_plan *plan, int is_output, int index)
     return plan->bytes[(is_output ? plan->inputs : 0) + index];
 }
 
-/* Lead the buffers of inputs and outputs to the arrays of a call; return 0 if one is missing. */
+/* Set the buffers of inputs and outputs to the arrays of a call; return 0 if one of these is NULL. */
 static int set_buffers(mp_core_plan *plan, const void *const *inputs, void *const *outputs) {
     for (int i = 0; i < plan->inputs; i++) {
         if (!inputs || !inputs[i]) return 0;

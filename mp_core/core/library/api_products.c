@@ -6,14 +6,14 @@
 #include "library/packing.h"
 #include "library/product.h"
 
-/* ---- packed matrices: the panels, MP_SLACK bytes, and the sums of the columns of int8 */
+/* ---- packed matrices: the panels, MP_SLACK bytes and, for int8, the sums of the columns */
 
 /* The format of panels of a type; -1 if it has none. */
 static int panel_format(int type) {
     return mp_is_float(type) ? type : type == MP_CORE_INT8 ? MP_I8 : type == MP_CORE_INT4 ? MP_I4 : -1;
 }
 
-/* Bytes of the panels, up to where sums of columns may follow them. */
+/* The size of the panels in bytes: the offset of the sums of columns. */
 static ptrdiff_t panels_bytes(int format, ptrdiff_t k, ptrdiff_t n) {
     return mp_round_up(mp_column_bytes(format, k) * n + MP_SLACK, 64);
 }
@@ -45,7 +45,7 @@ int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs
 
 /* ---- products */
 
-/* Whether a product has types that C programs can name. */
+/* Whether the types of a product are valid. */
 static int types_are_known(const mp_core_product *q) {
     const int a_is_code = q->a_type == MP_CORE_INT8 || q->a_type == MP_CORE_UINT8;
     return (mp_is_float(q->a_type) || a_is_code) && panel_format(q->b_type) >= 0
@@ -60,7 +60,7 @@ static int sizes_are_allowed(const mp_core_product *q) {
            && (!q->b || (mp_reaches(q->k, q->b_rs) && mp_reaches(q->n, q->b_cs)));
 }
 
-/* Whether sizes, types and pointers are such that the product can be described. */
+/* Whether sizes, types and pointers are valid, so that `describe` may be called. */
 static int is_described(const mp_core_product *q) {
     if (!q || q->size != sizeof(*q) || !sizes_are_allowed(q) || !types_are_known(q)) return 0;
     const int empty = q->m == 0 || q->n == 0, has_b = q->b || q->packed;
@@ -85,7 +85,7 @@ static void describe_right(const mp_core_product *q, mp_right *b) {
     else b->group_scale = q->b_scale, b->group = q->b_group;
 }
 
-/* Describe a product; return 0 if an argument is not allowed. `p` has kernels and reproducible. */
+/* Fill p, whose kernels and reproducible are set; return 0 if an argument is invalid. */
 static int describe(const mp_core_product *q, mp_product *p) {
     if (!is_described(q)) return 0;
     mp_epilogue *e = &p->common.epilogue;
@@ -103,11 +103,11 @@ static int describe(const mp_core_product *q, mp_product *p) {
     }
     if (mp_refusal_of(p)) return 0;
     p->b.group = mp_min(p->b.group, mp_round_up(q->k, 8));
-    if (!p->b.group) p->b.group_scale = NULL; /* of K = 0 too */
+    if (!p->b.group) p->b.group_scale = NULL; /* even if K is 0 */
     return 1;
 }
 
-/* Plan a described product; return how many threads may run its tasks. */
+/* Plan a product; return the largest number of threads that run its tasks. */
 static int plan(mp_product *p, int threads) {
     mp_column_as_row(p);
     mp_plan_product(p, 1, threads);
@@ -118,7 +118,7 @@ ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {
     const mp_kernels *kernels = mp_kernels_in_use();
     ptrdiff_t most = 0;
     if (!kernels || !mp_are_threads(threads)) return -1;
-    /* Both orders: the call may come after a change of the setting. */
+    /* Both orders: the setting may change before the product is computed. */
     for (int reproducible = 0; reproducible <= 1; reproducible++) {
         mp_product p = {.kernels = kernels, .reproducible = reproducible};
         if (!describe(q, &p)) return -1;

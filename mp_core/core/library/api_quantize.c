@@ -3,7 +3,7 @@
 #include "library/cast.h"
 #include "library/quantize.h"
 
-/* What a type of codes is to the kernels. `least`: the lowest code of symmetric scales. */
+/* A type of codes, as the kernels need it. `least`: the lowest code with symmetric scales. */
 typedef struct {
     int type, kind, nibbles;
     int32_t qmin, qmax, least;

@@ -30,7 +30,7 @@ ptrdiff_t mp_plan_array_cast(void *context, ptrdiff_t rows, int threads, int rep
     return c->axes == 1 ? 1 : rows;
 }
 
-/* Copy a line of at most 32 bytes, without a call: both of its ends, which may overlap. */
+/* Copy a line of at most 32 bytes without calling memcpy: its first and its last bytes, which may overlap. */
 static inline void copy_short(const char *src, char *dst, ptrdiff_t bytes) {
 #define COPY_ENDS(SIZE) memcpy(dst, src, SIZE), memcpy(dst + bytes - SIZE, src + bytes - SIZE, SIZE)
     if (bytes >= 16) COPY_ENDS(16);
@@ -39,7 +39,7 @@ static inline void copy_short(const char *src, char *dst, ptrdiff_t bytes) {
     else for (ptrdiff_t i = 0; i < bytes; i++) dst[i] = src[i];
 }
 
-/* Copy `count` lines of contiguous elements: windows of images with few channels have very short ones. */
+/* Copy `count` contiguous lines. Windows of images with few channels have very short ones. */
 static void copy_lines(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t count,
                        ptrdiff_t bytes) {
     if (bytes > 32)
@@ -48,7 +48,7 @@ static void copy_lines(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff
         for (ptrdiff_t i = 0; i < count; i++) copy_short(src + i * src_stride, dst + i * dst_stride, bytes);
 }
 
-/* The elements from `axis` on, line by line. */
+/* Cast the elements of the axes from `axis` on, line by line. */
 static void run_lines(const mp_array_cast *c, const char *src, char *dst, int axis) {
     const int last = c->axes - 1;
     const ptrdiff_t size = c->cast.src_size;
@@ -87,7 +87,7 @@ void mp_run_fill(void *context, ptrdiff_t task) {
     ptrdiff_t done = f->size;
     (void)task;
     memcpy(f->to, f->element, (size_t)f->size);
-    for (ptrdiff_t more; done < f->bytes; done += more) { /* copy what is there behind it: twice as much each time */
+    for (ptrdiff_t more; done < f->bytes; done += more) { /* double the elements that are set */
         more = done < f->bytes - done ? done : f->bytes - done;
         memcpy(f->to + done, f->to, (size_t)more);
     }

@@ -3,9 +3,9 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { LEAST_ROWS = 4 * MP_ROWS }; /* of queries that a task should have, since each packs the keys of its head again */
+enum { LEAST_ROWS = 4 * MP_ROWS }; /* the fewest queries of a task, if possible: each task packs the keys of its head */
 
-/* Whether there are keys that a query does not reach. */
+/* Whether there are keys that a query does not meet. */
 static int is_near(const mp_attention *t) { return mp_min(t->before, t->after) < t->sources - 1; }
 
 void mp_find_keys(const mp_attention *t, mp_query_block *q) {
@@ -41,7 +41,7 @@ void mp_plan_query_block(mp_attention *t, ptrdiff_t sources) {
     t->cut.total = t->cut.work + mp_max(scores->plan.scratch.total, context->plan.scratch.total);
 }
 
-/* Choose the rows of a task: scores of at most L2 / 4, and at least two tasks for each of several threads. */
+/* Choose the queries of a task: their scores fit L2 / 4, and several threads get at least two tasks each. */
 static void cut_up(mp_attention *t, int threads) {
     mp_attention_cut *c = &t->cut;
     const ptrdiff_t heads = mp_max(1, t->sequences * t->heads);
@@ -50,7 +50,7 @@ static void cut_up(mp_attention *t, int threads) {
     c->blocks = mp_ceil_div(t->targets, mp_max(fitting, LEAST_ROWS));
     c->blocks = mp_max(c->blocks, mp_min(wanted, mp_ceil_div(t->targets, MP_ROWS)));
     c->block = mp_ceil_div(t->targets, c->blocks);
-    if (is_near(t) && t->targets > MP_BAND) /* a task has rows of one band */
+    if (is_near(t) && t->targets > MP_BAND) /* a task is in one band */
         while (MP_BAND % c->block) c->block = mp_min(c->block - 1, MP_BAND);
     c->blocks = mp_ceil_div(t->targets, c->block);
 }
@@ -78,10 +78,12 @@ ptrdiff_t mp_plan_attention(void *context, ptrdiff_t sequences, int threads, int
 
 /* ---- run */
 
-/* The mask of near attention of some queries, the first of which is `apart` behind the first key, in `room`.
+/* Write the mask of near attention for some queries to `room`; the row of the first query is that of the first key plus
+ * `apart`. Return the mask.
  *
- * Without `keep` all rows share one buffer, and each begins one byte before the previous one (stride -1). With `keep`,
- * a mask of rows `stride` bytes apart, each is a copy, combined with it. `stride` becomes that of the result. */
+ * Without `keep` all rows share one buffer, and each begins one byte before the previous one (stride -1). Otherwise
+ * `keep` is a mask with rows `stride` bytes apart, and the result is both masks combined. `stride` is set to that of
+ * the result. */
 static const uint8_t *mask_of(const mp_attention *t, const uint8_t *keep, ptrdiff_t apart, uint8_t *room,
                               ptrdiff_t *stride) {
     const ptrdiff_t rows = t->scores.m, sources = t->scores.n;
@@ -128,7 +130,7 @@ void mp_drop_block(const mp_attention *t, const mp_query_block *q, ptrdiff_t row
                         weights + row * q->keys);
 }
 
-/* The weights of a block as they multiply the values. */
+/* Compute the weights of a block in the type in which they multiply the values. */
 static void find_context_weights(mp_attention *t, const mp_query_block *q, char *work) {
     const int format = t->scores.a.format;
     const ptrdiff_t rows = t->scores.m;
@@ -139,10 +141,10 @@ static void find_context_weights(mp_attention *t, const mp_query_block *q, char 
         t->scores.kernels->casts->narrow[format]((float *)work, work + t->cut.narrowed, rows * q->keys, 0);
 }
 
-/* A task: up to `block` rows of queries of one head of one sequence. */
+/* Run a task: up to `block` queries of one head of one sequence. */
 void mp_run_attention(void *context, ptrdiff_t task) {
     mp_attention t;
-    memcpy(&t, context, offsetof(mp_attention, status)); /* which other tasks may set meanwhile */
+    memcpy(&t, context, offsetof(mp_attention, status)); /* not `status`, which other tasks may set now */
     const ptrdiff_t rest = task / t.cut.blocks;
     mp_query_block q = {.sequence = rest / t.heads, .head = rest % t.heads, .first = task % t.cut.blocks * t.cut.block};
     if (t.offsets) {

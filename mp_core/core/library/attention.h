@@ -1,11 +1,11 @@
-/* Attention, by tasks of some rows of queries of one head: their scores stay in the cache until they are used.
+/* Attention. A task is some rows of queries of one head, so few that their scores stay in the cache.
  *
- * A task multiplies its rows of queries by all keys of the head, takes the softmax of the scores where they lie,
- * rounds it to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal
- * length, or lie one behind the other in the rows of one array (ragged): then `offsets` says where each begins. Near
- * attention, of queries to keys at most `before` rows before them and `after` rows after them, takes the queries of a
- * band of 128 rows together with the keys that one of them reaches, so that its time is linear in the length. Causal
- * attention, where `after` is 0, takes about half the time of attention to all keys. */
+ * A task multiplies its queries by all keys of the head, replaces the scores by their softmax, rounds this to the type
+ * of the values and multiplies it by the values; that is the result. All sequences have the same length, or they are
+ * ragged: of any length, concatenated in one array, with their starts in `offsets`. In near attention a query meets
+ * only the keys from `before` rows before it to `after` rows after it. There a task is a band of 128 queries and the
+ * keys that any of them meets, so that the time is linear in the length. With `after` = 0 attention is causal, and
+ * takes about half the time of attention to all keys. */
 #ifndef MP_ATTENTION_H
 #define MP_ATTENTION_H
 
@@ -14,14 +14,14 @@
 
 MP_SHARED_BEGIN
 
-enum { MP_BAND = 128 }; /* near attention: queries whose sums run over the same keys; part of the numerics contract */
+enum { MP_BAND = 128 }; /* near attention: queries that sum over the same keys; part of the numerics contract */
 
-/* Bytes from one sequence, head, row to the next; 0 where an axis is broadcast. */
+/* Bytes from one sequence, head or row to the next; 0 if that axis is broadcast. */
 typedef struct {
     ptrdiff_t sequence, head, row;
 } mp_head_strides;
 
-/* Which scores are kept. */
+/* Which scores are used. */
 typedef struct {
     const uint8_t *data; /* one byte for each score; NULL: all are */
     mp_head_strides by;
@@ -33,61 +33,62 @@ typedef struct {
     float outer, inner;
 } mp_score_scale;
 
-/* How it is cut into tasks, and the scratch of one. */
+/* How attention is cut into tasks, and the scratch of a task. */
 typedef struct {
-    ptrdiff_t block, blocks; /* rows of queries in a task; tasks of one head */
-    ptrdiff_t narrowed;      /* where in scratch the scores are that are rounded to the type of the values */
-    ptrdiff_t mask;          /* ... the mask of near attention */
-    ptrdiff_t work;          /* ... and what the two products need */
+    ptrdiff_t block, blocks; /* queries in a task; tasks of a head */
+    ptrdiff_t narrowed;      /* offset in scratch of the weights, rounded to the type of the values */
+    ptrdiff_t mask;          /* ... of the mask of near attention */
+    ptrdiff_t work;          /* ... of the scratch of the two products */
     ptrdiff_t total;         /* bytes of scratch */
 } mp_attention_cut;
 
 typedef struct {
-    mp_product scores, context;  /* of the first task; the pointers and m of the others differ */
+    mp_product scores, context;  /* of the first task; other tasks have other pointers and another m */
     mp_head_strides query, key, value, out, bias;
     mp_score_mask keep;
-    const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, the last one ends; or NULL */
+    const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, and the end of the last one;
+                                    else NULL */
     mp_weight_dropout dropout;   /* of ragged sequences */
     mp_score_scale scale;
-    ptrdiff_t sequences, heads, sharing; /* heads of queries, and how many of these share one of keys */
-    ptrdiff_t targets, sources;  /* of a sequence; ragged: of the longest */
-    ptrdiff_t before, after;     /* how many rows before and after its own a query finds keys */
+    ptrdiff_t sequences, heads, sharing; /* heads of queries; how many of these share a head of keys */
+    ptrdiff_t targets, sources;  /* rows of queries and of keys in a sequence; ragged: in the longest one */
+    ptrdiff_t before, after;     /* how many rows before and after its own a query meets */
     mp_attention_cut cut;
-    int status;                  /* the last one: tasks copy what is before it */
+    int status;                  /* has to be last: tasks copy the fields before it */
 } mp_attention;
 
-/* Queries of one head, and the keys that they meet: of one band of near attention, else any rows, and all keys. */
+/* Some queries of one head, and the keys that they meet: in near attention those of a band, else all keys. */
 typedef struct {
-    ptrdiff_t sequence, head, begin; /* the sequence (ragged: 0), and where its rows begin (not ragged: 0) */
-    ptrdiff_t first;                 /* the first query, counted from the begin of the sequence */
+    ptrdiff_t sequence, head, begin; /* the sequence (ragged: 0); its first row in the array (not ragged: 0) */
+    ptrdiff_t first;                 /* the first query, as a row of the sequence */
     ptrdiff_t first_key, keys;
 } mp_query_block;
 
 /* Set the keys of a block whose first query is set. */
 void mp_find_keys(const mp_attention *t, mp_query_block *q);
 
-/* The keys of a block, at most. */
+/* The most keys of a block. */
 ptrdiff_t mp_most_keys(const mp_attention *t);
 
-/* Plan the two products of blocks of cut.block queries with so many keys, and lay out their scratch. */
+/* Plan the two products of cut.block queries and `keys` keys, and the layout of their scratch. */
 void mp_plan_query_block(mp_attention *t, ptrdiff_t keys);
 
-/* Set `work` to the weights of a block that is planned for its queries and keys: the softmax of the scores, in float32
- * if `format` is that, else rounded to it where cut.narrowed says. `t` is a copy, which this changes. */
+/* Compute the weights, the softmax of the scores, of a block for whose queries and keys `t` is planned: in float32 at
+ * `work` or, if `format` is another type, rounded to it at work + cut.narrowed. `t` is a copy, which this changes. */
 void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char *work);
 
-/* Drop elements of an array like the float32 weights of a block, in place. */
+/* Apply dropout to an array of the shape of a block's weights, in float32, in place. */
 void mp_drop_block(const mp_attention *t, const mp_query_block *q, ptrdiff_t rows, float *weights);
 
-/* Bytes to a row of a head. */
+/* The offset of a row, in bytes. */
 static inline ptrdiff_t mp_offset_in(const mp_head_strides *by, ptrdiff_t sequence, ptrdiff_t head, ptrdiff_t row) {
     return sequence * by->sequence + head * by->head + row * by->row;
 }
 
-/* Set targets and sources of ragged sequences to the length of the longest. */
+/* Set targets and sources to the length of the longest of the ragged sequences. */
 void mp_measure_sequences(mp_attention *t);
 
-/* Multiplications; ragged: as if all sequences were as long as the longest. */
+/* The number of multiplications. Ragged sequences are counted as if all were as long as the longest one. */
 double mp_attention_work(const mp_attention *t);
 
 /* The operation ATTENTION. Its rows are the sequences. */

@@ -4,10 +4,10 @@
 
 #include "library/elementwise.h"
 
-/* The products of a band besides that of its scores: dP, and what each adds to the gradients. */
+/* The products of a band besides its scores: dP, and the terms that the band adds to the gradients. */
 enum { OF_WEIGHTS, OF_VALUES, OF_QUERIES, OF_KEYS, PRODUCTS };
 
-/* One band of queries of a head, and the parts of scratch. */
+/* A band of queries of a head, and its scratch. */
 typedef struct {
     mp_attention forward;   /* planned for the band */
     mp_product products[PRODUCTS];
@@ -16,8 +16,8 @@ typedef struct {
     char *work;             /* weights, in float32 and rounded */
     char *product_work;
     float *upstream;        /* dP, then S, then T */
-    float *capped;          /* Y, of capped scores */
-    float *keys, *values;   /* sums of dK, dV, of all keys of the sequence */
+    float *capped;          /* Y, if scores are capped */
+    float *keys, *values;   /* sums of dK, dV for all keys of the sequence */
 } band;
 
 int mp_attention_gradient_is_large(const void *context) {
@@ -36,7 +36,7 @@ ptrdiff_t mp_plan_attention_gradient(void *context, ptrdiff_t sequences, int thr
     return (t->sums_sequences ? 1 : f->sequences) * (t->sums_heads ? 1 : f->heads / f->sharing);
 }
 
-/* ---- plan of a band */
+/* ---- planning a band */
 
 static mp_product product_of(const mp_attention *f, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
     mp_product p;
@@ -49,13 +49,13 @@ static mp_product product_of(const mp_attention *f, ptrdiff_t m, ptrdiff_t n, pt
     return p;
 }
 
-/* The result is added to what lies there: float32 rows behind each other. */
+/* Let a product add its result to the values in its result array: contiguous float32 rows. */
 static void let_add(mp_product *p) {
     p->residual = p->out, p->common.epilogue.residual_format = MP_F32;
-    p->residual.data = (char *)p; /* until the pointers are set: a plan depends on whether there is one */
+    p->residual.data = (char *)p; /* any pointer until the right one is set: the plan depends on whether it is NULL */
 }
 
-/* Plan a band of b->rows queries, whose block is set; return the bytes of scratch of its products. */
+/* Plan a band of b->rows queries, whose block is set; return the bytes of scratch for its products. */
 static ptrdiff_t plan_band(const mp_attention_gradient *t, band *b) {
     const mp_attention *f = &t->forward;
     const ptrdiff_t size = mp_element_bytes[f->scores.a.format], keys = b->block.keys, depth = f->scores.k;
@@ -96,7 +96,7 @@ static int find_band(band *b, ptrdiff_t first) {
     return 1;
 }
 
-/* Lay out the scratch of all bands of a sequence; return 0 if there is no memory. */
+/* Allocate the scratch for all bands of a sequence; return 0 if there is no memory. */
 static int lay_out(const mp_attention_gradient *t, band *b) {
     const mp_attention *f = &b->forward;
     ptrdiff_t weights = 0, products = 0, upstream = 0;
@@ -110,7 +110,7 @@ static int lay_out(const mp_attention_gradient *t, band *b) {
     const ptrdiff_t capped = f->scale.inner != 0 ? upstream : 0;
     b->work = mp_scratch((size_t)(weights + upstream + capped + keys + values + products));
     if (!b->work) return 0;
-    b->product_work = b->work + weights; /* mp_find_weights has its own there too */
+    b->product_work = b->work + weights; /* also the scratch of mp_find_weights */
     b->upstream = (float *)(b->product_work + products);
     b->capped = (float *)((char *)b->upstream + upstream);
     b->keys = (float *)((char *)b->capped + capped);
@@ -120,7 +120,7 @@ static int lay_out(const mp_attention_gradient *t, band *b) {
 
 /* ---- run */
 
-/* Bytes of `a` to a row of a head of the band's sequence. */
+/* The address of a row of a head, in the band's sequence. */
 static char *row_of(const mp_head_array *a, const mp_query_block *q, ptrdiff_t head, ptrdiff_t row) {
     return a->data + mp_offset_in(&a->by, q->sequence, head, q->begin + row);
 }
@@ -132,7 +132,7 @@ static void run_product(band *b, int which, const char *a, const char *right, ch
     mp_run_here(p, b->product_work);
 }
 
-/* S of the band, times `scale`, in the place of dP. */
+/* Replace dP of the band by S times `scale`. */
 static void take_scores(band *b, float scale) {
     const float *weights = (const float *)b->work;
     for (ptrdiff_t at = 0; at < b->rows * b->block.keys; at += b->block.keys)
@@ -140,7 +140,7 @@ static void take_scores(band *b, float scale) {
                                                           b->upstream + at);
 }
 
-/* Multiply T by 1 - Y^2, of scores that mp_find_weights has described. */
+/* Multiply T by 1 - Y^2, for the scores that mp_find_weights has planned. */
 static void take_capped(band *b) {
     mp_product *scores = &b->forward.scores;
     scores->out.data = (char *)b->capped;
@@ -159,7 +159,7 @@ static void add_to_bias(const mp_attention_gradient *t, band *b) {
     }
 }
 
-/* One band of one head, which is planned. */
+/* Compute a planned band of a head. */
 static void run_band(const mp_attention_gradient *t, band *b) {
     const mp_attention *f = &t->forward;
     const int format = f->scores.a.format;
@@ -191,7 +191,8 @@ static void zero_rows(const mp_head_array *to, ptrdiff_t head, ptrdiff_t first, 
         memset(to->data + mp_offset_in(&to->by, 0, head, row), 0, (size_t)bytes);
 }
 
-/* Zeros for the rows before the first ragged sequence and behind the last one, of a head of keys and its queries. */
+/* Write zeros for the rows before the first ragged sequence and after the last one, for a head of keys and its heads of
+ * queries. */
 static void zero_others(const mp_attention_gradient *t, ptrdiff_t shared) {
     const mp_attention *f = &t->forward;
     const ptrdiff_t size = mp_element_bytes[f->scores.a.format],
@@ -204,7 +205,7 @@ static void zero_others(const mp_attention_gradient *t, ptrdiff_t shared) {
     }
 }
 
-/* Round sums of all keys to the gradient that they are. */
+/* Round the sums of all keys to the type of the gradient. */
 static void store(const mp_attention *f, const mp_head_array *to, const mp_query_block *q, const float *sums,
                   ptrdiff_t n) {
     for (ptrdiff_t row = 0; row < f->sources; row++, sums += n) {
@@ -214,7 +215,7 @@ static void store(const mp_attention *f, const mp_head_array *to, const mp_query
     }
 }
 
-/* One head of keys of one sequence, and all heads of queries that share it; return 0 if there is no memory. */
+/* Compute a head of keys of a sequence, and all heads of queries that share it; return 0 if there is no memory. */
 static int run_head(const mp_attention_gradient *t, ptrdiff_t sequence, ptrdiff_t shared) {
     band b = {.forward = t->forward, .block = {.sequence = sequence}};
     mp_attention *f = &b.forward;
@@ -233,7 +234,7 @@ static int run_head(const mp_attention_gradient *t, ptrdiff_t sequence, ptrdiff_
             b.block.head = head;
             plan_band(t, &b);
             run_band(t, &b);
-            *f = sequence_of; /* run_band has moved the pointers of its copy */
+            *f = sequence_of; /* run_band has changed its pointers */
         }
     }
     if (t->query.data) {

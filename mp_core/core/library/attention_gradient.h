@@ -1,5 +1,6 @@
-/* The gradients of attention. A task has the queries of some heads of some sequences, in bands of MP_BAND rows, whose
- * weights it computes again; so no sum runs over several tasks, and the weights of the batch are never in memory. */
+/* The gradients of attention. A task computes them for some heads of some sequences, one band of MP_BAND queries after
+ * the other, and computes the weights of each band again. So every sum is computed by one task, and no array has the
+ * weights of the whole batch. */
 #ifndef MP_ATTENTION_GRADIENT_H
 #define MP_ATTENTION_GRADIENT_H
 
@@ -7,28 +8,28 @@
 
 MP_SHARED_BEGIN
 
-/* Rows of unit stride, of all heads. */
+/* An array whose rows are contiguous, of all heads. */
 typedef struct {
-    char *data; /* NULL: not wanted */
+    char *data; /* NULL: do not compute it */
     mp_head_strides by;
 } mp_head_array;
 
-/* Weights P and scores are those of the forward pass. For each head and band of queries:
+/* P are the weights of the forward pass. For each head and each band of queries:
  *     dP = d V'     S = P (dP - sum of P dP along the keys)     T = scale S, rounded to the type of the operands
  *     value += P' d     query = T K     key += T' Q     bias += S
- * Of capped scores, T is also multiplied by 1 - Y^2, Y = tanh(inner scale * Q K').
- * With dropout, dP and the P of `value` are dropped like the weights of the forward pass.
- * value and key add bands in order, and the heads that share them in order; then they are rounded. */
+ * If scores are capped, T is also multiplied by 1 - Y^2, Y = tanh(inner scale * Q K').
+ * Dropout drops the elements of dP, and of P in `value`, that it dropped from the weights of the forward pass.
+ * value and key are sums over bands in order, and over the heads that share them in order; then they are rounded. */
 typedef struct {
-    mp_attention forward;        /* except context.out and out */
+    mp_attention forward;        /* the forward pass; context.out and out are not used */
     mp_head_array d;             /* the gradient of the result */
-    mp_head_array query, key, value; /* the gradients: all three, or none of them */
-    mp_head_array bias;          /* float32, set to 0 before; strides are 0 along axes of length 1; or not wanted. Only
-                                    one of this and those three is wanted in one call */
-    float scale;                 /* of the product of queries and keys; that of `forward` is 1 beside a bias, and the
-                                    cap of capped scores */
-    int sums_sequences, sums_heads; /* `bias` sums over sequences, over heads: a task has all of these */
-    ptrdiff_t rows;              /* ragged: of the operands; those that are in no sequence get zeros */
+    mp_head_array query, key, value; /* the gradients: all three or, if `bias` is computed, none */
+    mp_head_array bias;          /* its gradient: float32, zeros before the call; strides are 0 along axes of length
+                                    1 */
+    float scale;                 /* of the product of queries and keys. The scale of `forward` is something else: 1 if
+                                    there is a bias, the cap if scores are capped */
+    int sums_sequences, sums_heads; /* `bias` is a sum over all sequences, all heads: one task has them all */
+    ptrdiff_t rows;              /* ragged: rows of the operands. The gradients of rows in no sequence are zeros */
     int status;
 } mp_attention_gradient;
 

@@ -5,7 +5,7 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-/* n contiguous elements: straight to or from float32, or through it chunk by chunk (one rounding either way). */
+/* Cast n contiguous elements: directly if one type is float32, else through chunks of float32. Both round once. */
 static void run_contiguous(const mp_cast *c, const char *src, char *dst, ptrdiff_t n) {
     const mp_casts *casts = c->kernels->casts;
     const int saturates = c->mode & MP_SATURATE;
@@ -30,7 +30,7 @@ static void run_contiguous(const mp_cast *c, const char *src, char *dst, ptrdiff
     }
 }
 
-/* Copy n elements of `size` bytes that lie so many bytes apart. */
+/* Copy n elements of `size` bytes; strides are in bytes. */
 static void copy_elements(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t n,
                           int size) {
     for (ptrdiff_t i = 0; i < n; i++) memcpy(dst + i * dst_stride, src + i * src_stride, (size_t)size);

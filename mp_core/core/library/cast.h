@@ -1,4 +1,4 @@
-/* A cast: how elements of one type become those of another, and where they lie. */
+/* Casts of contiguous elements from one type to another. */
 #ifndef MP_CAST_H
 #define MP_CAST_H
 
@@ -7,14 +7,14 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_F64 = MP_FORMATS,  /* the format of float64, a source only */
-    MP_COPY = -1,         /* as src_format: elements are copied as they are */
-    MP_CAST_CHUNK = 1024, /* elements that pass through a buffer on the stack at a time, of float64 too */
-    /* Elements from which a second thread pays: a fraction of a millisecond of memory traffic. */
+    MP_F64 = MP_FORMATS,  /* the format of float64: only a src_format */
+    MP_COPY = -1,         /* as src_format: copy the bytes of the elements */
+    MP_CAST_CHUNK = 1024, /* elements in a buffer on the stack */
+    /* The fewest elements for which a second thread pays: a fraction of a millisecond of memory traffic. */
     MP_CAST_WORK = 1 << 18,
-    /* Bytes of a result from which it is written by non-temporal stores: so large a result is taken to leave the caches
-     * before it is read. A cast of 2^25 elements takes 0.6 of the time by these from float16 to float32, and 0.7 back
-     * (one Zen 4 core with 32 MiB of L3, November 2026). */
+    /* The fewest bytes of a result that is written by non-temporal stores: it would leave the caches before it is read
+     * anyway. So a cast of 2^25 elements from float16 to float32 takes 0.6 of the time, and the cast back 0.7 (one
+     * Zen 4 core with 32 MiB of L3, November 2026). */
     MP_STREAMED = MP_HAS(STREAMING_STORES) ? 1 << 24 : 1 << 30,
 };
 
@@ -22,22 +22,22 @@ typedef struct {
     const mp_kernels *kernels;
     const char *src;
     char *dst;
-    ptrdiff_t n, share; /* elements: all of them, and those of a task */
+    ptrdiff_t n, share; /* elements in all; elements in a task */
     int src_format, dst_format, src_size, dst_size;
     int mode;           /* flags of kernels.h: MP_SATURATE, MP_STREAM */
 } mp_cast;
 
-/* One task: a share of contiguous elements. Its context is the cast. */
+/* Run a task: cast a share of the elements. */
 void mp_cast_share(void *cast, ptrdiff_t index);
 
-/* Share the elements out among threads where that pays; return the number of shares. */
+/* Set the size of a task, for several threads if that pays; return the number of tasks. */
 ptrdiff_t mp_share_cast(mp_cast *c, int threads);
 
-/* Cast all of c's elements, contiguous on both sides, on up to so many threads. */
+/* Cast all elements, contiguous on both sides, on up to `threads` threads. */
 void mp_run_cast(mp_cast *c, int threads);
 
-/* Cast, or copy, n elements that lie so many bytes apart: gathered and scattered chunk by chunk where they are not
- * contiguous. */
+/* Cast or copy n elements whose strides are in bytes. If they are not contiguous, chunks of them are gathered and
+ * scattered. */
 void mp_cast_line(const mp_cast *c, const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride,
                   ptrdiff_t n);
 

@@ -1,21 +1,22 @@
 #include "library/contract.h"
 
-/* Whether it is a float of more than 8 bits: beside it, B may be codes with scales. */
+/* Whether it is a float of more than 8 bits: if A is, B may be codes with scales. */
 static int is_wide(int format) { return format <= MP_BF16; }
 
 int mp_types_multiply(int a_format, int b_format, int quantized) {
     if (quantized) return is_wide(a_format) && (b_format == MP_I8 || b_format == MP_I4);
     if (a_format >= MP_FLOATS) return b_format == MP_I8 || (b_format == MP_I4 && a_format == MP_I8);
-    return mp_group[b_format] && (is_wide(a_format) || a_format == b_format); /* without groups it is stored only */
+    return mp_group[b_format] && (is_wide(a_format) || a_format == b_format); /* without groups it is only stored */
 }
 
 ptrdiff_t mp_most_exact_k(int unsigned_a, int shifted_b) {
     return INT32_MAX / ((unsigned_a ? 255 : 128) * (shifted_b ? 255 : 128));
 }
 
-/* Sums of integers can be scaled by row of A and by column of B, and shifted by zero points. Sums of floats are scaled
- * by column, or in groups of whole words along K (8 elements of int4, 4 of int8), where B is narrow codes beside a
- * wide A. int4 has such groups beside integers too, and zero points of its own, beside A without any. */
+/* Whether the scales and zero points can be applied. Sums of integers may have scales by row of A and by column of B,
+ * and zero points. Sums of floats may have scales by column, or by groups of whole words along K (8 elements of int4, 4
+ * of int8) if B is narrow codes and A is wide. int4 may also have such groups if A is integers, and zero points of its
+ * own if A has none. */
 static int scales_apply(const mp_product *p, int integers) {
     const int scales_of_a = p->a.row_scale || p->a.row_zero || p->a.scales, is_int4 = p->b.format == MP_I4;
     if (is_int4 ? p->b.zero_point || (integers && (p->a.row_zero || p->a.scales)) : p->b.code_zero != NULL) return 0;

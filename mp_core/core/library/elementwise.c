@@ -9,7 +9,7 @@
 
 void mp_join_axes(mp_elementwise *e, int from) {
     const int operands = mp_elementwise_operands[e->function];
-    int last = from; /* where the axis is that the next one may be merged with; there is none before `from` */
+    int last = from; /* the axis with which the next one may be merged; none before `from` */
     for (int axis = from; axis < e->axes; axis++) {
         int joined = last > from;
         for (int i = 0; i < operands && joined; i++)
@@ -48,7 +48,7 @@ ptrdiff_t mp_plan_elementwise(void *context, ptrdiff_t rows, int threads, int re
     return mp_ceil_div(all, e->share);
 }
 
-/* n integers as float32, rounded to nearest even. */
+/* Convert n integers to float32, rounded to nearest even. */
 static void from_integers(const mp_operand *x, const char *at, ptrdiff_t stride, ptrdiff_t n, float *to) {
     for (ptrdiff_t i = 0; i < n; i++, at += stride) {
         int32_t word;
@@ -61,7 +61,7 @@ static void from_integers(const mp_operand *x, const char *at, ptrdiff_t stride,
     }
 }
 
-/* n elements as float32: where they lie, or in a buffer. */
+/* Return n elements as float32: in place if they are, else converted into `buffer`. */
 static const float *widened(const mp_elementwise *e, const mp_operand *x, const char *at, ptrdiff_t n, float *buffer) {
     const ptrdiff_t stride = x->stride[e->axes - 1];
     if (x->format == MP_BYTE || x->format == MP_I8 || x->format == MP_I32) {
@@ -103,7 +103,7 @@ static void compare(mp_elementwise_function function, const float *x, const floa
     }
 }
 
-/* n elements, at most MP_CHUNK, of operands at `at`. */
+/* Compute n elements, at most MP_CHUNK; `at` are the operands' addresses. */
 static void run_piece(const mp_elementwise *e, const char *const *at, ptrdiff_t n, char *out) {
     mp_chunk_floats buffer[2];
     const int masked = e->function == MP_WHERE, operands = mp_elementwise_operands[e->function];

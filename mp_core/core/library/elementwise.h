@@ -1,5 +1,5 @@
-/* Functions of one, two or three arrays, element by element. Elements are widened to float32, computed in float32 and
- * rounded once. */
+/* Functions of one, two or three arrays, element by element. Elements are converted to float32; results are computed in
+ * float32 and rounded once. */
 #ifndef MP_ELEMENTWISE_H
 #define MP_ELEMENTWISE_H
 
@@ -9,11 +9,11 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_BOOL = -2,          /* as a format: bytes that are 0 or 1 */
-    MP_BYTE = -3,          /* as the format of an operand: numbers from 0 to 255 */
+    MP_BOOL = -2,          /* a format: bytes that are 0 or 1 */
+    MP_BYTE = -3,          /* a format of operands: numbers from 0 to 255 */
     MP_MOST_OPERANDS = 3,
-    /* Elements, of which two are read and one is written, from which a second thread pays (November 2026; the CPU is
-     * not recorded). */
+    /* The fewest elements for which a second thread pays, if two arrays are read and one is written (November 2026; the
+     * CPU is not recorded). */
     MP_ELEMENTWISE_WORK = 1 << 17,
 };
 
@@ -22,7 +22,7 @@ typedef enum {
 #include "library/elementwise.def"
 } mp_elementwise_function;
 
-/* How many are functions of kernels: the first ones. */
+/* How many of the functions are kernels. These come first. */
 enum {
     MP_KERNEL_FUNCTIONS = 0
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION) + 1
@@ -31,7 +31,7 @@ enum {
 #include "functions.def"
 };
 
-/* Their names, then NULL, and how many operands they have. */
+/* The names of the functions, then NULL; how many operands they have. */
 static const char *const mp_elementwise_names[] = {
 #define MP_ELEMENTWISE(NAME, WORD, OPERANDS) WORD,
 #include "library/elementwise.def"
@@ -44,27 +44,27 @@ static const int mp_elementwise_operands[] = {
 
 typedef struct {
     const char *data;
-    int format, size;                /* a float, MP_BOOL of masks, MP_BYTE, MP_I8 or MP_I32; bytes of an element */
-    ptrdiff_t stride[MP_MOST_AXES];  /* in bytes; 0 where an axis is broadcast */
+    int format, size;                /* a float, MP_BOOL for masks, MP_BYTE, MP_I8 or MP_I32; bytes of an element */
+    ptrdiff_t stride[MP_MOST_AXES];  /* in bytes; 0 along an axis that is broadcast */
 } mp_operand;
 
-/* out = function(operands). `out` is C-contiguous, and all lengths are at least 1. Operands and `out` do not overlap,
- * unless an element of `out` lies where those are of which it is computed. */
+/* out = function(operands). `out` is C-contiguous, and all lengths are at least 1. Operands do not overlap `out`,
+ * except that an element of `out` may be in the place of the elements from which it is computed. */
 typedef struct {
     const mp_kernels *kernels;
     mp_elementwise_function function;
-    mp_activation activation;       /* of the first operand, before the function */
+    mp_activation activation;       /* applied to the first operand before the function */
     int axes;                       /* at least 1 */
     ptrdiff_t shape[MP_MOST_AXES];
     mp_operand operand[MP_MOST_OPERANDS];
     char *out;
     int out_format, out_size;
-    ptrdiff_t lines, pieces, share; /* lines along the last axis, pieces of one, pieces of a task */
+    ptrdiff_t lines, pieces, share; /* lines along the last axis; pieces in a line; pieces in a task */
     int status;                     /* always MP_DONE */
 } mp_elementwise;
 
-/* From axis `from` on, merge axes that lie in memory as one, and leave out those of length 1. `from` is 1 if the
- * length of the first axis may differ from run to run, else 0. */
+/* From axis `from` on, merge axes that are contiguous with each other in all arrays, and leave out axes of length 1.
+ * `from` is 1 if the length of the first axis may differ from run to run, else 0. */
 void mp_join_axes(mp_elementwise *e, int from);
 
 /* The operation ELEMENTWISE. Its rows are the indices of the first axis. */

@@ -17,13 +17,12 @@ ptrdiff_t mp_plan_look_up(void *context, ptrdiff_t rows, int threads, int reprod
     return mp_ceil_div(t->rows, t->share);
 }
 
-/* A row of numbers scale * (code - zero point), rounded once to the type of the result; return 0 if there is no
- * memory. */
+/* Write a row of scale * (code - zero point), rounded once to the type of the result; return 0 without memory. */
 static int look_up_codes(const mp_look_up *t, ptrdiff_t row, char *out) {
     const mp_table_codes *c = &t->codes;
     const mp_quantizers *quantizers = t->cast.kernels->quantizers;
     const ptrdiff_t n = t->cast.n, whole = n / c->group, rest = n % c->group;
-    float *numbers = mp_scratch((size_t)(5 * n)); /* room for these and for as many bytes */
+    float *numbers = mp_scratch((size_t)(5 * n)); /* n floats and n bytes */
     if (!numbers) return 0;
     mp_part p = {.rows = whole, .cols = c->group, .q = (uint8_t *)t->table + row * t->row_bytes, .ldq = c->group,
                  .ldx = c->group, .by_row = 1, .scale = c->scale + row * c->scales};

@@ -1,4 +1,4 @@
-/* Rows of tables by their indices, and the indices of tokens in a table of positions. */
+/* Looking up rows of a table by their indices, and the positions of tokens as indices into a table. */
 #ifndef MP_LOOK_UP_H
 #define MP_LOOK_UP_H
 
@@ -7,24 +7,26 @@
 
 MP_SHARED_BEGIN
 
-/* The elements of a table that holds no floats. */
+/* How the codes of a quantized table are stored. */
 typedef struct {
-    int kind;                  /* mp_code, once they are unpacked */
-    int packed;                /* two codes lie in a byte */
-    int is_signed;             /* ... and are signed */
-    const float *scale;        /* NULL: the table holds floats */
-    const int32_t *zero_point; /* or NULL: zeros */
-    ptrdiff_t scales, group;   /* scales per row of the table, 0: all rows share one row of them; columns per scale */
+    int kind;                  /* an mp_code: that of unpacked codes */
+    int packed;                /* a byte has two codes */
+    int is_signed;             /* ... which are signed */
+    const float *scale;        /* NULL: the elements of the table are floats */
+    const int32_t *zero_point; /* NULL: zeros */
+    ptrdiff_t scales, group;   /* scales for each row of the table, or 0 if all rows share their scales; columns per
+                                  scale */
 } mp_table_codes;
 
-/* out[i] = table[indices[i]], cast. */
+/* out[i] = table[indices[i]], cast to the type of out. */
 typedef struct {
     mp_cast cast;              /* of one row */
     mp_table_codes codes;
     const char *table, *indices;
     int index_bytes;           /* 4 or 8 */
     char *out;
-    ptrdiff_t rows, limit, row_bytes, share; /* indices; rows of the table; bytes between them; rows of a task */
+    ptrdiff_t rows, limit, row_bytes, share; /* number of indices; rows of the table; bytes from one of these to the
+                                                next; indices in a task */
     int status;
 } mp_look_up;
 
@@ -33,7 +35,7 @@ ptrdiff_t mp_plan_look_up(void *context, ptrdiff_t rows, int threads, int reprod
 void mp_run_look_up(void *context, ptrdiff_t task);
 int mp_look_up_is_large(const void *context);
 
-/* places[i][j] = padding + the number of ids[i][0 .. j] that are not `padding`, or `padding` where ids[i][j] is it. */
+/* places[i][j] = padding + the number of ids[i][0 .. j] that are not `padding`, or `padding` if ids[i][j] is it. */
 typedef struct {
     const int32_t *ids;
     int32_t *places;

@@ -1,10 +1,10 @@
-/* The machine that runs this, as far as plans depend on it. */
+/* What plans depend on of the machine that runs this code. */
 #include <stdatomic.h>
 
 #include "library/plan.h"
 #include "library/system.h"
 
-/* The largest power of two that is at most n: ranges of K that are shares of a cache then divide K blocks. */
+/* The largest power of two that is at most n. With such cache sizes, ranges of K divide K blocks. */
 static ptrdiff_t power_of_two(ptrdiff_t n) {
     ptrdiff_t power = 1;
     while (2 * power <= n) power *= 2;

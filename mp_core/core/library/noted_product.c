@@ -6,7 +6,7 @@ void mp_describe_noted_product(mp_noted_product *s, const mp_product *p, ptrdiff
     memset(s, 0, sizeof *s);
     s->product = *p, s->m = p->m, s->matrices = matrices, s->common = p->common, s->sums = p->b.sums;
     memcpy(s->batch, p->batch, (size_t)p->batch_axes * sizeof *s->batch);
-    if (p->k == 0) s->product.a.data = s->product.b.data = NULL; /* nothing is read there, and no memory is */
+    if (p->k == 0) s->product.a.data = s->product.b.data = NULL; /* nothing is read, and they may point to no memory */
     if (p->a.quantized_here && !p->a.scales && p->a.row_scale) {
         s->one_scale = 1, s->scale = p->a.row_scale[0];
         s->product.a.row_scale = NULL;

@@ -1,4 +1,4 @@
-/* A product as a recording notes it, with what planning changes in it, so that it can be planned again. */
+/* A product in a recording: it keeps a copy of the fields that planning changes, so that it can be planned again. */
 #ifndef MP_NOTED_PRODUCT_H
 #define MP_NOTED_PRODUCT_H
 
@@ -11,15 +11,15 @@ enum { MP_BATCH_AXES = 64 };
 typedef struct {
     mp_product product;
     ptrdiff_t m, matrices;
-    mp_gemm common;      /* this and the sums of B as they were noted: a plan changes them in the product */
-    const int32_t *sums;
-    int one_scale;       /* the scale of A is `scale` */
+    mp_gemm common;      /* the original product.common; planning changes that */
+    const int32_t *sums; /* ... and product.b.sums */
+    int one_scale;       /* A has one scale for all rows: `scale` */
     float scale;
     mp_axis batch[MP_BATCH_AXES];
     int status;
 } mp_noted_product;
 
-/* Describe a product of so many matrices, whose operands, result and epilogue are set, to be noted. */
+/* Fill the context for a product whose operands, result and epilogue are set. */
 void mp_describe_noted_product(mp_noted_product *s, const mp_product *p, ptrdiff_t matrices);
 
 /* The operation PRODUCT. Its rows are those of A. */

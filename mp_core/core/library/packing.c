@@ -3,7 +3,7 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-/* One task: a panel. */
+/* Run a task: pack a panel. */
 static void pack_panel(void *matrix, ptrdiff_t index) {
     const mp_packed_matrix *p = matrix;
     const ptrdiff_t column = index * MP_PANEL, n = mp_min(p->n - column, MP_PANEL);

@@ -1,4 +1,4 @@
-/* Packing a matrix: the panels that kernels/kernels.h describes, and of int8 the sums of their columns. */
+/* Packing a matrix into the panels that kernels/kernels.h describes; for int8 also the sums of its columns. */
 #ifndef MP_PACKING_H
 #define MP_PACKING_H
 
@@ -6,7 +6,7 @@
 
 MP_SHARED_BEGIN
 
-/* Elements from which a second thread pays (November 2026; the CPU is not recorded). */
+/* The fewest elements for which a second thread pays (November 2026; the CPU is not recorded). */
 enum { MP_PACKING_WORK = 1 << 20 };
 
 typedef struct {
@@ -14,12 +14,12 @@ typedef struct {
     int format;
     ptrdiff_t k, n;
     const char *src;
-    ptrdiff_t rs, cs; /* bytes from one row, one column to the next */
+    ptrdiff_t rs, cs; /* bytes from one row to the next, from one column to the next */
     char *dst;
-    int32_t *sums;    /* [n], zeros at first; or NULL: not wanted */
+    int32_t *sums;    /* [n], zeros before the call; or NULL */
 } mp_packed_matrix;
 
-/* Pack on up to so many threads. */
+/* Pack on up to `threads` threads. */
 void mp_pack_matrix(const mp_packed_matrix *p, int threads);
 
 MP_SHARED_END

@@ -1,10 +1,9 @@
-/* The plan of a product: the way in which kernels read B, tasks for the threads, ranges of K for the caches.
+/* Making the plan of a product: how kernels read B, tasks for the threads, ranges of K for the caches.
  *
- * mp_make_plan is a pure function: it reads an mp_problem (shape, layouts, formats, kernels, caches, threads) and no
- * elements, and fills an mp_plan, which product.c executes. Constants found by measurement are in tuning.h; shares of a
- * cache are here. Every element of a product is computed by the same operations in the same order, whatever the plan:
- * the K blocks depend only on the types, on scale groups and, of pairs, on the order of sums: the reproducible one, or
- * that of AMX tiles.
+ * mp_make_plan is a pure function: it reads an mp_problem (shape, layouts, formats, kernels, caches, threads) but no
+ * elements, and fills an mp_plan, which product.c executes. Measured constants are in tuning.h, shares of a cache here.
+ * With every plan, each element of the result is computed by the same operations in the same order: K blocks depend
+ * only on the types, on scale groups and, for pairs, on the order of sums (reproducible, or that of AMX tiles).
  *
  *     for each task                        MC rows of A by some panels of B          (a thread takes one at a time)
  *         for each NC columns of the task
@@ -12,45 +11,45 @@
  *                 for each panel of the NC columns                                   (64 columns)
  *                     one call of a kernel: MC rows x KC x 64 columns, or one for each micro-panel
  *
- * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call
- * for each panel, over all of K. */
+ * In place, with MC <= MP_ROWS (6, the largest MR), one call multiplies all NC columns. If B is transposed, there is
+ * one call for each panel, over all of K. */
 #include <string.h>
 
 #include "library/plan.h"
 
 enum {
-    PAGE = 4096,   /* bytes: between two mapped bytes that are less than a page apart, all bytes are mapped */
-    AMX_ROWS = 32, /* rows of A that the AMX tiles of one register block hold */
-    AMX_K = 64,    /* integers along K that fill an AMX tile; if K is less, vectors multiply them */
+    PAGE = 4096,   /* bytes: all bytes between two mapped bytes less than a page apart are mapped */
+    AMX_ROWS = 32, /* rows of A in the AMX tiles of a register block */
+    AMX_K = 64,    /* integers along K in an AMX tile; a smaller K is multiplied by vectors */
 };
 
-#define ALL ((ptrdiff_t)1 << 40) /* the K block that is all of K: of integers and of pairs in tile order */
+#define ALL ((ptrdiff_t)1 << 40) /* the K block is all of K: for integers, and for pairs in the order of AMX tiles */
 
-/* By arithmetic: the format of B that it multiplies, the elements of its K blocks. */
+/* By arithmetic: the format of B that it multiplies; the elements in a K block. */
 static const int native[MP_ARITHMETICS] = {MP_F32, MP_BF16, MP_I8};
 static const ptrdiff_t block_of[MP_ARITHMETICS] = {MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ALL};
 
-/* Whether B is packed, and kernels read its panels as they are: not copies. */
+/* Whether B is packed, and kernels read its panels, not copies. */
 static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !mp_copies_panels(p); }
 
-/* Whether panels are packed panels, or copies of these in the same format. */
+/* Whether kernels read packed panels, or copies of them in the same format. */
 static int keeps_format(const mp_problem *q, const mp_plan *p) {
     return q->packed && p->format == q->b.format && !mp_recoded(p);
 }
 
-/* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that
- * the hardware prefetchers bring it from L2 in time. */
+/* Whether kernels read B from micro-panels in scratch that are narrower than a panel. Each of these is read in order,
+ * so that the hardware prefetchers load it from L2 in time. */
 static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
     return mp_copies_panels(p) && !mp_by_tiles(p) && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
 }
 
-/* Whether rows of A lie in memory as the arithmetic reads them. */
+/* Whether rows of A are contiguous and of the type that the arithmetic reads. */
 static int is_ready(const mp_problem *q, int arithmetic) {
     return (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
-/* Set the way, and what follows from it. */
+/* Set the way and the fields that depend on it. */
 static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->way = way;
     p->format = mp_copies_panels(p) ? native[p->arithmetic] : q->b.format;
@@ -59,9 +58,9 @@ static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
-/* The way of panels beside MC rows of A: multiplied as they are, or copied if there is such a copy and it pays beside
- * so many rows. Wider integers have no sums of rows, which zero points of B need. A float32 panel need not be copied if
- * it has one micro-panel only, or fits L1 as it is. */
+/* Whether panels are multiplied as they are or copied, for MC rows of A: they are copied if there is such a copy and it
+ * pays for so many rows. Widened integers have no row sums, which zero points of B need. A float32 panel is not copied
+ * if it has only one micro-panel or fits L1. */
 static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc, int tiles) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic];
     const mp_copies *const recoded = &kernels->recoded, *const decoded = &q->kernels->decoding[p->arithmetic].decoded;
@@ -77,14 +76,14 @@ static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc,
     return MP_HAS(DECODE_INTO_A_PANEL) && decoded->copy[format] && mc > few ? MP_DECODED : MP_PANELS;
 }
 
-/* Choose the arithmetic, the way if panels are multiplied, a small plan or not. */
+/* Choose the arithmetic, whether panels are copied, and whether the plan is small. */
 static void choose_kernel(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
     int tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS)
         tiles = tiles && q->b.format == MP_I8 && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
-    else /* AMX tiles add floats in another order, so neither M nor N may decide */
+    else /* AMX tiles add floats in another order, so this must not depend on M or N */
         tiles = tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     p->k_block = q->group ? q->group : tiles ? ALL : block_of[p->arithmetic];
     set_way(q, p, way_of_panels(q, p, q->m, tiles));
@@ -93,13 +92,13 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
                && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
 }
 
-/* The largest MC that the caches and copy_bytes allow; `cut` takes less if the threads need more tasks. */
+/* The largest MC that the caches and copy_bytes allow. `cut` may choose a smaller one to get more tasks. */
 static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     ptrdiff_t mc = as_packed(q, p) ? t->packed_mc : t->repacked_mc;
     if (!as_packed(q, p) && p->arithmetic == MP_QUADS && (q->k << mp_wider(p)) * MP_PANEL <= q->machine->l2 / 4)
-        mc *= 2; /* all of K is one range, so that no accumulators in scratch take a share of L2 */
-    if (has_micro_panels(q, p)) mc /= 2; /* KC is twice as long: see range_bytes */
+        mc *= 2; /* all of K is one range, so there are no accumulators in scratch, which would use L2 */
+    if (has_micro_panels(q, p)) mc /= 2; /* KC is twice as large: see range_bytes */
     if (!p->reads_a_in_place) {
         const ptrdiff_t row_bytes = mp_max(mp_a_row(p, q->k) * mp_a_bytes(p), 1);
         mc = mp_min(mc, mp_max(t->copy_bytes / row_bytes / MP_ROWS * MP_ROWS, MP_ROWS));
@@ -107,29 +106,27 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
     return mc;
 }
 
-/* Cut the product into tasks: each is MC rows of A by `task_panels` panels of B, of one matrix.
+/* Cut the product into tasks. A task is MC rows of A by `task_panels` panels of B, of one matrix.
  *
  *     tasks = matrices * row_tasks * panel_tasks
  *     row_tasks = ceil(M / MC), panel_tasks = ceil(panels / task_panels), panels = ceil(N / 64)
  *
- * One thread: the fewest tasks, that is row_tasks = ceil(M / largest_mc) of equal MC, each with all panels.
+ * One thread: as few tasks as possible, row_tasks = ceil(M / largest_mc) of equal MC, each with all panels.
  *
- * T threads: about `wanted` tasks. They are several for each thread, because a product ends when the thread with the
- * last task does:
+ * T threads: about `wanted` tasks. Each thread gets several, because the product takes as long as the slowest thread:
  *     wanted = T * clamp(matrices M N K / thread_work, least_tasks, most_tasks)
- * But wanted = T if more tasks would move more memory: if each task copies its rows of A into scratch, so that cutting
- * N copies them again, or if row-major B may be read in place, whose rows are read best at full length.
- * N is cut first, since a task that has all rows of A reads its part of B once:
+ * But wanted = T if more tasks would move more memory: if each task copies its rows of A into scratch, since cutting N
+ * copies them again; or if row-major B may be read in place, since it is best to read whole rows of B.
+ * First N is cut, since a task with all rows of A reads its part of B only once:
  *     task_panels = panels * min(matrices row_tasks, wanted) / wanted, rounded down, at least 1
- * M is cut too, into at most T parts of at least about 2 MP_ROWS rows, if all matrices together have fewer panels than
- * there are threads or if, with packed panels that keep their format (keeps_format), cutting N alone gives fewer tasks
- * than wanted. If rows of A are quantized during the product, and each thread gets at least MP_ROWS of them, only M is
+ * M is cut too, into at most T parts of at least about 2 MP_ROWS rows, in two cases: all matrices together have fewer
+ * panels than there are threads; or packed panels keep their format (keeps_format), and cutting N alone gives fewer
+ * than `wanted` tasks. If the product quantizes rows of A, and each thread gets at least MP_ROWS of them, only M is
  * cut, so that no row is quantized twice.
  *
- * MC is a multiple of MP_ROWS or, by AMX tiles with more than 64 rows in a task, of their 32 rows, so that only the
- * last task has register blocks that are not full. But if the number of tasks along M is a multiple of the number of
- * threads, MC is not rounded up, so that all tasks have about equally many rows: a product ends when the task with the
- * most rows does. */
+ * MC is a multiple of MP_ROWS (of 32 rows for AMX tiles, if a task has more than 64), so that only the last task has
+ * incomplete register blocks. But if the number of tasks along M is a multiple of the number of threads, MC is not
+ * rounded up, so that all tasks have nearly the same number of rows: the product takes as long as the largest task. */
 static void cut(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const ptrdiff_t panels = mp_ceil_div(q->n, MP_PANEL), threads = q->threads;
@@ -160,10 +157,10 @@ static void cut(const mp_problem *q, mp_plan *p) {
     p->panel_tasks = mp_ceil_div(panels, p->task_panels);
 }
 
-/* Whether row-major B is multiplied where it lies: a task has so few rows of A that packing B would cost more.
+/* Whether row-major B is multiplied in place: if a task has so few rows of A that packing B would take longer.
  *
- * Kernels read whole vectors, up to 63 bytes beyond the columns of B: these bytes must be of the next row, or lie in a
- * gap before it that is less than a page, so that they are mapped. */
+ * Kernels read whole vectors, up to 63 bytes beyond the columns of B. These bytes have to be mapped: they are part of
+ * the next row, or of a gap before it that is smaller than a page. */
 static int fits_in_place(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const int near = p->arithmetic == MP_WIDE && !mp_copies_panels(p) && q->n % MP_LANES == 0
@@ -174,7 +171,7 @@ static int fits_in_place(const mp_problem *q, const mp_plan *p) {
            && q->kernels->products[p->arithmetic]->in_place[q->b.format] != NULL;
 }
 
-/* Whether a transposed B is not packed, but multiplied in transposed pieces or, of int8, by dot products along K. */
+/* Whether a transposed B is not packed: pieces of it are transposed (int8: read by dot products along K). */
 static int fits_transposed(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const int is_short = p->arithmetic == MP_QUADS && q->k < t->transposed_quads_k;
@@ -182,21 +179,21 @@ static int fits_transposed(const mp_problem *q, const mp_plan *p) {
            && q->kernels->products[p->arithmetic]->transposed[q->b.format] != NULL;
 }
 
-/* Whether B is taken to come from memory: it is larger than L2 / 2. It is probably the weights of one of many layers,
- * or shares L2 with other data. */
+/* Whether B is assumed to be in memory: it is larger than L2 / 2. It is probably the weights of one of many layers, or
+ * shares L2 with other data. */
 static int comes_from_memory(const mp_problem *q) {
     const ptrdiff_t column_bytes = q->packed ? mp_column_bytes(q->b.format, q->k) : q->k * q->b.size;
     return MP_HAS(MEMORY_OR_CACHE) && q->n * column_bytes > q->machine->l2 / 2;
 }
 
-/* Whether several panels are multiplied in turn: one row of A, and panels that come from memory as they were packed. */
+/* Whether several panels are multiplied in turn: for one row of A, and packed panels that are in memory. */
 static int fits_in_turn(const mp_problem *q, const mp_plan *p) {
     return q->packed && p->from_memory && p->way == MP_PANELS && p->mc == 1 && !q->group
            && q->kernels->products[p->arithmetic]->in_turn[q->b.format] != NULL;
 }
 
-/* Replace the way of panels where there is a better one. A uint8 A and zero points of A by row need packed panels. In
- * place and transposed, elements are decoded in registers. */
+/* Replace the way of panels by a better one, if there is any. A uint8 A and zero points of A by row need packed panels.
+ * If B is read in place, elements are decoded in registers. */
 static void choose_way(const mp_problem *q, mp_plan *p) {
     if (MP_HAS(PANELS_IN_TURN) && fits_in_turn(q, p)) set_way(q, p, MP_IN_TURN);
     if (q->packed || mp_by_tiles(p) || q->k == 0 || q->row_zero) return;
@@ -217,9 +214,9 @@ static void choose_prefetching(const mp_problem *q, mp_plan *p) {
     if (!q->packed && q->b.cs == q->b.size) {
         p->prefetch_next = 1;
     } else if (mp_by_tiles(p) && q->packed) {
-        /* At most 2 small_mc rows are multiplied in little more time than B takes to come from memory. So what follows
-         * in the own panel is prefetched, just before its use, and not a whole range. If B is decoded, decoding reads
-         * it in order and takes most of the time, so that the hardware prefetchers keep up. */
+        /* Multiplying at most 2 small_mc rows takes little more time than loading B from memory. So elements of the
+         * same panel are prefetched just before their use, not a whole range. If B is decoded, decoding reads it in
+         * order and takes most of the time, so that the hardware prefetchers are enough. */
         const int few = p->mc <= 2 * t->small_mc;
         p->prefetch_within = p->from_memory && few && as_packed(q, p);
         p->prefetch_next = p->from_memory && !few;
@@ -227,15 +224,15 @@ static void choose_prefetching(const mp_problem *q, mp_plan *p) {
         p->prefetch_next = q->packed || q->b.rs == q->b.size;
     } else if (q->packed && p->from_memory) {
         p->prefetch_next = p->mc >= t->prefetch_mc[!plain];
-        /* Beside one row, and if nothing is decoded, the hardware prefetchers keep up. */
+        /* With one row of A, and if nothing is decoded, the hardware prefetchers are enough. */
         p->prefetch_within = as_packed(q, p) && !p->prefetch_next && (p->mc > 1 || !plain);
     }
 }
 
-/* KC and NC of row-major B beside at most small_mc rows of A: a short range of K over many panels, then the next.
+/* KC and NC for row-major B and at most small_mc rows of A: a short range of K over many panels, then the next range.
  *
- * So the rows of B are read in long pieces. The accumulators of the NC columns, and their partial sums if K has several
- * K blocks, take at most L2 / 4. */
+ * So rows of B are read in long pieces. The accumulators for NC columns, and the partial sums if K has several K
+ * blocks, fit L2 / 4. */
 static void interleave_panels(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const int many = p->mc > MP_ROWS;
@@ -250,11 +247,11 @@ static void interleave_panels(const mp_problem *q, mp_plan *p) {
         p->kc = p->from_memory && p->arithmetic != MP_QUADS ? t->in_place_memory_k : t->in_place_k;
 }
 
-/* Bytes of a panel's range of K.
+/* The size of a range of K of a panel, in bytes.
  *
- * Micro-panels take half of L2. Other ranges stay in L2 if more than small_mc rows of A read them again and again, or
- * if panels are read as they are and the next range is not prefetched. Else they stay in L1, beside the next range if
- * packed panels are prefetched. */
+ * Micro-panels may fill half of L2. Other ranges have to fit L2 if more than small_mc rows of A read them repeatedly,
+ * or if panels are read as they are and the next range is not prefetched. Else they have to fit L1, together with the
+ * next range if packed panels are prefetched. */
 static ptrdiff_t range_bytes(const mp_problem *q, const mp_plan *p) {
     const mp_machine *machine = q->machine;
     if (has_micro_panels(q, p)) return machine->l2 / 2;
@@ -263,21 +260,21 @@ static ptrdiff_t range_bytes(const mp_problem *q, const mp_plan *p) {
     return q->packed && p->prefetch_next ? machine->l1d / 2 : machine->l1d;
 }
 
-/* Choose KC and NC. KC is whole K blocks, or divides one, or is all of K.
+/* Choose KC and NC. KC is a multiple of a K block, or divides it, or is all of K.
  *
- * If B has a tail, the range before the tail may end within a K block. So KC is then at most one K block. */
+ * If B has a tail, KC is at most one K block, since the range before the tail may end inside of a K block. */
 static void choose_ranges(const mp_problem *q, mp_plan *p) {
     const ptrdiff_t block = p->k_block, small_mc = q->machine->tuning->small_mc;
     const int one_panel = q->n <= MP_PANEL;
     p->nc_panels = 1;
     if (p->way == MP_TRANSPOSED || (p->mc <= (mp_by_tiles(p) ? small_mc : MP_ROWS)
                                     && (as_packed(q, p) || (p->way == MP_IN_PLACE && one_panel))))
-        p->kc = p->tail ? block : q->k; /* every range of B is read once, so that none must stay in a cache */
+        p->kc = p->tail ? block : q->k; /* every range of B is read once, so it need not fit a cache */
     else if (p->mc <= small_mc && !q->packed && p->prefetch_next && (p->way == MP_IN_PLACE || !one_panel))
         interleave_panels(q, p);
     else
         p->kc = range_bytes(q, p) / (MP_PANEL * mp_group_bytes[p->format] << mp_wider(p)) * mp_group[p->format];
-    if (p->shifted && p->arithmetic == MP_QUADS) p->kc = mp_max(p->kc, block); /* group_sums are of whole K blocks */
+    if (p->shifted && p->arithmetic == MP_QUADS) p->kc = mp_max(p->kc, block); /* group_sums are for whole K blocks */
     if (p->kc >= q->k)
         p->kc = mp_max(q->k, 1);
     else if (p->kc >= block)
@@ -290,13 +287,12 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
 
 /* ---- the scratch of a task */
 
-/* Bytes of a panel's range of K in scratch, whose columns have column_bytes each, with the slack after it
- * (MP_SLACK). */
+/* Bytes in scratch for a range of K of a panel: column_bytes for each column, then `slack` bytes (MP_SLACK). */
 static ptrdiff_t panel_bytes(const mp_problem *q, ptrdiff_t column_bytes, int slack) {
     return mp_round_up(column_bytes * mp_min(q->n, MP_PANEL) + slack, 64);
 }
 
-/* Set the bytes of the rows of A that a task copies. */
+/* Set the sizes of the parts of scratch for rows of A. */
 static void size_rows(const mp_problem *q, mp_plan *p) {
     mp_task_scratch *s = &p->scratch;
     s->a_copy = mp_round_up(p->mc * mp_a_row(p, q->k) * mp_a_bytes(p), 64);
@@ -306,10 +302,10 @@ static void size_rows(const mp_problem *q, mp_plan *p) {
     else if (q->a.cs != q->a.size) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
 }
 
-/* Whether an unpacked B is multiplied where it lies. */
+/* Whether an array B is multiplied without being packed. */
 static int where_it_lies(const mp_plan *p) { return p->way == MP_IN_PLACE || p->way == MP_TRANSPOSED; }
 
-/* Set the bytes of each part of a task's scratch. */
+/* Set the sizes of all parts of a task's scratch. */
 static void size_scratch(const mp_problem *q, mp_plan *p) {
     mp_task_scratch *s = &p->scratch;
     const ptrdiff_t block = p->k_block, sums = p->mc * MP_PANEL * 4 * p->nc_panels;
@@ -343,7 +339,7 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
     }
     cut(q, p);
     const mp_way way = way_of_panels(q, p, p->mc, mp_by_tiles(p));
-    if (p->mc < q->m && way != p->way) { /* too few rows: cut the product without such copies */
+    if (p->mc < q->m && way != p->way) { /* too few rows for copies: cut the product again without them */
         set_way(q, p, way);
         cut(q, p);
     }

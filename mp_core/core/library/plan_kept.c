@@ -1,9 +1,9 @@
-/* The plans that a thread has made, kept for its next products.
+/* A cache of plans, one for each thread.
  *
- * Programs multiply the same few shapes again and again, and beside a small product its plan takes long. So each thread
- * keeps the plan in the place that a hash of its problem names, until another problem takes the place. (Without the
- * kept plans, calls from Python of 1x64x64, 4x16x16 and 16x64x64 take 1.02 to 1.27 times as long: "kept plans" of
- * special_cases.py; Zen 5, November 2026.) */
+ * Programs multiply the same few shapes again and again, and making a plan takes a large part of the time of a small
+ * product. The cache is a hash table: a plan is kept until another problem has the same place. (Without it, calls from
+ * Python of 1x64x64, 4x16x16 and 16x64x64 take 1.02 to 1.27 times as long: "kept plans" of special_cases.py; Zen 5,
+ * November 2026.) */
 #include <string.h>
 
 #include "library/plan.h"
@@ -12,19 +12,19 @@
 enum { PLACE_BITS = 6, PLACES = 1 << PLACE_BITS }; /* 22 KB */
 
 typedef struct {
-    mp_problem problem; /* its kernels are NULL in a place that is free */
+    mp_problem problem; /* if the place is free, its kernels are NULL */
     mp_plan plan;
 } place;
 
-/* The key's value is the places of a thread, which are freed when the thread ends. They are no thread-local variable:
- * those take from the stack of every thread of a program, and end the process if there is no memory for them. */
+/* The value is the table of a thread, which is freed when the thread ends. A thread-local variable would use stack in
+ * every thread of a program, and would end the process if there were no memory for it. */
 static mp_key key;
 static mp_once once = MP_ONCE;
 static int no_key;
 
 static void set_up(void) { no_key = mp_make_key(&key, mp_release); }
 
-/* The places of this thread, or NULL if there is no memory. */
+/* The table of this thread, or NULL if there is no memory. */
 static place *places(void) {
     mp_do_once(&once, set_up);
     if (no_key) return NULL;
@@ -37,8 +37,8 @@ static place *places(void) {
     return NULL;
 }
 
-/* The number of a problem's place: the upper bits of the sum of M, N, K, both formats and the row stride of B, each
- * times an odd constant (multiplicative hashing). Problems that differ in nothing else share a place. */
+/* The place of a problem in the table: the upper bits of a sum of M, N, K, both formats and the row stride of B, each
+ * times an odd constant (multiplicative hashing). Problems that are equal in these share a place. */
 static size_t number_of(const mp_problem *q) {
     const uint64_t types = (uint64_t)(q->a.format << 8 | q->b.format);
     const uint64_t sum = (uint64_t)q->m * 0x9E3779B97F4A7C15u + (uint64_t)q->n * 0xC2B2AE3D27D4EB4Fu
@@ -56,7 +56,7 @@ void mp_find_plan(const mp_problem *q, mp_plan *p) {
     kept += number_of(q);
     if (memcmp(q, &kept->problem, sizeof *q)) {
         mp_make_plan(q, &kept->plan);
-        memcpy(&kept->problem, q, sizeof *q); /* its padding too */
+        memcpy(&kept->problem, q, sizeof *q); /* with its padding */
     }
     *p = kept->plan;
 }

@@ -1,6 +1,6 @@
-/* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have
- * joined it: one that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is
- * nothing to do, and never end. */
+/* The thread pool: helpers that run tasks of large operations together with the caller. The caller waits only for
+ * helpers that have joined the operation, so that a helper without a CPU does not delay it. All callers share the pool.
+ * Helpers sleep while there are no tasks, and never end. */
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -9,10 +9,10 @@
 #include "system.h"
 
 enum {
-    MOST_PLACED = 64, /* helpers whose CPUs mp_keep_away chooses; others run where the operating system puts them */
-    TURNS = 1000, /* of waiting awake before a thread sleeps: 10 to 50 microseconds (Zen 4, November 2026) */
-    TURNS_KEPT = 50 * TURNS, /* the same of helpers for whom a caller will have tasks: about a millisecond */
-    STACK = 1 << 20, /* bytes, whatever the process gives its threads: the buffers of quantization take 66 KB of it */
+    MOST_PLACED = 64, /* the most helpers for which mp_keep_away is called */
+    TURNS = 1000, /* a thread polls so often before it sleeps: 10 to 50 microseconds (Zen 4, November 2026) */
+    TURNS_KEPT = 50 * TURNS, /* ... after mp_keep_awake(1): about a millisecond */
+    STACK = 1 << 20, /* bytes, not the default of the process: the buffers of quantization need 66 KB */
 };
 
 typedef struct job {
@@ -20,26 +20,26 @@ typedef struct job {
     mp_progress *progress; /* of each step */
     ptrdiff_t count;
     int ranges;
-    /* The caller's, which its helpers take over: the environment (rounding, flushing), and the listener or NULL. */
+    /* Copied from the caller to its helpers: the floating-point environment (rounding, flushing); its listener. */
     uint64_t rounding;
     mp_listener *listener;
-    int places;         /* how many more helpers may join; read and written under the lock, like `next` */
-    atomic_int running; /* helpers at work; changed under the lock */
+    int places;         /* how many more helpers may join; protected by the lock, like `next` */
+    atomic_int running; /* how many helpers have joined and not left; changed under the lock */
     struct job *next;
 } job;
 
 static mp_lock lock = MP_LOCK;
 static mp_condition work = MP_CONDITION, done = MP_CONDITION;
 static mp_once once = MP_ONCE;
-/* Read and written under the lock: the jobs that helpers may join, the number of helpers, how many of them sleep, and
- * the threads that they are. */
+/* Protected by the lock: the jobs that helpers may join, the number of helpers, how many of them sleep, and their
+ * threads. */
 static job *jobs;
 static int helpers, asleep;
 static mp_thread threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
-static atomic_int callers; /* the number of mp_keep_awake(1) that no mp_keep_awake(-1) has undone yet */
-static _Thread_local int own_calls; /* how many of these this thread made */
-static int forks; /* between the process that loaded this library and the present one */
+static atomic_int callers; /* the sum of all changes of mp_keep_awake */
+static _Thread_local int own_calls; /* the sum of those of this thread */
+static int forks; /* since the process that loaded this library */
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -49,7 +49,7 @@ static void pause_a_little(void) {
 #endif
 }
 
-/* Runs tasks of a step until none is left to begin, or the operation is to end; returns how many. */
+/* Run tasks of a step until all have been started, or the operation has to stop; return how many. */
 static ptrdiff_t take_tasks(const mp_step *step, mp_progress *progress, int ranges, int me) {
     ptrdiff_t taken = 0;
     for (int turn = 0; turn < ranges; turn++) {
@@ -64,9 +64,8 @@ static ptrdiff_t take_tasks(const mp_step *step, mp_progress *progress, int rang
     return taken;
 }
 
-/* Waits until all tasks of a step have ended: the barrier between two steps. Returns 0 if the operation is to end
- * before. Those who wait have nothing else to do, and the rest of a task is short; a thread that was taken off its CPU
- * in a task gets it back soonest if they yield theirs. */
+/* The barrier after a step: wait until all its tasks have ended. Return 0 if the operation has to stop. Threads poll,
+ * since the rest of a task is short, and yield, so that a preempted thread with a task gets a CPU again. */
 static int wait_for_end(const mp_step *step, mp_progress *progress) {
     for (int turn = 0; atomic_load_explicit(&progress->ended, memory_order_acquire) < step->tasks; turn++)
         if (turn < TURNS) pause_a_little();
@@ -75,8 +74,8 @@ static int wait_for_end(const mp_step *step, mp_progress *progress) {
     return 1;
 }
 
-/* Takes part in all steps of a job. Whoever comes late finds the first ones done. A thread leaves the
- * last step when no task is left to begin, although others may still run tasks of it: withdraw() waits for them. */
+/* Run tasks of all steps of a job. For a thread that joins late the first steps are over. A thread returns when all
+ * tasks of the last step have been started. Others may still run some of them: withdraw() waits for these. */
 static void take_part(job *j, int me) {
     for (ptrdiff_t s = 0; s < j->count; s++) {
         const ptrdiff_t taken = take_tasks(&j->steps[s], &j->progress[s], j->ranges, me);
@@ -86,7 +85,7 @@ static void take_part(job *j, int me) {
     }
 }
 
-/* Waits awake for another job than those that were `seen`. */
+/* Poll for a new job: until `posted` is no longer `seen`, for a limited time. */
 static void wait_for_job(unsigned seen) {
     for (int turn = 0; atomic_load_explicit(&posted, memory_order_relaxed) == seen; turn++) {
         if (turn >= (atomic_load_explicit(&callers, memory_order_relaxed) > 0 ? TURNS_KEPT : TURNS)) return;
@@ -112,7 +111,7 @@ static void *help(void *number) {
             mp_set_listener(j->listener);
             take_part(j, (int)(intptr_t)number);
             mp_take(&lock);
-            if (atomic_fetch_sub(&j->running, 1) == 1) mp_wake_all(&done); /* j may be gone now */
+            if (atomic_fetch_sub(&j->running, 1) == 1) mp_wake_all(&done); /* j may not exist any more */
             continue;
         }
         const unsigned seen = atomic_load(&posted);
@@ -127,10 +126,10 @@ static void *help(void *number) {
     return NULL;
 }
 
-/* In the child of a fork() only the thread that called it exists. If another thread held the lock, nobody would give it
- * back, so the lock is made anew. */
+/* In the child of a fork() only the thread that called it exists. Another thread may have held the lock, and would
+ * never release it, so the lock is initialized again. */
 static void forget_helpers(void) {
-    for (job *j = jobs; j; j = j->next) atomic_store(&j->running, 0); /* the fork may have come in the midst of one */
+    for (job *j = jobs; j; j = j->next) atomic_store(&j->running, 0); /* the fork may have happened during a job */
     lock = (mp_lock)MP_LOCK;
     work = done = (mp_condition)MP_CONDITION;
     jobs = NULL;
@@ -139,7 +138,7 @@ static void forget_helpers(void) {
     atomic_store(&callers, own_calls);
 }
 
-/* Nonzero if mp_after_fork cannot promise to renew the pool in children: then every operation stays on its caller. */
+/* Nonzero if mp_after_fork failed, so that children could not reset the pool: then callers run all tasks themselves. */
 static int alone;
 static void set_up(void) { alone = mp_after_fork(forget_helpers) != 0; }
 
@@ -149,7 +148,7 @@ void mp_keep_awake(int change) {
     atomic_fetch_add_explicit(&callers, change, memory_order_relaxed);
 }
 
-/* Under the lock. Where a thread cannot be created, those that exist do the work. */
+/* Wake or create helpers. The lock is held. If a thread cannot be created, there are fewer helpers. */
 static void engage(int wanted) {
     mp_thread thread;
     while (helpers < wanted && !mp_start_thread(&thread, help, (void *)(intptr_t)(helpers + 1), STACK)) {
@@ -158,7 +157,7 @@ static void engage(int wanted) {
     }
 }
 
-/* Under the lock, before helpers are woken. */
+/* Choose the CPUs of the helpers. The lock is held, and helpers have not been woken. */
 static void place(int wanted) {
     const int count = wanted < helpers ? wanted : helpers;
     mp_keep_away(threads_of, count < MOST_PLACED ? count : MOST_PLACED);
@@ -183,7 +182,7 @@ static void withdraw(job *j) {
     mp_take(&lock);
     job **at = &jobs;
     while (*at && *at != j) at = &(*at)->next;
-    if (*at) *at = j->next; /* it is not there in a child that was forked while it ran */
+    if (*at) *at = j->next; /* in a child that was forked during the job, it is not in the list */
     mp_give(&lock);
     for (int turn = 0; turn < TURNS && atomic_load(&j->running); turn++) pause_a_little();
     if (!atomic_load(&j->running)) return;
@@ -192,14 +191,14 @@ static void withdraw(job *j) {
         mp_wait_at_most(&done, &lock, MP_ASKED_AFTER);
         mp_give(&lock);
         mp_stopped();
-        if (forks != before) return; /* in the child of a fork that ask() has made: it has no helpers */
+        if (forks != before) return; /* ask() has called fork(), and this is the child: it has no helpers */
         mp_take(&lock);
     }
     mp_give(&lock);
 }
 
-/* It is asked whether to end between the tasks of a step, and between every BETWEEN steps: many have one task that
- * takes less time than reading the clock. */
+/* Run steps on this thread. mp_stopped is called between tasks of a step, but only after every BETWEEN steps: many
+ * steps have one task that takes less time than reading the clock. */
 static void run_alone(const mp_step *steps, ptrdiff_t count) {
     enum { BETWEEN = 64 };
     for (ptrdiff_t s = 0; s < count; s++)

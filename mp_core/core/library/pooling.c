@@ -16,13 +16,13 @@ ptrdiff_t mp_plan_pooling(void *context, ptrdiff_t sequences, int threads, int r
     return t->sequences;
 }
 
-/* What a sum of `rows` rows, of which the first `skipped` have no weight, is divided by. */
+/* The divisor of a sum of `rows` rows, the first `skipped` of which are left out. */
 static float divisor_of(mp_pool how, ptrdiff_t rows, ptrdiff_t skipped) {
     if (how == MP_MEAN_BY_PLACE) return (float)((rows * (rows + 1) - skipped * (skipped + 1)) / 2);
     return how == MP_MEAN_BY_ROOT ? sqrtf((float)(rows - skipped)) : (float)(rows - skipped);
 }
 
-/* A mean of the rows. */
+/* Compute a mean of the rows. */
 static mp_status add_rows(mp_product *sums, mp_pool how, ptrdiff_t skipped) {
     mp_plan_product(sums, 1, 1);
     char *work = mp_scratch((size_t)sums->plan.scratch.total);
@@ -40,7 +40,7 @@ static void widen_row(const mp_product *sums, ptrdiff_t row, float *out) {
     else sums->kernels->casts->widen[sums->b.format](x, out, sums->n, 0);
 }
 
-/* The largest element of each column, NaN if there is one, +0 for a zero. */
+/* Find the largest element of each column: NaN if there is one, +0 for a zero of either sign. */
 static mp_status find_largest(const mp_product *sums, ptrdiff_t skipped) {
     float *out = (float *)sums->out.data, *line = mp_scratch((size_t)sums->n * sizeof *line);
     if (!line) return MP_NO_MEMORY;
@@ -97,8 +97,8 @@ static void write_row(const mp_pooling_gradient *t, const float *row, ptrdiff_t 
     else t->kernels->casts->narrow[t->format](row, out, t->width, 0);
 }
 
-/* Set `place` to the row, from `first` to `end`, of the largest element of each column. `line` has room for two
- * rows. */
+/* Set `place`, for each column, to the row of its largest element, among the rows from `first` to `end`. `line` is a
+ * buffer for two rows. */
 static void find_places(const mp_pooling_gradient *t, ptrdiff_t first, ptrdiff_t end, float *line, ptrdiff_t *place) {
     const mp_product rows = {.kernels = t->kernels, .n = t->width,
                              .b = {.data = t->x, .format = t->format, .rs = t->width * t->size}};
@@ -112,7 +112,7 @@ static void find_places(const mp_pooling_gradient *t, ptrdiff_t first, ptrdiff_t
     }
 }
 
-/* The gradient of the rows from `first` to `end`, whose largest elements had the gradient d. */
+/* Compute the gradient of the rows from `first` to `end`; d is the gradient of their maximum. */
 static mp_status spread_to_largest(const mp_pooling_gradient *t, const float *d, ptrdiff_t first, ptrdiff_t end) {
     float *const line = mp_scratch((size_t)t->width * (2 * sizeof(float) + sizeof(ptrdiff_t)));
     if (!line) return MP_NO_MEMORY;
@@ -125,7 +125,7 @@ static mp_status spread_to_largest(const mp_pooling_gradient *t, const float *d,
     return MP_DONE;
 }
 
-/* The gradient of the rows from `first` to `end`, whose mean had the gradient d. */
+/* Compute the gradient of the rows from `first` to `end`; d is the gradient of their mean. */
 static mp_status spread(const mp_pooling_gradient *t, const float *d, ptrdiff_t first, ptrdiff_t end) {
     float *const share = mp_scratch((size_t)(2 * t->width) * sizeof *share);
     if (!share) return MP_NO_MEMORY;

@@ -1,18 +1,18 @@
-/* Running a product: mp_run_product asks plan_kept.c for its plan, and the pool's threads run its tasks.
+/* Running a product: mp_run_product gets its plan from plan_kept.c, and the threads of the pool run its tasks.
  *
- * A task (run_task) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and goes
- * through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel, or for
- * each micro-panel of its copy. (Where B is multiplied in place by at most MR rows, one call takes all NC columns;
- * where it is transposed, one takes all of K.) */
+ * A task (run_task) copies its MC rows of A into scratch if the kernels cannot read them in place. Then it multiplies
+ * NC columns after NC columns, in these KC elements of K after KC elements, with one call of a kernel for each panel,
+ * or for each micro-panel of its copy. (If B is multiplied in place by at most MR rows, one call has all NC columns; if
+ * B is transposed, one call has all of K.) */
 #include <string.h>
 
 #include "library/runtime.h"
 
 #include "library/product_rows.h"
 
-/* ---- the loops of a task over columns and ranges of K, down to the calls of a kernel */
+/* ---- the loops of a task over columns and ranges of K, and the calls of kernels */
 
-/* Set g to the range of K that starts at `first`; return its length: KC, or what is left. */
+/* Set g to the range of K that starts at `first`; return its length: KC, or less at the end of K. */
 static ptrdiff_t advance(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t first) {
     const ptrdiff_t before_tail = p->k - p->plan.tail, block = g->shape.k_block;
     const ptrdiff_t length = mp_min((first < before_tail ? before_tail : p->k) - first, p->plan.kc);
@@ -23,28 +23,28 @@ static ptrdiff_t advance(const mp_product *p, mp_gemm *g, const char *a, ptrdiff
     return length;
 }
 
-/* Return where the range of K from `first` on begins in the packed panel of the n columns from `column` on. */
+/* The address of element `first` along K in the packed panel of the n columns from `column` on. */
 static const char *packed_range(const mp_product *p, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
                                 ptrdiff_t n) {
     const int format = p->b.format;
     return at->b + column * mp_column_bytes(format, p->k) + first / mp_group[format] * mp_group_bytes[format] * n;
 }
 
-/* The columns that a task goes through at a time: NC, or what is left. */
+/* Columns that a task multiplies over all ranges of K before the next ones: NC, or fewer at the end. */
 typedef struct {
     ptrdiff_t first, last;
 } columns;
 
-/* Whether this build prefetches such a B. */
+/* Whether this build prefetches a B of this layout. */
 static int prefetches(const mp_product *p) {
     if (p->b.packed) return MP_HAS(PREFETCH_PACKED);
     return p->b.cs == mp_element_bytes[p->b.format] ? MP_HAS(PREFETCH_ROWS) : MP_HAS(PREFETCH_COLUMNS);
 }
 
-/* Set what g prefetches while it multiplies the panel of `column`: the data that are read next.
+/* Set the data that g prefetches while it multiplies the panel of `column`: those that are read next.
  *
- * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the next
- * KC rows of the NC columns, of which each panel prefetches an equal part. */
+ * If B is packed or transposed, they are the next range of K of the panel, or the next panel. If B is row-major, they
+ * are the next KC rows of the NC columns; each panel prefetches an equal part of them. */
 static void set_prefetch(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
                          columns c) {
     const ptrdiff_t panels = mp_ceil_div(c.last - c.first, MP_PANEL), panel = (column - c.first) / MP_PANEL;
@@ -70,7 +70,7 @@ static void set_prefetch(const mp_product *p, mp_gemm *g, const mp_task_place *a
     }
 }
 
-/* Set the epilogue to the columns from `column` on. */
+/* Set the epilogue for the columns from `column` on. */
 static inline void set_columns(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column) {
     mp_epilogue *e = &g->epilogue;
     e->out = at->out + column * p->out.size;
@@ -83,19 +83,19 @@ static inline void set_columns(const mp_product *p, mp_gemm *g, const mp_task_pl
 
 /* Multiply NC columns of a row-major B in place: KC rows of B at a time, so that memory is read in order.
  *
- * The kernel reads whole vectors and groups, which may reach beyond the last column, into the next row. The last rows
- * (`tail`) have no row after them, so they are copied into scratch first. */
+ * The kernel reads whole vectors and groups, which may extend beyond the last column into the next row. There is no
+ * next row after the last ones (`tail`), so these are copied into scratch first. */
 static void run_in_place(const mp_product *p, mp_gemm *g, const mp_task_place *at, columns c, char *work) {
     const mp_task_scratch *parts = &p->plan.scratch;
     const ptrdiff_t size = mp_element_bytes[p->b.format], all = c.last - c.first, group = mp_group[p->b.format];
     const ptrdiff_t row_bytes = mp_round_up(all, MP_LANES) * size;
-    /* If several register blocks read the same columns, one panel of them stays in L1. */
+    /* If several register blocks read the same columns, the width is one panel, which stays in L1. */
     const ptrdiff_t width = g->shape.m > MP_ROWS ? MP_PANEL : all;
     char *copy = work + parts->accumulators + parts->partial_sums;
     const char *b = at->b + c.first * size;
     ptrdiff_t first = 0;
     g->accumulators.ld = mp_round_up(all, MP_LANES), g->operands.b_stride = group * p->b.rs;
-    g->epilogue.b_zero = mp_flips(p->kernels, &p->plan) ? 128 : 0; /* integers of b are read as b ^ 0x80 */
+    g->epilogue.b_zero = mp_flips(p->kernels, &p->plan) ? 128 : 0; /* kernels read integers of b as b ^ 0x80 */
     do {
         const ptrdiff_t length = advance(p, g, at->a, first);
         if (first == p->k - p->plan.tail) {
@@ -118,7 +118,7 @@ static void run_in_place(const mp_product *p, mp_gemm *g, const mp_task_place *a
     } while (first < p->k && !mp_stopped());
 }
 
-/* Set b to the panel's range of K from `first` on: where it lies in a packed matrix, or packed into `made`. */
+/* Set g to a panel and its range of K from `first` on: in the packed B, or packed into `made`. */
 static void set_panel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
                       char *made, int32_t *own_sums) {
     const ptrdiff_t k = g->shape.k, n = g->shape.n;
@@ -131,14 +131,14 @@ static void set_panel(const mp_product *p, mp_gemm *g, const mp_task_place *at, 
     if (own_sums) p->kernels->products[MP_QUADS]->column_sums(k, n, made, own_sums);
 }
 
-/* Prefetch what the next panel has of a row of which this panel has `bytes` bytes: rows lie far apart, so that the
- * hardware prefetchers do not follow. */
+/* Prefetch the next panel's part of a row; this panel's part has `bytes` bytes. The distance between rows is too large
+ * for the hardware prefetchers. */
 static inline void prefetch_of_next(const void *row, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)row + bytes + at, 0, 3);
 }
 
-/* Set the scales of the K blocks from `first` on. Copied are those of an incomplete vector, because kernels read whole
- * ones, and those that several register blocks read, because rows of scales may share a set of the L1 cache. */
+/* Set the scales of the K blocks from `first` on. They are copied to `scales` if they are not whole vectors, which
+ * kernels read, or if several register blocks read them: rows of scales may be in the same set of the L1 cache. */
 static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, float *scales) {
     const ptrdiff_t block = g->shape.k_block, bytes = g->shape.n * (ptrdiff_t)sizeof(float);
     const float *row = p->b.group_scale + first / block * p->n + column;
@@ -151,13 +151,13 @@ static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, p
     }
 }
 
-/* The scratch of run_panels: what it hands on to the copies of panels. */
+/* The scratch of run_panels for copies of panels. */
 typedef struct {
     char *made, *copy;
-    int32_t *own_sums;      /* of the columns of NC panels; or NULL */
-    float *scales;          /* of the scale groups of a panel's range of K */
-    uint32_t *zeros;        /* and their zero points: see mp_zeros */
-    int32_t *group_sums;    /* and where sums of integers start in them; or NULL */
+    int32_t *own_sums;      /* sums of NC columns; or NULL */
+    float *scales;          /* of the scale groups in a range of K of a panel */
+    uint32_t *zeros;        /* their zero points: see mp_zeros */
+    int32_t *group_sums;    /* the initial integer sums in them; or NULL */
 } panel_scratch;
 
 static panel_scratch lay_out(const mp_task_scratch *parts, char *work) {
@@ -171,14 +171,14 @@ static panel_scratch lay_out(const mp_task_scratch *parts, char *work) {
     return s;
 }
 
-/* Write zero points as words of mp_zeros. */
+/* Convert zero points to words of mp_zeros. */
 static inline void to_words(const int8_t *zero, ptrdiff_t n, uint32_t base, uint32_t unit, uint32_t *restrict words) {
     int8_t all[MP_PANEL] = {0}; /* a constant number, so that the loop is vectorized */
     memcpy(all, zero, (size_t)n);
     for (int j = 0; j < MP_PANEL; j++) words[j] = base - (uint32_t)(all[j] + 8) * unit;
 }
 
-/* Set the zero points of a panel's range of K from `first` on. */
+/* Set the zero points of a panel, for the range of K from `first` on. */
 static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, uint32_t *words) {
     static const int8_t none[MP_PANEL] = {0};
     const ptrdiff_t group = p->b.group_scale ? p->b.group : PTRDIFF_MAX, k = mp_max(g->shape.k, 1), n = g->shape.n;
@@ -192,8 +192,8 @@ static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_
     }
 }
 
-/* Let the sums of integers of each K block of a copied micro-panel start at -a_zero * the sum of its column, because
- * int8 of A is read as a ^ 0x80. */
+/* Set the initial integer sums of each K block of a copied micro-panel to -a_zero * the sum of the column, because int8
+ * of A is read as a ^ 0x80. */
 static void start_at_group_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     const ptrdiff_t block = mp_min(g->shape.k_block, mp_max(g->shape.k, 1));
     const int32_t zero = g->epilogue.a_zero;
@@ -207,7 +207,7 @@ static void start_at_group_sums(const mp_product *p, mp_gemm *g, int32_t *init) 
     g->accumulators.init = init, g->accumulators.init_ld = MP_PANEL;
 }
 
-/* If A has no zero points of its own (row_zero), and the column sums of B cover all of K: let the integer sums start at
+/* If A has no zero points (row_zero), and there are column sums of B over all of K: set the initial integer sums to
  * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^
  * 0x80. */
 static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init) {
@@ -217,7 +217,7 @@ static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init)
     g->accumulators.init = init, e->col_sum = NULL;
 }
 
-/* Multiply the columns from `column` on: those of a panel's range of K, or of one micro-panel of it. */
+/* Multiply the columns from `column` on: those of a panel, or of one micro-panel of it. */
 static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column,
                               const int32_t *own_sums) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
@@ -232,7 +232,7 @@ static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_pla
     else kernels->gemm[p->plan.format](g);
 }
 
-/* Copy a panel's range of K, and multiply one micro-panel after the other. */
+/* Copy a range of K of a panel, and multiply its micro-panels one after the other. */
 static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column,
                      const int32_t *own_sums, const panel_scratch *s) {
     const int recoded = mp_recoded(&p->plan);
@@ -252,11 +252,11 @@ static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, p
         if (sums->sums) sums->sums = (float *)sums->sums + width;
         if (sums->partial) sums->partial = (float *)sums->partial + width;
         if (sums->block_scale) sums->block_scale += width;
-        g->prefetch.next = NULL; /* the first micro-panel has prefetched it */
+        g->prefetch.next = NULL; /* this was prefetched with the first micro-panel */
     }
 }
 
-/* Multiply NC columns, panel by panel, one range of K after the other; pack or copy each range if necessary. */
+/* Multiply NC columns: for each range of K, panel after panel, packed or copied if necessary. */
 static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at, columns c, char *work) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     const mp_task_scratch *parts = &p->plan.scratch;
@@ -292,7 +292,7 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
     } while (first < p->k && !mp_stopped());
 }
 
-/* Multiply NC whole panels at a time, over all of K. */
+/* Multiply NC columns over all of K in one call. */
 static void run_in_turn(const mp_product *p, mp_gemm *g, const mp_task_place *at, columns c) {
     advance(p, g, at->a, 0);
     g->shape.n = c.last - c.first;
@@ -305,7 +305,7 @@ static void run_in_turn(const mp_product *p, mp_gemm *g, const mp_task_place *at
 
 /* ---- tasks */
 
-/* One task: MC rows of A by some panels of B, of one matrix of the batch; `work` has plan.scratch.total bytes. */
+/* Run a task: MC rows of A by some panels of B, of one matrix of the batch. `work` has plan.scratch.total bytes. */
 static void run_task(const mp_product *p, ptrdiff_t index, char *work) {
     const mp_plan *plan = &p->plan;
     const ptrdiff_t first_panel = index % plan->panel_tasks * plan->task_panels, rest = index / plan->panel_tasks;
@@ -329,7 +329,7 @@ void mp_run_here(const mp_product *p, char *work) {
     for (ptrdiff_t index = 0; index < tasks && !(index > 0 && mp_stopped()); index++) run_task(p, index, work);
 }
 
-/* A small plan: one task, one range of K, no accumulators in scratch. */
+/* Run a small plan: one task, one range of K, no accumulators in scratch. */
 static void run_small(mp_product *p, char *work) {
     mp_gemm *g = &p->common;
     mp_task_place at = {.a = p->a.data, .b = p->b.data, .sums = p->b.sums, .residual = p->residual.data,
@@ -377,7 +377,7 @@ void mp_column_as_row(mp_product *p) {
 
 void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     mp_problem q;
-    memset(&q, 0, sizeof q); /* padding too: problems are compared byte by byte */
+    memset(&q, 0, sizeof q); /* padding too: problems are compared as bytes */
     q.kernels = p->kernels, q.machine = mp_this_machine(), q.matrices = matrices, q.m = p->m, q.n = p->n, q.k = p->k;
     q.a = (mp_layout){p->a.format, (int)p->a.size, p->a.rs, p->a.cs};
     q.b = (mp_layout){p->b.format, (int)mp_element_bytes[p->b.format], p->b.rs, p->b.cs};

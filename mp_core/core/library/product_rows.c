@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-/* Elements of A quantized at a time, or one row: up to K = 4096 they stay in L1 from amax to codes. */
+/* Elements of A that are quantized at a time (at least one row): up to K = 4096 they stay in L1 meanwhile. */
 enum { QUANTIZED = 4096 };
 
-/* Quantize rows of A to the codes that mp_core.quantize gives: by given scales, or each row by its amax / 127. */
+/* Quantize rows of A to the same codes as mp_core.quantize: by given scales, or each row by its amax / 127. */
 static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *wide, mp_gemm *g) {
     const mp_quantizers *quantizers = p->kernels->quantizers;
     const ptrdiff_t at_once = mp_max(1, QUANTIZED / mp_max(p->k, 1));
@@ -36,7 +36,7 @@ static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, ch
     }
 }
 
-/* Make rows whose elements are apart contiguous, in their own type. */
+/* Copy rows that are not contiguous into contiguous rows of the same type. */
 static void gather_elements(const mp_product *p, const char *a, ptrdiff_t rows, char *to) {
     if (p->a.size > 1) {
         p->kernels->packing->pack[p->a.size == 4 ? MP_F32 : MP_F16](rows, p->k, a, p->a.rs, p->a.cs, to);
@@ -46,8 +46,8 @@ static void gather_elements(const mp_product *p, const char *a, ptrdiff_t rows, 
         for (ptrdiff_t i = 0; i < rows; i++) to[i * p->k + q] = a[i * p->a.rs + q * p->a.cs];
 }
 
-/* Copy rows of A to `to`: neighbours along K side by side, in the type of the arithmetic. Rows
- * whose elements are apart are first made contiguous in `gathered`. */
+/* Copy rows of A to `to`, contiguous and in the type of the arithmetic. Rows that are not contiguous are first copied
+ * to `gathered`. */
 static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *gathered) {
     const int arithmetic = p->plan.arithmetic;
     ptrdiff_t rs = p->a.rs, k = p->k;
@@ -55,7 +55,7 @@ static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char
         gather_elements(p, a, rows, gathered);
         a = gathered, rs = k * p->a.size;
     }
-    if (rs == k * p->a.size) k *= rows, rows = 1; /* the rows follow each other without gaps: convert them as one */
+    if (rs == k * p->a.size) k *= rows, rows = 1; /* there are no gaps between rows: convert them as one row */
     for (; rows > 0; rows--) {
         if (arithmetic == MP_WIDE && p->a.format != MP_F32)
             p->kernels->casts->widen[p->a.format](a, (float *)to, k, 0);
@@ -68,23 +68,23 @@ static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char
     }
 }
 
-/* Write rows of A, which lie rs bytes apart, as gemm_recoded reads them. */
+/* Copy rows of A, rs bytes apart, into the layout of gemm_recoded. */
 static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
     const ptrdiff_t row_bytes = mp_a_row(&p->plan, p->k) * mp_a_bytes(&p->plan);
     for (; rows > 0; rows--, from += rs, to += row_bytes)
         p->kernels->products[p->plan.arithmetic]->widen_row(p->k, from, p->a.format != MP_U8, to);
 }
 
-enum { ORDERED = 8 }; /* Elements of A that gemm_shifted reads in the order 0, 4, 1, 5, 2, 6, 3, 7. */
+enum { ORDERED = 8 }; /* gemm_shifted reads each eight elements of A in the order 0, 4, 1, 5, 2, 6, 3, 7. */
 
-/* Write so many elements of int8 in that order. Sizes are constant, so that the compiler uses vectors. */
+/* Write eight elements of int8 in that order. Sizes are constant, so that the compiler uses vectors. */
 static void order_eight(const char *from, char *to) {
     char eight[ORDERED];
     memcpy(eight, from, ORDERED);
     for (int i = 0; i < ORDERED / 2; i++) to[2 * i] = eight[i], to[2 * i + 1] = eight[i + ORDERED / 2];
 }
 
-/* Write rows of int8 of A, which lie rs bytes apart, as gemm_shifted reads them. */
+/* Copy int8 rows of A, rs bytes apart, into the layout of gemm_shifted. */
 static void order_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
     const ptrdiff_t rest = p->k % ORDERED, whole = p->k - rest;
     for (; rows > 0; rows--, from += rs) {
@@ -98,20 +98,20 @@ static void order_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrd
     }
 }
 
-/* Write rows of A that are in the type of the arithmetic as the kernels need them. */
+/* Copy rows of A that are in the type of the arithmetic into the layout that the kernels read. */
 static void rewrite_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
     if (mp_wider(&p->plan)) widen_rows(p, from, rs, rows, to);
     else order_rows(p, from, rs, rows, to);
 }
 
-/* Copy rows of A into scratch as the kernels read them: quantized, gathered, rewritten. Rows that are in the type of
- * the arithmetic already (is_ready of plan.c; then a_narrow has no bytes) are rewritten from where they lie. */
+/* If rows are in the type of the arithmetic already (is_ready of plan.c; then a_narrow has no bytes), rewrite_rows
+ * reads the caller's A. */
 void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
     const mp_plan *plan = &p->plan;
     const mp_task_scratch *parts = &plan->scratch;
     char *const narrow = mp_rewrites_rows(plan) ? work + parts->a_copy : work;
     char *const gathered = work + parts->a_copy + parts->a_narrow;
-    /* If K is 0, quantized rows have scales, but no codes. */
+    /* If K is 0, quantized rows have scales but no codes. */
     if (mp_rewrites_rows(plan) && !parts->a_narrow && !p->a.quantized_here) {
         rewrite_rows(p, a, p->a.rs, rows, work);
         return;
@@ -151,7 +151,7 @@ static void sum_rows(const mp_product *p, mp_gemm *g, const char *a, int32_t *su
     g->epilogue.row_sum = sums;
 }
 
-/* Write minus the sum of each K block of each row of int8 of A: block_sums of mp_operands. The kernel adds q + 128. */
+/* Compute block_sums of mp_operands: minus the sum of each K block of each int8 row of A. The kernel adds q + 128. */
 static void sum_blocks(const mp_product *p, mp_gemm *g, const char *a, int32_t *sums) {
     const ptrdiff_t k = g->operands.lda, block = mp_max(mp_min(g->shape.k_block, k), 1);
     const ptrdiff_t blocks = mp_ceil_div(mp_max(k, 1), block), whole = k / block;

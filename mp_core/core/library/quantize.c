@@ -1,7 +1,7 @@
-/* The route through an array that is quantized, or whose codes become numbers again. The arithmetic is in the kernels.
+/* Quantizing and dequantizing arrays: in which order their memory is read. The arithmetic is in the kernels.
  *
- * passage_of decides in which order memory is read, from sizes, types and the number of threads; the run_... functions
- * read it so. A part (mp_part) is what one call of a kernel gets: some rows and columns of the array. */
+ * passage_of chooses the order from sizes, types and the number of threads; the run_... functions read in this order. A
+ * part (mp_part) is the argument of a kernel: some rows and columns of the array. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,26 +9,26 @@
 #include "library/quantize.h"
 #include "library/runtime.h"
 
-/* These were found on one Zen 4 core with 32 KiB of L1d and 1 MiB of L2, November 2026. */
+/* Measured on one Zen 4 core with 32 KiB of L1d and 1 MiB of L2, November 2026. */
 enum {
-    STRIP = 1024,          /* columns of a task: beside 128 rows, their float32 elements are 512 KiB and stay in L2 */
-    FROM_MEMORY = 1 << 21, /* bytes from which an array is taken to come from memory: twice L2 */
+    STRIP = 1024,          /* columns in a task: with 128 rows they are 512 KiB of float32, and stay in L2 */
+    FROM_MEMORY = 1 << 21, /* the fewest bytes of an array that is assumed to be in memory: twice L2 */
     IN_CACHE = 1 << 17,    /* elements that stay in L2 while their range and then their codes are computed: 512 KiB */
 };
 
 /* ---- a part of an array: its ranges, its scales, its codes */
 
-/* A part from element `at` of the array on, with rows `ld` elements apart; the caller sets rows and columns. */
+/* A part that starts at element `at` of the array, with rows `ld` elements apart. The caller sets rows and columns. */
 static mp_part part_at(const mp_quantization *z, ptrdiff_t at, ptrdiff_t ld) {
     return (mp_part){.x = (float *)(z->x + at * z->size), .q = z->q + (at >> z->codes.nibbles), .ldx = ld, .ldq = ld,
                      .qmin = z->codes.qmin, .qmax = z->codes.qmax, .mode = z->mode};
 }
 
-/* ---- a chunk: what passes through buffers at a time if numbers are not float32 or codes are packed two to a byte */
+/* ---- chunks: if numbers are not float32, or a byte has two codes, a part is converted in buffers, chunk by chunk */
 
 static ptrdiff_t rows_of_chunk(const mp_part *p) { return MP_CHUNK / mp_max(1, mp_min(p->cols, MP_CHUNK)); }
 
-/* How many chunks a part has. A chunk has at most MP_CHUNK elements: some whole rows, or a piece of one. */
+/* How many chunks a part has. A chunk has at most MP_CHUNK elements: several whole rows, or a piece of one. */
 static ptrdiff_t chunks_of(const mp_part *p) {
     return mp_ceil_div(p->rows, rows_of_chunk(p)) * mp_ceil_div(p->cols, MP_CHUNK);
 }
@@ -95,7 +95,7 @@ static void find_in(const mp_quantization *z, const mp_part *p, float *lo, float
     else z->kernels->quantizers->range(p, lo, hi);
 }
 
-/* Extend [lo, hi] to the elements of p, for each of its scales. Of symmetric ones, hi is amax and lo is not used. */
+/* For each scale of p, extend [lo, hi] to the elements of p. For symmetric scales hi is amax, and lo is not used. */
 static void find_ranges(const mp_quantization *z, const mp_part *p, float *lo, float *hi) {
     mp_chunk_floats numbers;
     if (z->format == MP_F32) {
@@ -112,7 +112,7 @@ static void find_ranges(const mp_quantization *z, const mp_part *p, float *lo, f
     }
 }
 
-/* Compute the n scales from number `first` on, and their zero points, from their ranges. */
+/* Compute the scales first, ..., first + n - 1 and their zero points from their ranges. */
 static void make_scales(const mp_quantization *z, const float *lo, const float *hi, ptrdiff_t first, ptrdiff_t n) {
     const mp_quantizers *quantizers = z->kernels->quantizers;
     if (z->how == MP_ASYMMETRIC)
@@ -121,7 +121,7 @@ static void make_scales(const mp_quantization *z, const float *lo, const float *
         quantizers->symmetric_scales(hi, n, z->codes.largest, z->scale + first);
 }
 
-/* Turn the numbers of a part into codes, or back, by the scales from number `first` on. */
+/* Convert the numbers of a part to codes, or back, by the scales from number `first` on. */
 static void convert(const mp_quantization *z, mp_part *p, ptrdiff_t first) {
     p->scale = z->scale + first;
     if (z->zero_point) p->zero_point = z->zero_point + first;
@@ -133,8 +133,8 @@ static void convert(const mp_quantization *z, mp_part *p, ptrdiff_t first) {
     for (ptrdiff_t index = 0; index < chunks; index++) convert_chunk(z, p, index, index + 1 == chunks);
 }
 
-/* Compute the codes (or numbers) of a part by the scales from number `first` on, found first if not given. At most
- * MP_CHUNK scales are found. */
+/* Compute the codes (or numbers) of a part by the scales from number `first` on. If these are not given, compute them
+ * first; then there are at most MP_CHUNK. */
 static void quantize_part(const mp_quantization *z, mp_part *p, ptrdiff_t first) {
     mp_chunk_floats lo, hi;
     const ptrdiff_t n = p->by_row ? p->rows : p->by_column ? p->cols : 1;
@@ -152,14 +152,14 @@ static void quantize_part(const mp_quantization *z, mp_part *p, ptrdiff_t first)
 
 static ptrdiff_t elements_of(const mp_scale_layout *a) { return a->outer * a->rows * a->cols; }
 
-/* Decide how to go through the array. This depends on sizes, types and the number of threads, and on no element. */
+/* Choose the route through the array. It depends on sizes, types and the number of threads, not on elements. */
 static mp_passage passage_of(const mp_quantization *z, int threads) {
     const mp_scale_layout *a = &z->layout;
     const ptrdiff_t rows = mp_max(1, mp_min(a->group, a->rows)), along = a->rows > 1 ? a->rows : a->cols;
     const int beyond_cache = a->by_column && a->groups == 1 && rows > 1 && rows * a->cols > IN_CACHE;
     mp_passage passage = {.strip = z->how == MP_GIVEN ? MP_CHUNK : STRIP, .share = 1};
-    /* Codes that are 8-bit floats take longer to compute than numbers take to come from memory, so the next part is
-     * prefetched meanwhile; codes that are integers are computed faster than memory delivers. */
+    /* Computing codes of float8 takes longer than loading the numbers from memory, so the next part is prefetched
+     * meanwhile. Integer codes are computed faster than memory is read. */
     passage.prefetch_next = z->how != MP_GIVEN && !a->by_column && z->codes.kind > MP_CODE_U8
                         && elements_of(a) * z->size >= FROM_MEMORY && a->outer * a->groups > 1;
     if (a->by_column)
@@ -179,7 +179,7 @@ static mp_passage passage_of(const mp_quantization *z, int threads) {
     return passage;
 }
 
-/* One task: a strip of columns of a scale group of rows. */
+/* Run a task: a strip of columns of a scale group of rows. */
 static void run_columns(void *context, ptrdiff_t index) {
     const mp_quantization *z = context;
     const mp_scale_layout *a = &z->layout;
@@ -190,7 +190,7 @@ static void run_columns(void *context, ptrdiff_t index) {
     quantize_part(z, &p, block * a->cols + column);
 }
 
-/* One task: a share of the runs. Those that are equally long and follow each other are one part. */
+/* Run a task: a share of the runs. Consecutive runs of equal length are one part. */
 static void run_runs(void *context, ptrdiff_t index) {
     const mp_quantization *z = context;
     const mp_scale_layout *a = &z->layout;
@@ -210,7 +210,7 @@ static void run_runs(void *context, ptrdiff_t index) {
     }
 }
 
-/* One task: a slab of several rows that share a scale. */
+/* Run a task: a slab of several rows that share a scale. */
 static void run_slices(void *context, ptrdiff_t index) {
     const mp_quantization *z = context;
     mp_part p = part_at(z, index * z->layout.outer_stride, z->layout.row_stride);
@@ -218,10 +218,10 @@ static void run_slices(void *context, ptrdiff_t index) {
     quantize_part(z, &p, index);
 }
 
-/* ---- MP_SPLIT: each thread finds the ranges of its share for all scales; they are merged; then all threads compute
- * codes.
+/* ---- MP_SPLIT: each thread computes the ranges of its share, for all scales; these are merged; then all threads
+ * compute codes.
  *
- * A share of the rows of a slab or, if it has only one, of its columns. */
+ * A share of the rows of a slab or, if it has only one row, of its columns. */
 static mp_part share_of(const mp_quantization *z, ptrdiff_t block, ptrdiff_t index) {
     const mp_scale_layout *a = &z->layout;
     const ptrdiff_t start = index * z->passage.share;
@@ -236,7 +236,7 @@ static mp_part share_of(const mp_quantization *z, ptrdiff_t block, ptrdiff_t ind
     return p;
 }
 
-/* One task: the ranges of a share of every slab. */
+/* Run a task: the ranges of a share of every slab. */
 static void find_share(void *context, ptrdiff_t index) {
     const mp_quantization *z = context;
     const ptrdiff_t scales = z->layout.by_column ? z->layout.cols : 1;
@@ -247,7 +247,7 @@ static void find_share(void *context, ptrdiff_t index) {
     }
 }
 
-/* One task: the codes, or the numbers, of a share of every slab. */
+/* Run a task: the codes, or the numbers, of a share of every slab. */
 static void convert_share(void *context, ptrdiff_t index) {
     const mp_quantization *z = context;
     for (ptrdiff_t block = 0; block < z->layout.outer; block++) {
@@ -256,12 +256,12 @@ static void convert_share(void *context, ptrdiff_t index) {
     }
 }
 
-/* Find all ranges, and compute the scales from them. Return 0, or -1 if there is no memory. */
+/* Compute all ranges, and the scales from them. Return 0, or -1 if there is no memory. */
 static int find_all(mp_quantization *z, int threads) {
     const mp_scale_layout *a = &z->layout;
     const ptrdiff_t along = a->rows > 1 ? a->rows : a->cols, scales = a->outer * (a->by_column ? a->cols : 1);
     const mp_passage before = z->passage;
-    if (a->rows > 1) { /* one task for each thread, since each has ranges as long as a row */
+    if (a->rows > 1) { /* one task for each thread, since the ranges of a task are as long as a row */
         z->passage.share = mp_ceil_div(along, threads);
         z->passage.tasks = mp_ceil_div(along, z->passage.share);
     }
@@ -286,8 +286,8 @@ int mp_run_quantization(mp_quantization *z, int threads) {
     static void (*const run[])(void *, ptrdiff_t) = {
         [MP_COLUMNS] = run_columns, [MP_RUNS] = run_runs, [MP_SLICES] = run_slices, [MP_SPLIT] = convert_share};
     if (elements_of(&z->layout) < MP_QUANTIZE_WORK) threads = 1;
-    if (z->layout.cols == 0 && z->layout.rows > 1) z->layout.rows = 0; /* an array without elements may have more rows
-                                                                          than sizes and loops can take */
+    /* An array without elements may have so many rows that sizes and loops would overflow. */
+    if (z->layout.cols == 0 && z->layout.rows > 1) z->layout.rows = 0;
     z->passage = passage_of(z, threads);
     if (z->passage.route == MP_SPLIT && z->how != MP_GIVEN && find_all(z, threads)) return -1;
     mp_parallel_for(threads, z->passage.tasks, run[z->passage.route], z);

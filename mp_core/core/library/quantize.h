@@ -1,4 +1,4 @@
-/* An array that is quantized or dequantized, its codes and its scales. */
+/* Quantization and dequantization of an array. */
 #ifndef MP_QUANTIZE_H
 #define MP_QUANTIZE_H
 
@@ -6,19 +6,19 @@
 
 MP_SHARED_BEGIN
 
-/* What scales follow from. */
+/* How scales are computed. */
 typedef enum {
-    MP_GIVEN,      /* the caller gives them */
+    MP_GIVEN,      /* not at all: they are the caller's */
     MP_SYMMETRIC,  /* max |x| */
     MP_POSITIVE,   /* max(x, 0) */
     MP_ASYMMETRIC, /* min(x, 0) and max(x, 0), with zero points */
 } mp_scales_from;
 
 /* Which elements of a C-contiguous array share a scale. The array is `outer` slabs, outer_stride elements apart. A slab
- * is `rows` rows of `cols` elements, row_stride elements apart, and has `groups` scale groups along one axis.
- *   by_column       a scale for each column of each `group` rows
- *   else, rows = 1  a scale for each `group` elements of the row
- *   else            one scale for the slab */
+ * is `rows` rows of `cols` elements, row_stride elements apart, with `groups` scale groups along one axis.
+ *   by_column       each column has a scale for each `group` rows
+ *   else, rows = 1  the row has a scale for each `group` elements
+ *   else            the slab has one scale */
 typedef struct {
     ptrdiff_t outer, outer_stride, rows, row_stride, cols, group, groups;
     int by_column;
@@ -27,26 +27,26 @@ typedef struct {
 typedef struct {
     int kind;           /* mp_code */
     int nibbles;        /* 4-bit codes, two to a byte */
-    int32_t qmin, qmax; /* of integers */
+    int32_t qmin, qmax; /* integers: the smallest and largest code */
     float largest;      /* the largest code: symmetric scales are max |x| / largest */
 } mp_codes_kind;
 
-/* The kinds of route through an array: in which order its memory is read. */
+/* In which order the memory of an array is read, and what a task is. */
 typedef enum {
-    MP_COLUMNS, /* a task is a strip of columns of one scale group of rows: its ranges, scales and codes while it is in
-                   L2 */
-    MP_RUNS,    /* a task is some runs, that is neighbours with one scale, which follow each other */
-    MP_SLICES,  /* a task is a slab of several rows with one scale */
-    MP_SPLIT,   /* all ranges first, then all codes: if columns are too long for L2, or scales are too few for the
-                   threads */
+    MP_COLUMNS, /* a strip of columns of one scale group of rows: it stays in L2 while its ranges, scales and codes are
+                   computed */
+    MP_RUNS,    /* several runs: consecutive elements that share a scale */
+    MP_SLICES,  /* a slab of several rows that share a scale */
+    MP_SPLIT,   /* all ranges are computed first, then all codes: for columns that are too long for L2, and for fewer
+                   scales than threads */
 } mp_route;
 
-/* The route that is taken through an array, with the sizes of its tasks; decided once for a call. */
+/* The route through an array and the sizes of its tasks; decided once in each call. */
 typedef struct {
     mp_route route;
-    int prefetch_next; /* while the codes of a part are made, the next part is prefetched */
-    ptrdiff_t strip;   /* COLUMNS: columns of a task, whose scales are found and used before those of the next */
-    ptrdiff_t share;   /* RUNS: scales of a task. SPLIT: rows of a task or, if a slab is one row, columns */
+    int prefetch_next; /* the next part is prefetched while the codes of one are computed */
+    ptrdiff_t strip;   /* COLUMNS: columns in a task */
+    ptrdiff_t share;   /* RUNS: scales in a task. SPLIT: rows in a task or, if a slab is one row, columns */
     ptrdiff_t tasks;
 } mp_passage;
 
@@ -56,7 +56,7 @@ typedef struct {
     mp_codes_kind codes;
     mp_passage passage;
     mp_scales_from how;
-    int back;            /* from codes to numbers */
+    int back;            /* dequantize */
     int mode;            /* flags of kernels.h: MP_STREAM, MP_NO_CLAMP */
     int format;          /* of x */
     ptrdiff_t size;      /* bytes of its elements */
@@ -64,12 +64,13 @@ typedef struct {
     uint8_t *q;
     float *scale;
     int32_t *zero_point; /* or NULL */
-    float *lo, *hi;      /* SPLIT: the ranges that each task finds: [tasks][outer][scales of a slab] */
+    float *lo, *hi;      /* SPLIT: the ranges of each task: [tasks][outer][scales of a slab] */
 } mp_quantization;
 
-enum { MP_QUANTIZE_WORK = 1 << 17 }; /* elements from which a second thread pays (Zen 4, November 2026) */
+/* The fewest elements for which a second thread pays (Zen 4, November 2026). */
+enum { MP_QUANTIZE_WORK = 1 << 17 };
 
-/* Quantize (or dequantize) on up to so many threads; return 0, or -1 if there is no memory. */
+/* Quantize or dequantize on up to `threads` threads; return 0, or -1 if there is no memory. */
 int mp_run_quantization(mp_quantization *z, int threads);
 
 MP_SHARED_END

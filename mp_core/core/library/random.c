@@ -8,8 +8,8 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-enum { NUMBERS = 256, WORK = 1 << 14 }; /* in buffers at a time; from so many on a second thread pays (estimated) */
-enum { ROOM = NUMBERS + 8 };            /* of a buffer of words, which come in pairs of blocks of four */
+enum { NUMBERS = 256, WORK = 1 << 14 }; /* numbers in a buffer; the fewest for which a second thread pays (estimated) */
+enum { ROOM = NUMBERS + 8 };            /* words in a buffer: they are drawn in pairs of blocks of four */
 
 typedef struct {
     uint64_t word[4];
@@ -27,7 +27,7 @@ static inline uint64_t high_product(uint64_t a, uint64_t b) {
 #endif
 }
 
-/* Ten rounds of Philox4x64 of n counters, in place. Two at a time hide the latency of the products: a word takes 0.7 of
+/* Ten rounds of Philox4x64 on n counters, in place. Two at a time hide the latency of the products: a word takes 0.7 of
  * the time (Zen 4, November 2026). */
 static inline void philox(const uint32_t *key, block *counters, int n) {
     uint64_t seed = key[0], draw = key[1];
@@ -43,8 +43,8 @@ static inline void philox(const uint32_t *key, block *counters, int n) {
     }
 }
 
-/* Write the words of n numbers from `first` on, 1 to NUMBERS, and return where they begin in `words`, which has ROOM:
- * the first number may be in the middle of a block. `counter` has all but the first word of the counters. */
+/* Write the words of n numbers (1 to NUMBERS) from `first` on to `words`, a buffer of ROOM, and return the address of
+ * the first one: it may be in the middle of a block. `counter` has all words of the counters except the first. */
 static const uint64_t *draw_words(const uint32_t *key, block counter, uint64_t first, ptrdiff_t n, uint64_t *words) {
     const ptrdiff_t skipped = first % 4;
     ptrdiff_t i = 0;
@@ -58,7 +58,7 @@ static const uint64_t *draw_words(const uint32_t *key, block counter, uint64_t f
     return words + skipped;
 }
 
-/* Set n words to that of one number. */
+/* Write the word of one number n times. */
 static const uint64_t *draw_one(const uint32_t *key, uint64_t number, ptrdiff_t n, uint64_t *words) {
     const uint64_t word = draw_words(key, (block){{0}}, number, 1, words)[0];
     for (ptrdiff_t i = 0; i < n; i++) words[i] = word;
@@ -89,12 +89,11 @@ void mp_drop_weights(const mp_weight_dropout *d, ptrdiff_t target, ptrdiff_t hea
     }
 }
 
-/* An odd number of 2^-24 between -1 and 1. */
+/* An odd multiple of 2^-24 between -1 and 1. */
 static float between(uint64_t word) { return (float)(2 * (int32_t)(word >> 40) + 1 - (1 << 24)) * 0x1p-24f; }
 
-/* Number i: x sqrt(-2 log(s) / s), s = x^2 + y^2, of the first pair of numbers x, y between -1 and 1 whose s is below
- * 1. The pairs are words 0 and 1, then 2 and 3, of the Philox blocks with the counters (i + 1, t, 0, 1) for t = 0, 1,
- *    ... */
+/* Number i is x sqrt(-2 log(s) / s), s = x^2 + y^2, for the first pair of numbers x, y between -1 and 1 with s < 1. The
+ * pairs are words 0 and 1, then 2 and 3, of the Philox blocks with the counters (i + 1, t, 0, 1) for t = 0, 1, ... */
 static void draw_normal(const mp_random *r, ptrdiff_t first, ptrdiff_t n, float *out) {
     float square[NUMBERS], logarithm[NUMBERS];
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -133,7 +132,7 @@ ptrdiff_t mp_plan_random(void *context, ptrdiff_t rows, int threads, int reprodu
     return mp_ceil_div(lines, r->share);
 }
 
-/* A line of the result, whose first number is `number`. */
+/* Compute a line of the result, whose first number is `number`. */
 static void run_line(const mp_random *r, ptrdiff_t line, ptrdiff_t number) {
     const ptrdiff_t length = r->shape[r->axes - 1], step = r->step[r->axes - 1];
     uint64_t buffer[ROOM];

@@ -6,7 +6,7 @@
 static _Thread_local mp_recording *recorder;
 mp_recording **mp_recorder(void) { return &recorder; }
 
-/* Return an array with room for one more element than `count`, or NULL; `room` follows. */
+/* Return the array with room for at least count + 1 elements, or NULL; update `room`. */
 static void *with_room(void *array, ptrdiff_t count, ptrdiff_t *room, size_t size) {
     if (array && count < *room) return array;
     const ptrdiff_t more = count < 16 ? 32 : 2 * count;
@@ -23,7 +23,7 @@ static mp_status add_span(mp_spans *spans, mp_span memory) {
     return MP_DONE;
 }
 
-/* The number of the last span that holds an address, or -1. */
+/* The number of the last span that contains an address, or -1. */
 static ptrdiff_t find(const mp_spans *spans, const char *at) {
     ptrdiff_t number = spans->count - 1;
     while (number >= 0 && !(spans->at[number].begin <= at && at < spans->at[number].end)) number--;
@@ -35,7 +35,7 @@ mp_status mp_add_constant(mp_recording *r, mp_span memory) { return add_span(&r-
 ptrdiff_t mp_find_buffer(const mp_recording *r, const char *at) { return find(&r->buffers, at); }
 int mp_holds_constant(const mp_recording *r, const char *at) { return find(&r->constants, at) >= 0; }
 
-/* Set the links of a note: where its pointers lead. */
+/* Set the links of a note: its pointers into buffers. */
 static mp_status link_note(const mp_recording *r, mp_note *note, const char *context) {
     for (const ptrdiff_t *offset = note->operation->pointers; *offset >= 0; offset++) {
         const char *at = *(const char *const *)(context + *offset);

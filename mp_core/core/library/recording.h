@@ -1,5 +1,5 @@
-/* A recording: operations noted while a thread runs them, each with the memory that it reads and writes, so that
- * replay.h can run them again on other memory. */
+/* A recording notes the operations that a thread runs, and which memory each of them reads and writes, so that replay.h
+ * can run them again on other memory. */
 #ifndef MP_RECORDING_H
 #define MP_RECORDING_H
 
@@ -17,18 +17,18 @@ typedef struct {
     ptrdiff_t count, room;
 } mp_spans;
 
-/* A pointer of a context that leads into a buffer, whose memory moves between two runs. */
+/* A pointer in a context that points into a buffer: it is set anew for each run. */
 typedef struct {
-    ptrdiff_t offset; /* of the pointer in the context */
-    ptrdiff_t buffer; /* its number */
-    ptrdiff_t delta;  /* bytes from the buffer's begin to where the pointer leads */
+    ptrdiff_t offset; /* of the pointer, in the context */
+    ptrdiff_t buffer; /* the number of the buffer */
+    ptrdiff_t delta;  /* the address to which it points, in bytes from the start of the buffer */
 } mp_link;
 
-/* What an operation costs, for profiles, and which rows it follows. */
+/* What an operation costs, for profiles, and its number of rows. */
 typedef struct {
-    ptrdiff_t rows;    /* of its result, which may differ from run to run; 0: they do not */
+    ptrdiff_t rows;    /* of the result, if their number may differ from run to run; else 0 */
     double operations; /* multiplications and additions */
-    int arithmetic;    /* in which it does them, an mp_arithmetic; MP_NO_ARITHMETIC: it does other things */
+    int arithmetic;    /* of the operations, an mp_arithmetic; MP_NO_ARITHMETIC: those of no product */
     ptrdiff_t moved;   /* bytes read and written, weights included */
 } mp_cost;
 enum { MP_NO_ARITHMETIC = -1 };
@@ -41,32 +41,32 @@ typedef struct {
     mp_link links[MP_MOST_POINTERS];
 } mp_note;
 
-/* Memory is of two kinds: buffers, whose contents change from run to run, and constants. An operation that reads any
- * other memory reads what somebody has computed behind the back of the recording: mp_record refuses it. Pointers that
- * are NULL lead nowhere. */
+/* A recording knows two kinds of memory: buffers, whose contents change from run to run, and constants. An operation
+ * that reads any other memory cannot be recorded: a part of the computation is missing. NULL pointers are allowed. */
 typedef struct {
     mp_note *notes;
     ptrdiff_t count, room;
     mp_spans buffers, constants;
 } mp_recording;
 
-/* The address of the calling thread's pointer to the recording that it makes; that pointer is NULL if it makes none. */
+/* The address of the calling thread's pointer to its current recording, which is NULL if it has none. */
 mp_recording **mp_recorder(void);
 
-/* Add memory. Both return MP_DONE or MP_NO_MEMORY. */
+/* Add a buffer, a constant. Both return MP_DONE or MP_NO_MEMORY. */
 mp_status mp_add_buffer(mp_recording *r, mp_span memory);
 mp_status mp_add_constant(mp_recording *r, mp_span memory);
 
-/* The number of the buffer that holds an address, the latest if several do; -1 if none does. */
+/* The number of the buffer that contains an address, the latest if several do; -1 if none does. */
 ptrdiff_t mp_find_buffer(const mp_recording *r, const char *at);
 
-/* Whether one of the constants holds an address. */
+/* Whether one of the constants contains an address. */
 int mp_holds_constant(const mp_recording *r, const char *at);
 
-/* Note an operation that is described. MP_UNSEEN: a pointer leads to memory that is neither a buffer nor a constant. */
+/* Note an operation whose context is filled. MP_UNSEEN: it has a pointer to memory that is neither a buffer nor a
+ * constant. */
 mp_status mp_record(mp_recording *r, const mp_operation *operation, const void *context, mp_cost cost);
 
-/* Free what a recording holds. */
+/* Free the memory of a recording. */
 void mp_forget_recording(mp_recording *r);
 
 MP_SHARED_END

@@ -5,7 +5,7 @@
 #include "library/plan.h"
 #include "library/system.h"
 
-/* A pointer in a context that leads into a buffer. */
+/* A pointer in a context that points into a buffer. */
 typedef struct {
     char **pointer;
     ptrdiff_t buffer, delta;
@@ -16,13 +16,13 @@ struct mp_replay {
     mp_step *steps;
     mp_progress *progress;
     const mp_operation **operations;
-    int *follows;           /* which of the sizes of a run each step follows, or -1 */
-    char *contexts;         /* each begins with a cache line */
+    int *follows;           /* for each step, the index of its number of rows among the sizes of a run, or -1 */
+    char *contexts;         /* each is aligned to a cache line */
     fixup *fixups;
     ptrdiff_t fixup_count;
 };
 
-/* Zeroed memory that begins with a cache line; NULL if there is none. */
+/* Zeroed memory, aligned to a cache line; NULL if there is none. */
 static void *zeroed(size_t bytes) {
     void *block = mp_allocate(bytes / 64 * 64 + 64);
     if (block) memset(block, 0, bytes);
@@ -40,7 +40,7 @@ static int make_room(mp_replay *p, ptrdiff_t context_bytes) {
     return p->steps && p->progress && p->operations && p->follows && p->contexts && p->fixups;
 }
 
-/* Copy the context of a note to `to`, and make its links fixups; return the fixup after them. */
+/* Copy the context of a note to `to`, and write its links as fixups; return the address after them. */
 static fixup *copy_context(const mp_note *note, char *to, fixup *next) {
     memcpy(to, note->context, note->operation->size);
     for (int i = 0; i < note->link_count; i++) {
@@ -92,8 +92,8 @@ void mp_plan_replay(mp_replay *p, const mp_run *run) {
     }
 }
 
-/* Whether a second thread pays: for at least one of the operations. Otherwise waking one, and waiting for it after each
- * operation, takes longer than what it could do. */
+/* Whether a second thread pays for at least one of the operations. Otherwise waking it, and waiting for it after each
+ * operation, takes more time than it saves. */
 static int is_large(const mp_replay *p) {
     for (ptrdiff_t i = 0; i < p->count; i++)
         if (p->steps[i].tasks > 1 && p->operations[i]->is_large(p->steps[i].context)) return 1;
@@ -120,7 +120,7 @@ mp_status mp_replay_status(mp_replay *p, ptrdiff_t *number) {
     return first;
 }
 
-/* One task: a pass, on this thread, by a replay that no other thread uses now. */
+/* Run a task: a pass on this thread, by a replay that no other thread is using. */
 static void run_pass(void *context, ptrdiff_t index) {
     mp_passes *p = context;
     char *slot = mp_take_slot(&p->slots), **buffers = (char **)slot;

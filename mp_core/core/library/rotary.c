@@ -18,7 +18,8 @@ ptrdiff_t mp_plan_rotary(void *context, ptrdiff_t rows, int threads, int reprodu
     return mp_ceil_div(t->rows, t->share);
 }
 
-/* Turn the vectors of a row. `work` has room for a row of x and of the result in float32; NULL if these are float32. */
+/* Rotate the vectors of a row. `work` is a buffer for a row of x and of the result in float32; NULL if these are
+ * float32. */
 static void turn_row(const mp_rotary *t, ptrdiff_t row, ptrdiff_t position, float *work) {
     const ptrdiff_t n = 2 * t->half * t->vectors;
     char *out = t->out.data + row * t->out.stride;

@@ -1,4 +1,4 @@
-/* Rotary positions: vectors that are rotated by the angles of their positions. */
+/* Rotary positions: each vector is rotated by angles that depend on its position in the sequence. */
 #ifndef MP_ROTARY_H
 #define MP_ROTARY_H
 
@@ -6,23 +6,24 @@
 
 MP_SHARED_BEGIN
 
-/* Rows of unit stride. */
+/* An array whose rows are contiguous. */
 typedef struct {
     char *data;
     int format;
     ptrdiff_t size, stride; /* bytes of an element, and from one row to the next */
 } mp_row_array;
 
-/* out[row, i] = the vector x[row, i], rotated by the angles of the row's position in its sequence. */
+/* out[row, i] = the vector x[row, i], rotated by the angles for the row's position in its sequence. */
 typedef struct {
     const mp_kernels *kernels;
     mp_row_array x, out;
     const float *angles;    /* [positions][2 half]: cosines, then sines */
-    const int32_t *offsets; /* ragged: [sequences + 1] rows at which sequences begin, and the last one ends; or NULL */
-    ptrdiff_t rows, length; /* length of each sequence, if not ragged */
-    ptrdiff_t few;          /* ragged: sequences of at most so many rows turn by the first so many of the angles,
-                             * longer ones by those behind; 0: all by the same */
-    ptrdiff_t positions, half, vectors, share; /* vectors of a row, of 2 half elements; rows of a task */
+    const int32_t *offsets; /* ragged: [sequences + 1] rows at which sequences begin, and the end of the last one; else
+                               NULL */
+    ptrdiff_t rows, length; /* rows of x; length of each sequence, if not ragged */
+    ptrdiff_t few;          /* ragged, > 0: `angles` has two tables: first `few` positions for sequences of at most
+                             * `few` rows, then those for longer sequences; 0: one table for all */
+    ptrdiff_t positions, half, vectors, share; /* vectors in a row, each of 2 half elements; rows in a task */
     int status;             /* MP_NO_ROW: a sequence is longer than the table of angles */
 } mp_rotary;
 

@@ -5,14 +5,14 @@
 #include "library/rows.h" /* MP_ROWS_WORK */
 #include "library/runtime.h"
 
-/* A row as float32: where it lies, or in `work`. */
+/* Return a row as float32: in place if it is, else converted into `work`. */
 static const float *widened(const mp_row_gradient *g, const char *row, float *work) {
     if (g->format == MP_F32) return (const float *)row;
     g->kernels->casts->widen[g->format](row, work, g->length, 0);
     return work;
 }
 
-/* x + residual of a row, in `work` if that has to be computed; `other` is room for another row. */
+/* Return x + residual of a row, in `work` if it has to be computed; `other` is a buffer for another row. */
 static const float *input_of(const mp_row_gradient *g, ptrdiff_t at, float *work, float *other) {
     const float *x = widened(g, g->x + at, work);
     if (!g->residual) return x;

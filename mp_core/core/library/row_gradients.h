@@ -1,5 +1,5 @@
-/* The gradients of operations on rows: softmax, log_softmax, layer norm, RMS norm. Elements are widened to float32,
- * computed in float32 and rounded once. */
+/* The gradients of operations on rows: softmax, log_softmax, layer norm, RMS norm. Elements are converted to float32;
+ * results are computed in float32 and rounded once. */
 #ifndef MP_ROW_GRADIENTS_H
 #define MP_ROW_GRADIENTS_H
 
@@ -11,20 +11,20 @@ typedef enum {
     MP_SOFTMAX_GRADIENT, MP_LOG_SOFTMAX_GRADIENT, MP_LAYER_NORM_GRADIENT, MP_RMS_NORM_GRADIENT,
 } mp_row_gradient_of;
 
-/* `rows` rows of `length` elements each; all arrays are C-contiguous. Arrays do not overlap. */
+/* `rows` rows of `length` elements each. All arrays are C-contiguous and do not overlap. */
 typedef struct {
     const mp_kernels *kernels;
     mp_row_gradient_of what;
     int format, size;          /* of x, residual and d; bytes of an element */
     int out_format, out_size;
-    ptrdiff_t rows, length, share; /* rows of a task */
-    const char *x, *residual;  /* of a norm, what it normalized: x + residual; of a softmax, its result */
+    ptrdiff_t rows, length, share; /* `share`: rows in a task */
+    const char *x, *residual;  /* norms: the normalized array is x + residual; softmax: x is its result */
     const char *d;             /* the gradient of the result */
-    const float *gamma;        /* of a norm, or NULL */
+    const float *gamma;        /* norms; or NULL */
     char *out;                 /* the gradient of x */
-    float *shares;             /* of a norm: d times the normalized elements, in float32; or NULL */
-    float scale;               /* of a softmax */
-    float epsilon;             /* of a norm */
+    float *shares;             /* norms: d times the normalized elements, in float32; or NULL */
+    float scale;               /* softmax */
+    float epsilon;             /* norms */
     int status;
 } mp_row_gradient;
 

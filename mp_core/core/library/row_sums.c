@@ -4,7 +4,7 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-enum { MOST_COLUMNS = 1024, LEAST_COLUMNS = 64 }; /* of a task: their sums stay in the L1 cache */
+enum { MOST_COLUMNS = 1024, LEAST_COLUMNS = 64 }; /* in a task: their sums stay in the L1 cache */
 
 void mp_run_row_sums(void *call, ptrdiff_t task) {
     const mp_row_sums *s = call;

@@ -1,5 +1,5 @@
-/* Sums over rows in K blocks, as products add them: the gradients of what was added to, or multiplied with, every
- * row. */
+/* Sums over rows in K blocks, in the order of products: the gradients of an array that was added to every row, or
+ * multiplied by every row. */
 #ifndef MP_ROW_SUMS_H
 #define MP_ROW_SUMS_H
 
@@ -7,16 +7,16 @@
 
 MP_SHARED_BEGIN
 
-/* out[j] = the sum of x[row][j], x C-contiguous: rows in blocks of MP_BLOCK_WIDE from the front, the sum of each from
- * +0 in the order of rows, and block sums added in order, to before[j] if there is one. So rows that come in several
- * calls of whole blocks give the bits of one call. `before` may be `out`. */
+/* out[j] = before[j] + the sum of x[row][j]; x is C-contiguous. Rows are in blocks of MP_BLOCK_WIDE, from the first row
+ * on. The sum of a block starts at +0 and adds rows in order; then block sums are added in order. So several calls,
+ * each with whole blocks, give the bits of one call with all rows. `before` may be `out`. */
 typedef struct {
     const mp_kernels *kernels;
     int format, size;          /* of x; bytes of an element */
     const char *x;
     const float *before;       /* or NULL */
     float *out;
-    ptrdiff_t rows, columns, share; /* columns of a task */
+    ptrdiff_t rows, columns, share; /* `share`: columns in a task */
     int status;                /* always MP_DONE */
 } mp_row_sums;
 

@@ -13,7 +13,7 @@ static const uint8_t *kept(const mp_mask *m, ptrdiff_t row) {
     return at;
 }
 
-/* Softmax of the next rows: of as many of them, up to b->rows, as have masks that lie a fixed stride apart. */
+/* Compute the softmax of the next rows, up to b->rows: as many as have masks with a constant stride. */
 static void run_softmax(const mp_row_call *r, mp_row_block *b, ptrdiff_t row) {
     const mp_mask *m = &r->mask;
     ptrdiff_t stride = 0;
@@ -36,8 +36,8 @@ static void run_activation(const mp_row_call *r, mp_row_block *b) {
     if (r->format != MP_F32) r->kernels->casts->narrow[r->format](b->work, b->out, n, 0);
 }
 
-/* The rows of a task, some at a time. Between the passes over narrow rows, float32 lies in scratch; else in the
- * result. */
+/* Run a task, some rows at a time. Between the passes over rows of narrow types their float32 is in scratch; rows of
+ * float32 use the result. */
 void mp_run_rows(void *call, ptrdiff_t task) {
     mp_row_call *r = call;
     const mp_format format = (mp_format)r->format;

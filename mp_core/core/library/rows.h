@@ -1,5 +1,5 @@
-/* Operations on rows: softmax, norms, activations. Elements are widened to float32, computed in
- * float32 and rounded once. */
+/* Operations on rows: softmax, norms, activations. Elements are converted to float32; results are computed in float32
+ * and rounded once. */
 #ifndef MP_ROWS_H
 #define MP_ROWS_H
 
@@ -8,35 +8,35 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_ROWS_WORK = 1 << 15, /* elements, each about an exponential, from which a second thread pays (November 2026; the
-                               CPU is not recorded) */
+    MP_ROWS_WORK = 1 << 15, /* the fewest elements for which a second thread pays, if an element takes about as long
+                               as an exponential (November 2026; the CPU is not recorded) */
     MP_MOST_AXES = 64,
 };
 
 typedef enum { MP_SOFTMAX, MP_LAYER_NORM, MP_ACTIVATE, MP_RMS_NORM, MP_LOG_SOFTMAX } mp_row_operation;
 
-/* Which elements of the rows count: one byte for each, 0 where it does not. The row index has `axes` axes; the mask has
- * a stride in bytes for each of them, 0 where it is broadcast. */
+/* Which elements of the rows are used: a byte for each, 0 for those that are not. The row index has `axes` axes;
+ * `stride` is the mask's stride in bytes along each of them, 0 if it is broadcast. */
 typedef struct {
-    const uint8_t *keep; /* NULL: all elements count */
+    const uint8_t *keep; /* NULL: all elements are used */
     int axes;
     ptrdiff_t shape[MP_MOST_AXES], stride[MP_MOST_AXES];
 } mp_mask;
 
-/* `rows` rows of `length` elements each, which lie ldx (x and residual) and ldo (out) elements apart. */
+/* `rows` rows of `length` elements each; rows are ldx (x and residual) and ldo (out) elements apart. */
 typedef struct {
     const mp_kernels *kernels;
     mp_row_operation what;
     int format, size;  /* of the elements of x, residual and out; bytes of one */
     ptrdiff_t rows, length, ldx, ldo;
-    ptrdiff_t share;   /* rows of a task */
+    ptrdiff_t share;   /* rows in a task */
     const char *x, *residual;
     char *out;
-    float scale;       /* of a softmax */
-    float epsilon;     /* of a norm */
-    const float *gamma, *beta; /* of a norm */
+    float scale;       /* softmax */
+    float epsilon;     /* norms */
+    const float *gamma, *beta; /* norms */
     mp_activation activation;
-    mp_mask mask;      /* of a softmax */
+    mp_mask mask;      /* softmax */
     int status;
 } mp_row_call;
 

@@ -34,11 +34,11 @@ static _Thread_local struct {
 } scratch;
 
 static mp_once once = MP_ONCE;
-static mp_key scratch_key; /* its value is the block: then free_scratch gets it when the thread ends */
+static mp_key scratch_key; /* its value is the block, so that free_scratch is called with it when the thread ends */
 static int no_scratch_key;
 
-/* Runs when a thread ends. If another destructor of the thread computes later, it gets a new block, and this runs
- * again. */
+/* Called when a thread ends, and again if another destructor of the thread has used scratch since, which allocates a
+ * new block. */
 static void free_scratch(void *block) {
     mp_release(block);
     scratch.block = NULL;
@@ -78,7 +78,7 @@ int mp_end_listening(mp_listener *l) {
     return atomic_load_explicit(&l->stopped, memory_order_relaxed);
 }
 
-/* Call ask(), which may run operations: their scratch is not that of the task which this thread is in. */
+/* Call ask(). It may run operations, which get other scratch than the task that this thread runs. */
 static void ask(mp_listener *l) {
     void *const block = scratch.block;
     const size_t bytes = scratch.bytes;
@@ -111,7 +111,7 @@ void mp_set_slots(mp_slots *slots, void *memory, ptrdiff_t bytes, int count) {
                                                     : 0);
 }
 
-/* Take a slot of one word; NULL if all are taken. */
+/* Take a free slot of one word; NULL if there is none. */
 static char *take_of_word(mp_slots *slots, int word) {
     uint_least64_t free = atomic_load_explicit(&slots->free[word], memory_order_relaxed);
     while (free)
@@ -122,7 +122,7 @@ static char *take_of_word(mp_slots *slots, int word) {
 }
 
 char *mp_take_slot(mp_slots *slots) {
-    for (;;) { /* one is free, or another thread gives one back */
+    for (;;) { /* a slot is free, or another thread will give one back */
         for (int word = 0; word < MP_SLOT_WORDS; word++) {
             char *slot = take_of_word(slots, word);
             if (slot) return slot;

@@ -9,12 +9,12 @@ static void add(float *to, const float *x, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) to[i] += x[i];
 }
 
-/* to = x + to, x being the sum of earlier blocks. */
+/* to = x + to; x is the sum of earlier blocks. */
 static void add_before(const float *x, float *to, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) to[i] = x[i] + to[i];
 }
 
-/* The sums of n columns, of which lanes[16][n] are the lanes: in lanes[0][n]. */
+/* Add lanes[16][n] of n columns; the sums are in lanes[0][n]. */
 static void add_lanes(float *lanes, ptrdiff_t n) {
     for (ptrdiff_t half = MP_LANES / 2; half > 0; half /= 2) add(lanes, lanes + half * n, half * n);
 }
@@ -25,7 +25,7 @@ ptrdiff_t mp_lanes_of_sums(const mp_sum_call *s) {
     return s->inner == 1 && s->k > MP_BLOCK_ROW ? s->outer * blocks_of(s) * MP_LANES : 0;
 }
 
-/* One task of rows that are one block each. */
+/* Run a task of rows with one block each. */
 static void run_short_rows(void *call, ptrdiff_t index) {
     const mp_sum_call *s = call;
     const ptrdiff_t end = mp_min((index + 1) * s->share, s->outer);
@@ -40,7 +40,7 @@ static void run_short_rows(void *call, ptrdiff_t index) {
     }
 }
 
-/* One task of longer rows: the lanes of `share` blocks. */
+/* Run a task of longer rows: compute the lanes of `share` blocks. */
 static void run_blocks(void *call, ptrdiff_t index) {
     const mp_sum_call *s = call;
     const ptrdiff_t end = mp_min((index + 1) * s->share, s->outer * s->blocks), whole = s->k / MP_BLOCK_ROW;
@@ -53,7 +53,7 @@ static void run_blocks(void *call, ptrdiff_t index) {
     }
 }
 
-/* The sums of rows from the lanes of their blocks: pairs of blocks, pairs of pairs and so on. */
+/* Compute the sums of rows from the lanes of their blocks: add pairs of blocks, pairs of pairs and so on. */
 void mp_join_sums_task(void *call, ptrdiff_t index) {
     const mp_sum_call *s = call;
     (void)index;
@@ -67,8 +67,8 @@ void mp_join_sums_task(void *call, ptrdiff_t index) {
     }
 }
 
-/* One task of columns: a strip. level[i] holds the lanes of 2^i blocks if bit i of the number of blocks so far is
- * set. */
+/* Run a task of columns: a strip. If bit i of the number of blocks so far is set, level[i] are the lanes of 2^i
+ * blocks. */
 static void run_columns(void *call, ptrdiff_t index) {
     mp_sum_call *s = call;
     const ptrdiff_t strips = mp_ceil_div(s->inner, s->share), outer = index / strips, first = index % strips * s->share;

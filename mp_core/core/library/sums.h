@@ -1,8 +1,8 @@
 /* Sums of rows and of columns, in the order of kernels/rows/sums.h: 16 lanes, blocks of 4096 elements, a tree.
  *
- * An array is seen as (outer, k, inner), C-contiguous, and summed over k. If `inner` is 1, blocks of rows are summed
- * along memory. If not, rows of `inner` elements are added to each other, a strip of columns at a time, so that memory
- * is read in its order. Both add the same elements in the same order. */
+ * An array has the shape (outer, k, inner), is C-contiguous, and is summed over k. If `inner` is 1, each row is summed,
+ * one block after the other. Else rows of `inner` elements are added to each other, a strip of columns at a time, so
+ * that memory is read in its order. Both add the same elements in the same order. */
 #ifndef MP_SUMS_H
 #define MP_SUMS_H
 
@@ -11,9 +11,8 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_SUMS_WORK = 1 << 17, /* elements, each read and added, from which a second thread pays (November 2026; the CPU is
-                               not recorded) */
-    MP_MOST_COLUMNS = 1024, /* of a strip: their lanes, 64 KiB, stay in the L2 cache */
+    MP_SUMS_WORK = 1 << 17, /* the fewest elements for which a second thread pays (November 2026, on an unknown CPU) */
+    MP_MOST_COLUMNS = 1024, /* in a strip: their lanes, 64 KiB, stay in the L2 cache */
     MP_LEAST_COLUMNS = 64,
 };
 
@@ -25,16 +24,16 @@ typedef struct {
     float *out;
     float divisor;
     ptrdiff_t outer, k, inner;
-    float *lanes;      /* [mp_lanes_of_sums], for the lanes of blocks */
-    ptrdiff_t blocks;  /* of k elements */
-    ptrdiff_t share;   /* blocks, of all rows, in a task; columns of a strip */
+    float *lanes;      /* [mp_lanes_of_sums]: the lanes of each block */
+    ptrdiff_t blocks;  /* in k elements */
+    ptrdiff_t share;   /* if `inner` is 1: blocks, of all rows, in a task; else columns in a strip */
     int status;
 } mp_sum_call;
 
-/* Floats that `lanes` must have: 0 unless rows have more than one block. */
+/* How many floats `lanes` must have: 0 unless rows have more than one block. */
 ptrdiff_t mp_lanes_of_sums(const mp_sum_call *s);
 
-/* The operation SUMS; if there are lanes, SUMS_JOIN has to follow, which is one task. Their rows are `outer`. */
+/* The operations SUMS and, if there are lanes, SUMS_JOIN after it, which is one task. Their rows are `outer`. */
 ptrdiff_t mp_plan_sums(void *call, ptrdiff_t outer, int threads, int reproducible);
 void mp_run_sums_task(void *call, ptrdiff_t task);
 ptrdiff_t mp_plan_sums_join(void *call, ptrdiff_t outer, int threads, int reproducible);

@@ -1,5 +1,5 @@
-/* What Linux answers, beside system_posix.c: with glibc and musl. */
-#define _GNU_SOURCE /* sched_getcpu and its like */
+/* system.h for Linux with glibc or musl, together with system_posix.c. */
+#define _GNU_SOURCE /* sched_getcpu and others */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ void mp_keep_away(const mp_thread *threads, int count) {
     for (int i = 0; CPU_COUNT(&allowed) && i < count; i++) pthread_setaffinity_np(threads[i], sizeof allowed, &allowed);
 }
 
-/* The first word of a file that describes cache number `index` of the first CPU; empty if there is none. */
+/* Read the first word of a file about cache number `index` of the first CPU; empty if there is no such file. */
 static void read_cache_file(int index, const char *name, char word[32]) {
     char path[80];
     snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);

@@ -1,14 +1,15 @@
-/* What macOS answers, beside system_posix.c. */
+/* system.h for macOS, together with system_posix.c. */
 #include <stdint.h>
 #include <sys/sysctl.h>
 
 #include "library/system.h"
 
-int mp_allowed_cpus(void) { return 0; } /* it takes hints only on where threads should run */
+int mp_allowed_cpus(void) { return 0; } /* macOS cannot bind threads to CPUs */
 
 void mp_keep_away(const mp_thread *threads, int count) { (void)threads, (void)count; }
 
-/* Of the fast CPUs, "perflevel0", where there are two kinds. A number of 4 bytes leaves the upper half of `bytes` 0. */
+/* If there are two kinds of CPUs, this is for the fast ones, "perflevel0". If sysctl writes only 4 bytes, the upper
+ * half of `bytes` stays 0. */
 ptrdiff_t mp_system_cache_bytes(int level) {
     static const char *const names[][2] = {
         {0},
@@ -24,4 +25,4 @@ ptrdiff_t mp_system_cache_bytes(int level) {
     return 0;
 }
 
-int mp_ask_for_tiles(void) { return 0; } /* no Mac has them */
+int mp_ask_for_tiles(void) { return 0; } /* no Mac has AMX tiles of Intel */

@@ -1,4 +1,4 @@
-/* What Linux and macOS have in common. */
+/* The parts of system.h that are equal on Linux and macOS. */
 #if defined(__linux__)
 #define _DEFAULT_SOURCE /* sigset_t, sysconf */
 #endif
@@ -23,8 +23,7 @@ void mp_wait_at_most(mp_condition *condition, mp_lock *lock, int milliseconds) {
     pthread_cond_timedwait(condition, lock, &end);
 }
 
-/* Of a system call, or nearly one, where there is no coarse clock: it takes 14 ns, CLOCK_MONOTONIC 79 (Zen 4, Linux,
- * November 2026). */
+/* The coarse clock takes 14 ns, CLOCK_MONOTONIC 79 ns (Zen 4, Linux, November 2026). */
 int64_t mp_milliseconds(void) {
 #if defined(CLOCK_MONOTONIC_COARSE)
     const clockid_t clock = CLOCK_MONOTONIC_COARSE;

@@ -1,4 +1,4 @@
-/* What Windows answers, from Windows 7 on. */
+/* system.h for Windows, from Windows 7 on. */
 #include <windows.h>
 #include <malloc.h>
 #include <process.h>
@@ -10,7 +10,7 @@ _Static_assert(sizeof(mp_lock) == sizeof(SRWLOCK) && sizeof(mp_condition) == siz
                && sizeof(mp_once) == sizeof(INIT_ONCE) && sizeof(mp_thread) == sizeof(HANDLE)
                && sizeof(mp_key) == sizeof(DWORD), "system.h declares the same without windows.h");
 
-/* Zeroed memory is what SRWLOCK_INIT, CONDITION_VARIABLE_INIT and INIT_ONCE_STATIC_INIT are. */
+/* SRWLOCK_INIT, CONDITION_VARIABLE_INIT and INIT_ONCE_STATIC_INIT are all zeros. */
 void mp_take(mp_lock *lock) { AcquireSRWLockExclusive((SRWLOCK *)lock); }
 void mp_give(mp_lock *lock) { ReleaseSRWLockExclusive((SRWLOCK *)lock); }
 void mp_wait(mp_condition *condition, mp_lock *lock) {
@@ -32,7 +32,7 @@ static BOOL CALLBACK run_once(INIT_ONCE *once, void *run, void **context) {
 
 void mp_do_once(mp_once *once, void (*run)(void)) { InitOnceExecuteOnce((INIT_ONCE *)once, run_once, &run, NULL); }
 
-int mp_after_fork(void (*run)(void)) { return (void)run, 0; } /* there is no fork */
+int mp_after_fork(void (*run)(void)) { return (void)run, 0; } /* Windows has no fork */
 
 /* ---- threads */
 
@@ -57,7 +57,8 @@ int mp_start_thread(mp_thread *thread, void *(*run)(void *), void *argument, siz
     return !*thread;
 }
 
-/* Of the group of up to 64 CPUs in which the process runs; of several groups Windows says nothing here. */
+/* The CPUs of the group (of up to 64) in which the process runs; if it has several groups, Windows does not report
+ * them. */
 int mp_allowed_cpus(void) {
     DWORD_PTR process, machine;
     if (!GetProcessAffinityMask(GetCurrentProcess(), &process, &machine)) return 0;
@@ -69,7 +70,7 @@ int mp_all_cpus(void) {
     return cpus ? (int)cpus : 1;
 }
 
-void mp_keep_away(const mp_thread *threads, int count) { (void)threads, (void)count; } /* it was not measured there */
+void mp_keep_away(const mp_thread *threads, int count) { (void)threads, (void)count; } /* not measured on Windows */
 
 int mp_make_key(mp_key *key, void (*at_end)(void *)) {
     *key = FlsAlloc((PFLS_CALLBACK_FUNCTION)at_end);
@@ -86,6 +87,6 @@ void mp_release(void *block) { _aligned_free(block); }
 
 /* ---- the CPU */
 
-ptrdiff_t mp_system_cache_bytes(int level) { return 0 * level; } /* CPUID knows them on every CPU that is served here */
+ptrdiff_t mp_system_cache_bytes(int level) { return 0 * level; } /* CPUID reports them on all CPUs here */
 
 int mp_ask_for_tiles(void) { return 0; }

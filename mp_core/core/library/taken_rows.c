@@ -25,11 +25,11 @@ static ptrdiff_t index_of(const mp_taken_rows *s, ptrdiff_t i) {
     return s->index_bytes == 8 ? (ptrdiff_t)((const int64_t *)s->indices)[i] : ((const int32_t *)s->indices)[i];
 }
 
-/* Sort the rows of x by their indices, stably: those of table row r become order[begins[r]] to order[begins[r + 1] -
- * 1]. Return 0 if an index is outside of the table. */
+/* Sort the rows of x by their indices; the sort is stable. Those of table row r become order[begins[r]] to
+ * order[begins[r + 1] - 1]. Return 0 if an index is outside of the table. */
 static int sort_rows(const mp_taken_rows *s, int32_t *begins, int32_t *order) {
     memset(begins, 0, (size_t)(s->limit + 2) * sizeof *begins);
-    int32_t *const next = begins + 1; /* next[r] is where row r begins, until its rows are placed; then where it ends */
+    int32_t *const next = begins + 1; /* next[r]: the begin of row r in `order`; its end after the last loop */
     for (ptrdiff_t i = 0; i < s->rows; i++) {
         const ptrdiff_t r = index_of(s, i);
         if (r < 0 || r >= s->limit) return 0;
@@ -44,11 +44,11 @@ static void add(const mp_taken_rows *s, const float *x, ptrdiff_t n, float *sum)
     s->kernels->rows->functions[MP_ADD](sum, x, n, sum);
 }
 
-/* Sum `count` rows of x from column `first` on to `out`. `work` has room for two rows of n elements. */
+/* Write the sum of `count` rows of x, from column `first` on, to `out`. `work` is a buffer for 2 n elements. */
 static void sum_rows(const mp_taken_rows *s, const int32_t *row, ptrdiff_t count, ptrdiff_t first, ptrdiff_t n,
                      float *out, float *work) {
     float *const block = work, *const widened = work + n;
-    float *sum = out; /* the first block is summed where the result lies */
+    float *sum = out; /* the first block is summed in the result array */
     memset(out, 0, (size_t)n * sizeof *out);
     for (ptrdiff_t i = 0; i < count; i++) {
         if (i > 0 && row[i] / MP_BLOCK_WIDE != row[i - 1] / MP_BLOCK_WIDE) {
@@ -63,7 +63,7 @@ static void sum_rows(const mp_taken_rows *s, const int32_t *row, ptrdiff_t count
     if (sum == block) add(s, block, n, out);
 }
 
-/* A share of the columns. Each task sorts all rows: that costs little beside the additions. */
+/* Run a task: a share of the columns. Each task sorts all rows, which takes little time compared to the additions. */
 void mp_run_taken_rows(void *context, ptrdiff_t task) {
     mp_taken_rows *s = context;
     const ptrdiff_t first = task * s->share, n = mp_min(s->share, s->n - first);

@@ -7,7 +7,7 @@ typedef struct {
     const mp_update *update;
     mp_update_function *function;
     ptrdiff_t count;
-    atomic_int others; /* whether a task has met an element of the gradient that is not finite */
+    atomic_int others; /* whether a task has found an element of the gradient that is not finite */
 } update_call;
 
 static void run_task(void *context, ptrdiff_t task) {

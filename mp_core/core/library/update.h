@@ -6,7 +6,7 @@
 
 MP_SHARED_BEGIN
 
-/* Their names, then NULL, and how many arrays they keep of a variable. */
+/* The names of the update rules, then NULL; how many arrays a rule keeps for each variable. */
 static const char *const mp_update_names[] = {
 #define MP_UPDATE(NAME, WORD, SLOTS) #WORD,
 #include "updates/updates.def"
@@ -17,8 +17,8 @@ static const int mp_update_slots[] = {
 #include "updates/updates.def"
 };
 
-/* Elements from which a second thread pays, and at most in a task: MP_UPDATE_SHARE elements of four arrays fit into the
- * second-level cache of every CPU. */
+/* The fewest elements for which a second thread pays; the most elements of a task: those of four arrays fit the L2
+ * cache of every CPU. */
 enum { MP_UPDATE_WORK = 1 << 16, MP_UPDATE_SHARE = 1 << 14 };
 
 /* Update `count` elements on up to `threads` threads; return whether their gradients are all finite. */

@@ -8,11 +8,11 @@
 
 static int is_gradient(const mp_window_pooling *p) { return p->what >= MP_WINDOW_MAXIMA_GRADIENT; }
 
-/* Elements of a row of places, and of all places of a row of the batch. */
+/* Elements of x in a line along the last spatial axis; then those in a row of the batch. */
 static ptrdiff_t line_of(const mp_window_pooling *p) { return p->length[2] * p->channels; }
 static ptrdiff_t image_of(const mp_window_pooling *p) { return p->length[0] * p->length[1] * line_of(p); }
 
-/* Rows of windows in a row of the batch, elements of their results, and rows of places that a window has. */
+/* Rows of windows in a row of the batch; then elements of the results of a row; then lines of x in a window. */
 static ptrdiff_t rows_of(const mp_window_pooling *p) { return p->windows[0] * p->windows[1]; }
 static ptrdiff_t results_of(const mp_window_pooling *p) { return p->windows[2] * p->channels; }
 static ptrdiff_t depth_of(const mp_window_pooling *p) { return p->window[0] * p->window[1]; }
@@ -41,11 +41,11 @@ static int overlap(const mp_window_pooling *p) {
 /* The scratch of a task. */
 typedef struct {
     mp_window_row row;
-    const float **x; /* what row.x and row.to are */
+    const float **x; /* the memory of row.x and row.to */
     float **to;
     float *wide;     /* rows of x */
-    float *results;  /* a row of them, or of their gradients */
-    float *image;    /* the gradients of a row of the batch */
+    float *results;  /* a row of results, or of their gradients */
+    float *image;    /* the gradient of a row of the batch */
 } work;
 
 static int find_work(const mp_window_pooling *p, work *w) {
@@ -67,7 +67,7 @@ static int find_work(const mp_window_pooling *p, work *w) {
     return 1;
 }
 
-/* n elements from element `first` on as float32: where they lie, or in `buffer`. */
+/* Return n elements from element `first` on as float32: in place if they are, else converted into `buffer`. */
 static const float *widened(const mp_window_pooling *p, const mp_window_array *x, ptrdiff_t first, ptrdiff_t n,
                             float *buffer) {
     const char *at = x->data + first * x->size;
@@ -76,7 +76,7 @@ static const float *widened(const mp_window_pooling *p, const mp_window_array *x
     return buffer;
 }
 
-/* Find the rows of places, in image number `image`, of row number `row` of windows. */
+/* Find the lines of x, in row `image` of the batch, for row number `row` of windows. */
 static void find_rows(const mp_window_pooling *p, ptrdiff_t image, ptrdiff_t row, work *w) {
     const ptrdiff_t line = line_of(p), top = row / p->windows[1] * p->step[0], left = row % p->windows[1] * p->step[1];
     for (ptrdiff_t i = 0; i < w->row.rows; i++) {

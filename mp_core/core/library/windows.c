@@ -40,7 +40,7 @@ ptrdiff_t mp_plan_windows(void *context, ptrdiff_t rows, int threads, int reprod
     return rows_are_apart(w) ? w->shape[0] : 1;
 }
 
-/* Add a line of n elements. `work` has room for it in float32. */
+/* Add a line of n elements. `work` is a buffer for a line in float32. */
 static void add_line(const mp_windows *w, const char *x, ptrdiff_t n, char *to, float *work) {
     const ptrdiff_t stride = w->stride[w->axes - 1];
     const float *line = (const float *)x;
@@ -52,7 +52,7 @@ static void add_line(const mp_windows *w, const char *x, ptrdiff_t n, char *to, 
     else for (ptrdiff_t i = 0; i < n; i++, to += stride) *(float *)to += line[i];
 }
 
-/* The elements from `axis` on; return x behind them. */
+/* Add the elements of the axes from `axis` on; return the address after them in x. */
 static const char *add_from(const mp_windows *w, const char *x, char *to, int axis, float *work) {
     if (axis == w->axes - 1) {
         add_line(w, x, w->shape[axis], to, work);

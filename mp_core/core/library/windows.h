@@ -1,5 +1,5 @@
-/* Sums over windows that overlap: the gradient of an array of which a view was copied that has some of its elements
- * several times, as the windows of a convolution do. */
+/* Sums over windows that may overlap, as those of a convolution: the gradient of copying a view that contains elements
+ * of an array several times. */
 #ifndef MP_WINDOWS_H
 #define MP_WINDOWS_H
 
@@ -8,7 +8,7 @@
 
 MP_SHARED_BEGIN
 
-/* to[index] += x[index] for every index, in C order; `to` is float32 of any strides, x is C-contiguous. */
+/* to[index] += x[index] for every index, in C order. `to` is float32 and has any strides; x is C-contiguous. */
 typedef struct {
     const mp_kernels *kernels;
     const char *x;
@@ -20,10 +20,11 @@ typedef struct {
     int status;                /* MP_NO_MEMORY */
 } mp_windows;
 
-/* Merge the last axes that are contiguous in `to`: they become one line. The first axis stays. */
+/* Merge the last axes that are contiguous in `to` into one. The first axis is never merged. */
 void mp_join_windows(mp_windows *w);
 
-/* The operation WINDOWS. A task is an index of the first axis, if these write different elements, else all of them. */
+/* The operation WINDOWS. A task is one index of the first axis if different indices write different elements; else
+ * there is one task. */
 ptrdiff_t mp_plan_windows(void *context, ptrdiff_t rows, int threads, int reproducible);
 void mp_run_windows(void *context, ptrdiff_t task);
 int mp_windows_are_large(const void *context);

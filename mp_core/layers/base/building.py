@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays.holding import unheld
+from mp_core.arrays.holding import call_outside_recordings
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.scopes import called_in
 from mp_core.layers.base.contents import contents_of
@@ -113,7 +113,8 @@ class Built(PolicyOwner):
         self._apply_policy()
         self._dtype_at_build = self.variable_dtype
         below = {f"{self._children_path}/{path}".strip("/"): form for path, form in self._forms.items()}
-        in_forms = configured_forms, configured_forms.get() | below, unheld, (build, self, *args), kwargs
+        forms, arguments = configured_forms.get() | below, (build, self, *args)
+        in_forms = configured_forms, forms, call_outside_recordings, arguments, kwargs
         in_inference = inherited_training, None, called_in, in_forms
         called_in(enclosing_path, self._path, called_in, in_inference)
         self._may_add_loss = self._adds_to_loss()

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from mp_core.arrays.holding import is_tried, under_way
+from mp_core.arrays.holding import current_recording, is_in_trial
 from mp_core.arrays.recorded import Symbolic
 from mp_core.layers.base.penalties import penalties_in
 from mp_core.layers.base.state import VariableOwner
@@ -29,12 +29,12 @@ def _loss_store() -> "MutableMapping[VariableOwner, list[Any]] | None":
 
     A recording for gradients has a mapping of its own. In steps of a compiled model, :data:`added_losses` is used.
     """
-    if is_tried() or added_losses.get() is not None:
+    if is_in_trial() or added_losses.get() is not None:
         return None
-    recording = under_way()
+    recording = current_recording()
     if recording is None:
         return _added
-    return recording.added if recording.noted is not None else None
+    return recording.added_losses if recording.noted_calls is not None else None
 
 
 def forget_added(layer: VariableOwner, arguments: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from mp_core.arrays import dtypes
-from mp_core.arrays.holding import tried
+from mp_core.arrays.holding import run_trial
 from mp_core.core.scopes import called_in
 from mp_core.layers.base.building import Built, build_for, inherited_training
 from mp_core.layers.base.ends import WithOrigin, note_call_of
@@ -186,7 +186,7 @@ def _trial_outputs(layer: "Layer", args: Any, kwargs: Any, batch: int, length: i
             return x
         return np.zeros([n or (length if axis else batch) for axis, n in enumerate(x.shape)], dtypes.parse(x.dtype))
 
-    return called_in(inherited_training, None, tried, (layer, *map_leaves(zeros, args)), map_leaves(zeros, kwargs))
+    return called_in(inherited_training, None, run_trial, (layer, *map_leaves(zeros, args)), map_leaves(zeros, kwargs))
 
 
 def _symbol(layer: SymbolicallyCalled, shape: Sequence[int | None], dtype: Any) -> KerasTensor:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, dtypes
-from mp_core.arrays.holding import under_way
+from mp_core.arrays.holding import current_recording
 from mp_core.arrays.quantization import QuantizedArray, dequantize, quantize
 from mp_core.core.names import Activation
 from mp_core.layers.forms.form import AddWeight, Float, Form, Variable, check_finite, floating
@@ -238,9 +238,9 @@ class KerasFloat8(Float):
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
     ) -> Array:  # fmt: skip
-        """Return the product of float8 codes; in a recording for gradients, composed of Keras' operations."""
-        recording = under_way()
-        if recording is None or recording.noted is None:
+        """Return the product of float8 codes; while gradients are found, by Keras' operations one by one."""
+        recording = current_recording()
+        if recording is None or recording.noted_calls is None:
             return Form.multiply(self, rows, bias, activation, compute)
         return self._recorded(floating(rows, compute), bias, activation, training)
 

@@ -1,4 +1,4 @@
-"""Plans: the forward pass of a layer for inputs of certain shapes, recorded once and run by compiled code."""
+"""Plans: the forward pass of a layer for fixed input shapes, recorded once and run by compiled code."""
 
 from mp_core.arrays.recorded import UnseenError
 from mp_core.layers.plans.costs import Memory, Operation

@@ -1,4 +1,4 @@
-"""Memory for runs of plans: where each buffer lies in a block, and the blocks, one for each run that is under way."""
+"""Memory for runs of plans: the offset of each buffer in a block, and a pool of blocks, one for each active run."""
 
 from collections.abc import Sequence
 from threading import Condition, RLock
@@ -13,19 +13,19 @@ from mp_core.utilities.system import after_fork
 
 __all__ = ["ARENAS", "LINE", "Arenas", "Lease", "place"]
 
-LINE = 64  # bytes: buffers begin with cache lines
-_PATIENCE = 0.05  # seconds after which those who wait look for leases that have ended without a word
+LINE = 64  # bytes of a cache line, with which each buffer begins
+_PATIENCE = 0.05  # seconds between checks of a waiting thread for leases that were collected instead of given back
 
 
 def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """Return where to put buffers in one block, and the size of the block: two that live at once do not overlap.
+    """Return offsets of buffers in one block, and its size; buffers that are in use at the same time do not overlap.
 
     Parameters
     ----------
     sizes : sequence of int
-        Bytes of each buffer.
+        The bytes of each buffer.
     lives : sequence of (int, int)
-        The first and the last step that uses it.
+        The first and the last step that uses each buffer.
 
     Returns
     -------
@@ -41,12 +41,12 @@ def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[
     count, end = len(sizes), 0
     offsets = [0] * count
     rounded = [-(-size // LINE) * LINE for size in sizes]
-    begins, stops, first, last = np.zeros((4, count), np.int64)  # of those that are placed, by their beginnings
+    begins, stops, first, last = np.zeros((4, count), np.int64)  # of the buffers placed so far, sorted by `begins`
     for number, index in enumerate(sorted(range(count), key=lambda index: -sizes[index])):
         size, life = rounded[index], lives[index]
-        beside = (first[:number] <= life[1]) & (last[:number] >= life[0])
-        reached = np.maximum.accumulate(np.append(0, stops[:number][beside]))
-        fits = begins[:number][beside] >= reached[:-1] + size
+        living = (first[:number] <= life[1]) & (last[:number] >= life[0])
+        reached = np.maximum.accumulate(np.append(0, stops[:number][living]))
+        fits = begins[:number][living] >= reached[:-1] + size
         at = int(reached[fits.argmax() if fits.any() else -1])
         offsets[index], end = at, max(end, at + size)
         where = int(np.searchsorted(begins[:number], at))
@@ -57,7 +57,7 @@ def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[
 
 
 class Lease:
-    """A block of memory for one run, from :class:`Arenas`."""
+    """A block of memory that :class:`Arenas` has lent to one run."""
 
     __slots__ = ("__weakref__", "block")
 
@@ -66,21 +66,21 @@ class Lease:
 
     @property
     def address(self) -> int:
-        """Where the block begins: with a cache line."""
+        """The address of the block, a multiple of a cache line."""
         assert self.block is not None
         return address_of(self.block)
 
 
 class Arenas:
-    """Blocks of memory that are lent to runs, and lent again afterwards.
+    """A pool of memory blocks for runs of plans.
 
-    A run that is broken off, as by an exception of a signal handler, gives nothing back. Its lease ends when it is
-    collected, and the block is freed with it.
+    A run that is interrupted, for example by an exception in a signal handler, does not give its block back. Its lease
+    ends when Python collects it, and the block is freed then.
 
     Parameters
     ----------
     most : int
-        How many may be lent at once; whoever wants another one waits.
+        The most blocks that are lent at once. Further runs wait.
     """
 
     def __init__(self, most: int) -> None:
@@ -88,14 +88,14 @@ class Arenas:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as in the child of a fork, where nobody gives back what is lent, or the lock."""
+        """Start with an empty pool and a new lock: in a forked child, lent blocks and lock are never released."""
         self._lent: WeakSet[Lease] = WeakSet()
         self._free: list[np.ndarray[Any, Any]] = []
         self._lock = RLock()  # a signal handler may run a plan too
         self._returned = Condition(self._lock)
 
     def take(self, size: int) -> Lease:
-        """Lend a block of at least `size` bytes, until it is given back."""
+        """Lend a block of at least `size` bytes; pass the lease to :meth:`give` afterwards."""
         lease = Lease()
         lease.block = called_under(self._lock, self._lend, lease, size)
         if lease.block is None:
@@ -104,31 +104,31 @@ class Arenas:
         return lease
 
     def _lend(self, lease: Lease, size: int) -> np.ndarray[Any, Any] | None:
-        """Enter a lease, once there may be another one; return a free block for it, None if it needs a new one."""
+        """Wait until a lease is allowed, and register it; return a free block, or None if a new one is needed."""
         while len(self._lent) >= self._most:
             self._returned.wait(_PATIENCE)
         self._lent.add(lease)
-        for index in range(len(self._free) - 1, -1, -1):  # the last one given back is the warmest
+        for index in range(len(self._free) - 1, -1, -1):  # the block given back last is most likely in the caches
             if len(self._free[index]) >= size:
                 return self._free.pop(index)
         if self._free:
-            self._free.pop()  # a larger one takes its place
+            self._free.pop()  # the new block, which is larger, replaces it
         return None
 
     def give(self, lease: Lease) -> None:
-        """Take a block back."""
+        """Return the block of a lease to the pool."""
         called_under(self._lock, self._take_back, lease)
 
     def _take_back(self, lease: Lease) -> None:
-        if len(self._lent) >= self._most:  # only then does anybody wait
+        if len(self._lent) >= self._most:  # otherwise no thread waits
             self._returned.notify()
         self._lent.discard(lease)
         if lease.block is not None:
             self._free.append(lease.block)
-            lease.block = None  # somebody may hold the lease for longer than the pool keeps the block
+            lease.block = None  # the lease may outlive the block's stay in the pool
 
 
 ARENAS = Arenas(64)
-"""The blocks of this process."""
+"""The pool of this process."""
 
 after_fork(ARENAS.forget)

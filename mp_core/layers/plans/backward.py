@@ -1,4 +1,4 @@
-"""Values and their gradients: a function recorded forwards and backwards once, and run by compiled code."""
+"""Values and gradients: record a function and its backward pass once, then run both in compiled code."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -7,55 +7,66 @@ import numpy as np
 
 from mp_core.arrays import F32, F64, Array
 from mp_core.arrays.dtypes import is_float
-from mp_core.arrays.recorded import Noted, Recorded, Recording, UnseenError, under_way
+from mp_core.arrays.recorded import NotedCall, Recorded, Recording, UnseenError, current_recording
 from mp_core.core.changes import count
 from mp_core.core.convert import copied, filled
 from mp_core.layers.plans.cache import Cache
-from mp_core.layers.plans.examples import like
+from mp_core.layers.plans.examples import matching
 from mp_core.layers.plans.plan import ForwardPlan, plan_key
 from mp_core.layers.plans.recorded_call import record
 from mp_core.layers.plans.state import State
 from mp_core.ops.gradients.eager import EagerRecording
-from mp_core.ops.gradients.products import WHOLE
+from mp_core.ops.gradients.products import REPLACEMENTS
 from mp_core.ops.gradients.reverse import gradients
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.autocast.variable import as_stored, assign_each
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "ArrayGradients", "Assigned", "Differentiable", "GradientPlan", "ValueAndGrad", "apart", "assign_arrays",
-    "assigned_if", "found_apart", "grad", "has_wide", "noting", "value_and_grad",
+    "ArrayGradients",
+    "Assigned",
+    "Differentiable",
+    "GradientPlan",
+    "ValueAndGrad",
+    "assign_and_call",
+    "assign_arrays",
+    "checked_gradients",
+    "grad",
+    "has_wide",
+    "start_noting",
+    "value_and_grad",
+    "without_shared_memory",
 ]  # fmt: skip
 
 T = TypeVar("T")
 _MOST_PLANS = 32
-_MOST_SHAPES = 8  # of arrays, for which ArrayGradients keeps steps
+_MOST_SHAPES = 8  # combinations of shapes for which ArrayGradients caches a step
 
 Assigned = list[tuple[AutoCastVariable, Array]]
-"""Variables, and what they are to be assigned."""
+"""Variables, and the arrays to assign to them."""
 
 
 def value_and_grad(
     function: Callable[..., Any], variables: Sequence[AutoCastVariable], *, has_aux: bool = False
 ) -> "ValueAndGrad":
-    """Return a function that computes what `function` does, and the gradients with respect to variables.
+    """Return a function that computes `function` and its gradients with respect to variables.
 
-    Its first call with arrays of certain shapes records the operations forwards and backwards; each later one runs them
-    by compiled code, with the values that the variables have then. With float64 arrays or variables it computes call by
-    call, and so it does where a plan cannot see what the function computes: a count of integers that a layer keeps, or
-    a decision by the value of a variable. The bits are the same.
+    The first call with arrays of certain shapes records the operations, forwards and backwards. Later calls run them in
+    compiled code with the current values of the variables. With float64 arrays or variables, every call computes
+    operation by operation; likewise if a plan cannot record the function, for example because a layer counts in
+    integers, or a decision depends on the value of a variable. The bits are the same.
 
-    Variables that the function assigns, such as moving statistics, get their values once all is computed: if the call
-    fails, none of them has changed.
+    Variables that the function assigns, such as moving statistics, are assigned after everything has been computed: if
+    the call fails, no variable has changed.
 
     Parameters
     ----------
     function : callable
-        It returns a float array of one element, made of layers, of the operations of mp_core, of arithmetic
-        (``x * scale + 1``) and of views: what :func:`mp_core.compile` records. Python's numbers, ``if`` and loops
-        count as they were at the recording.
+        It returns a float array of one element, computed by layers, operations of mp_core, arithmetic
+        (``x * scale + 1``) and views, as :func:`mp_core.compile` records them. Python numbers, ``if`` and loops are
+        evaluated once, at the recording.
     variables : sequence of AutoCastVariable
-        Float ones. Layers that have them are built.
+        Float variables. Their layers must have been built.
     has_aux : bool
         Whether `function` returns a pair: the value, and other results (arrays in tuples, lists and dictionaries).
 
@@ -67,7 +78,7 @@ def value_and_grad(
     Raises
     ------
     TypeError
-        `variables` has something else than float variables.
+        An item of `variables` is not a float variable.
 
     Examples
     --------
@@ -83,7 +94,7 @@ def value_and_grad(
 
 
 def grad(function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> Callable[..., list[Array]]:
-    """Return a function that returns the gradients alone: see :func:`value_and_grad`.
+    """Return a function that returns only the gradients: see :func:`value_and_grad`.
 
     Examples
     --------
@@ -98,7 +109,7 @@ def grad(function: Callable[..., Any], variables: Sequence[AutoCastVariable]) ->
 
 
 class Differentiable:
-    """A function, the variables whose gradients are found, and what its plans for all shapes share.
+    """A function with trained variables, and the state that its plans for different shapes share.
 
     Parameters
     ----------
@@ -108,36 +119,36 @@ class Differentiable:
     Attributes
     ----------
     assigned : list of AutoCastVariable
-        Those that the plans so far assign: moving statistics, counts, the states of random numbers.
-    transposed : dict
-        What the rules of gradients have made of constants.
+        The variables that the plans so far assign: moving statistics, counts, states of random numbers.
+    packed_transposes : dict
+        The cache of constants unpacked and transposed for gradients: see
+        :class:`~mp_core.arrays.recorded.Recording`.
 
     Raises
     ------
     TypeError
-        `variables` has something else than float variables.
+        An item of `variables` is not a float variable.
     """
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
         self.function, self.variables = function, checked_variables(variables)
         self.assigned: list[AutoCastVariable] = []
-        self.transposed: dict[Any, Any] = {}
+        self.packed_transposes: dict[Any, Any] = {}
         self._plans: Cache[Any] = Cache(_MOST_PLANS)
 
 
 class ValueAndGrad(Differentiable):
-    """What :func:`value_and_grad` returns: it keeps a plan for each combination of shapes.
+    """The result of :func:`value_and_grad`: it caches a plan for each combination of shapes.
 
-    A plan holds while the layers that the function calls, and the variables that are not trained, stay as they are;
-    after a change of these the next call records anew. What else the function depends on (a global variable, say)
-    counts as it was when it was recorded.
+    If a layer that the function calls changes, or the value of a variable that is not trained, the next call records
+    again. Changes of other dependencies, such as global variables, are not noticed.
 
     Parameters
     ----------
     function, variables, has_aux
-        Those of :func:`value_and_grad`.
+        As in :func:`value_and_grad`.
     allows_unused : bool
-        Whether some variables may have no path to the value: their gradients are None.
+        Whether the value may be independent of some variables; their gradients are None then.
     """
 
     def __init__(
@@ -154,10 +165,10 @@ class ValueAndGrad(Differentiable):
         Raises
         ------
         ValueError
-            The value has several elements, or a variable has no path to it. Or something that the function computes is
-            no operation (an :class:`~mp_core.plans.UnseenError`), or it assigns a variable that is trained.
+            The value has several elements, or does not depend on a variable; or the function computes something that is
+            not an operation (an :class:`~mp_core.plans.UnseenError`), or assigns a trained variable.
         TypeError
-            The value is no float array. Or an operation has no gradient
+            The value is not a float array, or an operation has no gradient
             (:class:`~mp_core.ops.gradients.registry.UngradedError`).
         """
         value, aux, found, assigned = self.outputs_of(inputs, options)
@@ -165,9 +176,9 @@ class ValueAndGrad(Differentiable):
         return ((value, aux) if self.has_aux else value), found
 
     def outputs_of(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array], Assigned]:
-        """Return the value, the rest, the gradients, and what variables are to be assigned; errors as of a call."""
-        if under_way() is not None:
-            raise TypeError("gradients of gradients are not there: a function that finds gradients cannot be recorded")
+        """Return value, other results, gradients, and the assignments that a call would do; raise the same errors."""
+        if current_recording() is not None:
+            raise TypeError("there are no gradients of gradients: a function that finds gradients cannot be recorded")
         key = plan_key(inputs, options)
         plan = self._plans.get(key)
         if plan is None and (self._is_wide or has_wide((inputs, options))):
@@ -182,12 +193,12 @@ class ValueAndGrad(Differentiable):
 
 
 class ArrayGradients:
-    """Finds the gradients of a function with respect to arrays: of the loss of a batch, to the outputs of its parts.
+    """Computes gradients with respect to arrays, such as those of a batch's loss with respect to outputs of its parts.
 
     Parameters
     ----------
     function : callable
-        From a list of float32 arrays and other arguments to a value, and another result.
+        Takes a list of float32 arrays and other arguments; returns (value, other result).
 
     Examples
     --------
@@ -202,14 +213,14 @@ class ArrayGradients:
         self._steps: Cache[ValueAndGrad] = Cache(_MOST_SHAPES)
 
     def __call__(self, arrays: Sequence[Array], *others: Any) -> tuple[Any, list[Array]]:
-        """Return the value and the other result, and the gradient of each array."""
-        step = self._steps.made(tuple(x.shape for x in arrays), lambda: self._step(arrays))
+        """Return (value, other result), and the gradient of each array."""
+        step = self._steps.get_or_make(tuple(x.shape for x in arrays), lambda: self._step(arrays))
         for variable, x in zip(step.variables, arrays, strict=True):
             variable.assign(x)
         return step(*others)
 
     def _step(self, arrays: Sequence[Array]) -> ValueAndGrad:
-        """Return a step in which variables stand for arrays of these shapes."""
+        """Return a ValueAndGrad with a variable for each array, of its shape."""
         variables = [AutoCastVariable(np.zeros(x.shape, F32), autocast=False, name="output") for x in arrays]
         return ValueAndGrad(
             lambda *others: self._function([variable.read_value() for variable in variables], *others), variables, True
@@ -217,16 +228,16 @@ class ArrayGradients:
 
 
 class GradientPlan(ForwardPlan[Any]):
-    """A plan of a value and its gradients; the variables that are trained, or assigned, are inputs of it."""
+    """A plan of a value and its gradients. Trained and assigned variables are inputs of the plan."""
 
     def __init__(self, shared: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._shared, self._held = shared, [*shared.variables, *shared.assigned]
         super().__init__(self._differentiated, (inputs, []), options)
 
     def _recorded(self) -> Any:
-        """Return a new recording: another one if it assigns variables that it read as constants before."""
+        """Record; if the recording assigns variables that it read as constants, record again with them as inputs."""
         if self._last[1] is not None:
-            self._shared.transposed.clear()  # constants have changed, perhaps
+            self._shared.packed_transposes.clear()  # constants may have changed
         while True:
             values = [np.empty(v.shape, np.int32 if v.true_dtype.kind in "iu" else v.true_dtype) for v in self._held]
             self._tree = (self._tree[0][0], values), self._tree[1]
@@ -242,71 +253,71 @@ class GradientPlan(ForwardPlan[Any]):
             self._shared.assigned = self._held[len(self._shared.variables) :]
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
-        """Return the value, the rest, the gradients, and what is assigned."""
-        recording = self.begun()
+        """Return value, other results, gradients, and the values of assigned variables."""
+        recording = self.shared_recording()
         results = differentiated(recording, self._shared, list(zip(self._held, values, strict=True)), inputs, options)
-        return *results, self.noted_state(recording, results)
+        return *results, self.assigned_values(recording, results)
 
     @property
     def _recorded_function(self) -> Any:
         return self._shared.function
 
-    def begun(self) -> Recording:
-        """Return the recording under way, which shares with those of the other plans what rules make of constants."""
-        recording = under_way()
+    def shared_recording(self) -> Recording:
+        """Return the current recording, with the cache of transposed constants that all plans share."""
+        recording = current_recording()
         assert recording is not None
-        recording.transposed = self._shared.transposed
+        recording.packed_transposes = self._shared.packed_transposes
         return recording
 
-    def noted_state(self, recording: Recording, results: Any = ()) -> list[Any]:
-        """Return what variables are assigned, which shares no memory with `results`: the caller may write to these.
+    def assigned_values(self, recording: Recording, results: Any = ()) -> list[Any]:
+        """Return the values of assigned variables, in memory of their own, since callers may write to `results`.
 
-        The variables are remembered, and those that were read.
+        Note which variables were assigned, and which were read as constants.
         """
         self._assigned = [variable for variable, _ in recording.assigned.values()]
-        self._read = list(recording.read.values())
+        self._read = list(recording.read_variables.values())
         places = {recording.place(x)[0] for x in leaves(results) if type(x) is Recorded}
         values = [value for _, value in recording.assigned.values()]
         shared = [type(x) is Recorded and recording.place(x)[0] in places for x in values]
         return [recording.call(copied, (x,), {}) if both else x for x, both in zip(values, shared, strict=True)]
 
     def outputs_of(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array], Assigned]:
-        """Return the value, the rest, the gradients, and what variables are to be assigned."""
+        """Run the plan; return value, other results, gradients, and assignments to do."""
         self.refresh()
         arrays = self._arrays(inputs, options)
         value, aux, found, assigned = self.run_rows(arrays, ())
         return value, aux, found, list(zip(self._assigned, assigned, strict=True))
 
     def _arrays(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
-        """Return the arrays of a call, and the values of variables, in the order of the examples."""
+        """Return the arrays of a call, then the values of the input variables, in the order of the examples."""
         values, examples = [variable.numpy() for variable in self._held], self._read_by_steps
         given = [x for x in leaves(inputs) if isinstance(x, np.ndarray)] + values
-        if options or len(given) != len(examples):  # not only arrays: names and lists must be those of the examples
+        if options or len(given) != len(examples):  # compare the structure of all arguments with the examples
             return self._given((inputs, values), options)
-        return [like(x, example, index) for index, (x, example) in enumerate(zip(given, examples, strict=True))]
+        return [matching(x, example, index) for index, (x, example) in enumerate(zip(given, examples, strict=True))]
 
 
 class _NoPlan:
-    """What is kept in the place of a plan for what no plan can repeat: it computes call by call."""
+    """Takes the place of a plan in the cache if the function cannot be recorded: it computes operation by operation."""
 
     def __init__(self, shared: ValueAndGrad) -> None:
         self._shared = shared
 
     def refresh(self) -> None:
-        """Do nothing: each call computes anew."""
+        """Do nothing, since nothing is recorded."""
 
     def outputs_of(self, inputs: Any, options: Any) -> tuple[Any, Any, list[Array], Assigned]:
-        """Return what :meth:`GradientPlan.outputs_of` returns."""
+        """Compute what :meth:`GradientPlan.outputs_of` returns."""
         return _computed(self._shared, inputs, options)
 
 
 def has_wide(tree: Any) -> bool:
-    """Whether there is an array of float64, which plans do not have."""
+    """Return whether a tree contains a float64 array, which plans do not support."""
     return any(isinstance(x, np.ndarray) and x.dtype == F64 for x in leaves(tree))
 
 
 def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array], Assigned]:
-    """Return the value, the rest, the gradients, and what variables are to be assigned, computed call by call."""
+    """Compute operation by operation; return value, other results, gradients, and assignments to do."""
     recording = EagerRecording()
 
     def run() -> Any:
@@ -315,7 +326,7 @@ def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any
         held = [(variable, recording.input(np.array(variable.numpy()))) for variable in shared.variables]
         return differentiated(recording, shared, held, *given)
 
-    value, aux, found = map_leaves(lambda x: x.array if type(x) is Recorded else x, recording.of(run))
+    value, aux, found = map_leaves(lambda x: x.array if type(x) is Recorded else x, recording.record(run))
     assigned = [(v, x.array.copy() if type(x) is Recorded else x) for v, x in recording.assigned.values()]
     return value, aux, found, assigned
 
@@ -323,42 +334,45 @@ def _computed(shared: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any
 def differentiated(
     recording: Recording, shared: ValueAndGrad, held: list[tuple[AutoCastVariable, Recorded]], inputs: Any, options: Any
 ) -> tuple[Any, Any, list[Any]]:
-    """Return what a function returns in a recording, and the gradients, which become part of it."""
+    """Call the function in a recording and add the backward pass; return value, other results and gradients."""
     values = {id(variable): value for variable, value in held}
-    noted = noting(recording, shared.variables, held)
+    noted = start_noting(recording, shared.variables, held)
     result = shared.function(*inputs, **options)
-    recording.noted = None
+    recording.noted_calls = None
     value, aux = result if shared.has_aux else (result, None)
     _check_value(value)
     one = recording.call(filled, (value.shape, value.dtype, 1.0), {})
     found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in shared.variables])
-    return value.reshape(()), aux, found_apart(recording, shared.variables, found, shared.allows_unused)
+    return value.reshape(()), aux, checked_gradients(recording, shared.variables, found, shared.allows_unused)
 
 
-def noting(
+def start_noting(
     recording: Recording, trained: Iterable[AutoCastVariable], held: Iterable[tuple[AutoCastVariable, Any]]
-) -> list[Noted]:
-    """Let variables be recorded arrays from now on, and return the list in which the recording notes calls."""
+) -> list[NotedCall]:
+    """Override variables with recorded arrays, and start to note calls; return the list of noted calls."""
     wanted = {id(variable) for variable in trained}
-    noted = recording.begin_noting(WHOLE)
+    noted = recording.begin_noting(REPLACEMENTS)
     for variable, value in held:
-        recording.hold(variable, value, id(variable) in wanted)
+        recording.override(variable, value, id(variable) in wanted)
     return noted
 
 
-def found_apart(
+def checked_gradients(
     recording: Recording, variables: Sequence[AutoCastVariable], arrays: list[Any], allows_unused: bool = False
 ) -> list[Any]:
-    """Return the gradients of variables, no two in the same memory; raise if one has none (`allows_unused`: if all)."""
+    """Return the gradients of variables, each in memory of its own; raise ValueError if one is None.
+
+    With `allows_unused`, raise only if all are None.
+    """
     lost = [variable.name for variable, gradient in zip(variables, arrays, strict=True) if gradient is None]
     if lost and not (allows_unused and len(lost) < len(arrays)):
         raise ValueError(f"the value does not depend on the variables {', '.join(map(repr, lost))}: no operation leads "
                          "from them to it")  # fmt: skip
-    return apart(recording, arrays)
+    return without_shared_memory(recording, arrays)
 
 
-def apart(recording: Recording, arrays: list[Any]) -> list[Any]:
-    """Return arrays of which no two share memory, nor two elements of one; None as it is."""
+def without_shared_memory(recording: Recording, arrays: list[Any]) -> list[Any]:
+    """Copy arrays that share memory with an earlier one, or that have repeated elements; None stays None."""
     places = [None if x is None else recording.place(x)[0] for x in arrays]
     return [
         recording.call(copied, (x,), {}) if x is not None and (place in places[:index] or _is_repeated(x.array)) else x
@@ -367,12 +381,12 @@ def apart(recording: Recording, arrays: list[Any]) -> list[Any]:
 
 
 def _is_repeated(x: Array) -> bool:
-    """Whether elements share memory, as in what `np.broadcast_to` returns."""
+    """Return whether elements share memory, as in a result of `np.broadcast_to`."""
     return any(stride == 0 and length > 1 for stride, length in zip(x.strides, x.shape, strict=True))
 
 
 def _check_value(value: Any) -> None:
-    """Raise unless it is a recorded float array of one element."""
+    """Raise unless `value` is a recorded float array of one element."""
     if type(value) is not Recorded:
         raise ValueError(f"the function must return an array that depends on its variables; received {value!r}")
     if value.size != 1:
@@ -382,7 +396,7 @@ def _check_value(value: Any) -> None:
 
 
 def checked_variables(variables: Sequence[AutoCastVariable]) -> list[AutoCastVariable]:
-    """Return variables; raise TypeError for what is none, or has no gradient."""
+    """Return a list of the variables; raise TypeError if one is not a float variable."""
     found = list(variables)
     for index, variable in enumerate(found):
         if not isinstance(variable, AutoCastVariable):
@@ -393,13 +407,13 @@ def checked_variables(variables: Sequence[AutoCastVariable]) -> list[AutoCastVar
 
 
 def assign_arrays(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
-    """Assign arrays that nobody else has, to all variables or, interrupted, to none."""
+    """Assign arrays, without copies, to all variables; if interrupted, to none. No one else may refer to the arrays."""
     given = [(variable, as_stored(value, variable.true_dtype, variable.name)) for variable, value in pairs]
     assign_each([variable for variable, _ in given], [value for _, value in given])
 
 
-def assigned_if(pairs: Assigned, function: Callable[..., T], *args: Any) -> T:
-    """Assign arrays that nobody else has, and return what a function returns; if that fails, undo the assignments."""
+def assign_and_call(pairs: Assigned, function: Callable[..., T], *args: Any) -> T:
+    """Call :func:`assign_arrays`, then return ``function(*args)``; if it fails, undo the assignments."""
     variables = [variable for variable, _ in pairs]
     before = [variable.numpy() for variable in variables]
     try:

@@ -1,4 +1,4 @@
-"""What is made once for each key and kept, such as plans: as many as were used last."""
+"""A cache of the most recently used values, such as plans."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
@@ -9,22 +9,21 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Values by key: those that were used last.
+    """A cache that keeps the most recently used values by key.
 
-    Several threads may use it at once, without a lock: a dictionary that others may see is never changed, but replaced
-    by another one. At worst a value that two threads make at once, or keep while another one is used, is made again.
-    (Without the interpreter lock, :class:`~collections.OrderedDict` of Python 3.13 crashes where threads share it.) A
-    copy begins empty, since plans and their memory are those of a process.
+    Threads may share it without a lock: a dictionary that others may see is never changed, but replaced by a new one.
+    At worst a value is made twice. (:class:`~collections.OrderedDict` of free-threaded Python 3.13 crashes if threads
+    share it.) A copy or an unpickled cache is empty, since plans and their memory belong to one process.
 
     Parameters
     ----------
     most : int
-        How many values are kept.
+        The most values that are kept.
 
     Examples
     --------
     >>> cache = Cache(2)
-    >>> [cache.made(key, lambda: key.upper()) for key in "abac"]
+    >>> [cache.get_or_make(key, lambda: key.upper()) for key in "abac"]
     ['A', 'B', 'A', 'C']
     >>> cache.get("a"), cache.get("b")
     ('A', None)
@@ -32,13 +31,13 @@ class Cache(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: dict[Hashable, T] = {}  # the one that was used last is last
+        self._kept: dict[Hashable, T] = {}  # from the least to the most recently used
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def get(self, key: Hashable) -> T | None:
-        """Return the value of a key, which counts as used; None if there is none."""
+        """Return the value of a key and mark it as used; None if it is not in the cache."""
         kept = self._kept
         found = kept.get(key)
         if found is not None and next(reversed(kept)) != key:
@@ -46,7 +45,7 @@ class Cache(Generic[T]):
         return found
 
     def put(self, key: Hashable, value: T) -> T:
-        """Keep a value, and return it; if there are too many, the one that was not used for longest is dropped."""
+        """Add a value and return it; if the cache is full, drop the least recently used one."""
         kept = self._kept.copy()
         kept.pop(key, None)
         kept[key] = value
@@ -55,8 +54,8 @@ class Cache(Generic[T]):
         self._kept = kept
         return value
 
-    def made(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the value of a key, made if there is none."""
+    def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the value of a key; call `make` if it is not in the cache."""
         found = self.get(key)
         return self.put(key, make()) if found is None else found
 

@@ -1,4 +1,4 @@
-"""What a plan costs: its memory, and what each of its operations takes."""
+"""The costs of a plan: its memory, and time and traffic of each operation."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ __all__ = ["ARITHMETICS", "Memory", "Operation"]
 
 
 class Memory(NamedTuple):
-    """Bytes of a plan: `arena` of each run that is under way, `constants` that all runs share with the layer.
+    """Bytes of a plan: `arena` for each active run, and `constants`, which all runs share with the layer.
 
     Examples
     --------
     >>> import numpy as np
     >>> import mp_core as mp
     >>> plan = mp.compile(mp.layers.Dense(2), np.ones((4, 3), np.float32))
-    >>> plan.memory.arena  # one product, straight into the outputs: nothing in between
+    >>> plan.memory.arena  # one product, which writes the outputs: there are no intermediate arrays
     0
     """
 
@@ -32,15 +32,15 @@ class Operation(NamedTuple):
     ----------
     name : str
     seconds : float
-        What it took.
+        The time of the step.
     arithmetic : str or None
-        The type in which products multiply: float32 (float16 too), bfloat16 or int8. None: it is no product.
+        The type in which a product multiplies: float32 (also for float16), bfloat16 or int8. None: not a product.
     operations : float
-        Multiplications and additions of a product.
+        The number of multiplications and additions of a product.
     moved : int
-        Bytes read and written, weights included.
+        The bytes read and written, weights included.
     tasks : int
-        Into how many parts it is cut, which threads take one by one.
+        The number of tasks, which threads take one by one.
 
     Examples
     --------

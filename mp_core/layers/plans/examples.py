@@ -1,4 +1,4 @@
-"""What a plan is called with: arrays that are like its examples."""
+"""The arguments of plans: examples for recording, and arrays of calls that match them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,11 +9,11 @@ from mp_core.arrays import Array, asarray, cast, imported
 from mp_core.arrays.dtypes import is_float
 from mp_core.utilities.tree import leaves
 
-__all__ = ["as_example", "has_array", "like", "pairs"]
+__all__ = ["as_example", "has_array", "matching", "pairs"]
 
 
 def as_example(x: Any) -> Any:
-    """Return an example as a contiguous array that nobody else has; what is no array as it is."""
+    """Return an example as a contiguous copy; None, numbers, strings and functions as they are."""
     if not isinstance(x, np.ndarray) and (x is None or isinstance(x, bool | int | float | str) or callable(x)):
         return x
     array = imported(x, "inputs")
@@ -23,12 +23,12 @@ def as_example(x: Any) -> Any:
 
 
 def has_array(tree: Any) -> bool:
-    """Whether there is an array in a tree of arguments."""
+    """Return whether a tree of arguments contains an array."""
     return any(isinstance(x, np.ndarray) for x in leaves(tree))
 
 
 def pairs(example: Any, given: Any) -> Iterator[tuple[Array, Any]]:
-    """Yield each array of a tree of examples with what is given in its place; raise TypeError for another tree."""
+    """Yield (example array, given argument) for a tree of examples; raise TypeError if the given tree differs."""
     if isinstance(example, dict):
         if not isinstance(given, dict) or example.keys() != given.keys():
             names = ", ".join(map(str, given)) if isinstance(given, dict) else repr(given)
@@ -53,9 +53,9 @@ def _int32(x: Array) -> Array:
     return np.array(x, np.int32, order="C")
 
 
-def like(x: Any, example: Array, index: int) -> Array:
-    """Return an array as the steps read it, which were recorded for an example like it."""
-    if type(x) is np.ndarray and x.shape == example.shape and x.dtype is example.dtype and _lies_ready(x):
+def matching(x: Any, example: Array, index: int) -> Array:
+    """Return `x` in the dtype and layout of its example; raise if the shape differs. `index` numbers it in errors."""
+    if type(x) is np.ndarray and x.shape == example.shape and x.dtype is example.dtype and _is_ready(x):
         return x
     array = x if type(x) is np.ndarray else imported(x, f"inputs[{index}]")
     if array.shape != example.shape:
@@ -66,9 +66,9 @@ def like(x: Any, example: Array, index: int) -> Array:
         if not (is_float(example.dtype) and is_float(asarray(array).dtype)):
             raise TypeError(f"array {index} of the plan must be of {example.dtype}; received {array.dtype}")
         array = cast(array, example.dtype)
-    return array if _lies_ready(array) else np.require(array, requirements=("C", "A"))
+    return array if _is_ready(array) else np.require(array, requirements=("C", "A"))
 
 
-def _lies_ready(x: Array) -> bool:
+def _is_ready(x: Array) -> bool:
     flags = x.flags
     return bool(flags.c_contiguous and flags.aligned)

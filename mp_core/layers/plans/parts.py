@@ -1,13 +1,13 @@
-"""The gradients of a batch part by part: in bounded memory, or on several machines.
+"""The gradients of a batch in parts: with bounded memory, or on several machines.
 
-The samples of a part run forwards (:meth:`PartGradients.start`), and backwards once the gradients of their outputs are
-known. Parts are cut in one way and added in one order, so no bit depends on where they are computed, or how many at
-once. There are two orders:
+A part runs forwards (:meth:`PartGradients.start`), and backwards when the gradients of its outputs are known. The cuts
+and the order of sums are fixed, so no bit depends on where parts are computed, or how many at once. There are two
+methods:
 
-- :meth:`PartGradients.continued`, if these gradients are known beforehand: from the first part to the last, whose sums
-  over rows go on from part to part. The gradients have the bits of a batch in one part.
-- :meth:`PartGradients.added`, if they follow from the outputs of all parts: these run forwards, then backwards from the
-  last part to the first. The gradients are the sums of those of each part.
+- :meth:`PartGradients.continued`: the gradients of outputs are known beforehand. Parts run from the first to the last,
+  each continuing the sums of the one before. The bits are those of the batch in one part.
+- :meth:`PartGradients.added`: the gradients of outputs depend on the outputs of all parts. All parts run forwards, then
+  backwards from the last to the first. The result is the sum of the gradients of the parts.
 """
 
 import functools
@@ -20,61 +20,69 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F64, Array
-from mp_core.arrays.recorded import Noted, Recorded, Recording, UnseenError
+from mp_core.arrays.recorded import NotedCall, Recorded, Recording, UnseenError
 from mp_core.core.convert import filled
 from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, set_addresses
 from mp_core.layers.plans.arena import ARENAS, LINE, Arenas, Lease
-from mp_core.layers.plans.backward import Assigned, Differentiable, GradientPlan, apart, found_apart, has_wide, noting
+from mp_core.layers.plans.backward import (
+    Assigned,
+    Differentiable,
+    GradientPlan,
+    checked_gradients,
+    has_wide,
+    start_noting,
+    without_shared_memory,
+)
 from mp_core.layers.plans.plan import plan_key
 from mp_core.layers.plans.recorded_call import Buffer, RecordedCall
-from mp_core.ops.gradients.parts import Meeting, PartWalk, Sums, dependents
+from mp_core.ops.gradients.parts import PartWalk, SharedSum, Sums, dependents
 from mp_core.ops.gradients.reverse import gradients
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Described", "Each", "PartGradients", "PartRun", "unit_of"]
+__all__ = ["Each", "PartDescription", "PartGradients", "PartRun", "unit_of"]
 
 Each = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
-"""What calls a method of a PartGradients with each of several arguments, here or elsewhere: it returns results in
-order."""
+"""Calls a method of a PartGradients with each of several tuples of arguments, here or on workers; returns the results
+in order."""
 
 
-class Described(NamedTuple):
-    """What a part is like whose sums go on.
+class PartDescription(NamedTuple):
+    """The outputs and sums of a part.
 
     Attributes
     ----------
     outputs : list of (shape, dtype, bool)
-        Of each output, and whether it depends on samples.
-    meetings : list of Meeting
-        The sums over rows, in the order of the sums.
+        For each output; the bool says whether it depends on samples.
+    shared_sums : list of SharedSum
+        The sums over rows, in the order of the running sums.
     """
 
     outputs: list[tuple[tuple[int, ...], Any, bool]]
-    meetings: list[Meeting]
+    shared_sums: list[SharedSum]
 
 
 class PartGradients(Differentiable):
-    """Finds the gradients of a function of samples part by part; it keeps a plan for each combination of shapes.
+    """Computes the gradients of a function of samples part by part; caches a plan for each combination of shapes.
 
-    Several parts may be between their two halves: each has its activations in memory of its own, which serves later
-    ones.
+    Several parts may have run forwards but not yet backwards. The activations of each are in a block of their own,
+    which later parts reuse.
 
     Parameters
     ----------
     function : callable
-        It returns a list of float arrays, not of float64, and anything else. If sums go on from part to part, its first
-        argument is an int32 array of shape (1,): how many samples of the batch come before those of the part; what it
-        computes from one sample must not depend on the others.
+        It returns (list of float arrays, except float64; any other result). If parts continue sums, its first argument
+        is an int32 array of shape (1,), the number of samples of the batch before the part. Then its results for one
+        sample must not depend on other samples.
     variables : sequence of AutoCastVariable
     memory : Arenas
-        Where activations lie.
+        The pool for activations.
 
     Raises
     ------
     TypeError
-        `variables` has something else than float variables.
+        An item of `variables` is not a float variable.
 
     Examples
     --------
@@ -103,26 +111,26 @@ class PartGradients(Differentiable):
         Parameters
         ----------
         *inputs
-            Those of the function: arrays, which may lie in lists and dictionaries.
+            The arguments of the function: arrays, also in lists and dictionaries.
         sums : Sums
-            What becomes of its sums over rows.
+            What the sums over rows are used for.
         before : sequence of ndarray, optional
-            The sums that the part before has left. None: there is none.
+            The running sums after the part before. None for the first part.
 
         Raises
         ------
         TypeError
             Arrays or variables are float64, or an operation has no gradient.
         ValueError
-            A plan cannot see what the function computes. Or sums go on, and something that all samples share has a
-            gradient that is no sum over rows; the message names the operation.
+            A plan cannot record the function; or parts continue sums, and the gradient of a shared array is not a sum
+            over rows. The message names the operation.
         """
         given = inputs, before
         return self._plan(given, sums).start(given, self._memory)
 
-    def described(self, *inputs: Any) -> Described:
-        """Return what the first of several parts with such inputs is like."""
-        return self._plan((inputs, None), Sums.OPEN).described
+    def describe(self, *inputs: Any) -> PartDescription:
+        """Describe the first of several parts with such inputs."""
+        return self._plan((inputs, None), Sums.OPEN).description
 
     def forward(self, *inputs: Any) -> list[Array]:
         """Return the outputs of a part."""
@@ -131,17 +139,22 @@ class PartGradients(Differentiable):
         return run.outputs
 
     def backward(self, d: Sequence[Array], *inputs: Any) -> list[Any]:
-        """Return the gradients of a part alone, from those of its outputs."""
+        """Return the gradients of a part alone, from the gradients of its outputs."""
         return self.start(*inputs).gradients(d)
 
-    def apart(self, d: Sequence[Array], *inputs: Any) -> tuple[list[Array], Any, list[list[Array]]]:
-        """Return outputs and the rest of a part that knows nothing of the others, and the K blocks of each sum."""
-        run, described = self.start(*inputs, sums=Sums.APART), self._plan((inputs, None), Sums.APART).described
+    def independent_part(self, d: Sequence[Array], *inputs: Any) -> tuple[list[Array], Any, list[list[Array]]]:
+        """Compute a part independently of the others; return outputs, other result, and the K blocks of each sum."""
+        run, described = (
+            self.start(*inputs, sums=Sums.INDEPENDENT),
+            self._plan((inputs, None), Sums.INDEPENDENT).description,
+        )
         blocks = iter(run.gradients(d))
-        return run.outputs, run.aux, [list(islice(blocks, -(-rows // block))) for rows, block in described.meetings]
+        return run.outputs, run.aux, [list(islice(blocks, -(-rows // block))) for rows, block in described.shared_sums]
 
     def _plan(self, given: Any, sums: Sums) -> "_PartPlan":
-        found: _PartPlan = self._plans.made(plan_key(given, {"sums": sums}), lambda: _PartPlan(self, given, sums))
+        found: _PartPlan = self._plans.get_or_make(
+            plan_key(given, {"sums": sums}), lambda: _PartPlan(self, given, sums)
+        )
         return found
 
     # ---- all parts of a batch
@@ -149,29 +162,29 @@ class PartGradients(Differentiable):
     def continued(
         self, parts: Sequence[tuple[Any, ...]], each: Each | None = None
     ) -> tuple[list[list[Array]], list[Any], list[Any], Assigned]:
-        """Compute parts whose sums go on; all but the last have whole K blocks of every sum (:func:`unit_of`).
+        """Compute parts that continue sums. All parts except the last must have whole K blocks (:func:`unit_of`).
 
         Parameters
         ----------
         parts : sequence of tuple
-            The arguments of :meth:`apart` for each. The gradients of outputs that do not depend on samples count in the
-            last part alone.
+            The arguments of :meth:`independent_part` for each. Gradients of outputs that do not depend on samples count
+            only in the last part.
         each : callable, optional
-            What computes all parts but the last.
+            Computes all parts except the last.
 
         Returns
         -------
         outputs, aux : list
-            Of each part.
+            The outputs and other results of each part.
         gradients : list of ndarray
         assigned : list of (AutoCastVariable, ndarray)
-            What the variables that the function assigns are to get: every part finds the same.
+            The assignments that the function makes; they are the same in every part.
         """
         found: list[tuple[list[Array], Any]] = []
         assigned: Assigned = []
         before: list[Array] | None = None
         if each is not None:
-            for *made, blocks in each(self.apart, parts[:-1]):
+            for *made, blocks in each(self.independent_part, parts[:-1]):
                 before = added_blocks(before, blocks)
                 found.append((made[0], made[1]))
         for d, *inputs in parts[len(found) :]:
@@ -186,26 +199,26 @@ class PartGradients(Differentiable):
         self, parts: Sequence[tuple[Any, ...]], loss: Callable[[list[list[Array]]], tuple[Any, list[Any]]],
         kept: int | None = None, each: Each | None = None,
     ) -> tuple[Any, list[Any]]:  # fmt: skip
-        """Compute parts from whose outputs the loss of the batch follows.
+        """Compute the gradients of a loss that depends on the outputs of all parts.
 
         Parameters
         ----------
         parts : sequence of tuple
-            The inputs of each.
+            The inputs of each part.
         loss : callable
-            From the outputs of the parts to anything, and the gradients of the outputs of each.
+            Takes the outputs of all parts; returns (any value, gradients of the outputs of each part).
         kept : int, optional
-            Of how many parts the activations are kept meanwhile, the last ones; the others run forwards again. None: of
-            all.
+            Keep the activations of this many parts, the last ones, until they run backwards. The other parts run
+            forwards a second time. None: keep all.
         each : callable, optional
-            What computes the parts; no activations are kept then.
+            Computes the parts; then no activations are kept.
 
         Returns
         -------
         value : Any
-            What `loss` has returned first.
+            The first result of `loss`.
         gradients : list of ndarray or None
-            Those of the parts, added from the last one to the first; None: no part depends on the variable.
+            The gradients of the parts, added from the last one to the first. None: no part depends on the variable.
         """
         again = len(parts) if each is not None else 0 if kept is None else max(len(parts) - kept, 0)
         outputs = list((each or starmap)(self.forward, parts[:again]))
@@ -215,20 +228,20 @@ class PartGradients(Differentiable):
         total: list[Any] = []
         for found in self._backwards(parts[:again], runs, d, each or starmap):
             total = _added(total, found) if total else found
-            del found  # while the next part is computed, there are its gradients and the sum
+            del found  # free it before the next part allocates its gradients
         return value, total
 
     def _backwards(
         self, parts: Sequence[tuple[Any, ...]], runs: list["PartRun"], d: list[Any], each: Each
     ) -> Iterator[list[Any]]:
-        """Yield the gradients of each part, from the last one to the first; those without a run begin again."""
+        """Yield the gradients of each part, from the last one to the first; parts without a run start again."""
         while runs:
             yield runs.pop().gradients(d.pop())
         yield from each(self.backward, [(own, *part) for own, part in zip(d, parts, strict=True)][::-1])
 
 
 def added_blocks(before: Sequence[Array] | None, sums: Sequence[Sequence[Array]]) -> list[Array]:
-    """Return the running sums behind a part that was computed apart; `before`: those of the part before, if any.
+    """Return the running sums after a part that was computed independently; `before` are those of the part before.
 
     Examples
     --------
@@ -241,7 +254,7 @@ def added_blocks(before: Sequence[Array] | None, sums: Sequence[Sequence[Array]]
 
 
 def _added(total: list[Any], found: list[Any]) -> list[Any]:
-    """Return sums of gradients, in the memory of the first ones if that may be written to; None stays None."""
+    """Add gradients, in the memory of `total` if it is writeable; None stays None."""
     with np.errstate(all="ignore"):
         return [
             None if x is None else np.add(x, part, out=x if x.flags.writeable else None)
@@ -249,32 +262,32 @@ def _added(total: list[Any], found: list[Any]) -> list[Any]:
         ]
 
 
-def unit_of(meetings: Sequence[Meeting], samples: int) -> int:
-    """Return the smallest number of samples of which every sum has whole K blocks.
+def unit_of(shared_sums: Sequence[SharedSum], samples: int) -> int:
+    """Return the smallest number of samples with which every sum has whole K blocks.
 
     Parameters
     ----------
-    meetings : sequence of Meeting
-        Those of a part.
+    shared_sums : sequence of SharedSum
+        The sums of a part.
     samples : int
-        How many it has.
+        The number of samples of the part.
 
     Raises
     ------
     ValueError
-        A sum has rows that are no multiple of the samples.
+        The rows of a sum are not a multiple of the samples.
 
     Examples
     --------
-    >>> unit_of([Meeting(6, 1024)], 6), unit_of([Meeting(6 * 28 * 28, 1024)], 6)
+    >>> unit_of([SharedSum(6, 1024)], 6), unit_of([SharedSum(6 * 28 * 28, 1024)], 6)
     (1024, 64)
     """
     unit = 1
-    for rows, block in meetings:
+    for rows, block in shared_sums:
         each, rest = divmod(rows, samples)
         if rest or not each:
             raise ValueError(
-                f"a gradient sums {rows} rows of {samples} samples, not equally many of each: use passes=1"
+                f"a gradient sums {rows} rows of {samples} samples, not the same number for each: use passes=1"
             )
         unit = math.lcm(unit, block // math.gcd(block, each))
     return unit
@@ -285,15 +298,15 @@ def unit_of(meetings: Sequence[Meeting], samples: int) -> int:
 
 @dataclass(frozen=True)
 class PartRun:
-    """A part that has gone forwards, and holds the memory of its activations until it ends.
+    """A part that has run forwards. It holds the memory of its activations until it runs backwards, or :meth:`end`.
 
     Attributes
     ----------
     outputs : list of ndarray
     aux : Any
-        What else the function has returned.
+        The other result of the function.
     assigned : list of (AutoCastVariable, ndarray)
-        What the variables that the function assigns are to get.
+        The assignments that the function makes.
     """
 
     outputs: list[Array]
@@ -309,13 +322,13 @@ class PartRun:
     _lease: Lease
 
     def gradients(self, d: Sequence[Array]) -> list[Any]:
-        """Run backwards and end; `d` are the gradients of the outputs, each of its shape.
+        """Run backwards and free the memory; `d` are the gradients of the outputs, of the same shapes.
 
         Returns
         -------
         list of ndarray or None
-            The gradients of the variables; None: the outputs do not depend on it. If sums go on, the running sums. If
-            they are apart, the K blocks of all sums.
+            With ``Sums.OWN`` or ``LAST`` the gradients of the variables; None: the outputs do not depend on it. With
+            ``OPEN`` the running sums; with ``INDEPENDENT`` the K blocks of all sums.
         """
         for mine, given in zip(self._d, d, strict=True):
             mine[...] = given
@@ -324,16 +337,16 @@ class PartRun:
         return self._found
 
     def end(self) -> None:
-        """Give back the memory of a run that has gone backwards, or need not."""
+        """Free the memory of the activations; the part cannot run backwards any more."""
         self._plan.replays.append(self._replay)
         self._memory.give(self._lease)
 
 
 class _PartPlan(GradientPlan):
-    """A plan of the outputs of a part and of its sums; a run is given the gradients of the outputs in between."""
+    """A plan of a part, forwards and backwards; the caller sets the gradients of the outputs in between."""
 
-    described: Described  # if sums go on, or are apart
-    _cut: int  # how many operations run forwards
+    description: PartDescription  # not with Sums.OWN
+    _cut: int  # the number of operations of the forward pass
 
     def __init__(self, shared: PartGradients, given: Any, sums: Sums) -> None:
         self._sums = sums
@@ -345,29 +358,34 @@ class _PartPlan(GradientPlan):
         try:
             super().__init__(shared, given, {})
         except UnseenError as error:
-            raise UnseenError(f"passes need a plan, and there is none, so `passes` must be 1: {error}") from None
+            raise UnseenError(f"`passes` must be 1, since no plan can be recorded: {error}") from None
 
     def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
-        """Return outputs, the rest, arrays for the gradients of outputs, sums or gradients, and what is assigned."""
-        recording, held = self.begun(), dict(zip(map(id, self._held), values, strict=True))
+        """Return outputs, other result, arrays for the gradients of outputs, sums or gradients, and assigned values."""
+        recording, held = self.shared_recording(), dict(zip(map(id, self._held), values, strict=True))
         given, before = inputs
-        noted = noting(recording, self._shared.variables, zip(self._held, values, strict=True))
+        noted = start_noting(recording, self._shared.variables, zip(self._held, values, strict=True))
         outputs, aux = self._shared.function(*given)
-        recording.noted = None
+        recording.noted_calls = None
         d = [recording.call(filled, (x.shape, x.dtype, 0.0), {}) for x in outputs]
         self._cut = len(recording.tape.notes)
         trained = [held[id(variable)] for variable in self._shared.variables]
         if self._sums is Sums.OWN:
             found = gradients(recording, noted, list(zip(outputs, d, strict=True)), trained)
-            found = found_apart(recording, self._shared.variables, found, allows_unused=True)
+            found = checked_gradients(recording, self._shared.variables, found, allows_unused=True)
         else:
             found = self._summed(recording, noted, (given[1:], before), list(zip(outputs, d, strict=True)), trained)
-        return outputs, aux, d, found, self.noted_state(recording)
+        return outputs, aux, d, found, self.assigned_values(recording)
 
     def _summed(
-        self, recording: Recording, noted: list[Noted], given: Any, targets: list[tuple[Any, Any]], trained: list[Any]
+        self,
+        recording: Recording,
+        noted: list[NotedCall],
+        given: Any,
+        targets: list[tuple[Any, Any]],
+        trained: list[Any],
     ) -> list[Any]:
-        """Return the running sums, or the gradients; raise if what is assigned depends on samples."""
+        """Return the running sums, or the gradients; raise ValueError if an assigned value depends on samples."""
         samples, before = given
         rows = dependents(recording, noted, [x for x in leaves(samples) if type(x) is Recorded])
         walk = PartWalk(recording, rows, before, self._sums)
@@ -379,16 +397,18 @@ class _PartPlan(GradientPlan):
         for note in reversed(noted):
             walk.step(note)
         described = [(x.shape, x.dtype, is_own) for (x, _), is_own in zip(targets, is_of_samples, strict=True)]
-        self.described = Described(described, walk.meetings)
+        self.description = PartDescription(described, walk.shared_sums)
         for variable, value in recording.assigned.values():
             if type(value) is Recorded and walk.depends(value):
-                raise ValueError(f"variable '{variable.name}' is assigned what samples decide, so `passes` must be 1")
+                raise ValueError(
+                    f"variable '{variable.name}' is assigned a value that depends on samples, so `passes` must be 1"
+                )
         if self._sums is Sums.LAST:
-            return found_apart(recording, self._shared.variables, [walk.gradient_of(x) for x in trained])
-        return apart(recording, walk.sums_after)
+            return checked_gradients(recording, self._shared.variables, [walk.gradient_of(x) for x in trained])
+        return without_shared_memory(recording, walk.sums_after)
 
     def start(self, given: Any, memory: Arenas) -> PartRun:
-        """Run forwards."""
+        """Run the forward pass."""
         self.refresh()
         arrays = self._arrays(given, {})
         plan, cut = self._current(), self._cut
@@ -399,7 +419,7 @@ class _PartPlan(GradientPlan):
         set_addresses(bases, arrays, made)
         replay.run_first(bases, np.zeros(0, np.intp), get_num_threads(), cut)
         *given, d, found, states = map_leaves(lambda part: self._output(part, arrays, made, ()), plan.outputs)
-        outputs, aux, states = map_leaves(_copied, (*given, states))  # they outlive the block, which has gradients too
+        outputs, aux, states = map_leaves(_copied, (*given, states))  # they outlive the block
         assigned = list(zip(self._assigned, states, strict=True))
         return PartRun(outputs, aux, assigned, d, found, plan, replay, cut, arrays, memory, lease)
 
@@ -409,7 +429,7 @@ def _copied(x: Any) -> Any:
 
 
 def _in_one_block(results: dict[int, Buffer]) -> dict[int, Array]:
-    """Return an array for each result: in one block, which the allocator gives back to the system as a whole."""
+    """Return an array for each result, all in one block, so that the allocator returns it to the system as a whole."""
     sizes = [math.prod(x.shape) * x.dtype.itemsize for x in results.values()]
     *places, size = accumulate((-(-size // LINE) * LINE for size in sizes), initial=0)
     block = np.empty(size, np.uint8)

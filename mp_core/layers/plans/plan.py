@@ -1,4 +1,4 @@
-"""Plans: the forward pass of a layer for inputs of certain shapes, recorded once and run by compiled code."""
+"""Forward plans: :func:`compile` records a call of a layer, and :class:`ForwardPlan` runs it on other inputs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.arrays.holding import tried
+from mp_core.arrays.holding import run_trial
 from mp_core.arrays.recorded import UnseenError
 from mp_core.arrays.recorded_array import address_of
 from mp_core.core.changes import count
@@ -18,8 +18,8 @@ from mp_core.core.replay import Replay, c_plan, run_passes, set_addresses
 from mp_core.core.scopes import called_in, called_under, still_have
 from mp_core.layers.plans.arena import ARENAS
 from mp_core.layers.plans.costs import ARITHMETICS, Memory, Operation
-from mp_core.layers.plans.examples import as_example, has_array, like, pairs
-from mp_core.layers.plans.recorded_call import Found, RecordedCall, record
+from mp_core.layers.plans.examples import as_example, has_array, matching, pairs
+from mp_core.layers.plans.recorded_call import OutputPlace, RecordedCall, record
 from mp_core.layers.plans.sizes import Sizes
 from mp_core.layers.plans.state import SURROUNDINGS, State
 from mp_core.utilities.arguments import positive_integer
@@ -33,39 +33,39 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
-_locks = lock_for_forks(RLock)  # that of recordings: one at a time
+_locks = lock_for_forks(RLock)  # its only lock lets one thread at a time record
 
 
 def compile(layer: Callable[..., R], *inputs: Any, **options: Any) -> "ForwardPlan[R]":
-    """Return a plan of the call ``layer(*inputs, **options)``: what it computes, for other inputs of the same shapes.
+    """Record the call ``layer(*inputs, **options)`` and return a plan that runs it on other inputs of the same shapes.
 
-    The layer is run twice: as it is, so that it is built and its kernels are packed, and once more to note each
-    operation of mp_core that it calls, with the memory that this reads and writes. A call of the plan runs the same
-    kernels again on new inputs: by compiled code, without the interpreter lock, and with one team of threads for the
-    whole pass. The bits are those of the layer.
+    The layer is called twice: first to build it and pack its kernels, then to note each operation of mp_core that it
+    calls, and the memory that the operation reads and writes. A call of the plan runs the same kernels on new inputs,
+    in compiled code, without the interpreter lock, and with one team of threads for the whole pass. The bits are those
+    of the layer.
 
     Parameters
     ----------
     layer : Layer or callable
-        What its call computes from arrays must be operations of mp_core (:func:`matmul`, :func:`layer_norm`, ...),
-        arithmetic (``x * scale + 1``, ``np.maximum``), and views: ``reshape``, ``transpose``, slices and NumPy's
-        functions that return views. Python's numbers, ``if`` and loops count once, as they are while the example runs.
+        It may compute from arrays by operations of mp_core (:func:`matmul`, :func:`layer_norm`, ...), arithmetic
+        (``x * scale + 1``, ``np.maximum``) and views (``reshape``, ``transpose``, slices, and NumPy functions that
+        return views). Python numbers, ``if`` and loops are evaluated once, with the example inputs.
     *inputs : array-like
-        Examples. Integers other than 8-bit ones are held as int32.
+        Examples. Integers, except 8-bit ones, become int32.
     **options
-        Keyword arguments of the call. Arrays are examples too; all else stays as it is.
+        Keyword arguments of the call. Arrays are examples too; other values are constants of the plan.
 
     Returns
     -------
     ForwardPlan
-        ``plan(*inputs)``, and keyword arguments for the arrays among `options`.
+        Call it as ``plan(*inputs)``, with keyword arguments for the arrays among `options`.
 
     Raises
     ------
     UnseenError
-        The layer computes something by NumPy, or decides by elements of an array; the message names it.
+        The layer computes something with NumPy, or makes a decision by elements of an array; the message names it.
     TypeError, ValueError
-        What the layer raises for these inputs, or there is no array among them.
+        The layer raises it for these inputs, or there is no array among them.
 
     Examples
     --------
@@ -80,20 +80,20 @@ def compile(layer: Callable[..., R], *inputs: Any, **options: Any) -> "ForwardPl
 
 
 class ForwardPlan(Generic[R]):
-    """A recorded forward pass; :func:`compile` makes it.
+    """A recorded forward pass; create it with :func:`compile`.
 
-    Calls may come from several threads at once; each has its own memory for the time of the run. After a variable of
-    the layer was assigned, or a policy changed, the next call records anew.
+    Several threads may call it at once; each run has its own memory. If a variable of the layer has been assigned or a
+    policy has changed, the next call records again.
 
     Parameters
     ----------
     layer, inputs, options
-        Those of :func:`compile`.
+        As in :func:`compile`.
     sizes : tuple of int
-        Numbers of rows that differ from run to run, as they are in `inputs`: :meth:`run_rows` takes others.
+        The numbers of rows in `inputs` that may differ between runs; :meth:`run_rows` takes others.
     others : tuple of (inputs, sizes)
-        A second example, whose sizes are all different. What differs between the recordings of the two follows the
-        sizes, so that a length which happens to equal a size is not taken for it.
+        A second example with other sizes. A length depends on a size if it differs between both recordings; so a length
+        that equals a size by chance is not mistaken for it.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class ForwardPlan(Generic[R]):
     >>> plan = mp.compile(layer, x)
     >>> np.array_equal(plan(-x), layer(-x))
     True
-    >>> layer.set_weights([np.zeros((3, 2)), np.ones(2)])  # the next call records anew
+    >>> layer.set_weights([np.zeros((3, 2)), np.ones(2)])  # the next call records again
     >>> plan(x).tolist()
     [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
@@ -119,8 +119,7 @@ class ForwardPlan(Generic[R]):
         self._layer, self._sizes = layer, Sizes(sizes, others[1])
         self._tree: Any = self._whole(map_leaves(as_example, inputs)), map_leaves(as_example, options)
         self._other_tree: Any = map_leaves(as_example, (others[0], options))
-        # The last change that the recording has seen, and the recording.
-        self._last: tuple[object, RecordedCall | None] = None, None
+        self._last: tuple[object, RecordedCall | None] = None, None  # (count() when it was checked last, the recording)
         self.refresh()
 
     @property
@@ -128,19 +127,19 @@ class ForwardPlan(Generic[R]):
         return [x for x in leaves(self._tree) if isinstance(x, np.ndarray)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": (None, None)}  # a copy records anew, at its first call
+        return vars(self) | {"_last": (None, None)}  # a copy records again at its first call
 
     # ---- calls
 
     def __call__(self, *inputs: Any, **options: Any) -> R:
-        """Return what the layer returns for arrays of the shapes and types of the examples.
+        """Return the layer's result for arrays of the shapes and types of the examples.
 
         Raises
         ------
         TypeError
-            There are more or fewer arrays than examples, or one has another type.
+            The number of arrays, or the type of one, differs from the examples.
         ValueError
-            An array has another shape.
+            The shape of an array differs from its example.
         IndexError
             An index is outside of the table in which it is looked up.
         """
@@ -148,31 +147,31 @@ class ForwardPlan(Generic[R]):
         return outputs
 
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
-        """Return the arrays of a call in the order of the examples, as the steps read them."""
+        """Return the arrays of a call in the order of the examples, converted to their dtypes and layouts."""
         wanted = {name: x for name, x in self._tree[1].items() if name in options or has_array(x)}
         found = list(pairs((self._tree[0], wanted), (self._whole(inputs), options)))
-        return [like(x, example, index) for index, (example, x) in enumerate(found)]
+        return [matching(x, example, index) for index, (example, x) in enumerate(found)]
 
     def _whole(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the inputs of a call; floats become integers where a model reads integers, as in its own calls."""
+        """Return the inputs of a call, with floats converted to integers where the model itself converts them."""
         whole = getattr(self._layer, "whole", None)
         return inputs if whole is None or len(inputs) != 1 else (whole(inputs[0]),)
 
     def run_rows(self, arrays: list[Array], rows: tuple[int, ...]) -> Any:
-        """Return the outputs for arrays with so many rows for each of the sizes.
+        """Return the outputs for arrays with `rows`, one number for each of the plan's sizes.
 
-        Arrays are of the types of the examples and C-contiguous.
+        The arrays must be C-contiguous and have the types of the examples.
 
         Raises
         ------
         ValueError
-            An array has another shape than these rows say, or another type, or is not C-contiguous; or offsets lie
-            outside of the rows, do not ascend, or are those of a longer or shorter sequence than the layer takes.
+            The shape of an array does not fit `rows`, its type is wrong, or it is not C-contiguous; or offsets are out
+            of range, do not ascend, or give a sequence a length that the layer does not take.
         """
         return self._run(arrays, rows, lambda replay, *memory: replay.run(*memory, get_num_threads()))[0]
 
     def _run(self, arrays: list[Array], rows: tuple[int, ...], run: Callable[..., T]) -> tuple[Any, T]:
-        """Return the outputs, and what `run` returns for a replay, the addresses of its buffers and its rows."""
+        """Return the outputs, and the result of ``run(replay, addresses of its buffers, rows)``."""
         plan = self._current()
         self._check(plan, arrays, rows)
         offsets, size = plan.layout(rows)
@@ -189,15 +188,15 @@ class ForwardPlan(Generic[R]):
         return map_leaves(lambda part: self._output(part, arrays, made, rows), plan.outputs), found
 
     def run_passes(self, passes: Sequence[tuple[list[Array], tuple[int, ...], Array]]) -> None:
-        """Run several passes side by side, each on one of the threads.
+        """Run several passes concurrently, each on one thread.
 
-        Each is (arrays, rows, out) as in :meth:`run_rows`: the plan has one output, a whole buffer, and `out` is where
-        to put it, C-contiguous.
+        Each pass is (arrays, rows, out): arrays and rows as in :meth:`run_rows`, and a C-contiguous array for the
+        output. The plan must have one output, which is a whole buffer.
 
         Raises
         ------
         ValueError
-            As for :meth:`run_rows`, or an `out` does not fit.
+            As for :meth:`run_rows`, or `out` does not fit.
         """
         plan, threads = self._current(), min(get_num_threads(), len(passes))
         (result,) = plan.results
@@ -208,7 +207,7 @@ class ForwardPlan(Generic[R]):
         given = np.array([*range(len(self._examples)), result], np.int32)
         addresses = np.array([[address_of(x) for x in (*arrays, out)] for arrays, _, out in passes], np.intp)
         size = -(-size // 64) * 64
-        arena = ARENAS.take(threads * size)  # one for all: who waits for the second of two holds the first
+        arena = ARENAS.take(threads * size)  # a single block: waiting for a second one while holding one could deadlock
         try:
             bases = offsets + (arena.address + size * np.arange(threads))[:, np.newaxis]
             replays = [plan.replay() for _ in range(threads)]
@@ -218,7 +217,7 @@ class ForwardPlan(Generic[R]):
             ARENAS.give(arena)
 
     def _output(self, part: Any, arrays: list[Array], made: dict[int, Array], rows: tuple[int, ...]) -> Any:
-        if type(part) is not Found:
+        if type(part) is not OutputPlace:
             return part
         buffer = made.get(part.buffer)
         if buffer is None:  # an input, or a view of one
@@ -228,7 +227,7 @@ class ForwardPlan(Generic[R]):
         return np.ndarray(part.view.shape_for(rows), part.view.dtype, buffer, part.offset, part.strides)
 
     def _check(self, plan: RecordedCall, arrays: list[Array], rows: tuple[int, ...]) -> None:
-        """Raise unless arrays are those of a run with so many rows: steps read and write by these numbers alone."""
+        """Raise ValueError unless the arrays fit `rows`: the steps compute addresses from `rows` without checks."""
         if rows or self._sizes:  # otherwise arrays have the shapes of the examples, by _given
             self._sizes.check(rows)
             for index, (array, expected) in enumerate(zip(arrays, plan.inputs, strict=True)):
@@ -239,17 +238,17 @@ class ForwardPlan(Generic[R]):
     # ---- recording
 
     def refresh(self) -> None:
-        """Record anew, if something has changed on which the plan depends; otherwise do nothing."""
+        """Record again if a dependency has changed; otherwise do nothing."""
         self._current()
 
     def _current(self) -> RecordedCall:
-        """Return the recording, made anew if something has changed on which it depends."""
+        """Return the recording; record again if a dependency may have changed."""
         changes, found = self._last
         if (
             found is not None
             and changes is count()
             and still_have(SURROUNDINGS, found.surroundings)
-            and not found.state.moved()
+            and not found.state.containers_changed()
         ):
             return found
         if _recording.get():
@@ -257,38 +256,38 @@ class ForwardPlan(Generic[R]):
         return called_under(_locks[0], self._renewed)
 
     def _renewed(self) -> RecordedCall:
-        """Return the recording after a change, made anew if it depends on what has changed."""
+        """Return the recording after some change in the process; record again if the plan depends on it."""
         changes, found = count(), self._last[1]
-        if found is None or not still_have(SURROUNDINGS, found.surroundings) or found.state.changed():
+        if found is None or not still_have(SURROUNDINGS, found.surroundings) or found.state.is_outdated():
             changes, found = called_in(_recording, True, self._recorded)
         self._last = changes, found
         return found
 
     def _recorded(self) -> tuple[object, RecordedCall]:
-        """Return a new recording, and the last change before it."""
+        """Return the change count before the recording, and a new recording."""
         if not self._examples:
             raise ValueError("`inputs` must have an array: a plan computes from arrays")
-        tried(self._layer, *self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
+        run_trial(self._layer, *self._tree[0], **self._tree[1])  # builds the layer and packs its kernels
         return count(), record(self._layer, self._tree, self._other_tree, self._sizes, State(self._layer))
 
     # ---- for C
 
     def c_plan(self) -> object:
-        """Return the plan as it is now as a PyCapsule "mp_core.plan", for ``mp_core_run_plan`` of ``mp_core.h``.
+        """Return the current plan as a PyCapsule "mp_core.plan", for ``mp_core_run_plan`` of ``mp_core.h``.
 
-        It keeps the weights and the policy with which it was recorded, and has its own memory.
-        Arrays that C gives it are C-contiguous; integers of the inputs are int32.
+        The capsule keeps the weights and the policy of the recording, and has its own memory. Arrays passed from C must
+        be C-contiguous, and integer inputs int32.
 
         Returns
         -------
         object
-            A capsule, which one thread at a time may run, for as long as it lives.
+            A capsule. One thread at a time may run it, for as long as the capsule lives.
 
         Raises
         ------
         ValueError
-            An output is an input, an array that no operation of mp_core computes, or no whole C-contiguous array of its
-            own (a view of one, or the same one twice).
+            An output is an input, an array that no operation of mp_core computes, a view of another array, or returned
+            twice.
 
         Examples
         --------
@@ -298,12 +297,12 @@ class ForwardPlan(Generic[R]):
         'PyCapsule'
         """
         if self._sizes:
-            raise ValueError(f"a plan for all sizes, not only {self._sizes.first}: C cannot be given it")
+            raise ValueError(f"a plan for all sizes, not only {self._sizes.first}, cannot be passed to C")
         plan = self._current()
-        outputs = [part for part in leaves(plan.outputs) if isinstance(part, Found | np.ndarray)]
-        numbers = [part.buffer for part in outputs if type(part) is Found]
+        outputs = [part for part in leaves(plan.outputs) if isinstance(part, OutputPlace | np.ndarray)]
+        numbers = [part.buffer for part in outputs if type(part) is OutputPlace]
         for part in outputs:
-            if type(part) is not Found:
+            if type(part) is not OutputPlace:
                 reason = "is the same for all inputs"
             elif numbers.count(part.buffer) > 1:
                 reason = "is returned twice"
@@ -311,7 +310,7 @@ class ForwardPlan(Generic[R]):
                 reason = "is a view of another array"
             else:
                 continue
-            raise ValueError(f"an output of shape {part.shape} {reason}: C cannot be given it")
+            raise ValueError(f"an output of shape {part.shape} {reason}: such a plan cannot be passed to C")
         offsets, size = plan.layout(())
         memory = np.empty(size + 64, np.uint8)
         bases = offsets + (address_of(memory) + 63) // 64 * 64
@@ -319,27 +318,27 @@ class ForwardPlan(Generic[R]):
         replay = Replay(plan.notes, plan.follows)
         return c_plan(replay, bases, np.array(numbers, np.int32), sizes, (memory, plan.constants))
 
-    # ---- what it costs
+    # ---- costs
 
     @property
     def memory(self) -> Memory:
-        """The bytes that a run needs, and those that all runs share."""
+        """The bytes that each run needs, and the bytes of constants, which all runs share."""
         plan = self._current()
         distinct = {address_of(x): x.nbytes for x in plan.constants}
         return Memory(plan.layout(self._sizes.first)[1], sum(distinct.values()))
 
     def profile(self, *inputs: Any, repeat: int = 10, cut: int | None = None) -> list[Operation]:
-        """Return each operation with its time, the median of some runs of it.
+        """Return each operation with its time, the median of several runs.
 
         Parameters
         ----------
         *inputs : array-like
             As in a call. Default: the examples.
         repeat : int
-            How many runs.
+            The number of runs.
         cut : int, optional
-            For how many threads operations are cut into tasks, which a single thread then runs: what they would take
-            together on a machine with more cores. Default: as many threads as run them.
+            Cut operations into tasks for this many threads, but run them on one thread: this gives the total CPU time
+            on a machine with more cores. Default: cut for the threads that run.
         """
         arrays = self._given(inputs, {}) if inputs else self._examples
         repeat = positive_integer(repeat, "repeat")
@@ -372,7 +371,7 @@ class ForwardPlan(Generic[R]):
 
 
 def plan_key(inputs: Any, options: dict[str, Any]) -> Any:
-    """Return the key of a plan: shapes and types of arrays, how they are arranged, and all other arguments."""
+    """Return the cache key of a plan: shapes and dtypes of arrays, the structure of the arguments, and other values."""
     return _key(inputs), _key(options)
 
 

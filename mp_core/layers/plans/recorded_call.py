@@ -1,4 +1,4 @@
-"""A recorded call: its operations, where the arrays lie that they read and write, and what a run needs."""
+"""A recorded call: its operations, the memory that they read and write, and what a run needs to allocate."""
 
 import math
 from collections.abc import Callable
@@ -18,25 +18,25 @@ from mp_core.layers.plans.sizes import Sizes
 from mp_core.layers.plans.state import SURROUNDINGS, State
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Buffer", "Found", "RecordedCall", "record"]
+__all__ = ["Buffer", "OutputPlace", "RecordedCall", "record"]
 
 
 class Buffer(NamedTuple):
-    """What memory a buffer needs: its contents are those of a run, not of the example."""
+    """The shape and dtype of a buffer, memory whose contents change from run to run."""
 
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # in the example
     dtype: np.dtype[Any]
-    follows: int  # which of the sizes the first axis is, or -1
-    more: int = 0  # by how many it is longer than that: 1 for offsets
+    follows: int  # index of the size that the first axis depends on, or -1
+    more: int = 0  # how much longer the first axis is than this size: 1 for offsets
 
     def shape_for(self, rows: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape in a run with so many rows for each of the sizes; the example's without any."""
+        """Return the shape in a run with `rows`, one number for each size; without sizes, that of the example."""
         if not rows or self.follows < 0:
             return self.shape
         return rows[self.follows] + self.more, *self.shape[1:]
 
     def check(self, array: Array, rows: tuple[int, ...], what: str) -> None:
-        """Raise unless an array has the shape and type that steps read or write in a run with so many rows."""
+        """Raise ValueError unless an array has the right shape, dtype and layout for a run with `rows`."""
         shape = self.shape_for(rows)
         if array.shape != shape or array.dtype != self.dtype or not array.flags.carray:
             raise ValueError(
@@ -46,14 +46,14 @@ class Buffer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Where an output lies: in which buffer, and from which byte on."""
+class OutputPlace:
+    """The place of an output: number of its buffer, offset in bytes, and strides."""
 
     buffer: int
     offset: int
     strides: tuple[int, ...]
     view: Buffer
-    is_whole: bool = False  # whether the array of a run that has the buffer is this output
+    is_whole: bool = False  # whether the output is the array that a run allocates for the buffer
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ class Found:
         return self.view.dtype
 
     def is_all_of(self, buffer: Buffer | None) -> bool:
-        """Whether an output is all of a buffer that only a run writes, C-contiguous."""
+        """Return whether the output is all of `buffer`, C-contiguous; False for None, the buffer of an input."""
         whole = np.empty(self.shape, self.dtype)
         return (
             buffer is not None
@@ -77,25 +77,25 @@ class Found:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """What one recording gave."""
+    """The result of a recording."""
 
     notes: Notes
-    follows: tuple[int, ...]  # which of the sizes each step follows, or -1
+    follows: tuple[int, ...]  # for each step, index of the size that it depends on, or -1
     inputs: list[Buffer]
-    offsets: dict[Offsets, int]  # the inputs that say where sequences lie; which size is the number of rows
-    results: dict[int, Buffer]  # those in which outputs lie, by number: a run makes new ones
-    outputs: Any  # a tree of Found, and of what is no array
-    held: dict[int, Buffer]  # those that lie in the arena, by number
-    lives: dict[int, tuple[int, int]]  # the first and the last step that uses each of them
-    buffers: int
-    layouts: dict[tuple[int, ...], tuple[Array, int]]  # most rows -> offset of each buffer in the arena, and its bytes
+    offsets: dict[Offsets, int]  # bounds of an input of offsets -> index of the size that is its number of rows, or -1
+    results: dict[int, Buffer]  # number -> buffer that contains outputs; each run allocates new ones
+    outputs: Any  # tree of OutputPlace, constant arrays, and values that are no arrays
+    held: dict[int, Buffer]  # number -> buffer in the arena
+    lives: dict[int, tuple[int, int]]  # number -> first and last step that uses the buffer
+    buffers: int  # the number of all buffers
+    layouts: dict[tuple[int, ...], tuple[Array, int]]  # largest rows -> (offsets of buffers in the arena, its bytes)
     constants: list[Array]
-    state: State  # of the layer, when it was recorded
-    surroundings: tuple[Any, ...]  # the values of SURROUNDINGS at that time
-    replays: list[Replay]  # that no run uses now
+    state: State  # the dependencies, as they were
+    surroundings: tuple[Any, ...]  # the values of SURROUNDINGS at the recording
+    replays: list[Replay]  # not in use by a run
 
     def layout(self, rows: tuple[int, ...]) -> tuple[Array, int]:
-        """Return where each buffer lies in an arena for so many rows or some more, and the size of the arena."""
+        """Return the offsets of buffers in an arena that suffices for `rows`, and the size of the arena."""
         most = tuple(1 << (count - 1).bit_length() for count in rows)
         found = self.layouts.get(most)
         if found is None:
@@ -107,7 +107,7 @@ class RecordedCall:
         return found
 
     def replay(self) -> Replay:
-        """Return a replay that no other run uses."""
+        """Return a replay that no other run uses; create one if needed."""
         try:
             return self.replays.pop()
         except IndexError:
@@ -115,9 +115,9 @@ class RecordedCall:
 
 
 def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, state: State) -> RecordedCall:
-    """Record a call with the arguments of `tree`; what differs with the arguments of `other_tree` depends on the sizes.
+    """Record a call with the arguments `tree`; if there are sizes, record it with `other_tree` too, and compare.
 
-    `state` watches the layer, and from now on what the layer calls.
+    Lengths that differ between both recordings depend on the sizes. `state` collects the dependencies.
     """
     copies: dict[Any, Any] = {}
     recording, outputs = _noted(layer, tree, sizes, state, copies)
@@ -136,7 +136,7 @@ def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, 
         sizes.check_step(note.name, size, [buffers[number].follows for number in note.buffers])
     twins = iter(leaves(other_outputs))
     outputs = map_leaves(lambda part: _output_of(part, next(twins), sizes), outputs)
-    found = [part.buffer for part in leaves(outputs) if type(part) is Found]
+    found = [part.buffer for part in leaves(outputs) if type(part) is OutputPlace]
     results = {number: buffers[number] for number in found if number >= given}
     outputs = map_leaves(lambda part: _marked(part, results), outputs)
     lives: dict[int, tuple[int, int]] = {}
@@ -157,16 +157,16 @@ def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, 
 def _noted(
     layer: Callable[..., Any], tree: Any, sizes: Sizes, state: State, copies: dict[Any, Any]
 ) -> tuple[Recording, Any]:
-    """Return the recording of a call with these arguments, and its outputs: arrays by where they lie."""
+    """Record a call; return the recording, and the outputs with an :class:`OutputPlace` for each recorded array."""
     recording = Recording(state.add, copies)
     args, kwargs = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, tree)
-    outputs = recording.of(lambda: map_leaves(lambda x: _found(x, recording), layer(*args, **kwargs)))
+    outputs = recording.record(lambda: map_leaves(lambda x: _output_place(x, recording), layer(*args, **kwargs)))
     recording.tape.forget()
     return recording, outputs
 
 
-def _found(x: Any, recording: Recording) -> Any:
-    """Return where an output lies; what is no array is an output as it is."""
+def _output_place(x: Any, recording: Recording) -> Any:
+    """Return the place of an output; constants, and values that are no arrays, as they are."""
     if type(x) is not Recorded:
         if isinstance(x, str) and NO_VALUES in x:
             recording.refuse("a text of elements")
@@ -178,20 +178,20 @@ def _found(x: Any, recording: Recording) -> Any:
     found = recording.tape.find(address_of(x.array))
     if found is None or x.recording is not recording:
         recording.refuse("an array of another recording")
-    return Found(*found, x.array.strides, Buffer(x.shape, x.dtype, -1))
+    return OutputPlace(*found, x.array.strides, Buffer(x.shape, x.dtype, -1))
 
 
 def _output_of(part: Any, twin: Any, sizes: Sizes) -> Any:
-    """Return where an output lies, by its places for the two examples; what is no such place as it is."""
-    if type(part) is not Found:
+    """Return the place of an output with the size that it depends on, from its places in both recordings."""
+    if type(part) is not OutputPlace:
         return part
     follows, _ = sizes.of_shapes(part.view.shape, twin.view.shape)
     return replace(part, view=part.view._replace(follows=follows))
 
 
 def _marked(part: Any, results: dict[int, Buffer]) -> Any:
-    """Return where an output lies, marked if it is all of an array that a run makes."""
-    if type(part) is not Found or part.buffer not in results:
+    """Return the place of an output, marked as whole if it is all of an array that a run allocates."""
+    if type(part) is not OutputPlace or part.buffer not in results:
         return part
     buffer = results[part.buffer]
     return replace(part, is_whole=part.view == buffer and part.is_all_of(buffer))

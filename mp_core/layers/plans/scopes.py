@@ -1,9 +1,9 @@
-"""Whether encoders run by plans."""
+"""The scope in which encoders run without plans."""
 
 from contextvars import ContextVar
 from typing import Any
 
-from mp_core.arrays.holding import under_way
+from mp_core.arrays.holding import current_recording
 from mp_core.core.scopes import Scope, innermost
 
 __all__ = ["eager", "is_eager"]
@@ -12,7 +12,7 @@ _eager: ContextVar[Any] = ContextVar("mp_core.eager", default=False)
 
 
 def eager() -> Scope[None]:
-    """Let encoders run their layers call by call, and not by plans, within a ``with`` block: for those who look on.
+    """Make encoders call their layers without plans inside a ``with`` block, so that the calls can be observed.
 
     Examples
     --------
@@ -24,11 +24,11 @@ def eager() -> Scope[None]:
 
 
 def is_eager() -> bool:
-    """Whether an :func:`eager` block is entered here, or something records: a plan is no operation for it.
+    """Return whether encoders must not use plans here: in an :func:`eager` block, and while something records.
 
     Examples
     --------
-    >>> is_eager()  # outside of all blocks, encoders run by plans
+    >>> is_eager()  # outside of all blocks
     False
     """
-    return bool(innermost(_eager.get(), False)) or under_way() is not None
+    return bool(innermost(_eager.get(), False)) or current_recording() is not None

@@ -1,4 +1,4 @@
-"""Numbers of rows that differ from run to run: which lengths of a recording are such numbers."""
+"""Variable sizes of plans: which lengths in a recording depend on the numbers of rows, which differ between runs."""
 
 from itertools import combinations
 
@@ -8,12 +8,12 @@ __all__ = ["Sizes"]
 
 
 class Sizes:
-    """The sizes of two examples. A length that is another in each of their recordings follows one of the sizes.
+    """The sizes of two examples. A length that differs between their recordings depends on one of the sizes.
 
     Parameters
     ----------
     first, second : tuple of int
-        The sizes of the examples, none of them the same in both.
+        The sizes of each example; each size differs between the two.
 
     Examples
     --------
@@ -31,9 +31,9 @@ class Sizes:
         return bool(self.first)
 
     def of(self, name: str, first: int, second: int) -> int:
-        """Return which size a length follows, or -1 for one that is the same in both recordings.
+        """Return the index of the size that a length equals in both recordings; -1 if the length does not change.
 
-        If two sizes are equal in both examples, it is the first of them: :meth:`check` lets no run tell them apart.
+        If two sizes are equal in both examples, this is the first one; :meth:`check` makes them equal in each run.
         """
         if first == second:
             return -1
@@ -41,15 +41,14 @@ class Sizes:
         if (first, second) not in pairs:
             raise UnseenError(
                 f"{name} has {first} rows for sizes {self.first} and {second} for {self.second}: a plan for all sizes "
-                "cannot tell how many it has for others"
+                "cannot compute how many it has for others"
             )
         return pairs.index((first, second))
 
     def of_shapes(self, first: tuple[int, ...], second: tuple[int, ...], longer: bool = False) -> tuple[int, int]:
-        """Return which size the first axis of an array follows, or -1, and by how many it is longer than this size.
+        """Return the index of the size that the first axis depends on, or -1, and how much longer it is than the size.
 
-        Only with `longer` may it be longer, as offsets are, which say where each of so many sequences begins and the
-        last one ends.
+        It may be longer only if `longer` is true: the offsets of n sequences have n + 1 elements.
         """
         if first == second:
             return -1, 0
@@ -60,11 +59,11 @@ class Sizes:
                     return pairs.index((first[0] - more, second[0] - more)), more
         raise UnseenError(
             f"an array has shape {first} for sizes {self.first} and {second} for {self.second}: a plan for all sizes "
-            "cannot tell which it has for others"
+            "cannot compute which it has for others"
         )
 
     def check_alike(self, first: list[str], second: list[str]) -> None:
-        """Raise unless the names of the operations in both recordings are the same."""
+        """Raise UnseenError unless both recordings have the same operations."""
         if first != second:
             raise UnseenError(
                 f"the operations for sizes {self.first} differ from those for {self.second}: a plan for all sizes "
@@ -72,12 +71,12 @@ class Sizes:
             )
 
     def check_step(self, name: str, size: int, buffers: list[int]) -> None:
-        """Raise if an operation that follows no size reads or writes an array that follows one."""
+        """Raise UnseenError if an operation depends on no size, but one of its arrays does."""
         if size < 0 and any(each >= 0 for each in buffers):
             raise UnseenError(f"{name} cannot have another number of rows in each run")
 
     def check(self, rows: tuple[int, ...]) -> None:
-        """Raise unless these may be the sizes of a run."""
+        """Raise ValueError unless `rows` are valid sizes of a run."""
         if len(rows) != len(self.first) or min(rows) < 1:
             raise ValueError(f"`rows` must be {len(self.first)} positive numbers; received {rows}")
         for i, j in combinations(range(len(rows)), 2):

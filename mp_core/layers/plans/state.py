@@ -1,4 +1,4 @@
-"""What a recording depends on beside its inputs: when that has changed, a plan records anew."""
+"""The dependencies of a recording besides its inputs. If they change, the plan records again."""
 
 from collections.abc import Callable, Container, Iterable
 from typing import Any
@@ -16,20 +16,20 @@ from mp_core.policies.autocast import AutoCastVariable, scope_dtype
 __all__ = ["SURROUNDINGS", "State"]
 
 SURROUNDINGS = scope_dtype, inherited_training
-"""What layers take over from those who call them."""
+"""The context variables that layers inherit from their callers."""
 
 
 class State:
-    """What a recording depends on beside its inputs: layers, and what they consist of.
+    """The layers that a recording depends on, with their attributes, containers, variables and arrays.
 
     Parameters
     ----------
     layer : callable, optional
-        What is recorded.
+        The recorded callable.
     held : container of int
-        The `id` of each variable that is an input of the recording.
+        The `id` of each variable that is an input of the recording, and so not a dependency.
     is_known : bool
-        Whether it depends on nothing but the layers that are called, whatever their classes are.
+        Assume that the recording depends only on layers that are called, also if their classes are not mp_core's.
     """
 
     def __init__(self, layer: Callable[..., Any] | None, held: Container[int] = (), is_known: bool = False) -> None:
@@ -39,12 +39,12 @@ class State:
         self._layers: dict[int, Any] = {}
         self._attributes, self._containers = Contents(), Contents()
         self._variables: list[tuple[AutoCastVariable, object]] = []
-        self._arrays: list[tuple[Array, Array]] = []  # attributes that are written in place when they are set: x *= 2
+        self._arrays: list[tuple[Array, Array]] = []  # (array, copy): `x *= 2` changes an attribute in place
         if isinstance(layer, Layer):
             self.add(layer)
 
     def add(self, layer: Layer) -> None:
-        """Watch a layer, and those below it, from now on: it computes afterwards."""
+        """Add a layer and its sublayers to the dependencies. Call this before the layer computes."""
         layers = [part for part in layer.flatten() if id(part) not in self._layers]
         self._layers |= {id(part): part for part in layers}
         parts = LayerContents(layers)
@@ -55,19 +55,19 @@ class State:
         self._arrays += [(x, x.copy()) for x in parts.arrays if x.flags.writeable]
 
     def add_variables(self, variables: Iterable[AutoCastVariable]) -> None:
-        """Watch variables, except those that are inputs."""
+        """Add variables to the dependencies, except those that are inputs."""
         self._variables += [(variable, variable.stamp) for variable in variables if id(variable) not in self._held]
 
-    def moved(self) -> bool:
-        """Whether a list, a dictionary or an object of the user has changed, which nobody tells."""
+    def containers_changed(self) -> bool:
+        """Return whether a mutable object of the user (list, dictionary, ...) changed; nothing notifies us."""
         return not self._containers.same()
 
-    def changed(self) -> bool:
-        """Whether the recording must be made anew. What others than mp_core's layers depend on, nobody knows."""
+    def is_outdated(self) -> bool:
+        """Return whether the recording may be outdated. It always may, if it depends on unknown classes of layers."""
         return (
             not self._known
             or self._floatx != floatx()
-            or self.moved()
+            or self.containers_changed()
             or not self._attributes.same()
             or any(variable.stamp is not stamp for variable, stamp in self._variables)
             or not all(np.array_equal(now, before, equal_nan=now.dtype.kind == "f") for now, before in self._arrays)

@@ -1,5 +1,4 @@
-"""Gradients of operations: a rule for each of them, and the walk backwards over what a recording has noted.
+"""Gradients: a rule for each operation, and the backward walk over the noted calls of a recording.
 
-A rule (:mod:`mp_core.ops.gradients.registry`) is a function made of operations, so that the backward pass is recorded
-too.
+A rule (:mod:`mp_core.ops.gradients.registry`) is composed of operations, so the backward pass is recorded too.
 """

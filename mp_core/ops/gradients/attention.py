@@ -1,4 +1,4 @@
-"""Rules of attention."""
+"""Gradient rules of attention."""
 
 import functools
 from collections.abc import Callable
@@ -28,22 +28,22 @@ __all__ = ["attention_gradients", "ragged_attention_gradients"]
 
 @recordable
 def attention_gradients(d: Array, *arguments: Any, of_bias: bool = False) -> tuple[Array, ...]:
-    """Return the gradients of the query, the key and the value of attention, or that of its bias.
+    """Return the gradients of query, key and value of attention, or the gradient of the bias.
 
     Parameters
     ----------
     d : ndarray
         The gradient of the result.
     *arguments : any
-        Those of :func:`mp_core.ops.dot_product_attention`, the first eight at least.
+        The arguments of :func:`mp_core.ops.dot_product_attention`, at least the first eight.
     of_bias : bool
-        Whether the gradient of the bias is wanted, instead of the three others.
+        Return the gradient of the bias instead of the other three.
 
     Returns
     -------
     tuple of ndarray
-        Three arrays of the shapes of the operands, in their common type. Or one of float32, of shape (n or 1, heads or
-        1, targets, sources): summed over sequences, or over heads, if the bias has one for all of them.
+        Three arrays of the shapes of the operands, in their common type. With `of_bias` one float32 array of shape (n
+        or 1, heads or 1, targets, sources): summed over an axis where the bias has length 1.
 
     Examples
     --------
@@ -67,13 +67,13 @@ def attention_gradients(d: Array, *arguments: Any, of_bias: bool = False) -> tup
 
 
 def _shape_of_bias(bias: Any, scores: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of the gradient of a bias before sums along targets and sources."""
+    """Return the shape of the gradient of a bias, not yet summed over targets and sources."""
     kept = (1,) * (4 - np.ndim(bias)) + np.shape(bias)
     return (*(length if own > 1 else 1 for own, length in zip(kept[:2], scores[:2], strict=True)), *scores[2:])
 
 
 def _by_parts(d: Array, a: Attended, of_bias: bool) -> tuple[Array, ...]:
-    """Return the gradients in float64, or without elements, by way of all scores."""
+    """Return the gradients from the full matrix of scores: for float64, and for arrays without elements."""
     q, k, v = (np.asarray(x, F64).transpose(0, 2, 1, 3) for x in a.operands)
     n, shared, sharing = q.shape[0], k.shape[1], q.shape[1] // max(k.shape[1], 1)
     weights = np.asarray(weights_of(a), F64)
@@ -97,7 +97,7 @@ def _by_parts(d: Array, a: Attended, of_bias: bool) -> tuple[Array, ...]:
 
 
 def _rule(gradients: Callable[..., tuple[Array, ...]], *arguments: Any) -> dict[str, Any]:
-    """Return the gradients of operands, which are computed together, and that of the bias, if it is wanted."""
+    """Return the rule: query, key and value share one computation, and the bias has its own."""
     found = functools.cache(lambda: gradients(*arguments))
     return {
         "query": lambda dtype: cast(found()[0], dtype),
@@ -121,22 +121,22 @@ def ragged_attention_gradients(
     reach: int | None, is_causal: bool, dropout: float = 0.0, random_key: Array | None = None,
     softcap: float | None = None, of_bias: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """Return the gradients of the query, the key and the value of ragged attention, or that of its bias.
+    """Return the gradients of query, key and value of ragged attention, or the gradient of the bias.
 
     Parameters
     ----------
     d : ndarray
         The gradient of the result.
     query, key, value, offsets, bias, scale, reach, is_causal, dropout, random_key, softcap
-        Those of :func:`mp_core.ops.ragged_attention`.
+        The arguments of :func:`mp_core.ops.ragged_attention`.
     of_bias : bool
-        Whether the gradient of the bias is wanted, instead of the three others.
+        Return the gradient of the bias instead of the other three.
 
     Returns
     -------
     tuple of ndarray
-        Three arrays of the shapes and the type of the operands, zeros in rows that are in no sequence. Or one array of
-        float32 and of the shape of the bias, summed over the sequences.
+        Three arrays of the shapes and type of the operands, with zeros in rows that belong to no sequence. With
+        `of_bias` one float32 array of the shape of the bias, summed over the sequences.
 
     Examples
     --------

@@ -1,34 +1,34 @@
-"""Functions whose gradient somebody else says."""
+"""Functions with a gradient of their own."""
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
-from mp_core.arrays.recorded import Noted, Recorded, is_recorded, under_way
+from mp_core.arrays.recorded import NotedCall, Recorded, current_recording, is_recorded
 from mp_core.core.convert import copied
 
 __all__ = ["custom_gradient"]
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function say its own gradient, as ``tf.custom_gradient`` does.
+    """Define the gradient of a function, as ``tf.custom_gradient`` does.
 
     Parameters
     ----------
     function : callable
-        Called with arrays, it returns a pair: an array, and a function of the gradient of that array, which returns
-        the gradient of the argument, or a list of them if there are several; None for an argument without one. Both
-        are made of operations, arithmetic and views.
+        Called with arrays, it returns (result, gradient function). The gradient function takes the gradient of the
+        result, and returns the gradient of the argument, or a list with one for each argument; None means no gradient.
+        Both functions consist of operations, arithmetic and views.
 
     Returns
     -------
     callable
-        It returns the array alone. Its positional arguments have the gradients; variables that the function reads
-        otherwise have none.
+        It returns the result alone. Gradients reach its positional arguments only, not variables that the function
+        reads in another way.
 
     Examples
     --------
-    Rounding that is passed straight through:
+    A straight-through gradient of rounding:
 
     >>> import numpy as np
     >>> import mp_core as mp
@@ -44,29 +44,31 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(x.read_value() if hasattr(x, "read_value") else x for x in args)
-        recording = under_way()
-        if recording is None or recording.noted is None or not is_recorded(*args):
+        recording = current_recording()
+        if recording is None or recording.noted_calls is None or not is_recorded(*args):
             return function(*args, **kwargs)[0]
-        noted, recording.noted = recording.noted, None
+        noted, recording.noted_calls = recording.noted_calls, None
         try:
             result, gradient = function(*args, **kwargs)
-            if is_recorded(result) and any(recording.place(result)[0] == recording.place(x)[0] for x in _only(args)):
+            if is_recorded(result) and any(
+                recording.place(result)[0] == recording.place(x)[0] for x in _recorded_among(args)
+            ):
                 result = recording.call(copied, (result,), {})
         finally:
-            recording.noted = noted
+            recording.noted_calls = noted
         if is_recorded(result):
-            noted.append(Noted(function, args, {}, result, _rule_of(function, gradient)))
+            noted.append(NotedCall(function, args, {}, result, _rule_of(function, gradient)))
         return result
 
     return call
 
 
-def _only(args: tuple[Any, ...]) -> list[Recorded]:
+def _recorded_among(args: tuple[Any, ...]) -> list[Recorded]:
     return [x for x in args if type(x) is Recorded]
 
 
 def _rule_of(function: Callable[..., Any], gradient: Callable[[Any], Any]) -> Callable[..., dict[str, Any]]:
-    """Return the rule of a call whose gradient is that function."""
+    """Return the gradient rule of a call, made from its gradient function."""
 
     def rule(d: Any, result: Any, *args: Any) -> dict[str, Any]:
         found = gradient(d)

@@ -1,4 +1,4 @@
-"""The rule of dropout."""
+"""The gradient rule of dropout."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules of functions of elements, and the derivatives of activations."""
+"""Gradient rules of elementwise functions, and derivatives of activations."""
 
 import math
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from mp_core.utilities.arguments import is_number
 __all__ = ["FROM_RESULT", "activation_gradient"]
 
 FROM_RESULT = frozenset({"relu", "relu6", "sigmoid", "tanh", "elu", "softplus", "exponential"})
-"""The activations whose derivative follows from their result."""
+"""The activations whose derivative is computed from their result."""
 
 
 @recordable
 @with_numbers
 def activation_gradient(name: str, d: Array, x: Array, dtype: Any) -> Array:
-    """Return `d` times the derivative of an activation, in float32 and rounded once to `dtype`.
+    """Return `d` times the derivative of an activation, computed in float32 and rounded once to `dtype`.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ def activation_gradient(name: str, d: Array, x: Array, dtype: Any) -> Array:
     d : ndarray of float
         The gradient of the result.
     x : ndarray of float
-        What the activation was applied to; its result if the name is in :data:`FROM_RESULT`. It may have another type
-        than `d`.
+        The argument of the activation, or its result if `name` is in :data:`FROM_RESULT`. Its type may differ from that
+        of `d`.
     dtype : dtype
-        That of the gradient.
+        The type of the gradient.
 
     Returns
     -------
@@ -66,13 +66,13 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _gated(x: Array, w: Array, rise: Array) -> Array:
-    """Return the derivative of ``x sigmoid(w)``; rise: of w, times x."""
+    """Return the derivative of ``x sigmoid(w)``, where `rise` is ``x dw/dx``."""
     s = _sigmoid(w)
     return s * (1.0 + rise * _sigmoid(-w))
 
 
 def _gelu(x: Array) -> Array:
-    """Return ``Phi(x) + x phi(x)``."""
+    """Return the derivative of gelu, ``Phi(x) + x phi(x)``."""
     x = np.clip(x, -40.0, 40.0)
     phi = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
     gelu = np.empty_like(x, order="C")
@@ -102,20 +102,20 @@ _DERIVATIVES: dict[str, Callable[[Array], Array]] = {
     "softplus": lambda y: -np.expm1(-y),
     "exponential": lambda y: y,
 }
-"""Name -> derivative in float64, of the argument or, if the name is in :data:`FROM_RESULT`, of the result."""
+"""Name -> derivative in float64, a function of the argument, or of the result if the name is in :data:`FROM_RESULT`."""
 
 
 def _wide(d: Array) -> Any:
-    """Return the type in which rules of several steps compute: they round once, at the end."""
+    """Return the type in which rules with several steps compute, so that they round once, at the end."""
     return wide_type(d.dtype)
 
 
-def _number(value: float, beside: Array) -> Array:
-    return np.full(1, value, _wide(beside))
+def _number(value: float, other: Array) -> Array:
+    return np.full(1, value, _wide(other))
 
 
 def _operand(x: Any, out: Array) -> Array:
-    """Return an operand as the operation has read it; a number of Python had the type of the result."""
+    """Return an operand as the operation read it. A Python number takes the type of the result."""
     if type(x) in (int, float):
         return cast(np.full(1, x, F64), out.dtype)
     if not isinstance(x, np.ndarray):
@@ -138,8 +138,8 @@ def _divided(d: Array, x: Array, y: Array) -> Callable[[Any], Array]:
     return make
 
 
-def _chosen(comparison: str, d: Array, x: Array, y: Array) -> Callable[[Any], Array]:
-    """Return d where a comparison is true, half of it where the operands are equal, else 0."""
+def _where_chosen(comparison: str, d: Array, x: Array, y: Array) -> Callable[[Any], Array]:
+    """Return ``d`` where a comparison is true, ``d / 2`` where the operands are equal, else 0."""
 
     def make(dtype: Any) -> Array:
         common = result_type(x.dtype, y.dtype)
@@ -163,10 +163,10 @@ _OF_TWO: dict[str, Callable[[Array, Array, Array], tuple[Gradient, Gradient]]] =
     "subtract": lambda d, x, y: (d, _negative(d)),
     "multiply": lambda d, x, y: (_times(d, y), _times(d, x)),
     "divide": lambda d, x, y: (lambda dtype: computed("divide", d, y, dtype=dtype), _divided(d, x, y)),
-    "maximum": lambda d, x, y: (_chosen("greater", d, x, y), _chosen("greater", d, y, x)),
-    "minimum": lambda d, x, y: (_chosen("less", d, x, y), _chosen("less", d, y, x)),
+    "maximum": lambda d, x, y: (_where_chosen("greater", d, x, y), _where_chosen("greater", d, y, x)),
+    "minimum": lambda d, x, y: (_where_chosen("less", d, x, y), _where_chosen("less", d, y, x)),
 }
-"""Function -> the gradients of its operands."""
+"""Function of two operands -> the gradients of both."""
 
 
 def _rule_of_two(name: str, operation: Callable[..., Array]) -> None:
@@ -227,7 +227,7 @@ _OF_ONE: dict[str, Callable[[Array, Array, Array, Any], Array]] = {
     "log": lambda d, out, x, dtype: computed("divide", d, x, dtype=dtype),
     "log1p": _of_log1p,
 }
-"""Function -> the gradient of its operand, in a type."""
+"""Function of one operand -> its gradient, in a given dtype."""
 
 
 @gradient_of(functions.function_of)
@@ -245,7 +245,7 @@ def _(d: Array, out: Array, name: str, *operands: Array, dtype: Any) -> dict[str
 
 @gradient_of(functions.power)
 def _(d: Array, out: Array, x: Any, exponent: Any) -> dict[str, Any]:
-    """``(d p) x^(p - 1)``, 0 for p = 0."""
+    """Return ``(d p) x^(p - 1)``, 0 for p = 0."""
     if not is_number(exponent):
         return _of_powers(d, out, _operand(x, out), _operand(exponent, out))
     x, exponent = _operand(x, out), float(exponent)
@@ -260,7 +260,7 @@ def _(d: Array, out: Array, x: Any, exponent: Any) -> dict[str, Any]:
 
 
 def _of_powers(d: Array, out: Array, x: Array, p: Array) -> dict[str, Any]:
-    """Return ``(d p) x^(p - 1)``, 0 where p = 0, and ``(d out) log(x)``, 0 where x = 0."""
+    """Return ``(d p) x^(p - 1)`` (0 where p = 0) for the base, ``(d out) log(x)`` (0 where x = 0) for the exponent."""
     wide, zero, one = _wide(d), _number(0.0, d), _number(1.0, d)
 
     def of_base(dtype: Any) -> Array:
@@ -307,7 +307,7 @@ def _(d: Array, out: Array, x1: Any, x2: Any) -> dict[str, Any]:
 
 @gradient_of(quotients.mod)
 def _(d: Array, out: Array, x1: Any, x2: Any) -> dict[str, Any]:
-    """``d``, and ``-d`` times the whole quotient."""
+    """Return ``d`` for `x1`, and ``-d floor_divide(x1, x2)`` for `x2`."""
     whole = quotients.floor_divide(cast(_operand(x1, out), _wide(d)), cast(_operand(x2, out), _wide(d)))
     return {
         "x1": d,

@@ -1,4 +1,4 @@
-"""Rules of rows of tables."""
+"""Gradient rules of look-ups in tables."""
 
 import functools
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core.lookup import sum_by_index
-from mp_core.ops.gradients.registry import Summed, gradient_of, wide_type
+from mp_core.ops.gradients.registry import RowSum, gradient_of, wide_type
 from mp_core.ops.gradients.sums import BLOCK, blocks_of
 from mp_core.ops.lookup import take_rows
 from mp_core.ops.pairs import add
@@ -18,10 +18,10 @@ __all__ = ["sum_taken_rows"]
 
 @recordable
 def sum_taken_rows(x: Array, indices: Array, rows: int, dtype: Any = F32) -> Array:
-    """Return the gradient of a table of so many rows, of which those at `indices` were taken.
+    """Return the gradient of a table with `rows` rows from the gradient `x` of the rows at `indices`.
 
-    Row r of the result is the sum of ``x[i]`` over all i with ``indices[i] == r``, in the order of i, in float32; the
-    sum of each 1024 rows of `x` starts at +0, and these sums are added in order.
+    Row r of the result is the sum of ``x[i]`` over all i with ``indices[i] == r``, in the order of i, in float32. The
+    sum over each block of 1024 rows of `x` starts at +0, and the sums of the blocks are added in order.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def sum_taken_rows(x: Array, indices: Array, rows: int, dtype: Any = F32) -> Arr
     indices : ndarray of int
     rows : int
     dtype : dtype
-        That of the result: the sums are rounded once.
+        The type of the result. The sums are rounded once.
 
     Returns
     -------
@@ -70,4 +70,4 @@ def _(d: Array, out: Array, table: Any, indices: Array, dtype: Any) -> dict[str,
             return sum_taken_rows(d, indices, len(table), wide)
         return functools.reduce(add, map(part, blocks_of(rows, BLOCK)), before)
 
-    return {"table": Summed(rows, BLOCK, after, part)}
+    return {"table": RowSum(rows, BLOCK, after, part)}

@@ -1,4 +1,4 @@
-"""Rules of pooling of ragged sequences, of rotary positions, and of elements that are joined, padded or normalized."""
+"""Gradient rules of ragged pooling, rotary positions, concatenation and padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,12 +22,12 @@ __all__ = ["pooling_gradient"]
 
 @recordable
 def pooling_gradient(d: Array, x: Array, offsets: Array, pooling: str, skipped: int, column: int) -> Array:
-    """Return the gradient of the rows of several sequences that were pooled.
+    """Return the gradient of the rows of ragged sequences that were pooled.
 
     Parameters
     ----------
     d : ndarray of float32, shape (sequences, columns)
-        The gradient of the result, of which this pooling has the columns from `column` on.
+        The gradient of the result. The columns of this pooling begin at `column`.
     x : ndarray, shape (tokens, width)
     offsets : ndarray of int32
     pooling : str
@@ -38,7 +38,7 @@ def pooling_gradient(d: Array, x: Array, offsets: Array, pooling: str, skipped: 
     Returns
     -------
     ndarray
-        The shape and type of `x`; zeros in rows that are in no sequence, or are skipped.
+        The shape and type of `x`, with zeros in rows that are skipped or belong to no sequence.
 
     Examples
     --------
@@ -78,8 +78,8 @@ def _(
 # ---- rotary positions
 
 
-def _turned_back(angles: Any) -> Array:
-    """Return the negative angles: the same cosines, and the sines with the other sign."""
+def _negated_angles(angles: Any) -> Array:
+    """Return the table for negative angles: the same cosines, and negated sines."""
     angles = np.asarray(angles)
     signs = np.repeat(np.array([1.0, -1.0], angles.dtype), angles.shape[1] // 2)
     return constant(angles * signs)
@@ -87,12 +87,12 @@ def _turned_back(angles: Any) -> Array:
 
 @gradient_of(rotary)
 def _(d: Array, out: Array, x: Array, angles: Any) -> dict[str, Any]:
-    return {"x": lambda dtype: cast(rotary(d, _turned_back(angles)), dtype)}
+    return {"x": lambda dtype: cast(rotary(d, _negated_angles(angles)), dtype)}
 
 
 @gradient_of(ragged_rotary)
 def _(d: Array, out: Array, x: Array, angles: Any, offsets: Array, few: int = 0) -> dict[str, Any]:
-    return {"x": lambda dtype: cast(ragged_rotary(d, _turned_back(angles), offsets, few), dtype)}
+    return {"x": lambda dtype: cast(ragged_rotary(d, _negated_angles(angles), offsets, few), dtype)}
 
 
 # ---- parts of results

@@ -1,8 +1,8 @@
-"""Rules of products, einsum, casts and copies.
+"""Gradient rules of products, einsum, casts and copies.
 
-``dA = dY B^T`` and ``dB = A^T dY``: products of strided views. What is added to a gradient is the residual of the
-product. An activation is kept apart: the product gives its argument in float32, so that its derivative sees what the
-activation saw; the bits of the result are those of the one step.
+``dA = dY B^T`` and ``dB = A^T dY`` are products of strided views; a gradient to add to is passed as the residual.
+While calls are noted, a product with an activation is split into two operations, product and activation, so that the
+derivative uses the float32 argument of the activation. The bits of the result are those of the fused operation.
 """
 
 import functools
@@ -16,17 +16,17 @@ from mp_core.arrays.conversion import cast_any
 from mp_core.arrays.dtypes import is_float, result_type
 from mp_core.arrays.dtypes import parse as parse_dtype
 from mp_core.arrays.quantization import QuantizedArray, dequantize
-from mp_core.arrays.recorded import under_way, with_numbers
+from mp_core.arrays.recorded import current_recording, with_numbers
 from mp_core.core.convert import copied
 from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.ops.activations import activate
 from mp_core.ops.contraction import einsum, parse
 from mp_core.ops.elementwise import computed
 from mp_core.ops.gradients.elementwise import FROM_RESULT, activation_gradient
-from mp_core.ops.gradients.registry import Added, Summed, gradient_of, wide_type
+from mp_core.ops.gradients.registry import Addable, RowSum, gradient_of, wide_type
 from mp_core.ops.gradients.sums import BLOCK, blocks_of, summed_rows
 
-__all__ = ["WHOLE"]
+__all__ = ["REPLACEMENTS"]
 
 
 # ---- casts and copies
@@ -37,7 +37,7 @@ def _(d: Any, result: Any, x: Any, dtype: Any, saturate: Any = False) -> dict[st
     return {"x": d}
 
 
-with_numbers(copied)  # a sum of two numbers has one gradient twice, of which one is a copy
+with_numbers(copied)  # the gradients of both operands of a sum of numbers are equal: one of them is copied
 
 
 @gradient_of(copied)
@@ -48,7 +48,7 @@ def _(d: Any, result: Any, x: Any) -> dict[str, Any]:
 # ---- products
 
 
-@gradient_of(matmul, dynamic_matmul)  # only the second one has a scale
+@gradient_of(matmul, dynamic_matmul)  # only dynamic_matmul has a scale
 def _(
     d: Any, result: Any, a: Any, b: Any, *,
     scale: Any = None, out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
@@ -65,27 +65,27 @@ def _(
         inner = d
     elif activation in FROM_RESULT:
         inner = _inner(d, result, activation)
-    else:  # the argument of the activation again, as the product rounds it
+    else:  # compute the argument of the activation again, rounded as the product rounds it
         inner = activation_gradient(activation, d, fixed_matmul(a, b, scales, zeros, bias=bias), d.dtype)
 
     def of_rows(dtype: Any) -> Any:
-        """`b` stands for the matrix times the scales of its rows."""
+        """Return the gradient of `a`; `b` is the matrix times `scales`, so divide by them."""
         return computed("divide", matmul(inner, _transposed(b, inner.dtype), out_dtype=F32), scales, dtype=dtype)
 
     return {"a": of_rows, "bias": _bias(inner)}
 
 
 def _inner(d: Any, result: Any, activation: Any) -> Any:
-    """Return the gradient of what the activation of a product was applied to, by its result."""
+    """Return the gradient of the argument of a product's activation, computed from the result."""
     return d if activation is None else activation_gradient(activation, d, result, d.dtype)
 
 
-def _bias(d: Any) -> Summed | None:
-    return summed_rows(d, d.shape[-1:]) if d.shape else None  # two vectors have a product without columns
+def _bias(d: Any) -> RowSum | None:
+    return summed_rows(d, d.shape[-1:]) if d.shape else None  # the product of two vectors is a number, without bias
 
 
 def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
-    """Return the gradients of the operands of ``a @ b``; `d` is rounded to the type in which these multiply."""
+    """Return the gradients of the operands of ``a @ b``. `d` is rounded to the type in which the operands multiply."""
     left = a.reshape(1, -1) if len(a.shape) == 1 else a
     batch = d.shape[: len(d.shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
     columns = 1 if len(b.shape) == 1 else b.shape[-1]
@@ -117,8 +117,8 @@ def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
     }
 
 
-def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summed:
-    """Return ``x^T y`` in a shape as a sum over rows: what is added to it is the residual of the product of a block."""
+def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> RowSum:
+    """Return ``x^T y``, reshaped, as a sum over rows. The running sum is the residual of the product of each block."""
     x, y = operands
     is_in_pairs = x.dtype.name == "bfloat16" and y.dtype.name not in ("float32", "float16")
     block = 2 * BLOCK if is_in_pairs or "float8" in x.dtype.name else BLOCK
@@ -135,44 +135,49 @@ def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summe
             total = product(rows, total)
         return total.reshape(shape)
 
-    return Summed(x.shape[-2], block, after, lambda rows: product(rows).reshape(shape))
+    return RowSum(x.shape[-2], block, after, lambda rows: product(rows).reshape(shape))
 
 
 def _pays_transposed(rows: int, features: int, columns: int) -> bool:
-    """Whether ``(y^T x)^T`` is faster than ``x^T y``, whose sums have the same order, and so the same bits.
+    """Return whether ``(y^T x)^T`` is faster than ``x^T y``. The order of sums, and so the bits, are the same.
 
-    A product copies its transposed left operand. With x, the wider one, on the right, it copies fewer elements; but the
-    result has to be transposed, of which an element takes about four times as long.
+    A product copies its transposed left operand. If x is wider than y, ``y^T x`` copies fewer elements; but its result
+    must be transposed, which takes about four times as long per element.
     """
     return rows * (features - columns) >= 4 * features * columns
 
 
 def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool, summed: Any = None) -> Any:
-    """Return the gradient of an operand that multiplies as a matrix of a shape: made whole, or for each of a batch."""
+    """Return the gradient of an operand that `make` computes in the shape `shape`.
+
+    If `is_whole`, this is the gradient itself, and another gradient can be its residual. Otherwise the operand was
+    broadcast over a batch, and the walk sums over the batch.
+    """
     if not is_whole:
         return lambda dtype: make(dtype, None) if len(x.shape) > 1 else make(dtype, None).reshape(-1, *x.shape)
-    return Added(
+    return Addable(
         lambda dtype, other: make(dtype, None if other is None else other.reshape(shape)).reshape(x.shape), summed
     )
 
 
 def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the right operand with its last two axes exchanged; one that is packed or quantized as floats, packed.
+    """Return the right operand with its last two axes exchanged.
 
-    These floats take more memory than the codes, so the plans of one step share them.
+    A packed or quantized operand becomes packed floats, which take more memory than the codes. So they are cached, and
+    the plans of one training step share the cache.
     """
     if not isinstance(b, PackedMatrix | QuantizedArray):
         return b.reshape(1, -1) if b.ndim == 1 else b.swapaxes(-1, -2)
-    recording = under_way()
-    kept = {} if recording is None else recording.transposed
+    recording = current_recording()
+    kept = {} if recording is None else recording.packed_transposes
     found = kept.get((id(b), dtype))
     if found is None or found[0] is not b:
-        found = kept[id(b), dtype] = b, _packed_floats(b, dtype)  # as `b` is held, no other operand gets its id
+        found = kept[id(b), dtype] = b, _packed_floats(b, dtype)  # keep `b`, so that no other operand gets its id
     return found[1]
 
 
 def _packed_floats(b: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the elements of a packed or quantized operand, with its last two axes exchanged."""
+    """Return the values of a packed or quantized operand as packed floats, with the last two axes exchanged."""
     wide = wide_type(dtype)
     floats = _unpacked(b, wide) if isinstance(b, PackedMatrix) else dequantize(b, wide)
     floats = floats.swapaxes(-1, -2)
@@ -180,7 +185,7 @@ def _packed_floats(b: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _unpacked(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
-    """Return the elements for which a packed matrix stands."""
+    """Return the values of a packed matrix: ``scale * (q - zero_point)``."""
     codes, scale, zero = cast(b.unpack(), dtype), b.scale, b.zero_point
     if b.group_size:
         group_of = np.arange(codes.shape[-2]) // b.group_size
@@ -196,13 +201,13 @@ def _unpacked(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
 # ---- einsum
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_ONE = "the only axis"  # a label that no equation has
+_ONE = "the only axis"  # a label that no equation can have
 
 
 @gradient_of(einsum)
 def _(d: Any, result: Any, equation: str, a: Any, b: Any, *, out_dtype: Any = None) -> dict[str, Any]:
     of_a, of_b, of_out = parse(equation, len(a.shape), len(b.shape))
-    if not of_out:  # einsum takes no numbers, so the gradient of one is an array of one element
+    if not of_out:  # einsum takes no arrays without axes, so give the gradient of a number one axis
         d, of_out = d.reshape(1), (_ONE,)
     letters = dict(zip(dict.fromkeys((*of_a, *of_b, _ONE)), _LETTERS, strict=False))
 
@@ -224,14 +229,14 @@ def _(d: Any, result: Any, equation: str, a: Any, b: Any, *, out_dtype: Any = No
     }
 
 
-# ---- with the argument of the activation
+# ---- products with an activation, split in two
 
 _BY_ROUNDED_RESULT = {"relu", "relu6"}
-"""The activations whose derivative follows from their result after it was rounded to 16 bits."""
+"""The activations whose derivative can be computed from a result that was rounded to 16 bits."""
 
 
 def _split(function: Any, a: Any, b: Any, activation: Any, residual: Any, out_dtype: Any, arguments: Any) -> Any:
-    """Return a product with an activation in two steps, or None where the result alone gives the derivative."""
+    """Compute a product and its activation as two operations; return None if the derivative needs only the result."""
     dtype = np.dtype(parse_dtype(out_dtype)) if out_dtype is not None else _type_of(a, b)
     wide = wide_type(dtype)
     by_result = FROM_RESULT if dtype == wide else _BY_ROUNDED_RESULT
@@ -245,7 +250,7 @@ def _split(function: Any, a: Any, b: Any, activation: Any, residual: Any, out_dt
 
 
 def _type_of(a: Any, b: Any) -> np.dtype[Any]:
-    """Return the type of a product by default: that of its operands of 16 bits or more."""
+    """Return the default type of a product: the common type of its float operands with 16 bits or more."""
     wide = [x.dtype for x in (a, b) if getattr(x, "scale", None) is None and x.dtype.itemsize > 1 and is_float(x.dtype)]
     return functools.reduce(result_type, wide)
 
@@ -264,5 +269,5 @@ def _dynamic_matmul(
     return _split(dynamic_matmul, a, b, activation, residual, out_dtype, {"bias": bias, "scale": scale})
 
 
-WHOLE = {matmul: _matmul, dynamic_matmul: _dynamic_matmul}
-"""Operation -> what is called in its place while calls are noted for gradients, unless that returns None."""
+REPLACEMENTS = {matmul: _matmul, dynamic_matmul: _dynamic_matmul}
+"""Operation -> function called in its place while calls are noted; if it returns None, the operation is called."""

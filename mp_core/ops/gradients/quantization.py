@@ -1,4 +1,4 @@
-"""Rules of fake quantization: what is rounded passes straight through."""
+"""Gradient rules of fake quantization: gradients pass straight through the rounding."""
 
 import functools
 from typing import Any
@@ -19,19 +19,20 @@ __all__ = ["fake_quant_gradients"]
 @recordable
 @with_numbers
 def fake_quant_gradients(d: Array, *arguments: Any) -> tuple[Array, Array, Array]:
-    """Return the gradients of fake quantization: within its nudged range, up to its lower end, from its upper end on.
+    """Return the gradients of the inputs, the lower bound and the upper bound of fake quantization, not yet summed.
 
     Parameters
     ----------
     d : ndarray of float
         The gradient of the result.
     *arguments : any
-        All six of :func:`mp_core.quantizers.fake_quant_with_min_max_vars`.
+        The six arguments of :func:`mp_core.quantizers.fake_quant_with_min_max_vars`.
 
     Returns
     -------
     tuple of three ndarrays
-        Of the shape of `d`, in float32 (float64): its elements in each of these places, 0 elsewhere.
+        The shape of `d`, in float32 (float64 for float64): the elements of `d` where the input is within the nudged
+        range, at most its lower end, or at least its upper end; 0 elsewhere.
 
     Examples
     --------
@@ -76,7 +77,7 @@ def _(d: Array, out: Array, inputs: Any, scale: Any, quantized_dtype: Any, compu
     return {"inputs": lambda dtype: cast(d, dtype)}
 
 
-# ---- delayed scaling: what variables are overwritten with takes the place of their gradients
+# ---- delayed scaling: the gradient of a scale or a history is its new value, with which the variable is overwritten
 
 
 def _next_scale(scale: Any, history: Any, code_dtype: str) -> Any:

@@ -1,4 +1,4 @@
-"""Gradients of operations on rows, and their rules: softmax, layer norm, RMS norm."""
+"""Gradients and gradient rules of softmax, log softmax, layer norm and RMS norm."""
 
 import functools
 from collections.abc import Callable
@@ -10,8 +10,8 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_vector, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
-from mp_core.ops.gradients.registry import Summed, gradient_of, wide_type
-from mp_core.ops.gradients.sums import BLOCK, rows_behind, summed_rows
+from mp_core.ops.gradients.registry import RowSum, gradient_of, wide_type
+from mp_core.ops.gradients.sums import BLOCK, as_rows, summed_rows
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 
 __all__ = ["norm_gradient", "softmax_gradient"]
@@ -26,14 +26,15 @@ def softmax_gradient(d: Array, y: Array, dtype: Any, axis: int = -1, scale: floa
     d : ndarray of float
         The gradient of the softmax, of the shape and type of `y`.
     y : ndarray of float
+        The softmax, or its logarithm.
     dtype : dtype
-        That of the result, which is computed in float32 and rounded once.
+        The type of the result, which is computed in float32 and rounded once.
     axis : int
-        The axis along which `y` sums to 1.
+        The axis of the softmax.
     scale : float
-        That of the softmax.
+        The scale of the softmax.
     is_log : bool
-        Whether `y` is the logarithm; `scale` is 1 then.
+        Whether `y` is the logarithm; `scale` must be 1 then.
 
     Returns
     -------
@@ -68,21 +69,21 @@ def norm_gradient(
     axes: tuple[int, ...],
     epsilon: float,
 ) -> tuple[Array, Array | None]:
-    """Return the gradient of what a norm has normalized, and `d` times the normalized elements.
+    """Return the gradient of the input of a norm, and `d` times the normalized elements.
 
-    With r and the mean as the norm has computed them, ``n = (x + residual - mean) r`` and ``g = d gamma``, the gradient
-    is ``r (g - mean(g) - n mean(g n))``, where ``mean(g)`` is left out if the norm is not centred.
+    Let r and mean be those of the norm, ``n = (x + residual - mean) r`` and ``g = d gamma``. Then the gradient is
+    ``r (g - mean(g) - n mean(g n))``; without ``mean(g)`` if the norm is not centred.
 
     Parameters
     ----------
     d : ndarray of float
         The gradient of the result, of the shape and type of `x`.
     x, residual, gamma : ndarray or None
-        As the norm was given them.
+        The arguments of the norm.
     is_centred : bool
-        Whether it is a layer norm, or an RMS norm.
+        True for a layer norm, False for an RMS norm.
     axes : tuple of int
-        Along which it takes the statistics: not negative, ascending.
+        The axes of the statistics: not negative, ascending.
     epsilon : float
 
     Returns
@@ -90,25 +91,25 @@ def norm_gradient(
     gradient : ndarray
         The shape and type of `x`.
     shares : ndarray of float32 or None
-        A matrix of `d` times n, whose columns are the elements of `gamma`; None without one.
+        The matrix ``d n``, with one column for each element of `gamma`; None without `gamma`.
     """
-    rows, grown = rows_behind(x, axes), rows_behind(d, axes)
-    other = None if residual is None else rows_behind(residual, axes)
+    rows, grown = as_rows(x, axes), as_rows(d, axes)
+    other = None if residual is None else as_rows(residual, axes)
     scale = None if gamma is None else as_vector(gamma.reshape(-1), rows.shape[1], "gamma", wide_type(x.dtype))
     if x.dtype == F64:
         y = rows if other is None else rows + other
         wide = _norm_gradient_float64(grown, y, scale, is_centred, epsilon)
-        return _as_it_was(wide[0], x.shape, axes), wide[1]
+        return _from_rows(wide[0], x.shape, axes), wide[1]
     out = np.empty(rows.shape, x.dtype)
     shares = None if gamma is None else np.empty(rows.shape, F32)
     if out.size:
         formats = FORMATS[x.dtype], FORMATS[x.dtype]
         _pointwise.norm_gradient(formats, (rows, other, grown, out, shares), scale, epsilon, is_centred)
-    return _as_it_was(out, x.shape, axes), shares
+    return _from_rows(out, x.shape, axes), shares
 
 
-def _as_it_was(rows: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
-    """Return what :func:`rows_behind` has made a matrix in its old shape."""
+def _from_rows(rows: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    """Undo :func:`as_rows`."""
     order = [axis for axis in range(len(shape)) if axis not in axes] + list(axes)
     moved = rows.reshape([shape[axis] for axis in order])
     return moved if order == sorted(order) else contiguous(moved.transpose(np.argsort(order)))
@@ -151,7 +152,7 @@ def _norm_rule(is_centred: bool, d: Array, x: Any, gamma: Any, axis: Any, epsilo
     return {
         "x": of_input,
         "residual": of_input,
-        "gamma": Summed(
+        "gamma": RowSum(
             x.size // max(prod(lengths), 1),
             BLOCK,
             lambda before: summed_rows(parts()[1], lengths).after(before),

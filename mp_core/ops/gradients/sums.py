@@ -1,4 +1,4 @@
-"""Sums over rows in K blocks, and the rules of sums and means."""
+"""Sums over rows in K blocks, and gradient rules of sums and means."""
 
 from math import prod
 from typing import Any
@@ -9,17 +9,17 @@ from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import sums as _sums
 from mp_core.ops.elementwise import computed
-from mp_core.ops.gradients.registry import Summed, gradient_of, wide_type
+from mp_core.ops.gradients.registry import RowSum, gradient_of, wide_type
 from mp_core.ops.sums import mean, sum
 
-__all__ = ["BLOCK", "blocks_of", "rows_behind", "sum_rows", "summed_rows"]
+__all__ = ["BLOCK", "as_rows", "blocks_of", "sum_rows", "summed_rows"]
 
 BLOCK = 1024
 """The rows of a K block of products in float32, and of :func:`sum_rows`."""
 
 
-def rows_behind(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return `x` as a matrix: the given axes, none of them negative and in ascending order, are its columns."""
+def as_rows(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return `x` as a matrix whose columns are the merged `axes`, which are not negative and ascend."""
     order = [axis for axis in range(x.ndim) if axis not in axes] + list(axes)
     columns = prod(x.shape[axis] for axis in axes)
     return contiguous(x.transpose(order)).reshape(x.size // columns if columns else 0, columns)
@@ -34,28 +34,28 @@ def sum_rows(
     before: Array | None = None,
     part: slice = slice(None),
 ) -> Array:
-    """Return the sum over all axes but some, added in float32 in K blocks: the gradient of what every row shares.
+    """Return the sum over all axes except `axes`, in float32 in K blocks: the gradient of an array shared by all rows.
 
-    The index into the axes that are summed is a row. Rows are added in blocks of 1024 from the front: the sum of each
-    block starts at +0, and block sums are added in order, to `before` if that is given. So the sums of rows that come
-    in several calls have the bits of one call, if all calls but the last have whole blocks.
+    A row is one index of the summed axes. Rows are added in blocks of 1024 from the front: the sum of each block starts
+    at +0, and block sums are added in order, to `before` if given. So several calls, each continuing the sum before,
+    give the bits of one call, if all calls except the last have whole blocks.
 
     Parameters
     ----------
     x : ndarray of float
     axes : tuple of int, optional
-        The axes that stay, in ascending order. Default: the last one.
+        The axes that are kept, in ascending order. Default: the last one.
     dtype : dtype
-        That of the result: sums are rounded once.
+        The type of the result. Sums are rounded once.
     before : ndarray of float32, optional
-        The sum of earlier rows, in the shape of the result (float64 of float64 `x`).
+        The sum of earlier rows, in the shape of the result (float64 for float64 `x`).
     part : slice
-        Which rows; default: all.
+        The rows to add. Default: all.
 
     Returns
     -------
     ndarray
-        The lengths of the axes that stay.
+        The shape is that of the kept axes.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def sum_rows(
     kept = (x.ndim - 1,) if axes is None else axes
     shape = tuple(x.shape[axis] for axis in kept)
     wide = wide_type(x.dtype)
-    rows = rows_behind(x, kept)[part]
+    rows = as_rows(x, kept)[part]
     out = np.zeros(shape, wide) if before is None or rows.size == 0 else np.empty(shape, wide)
     if x.dtype == F64:
         out = rows.sum(axis=0).reshape(shape) + (0.0 if before is None else before)
@@ -77,8 +77,8 @@ def sum_rows(
     return out if out.dtype == dtype else cast(out, dtype)
 
 
-def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> Summed:
-    """Return :func:`sum_rows` of an array as a gradient of a shape."""
+def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> RowSum:
+    """Return :func:`sum_rows` of an array as a gradient, reshaped to `shape`."""
     kept = (x.ndim - 1,) if axes is None else axes
     lengths, wide = tuple(x.shape[axis] for axis in kept), wide_type(x.dtype)
 
@@ -89,16 +89,16 @@ def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None =
     def part(rows: slice) -> Any:
         return sum_rows(x, kept, dtype=wide, part=rows).reshape(shape)
 
-    return Summed(x.size // max(prod(lengths), 1), BLOCK, after, part)
+    return RowSum(x.size // max(prod(lengths), 1), BLOCK, after, part)
 
 
 def blocks_of(rows: int, block: int) -> list[slice]:
-    """Return the K blocks of so many rows."""
+    """Return the slices of the K blocks of `rows` rows."""
     return [slice(begin, min(begin + block, rows)) for begin in range(0, rows, block)]
 
 
-def _spread(d: Array, x: Any, axis: Any, keepdims: bool) -> Any:
-    """Return the gradient of a sum at each element that was added: a view."""
+def _broadcast_back(d: Array, x: Any, axis: Any, keepdims: bool) -> Any:
+    """Return the gradient of a sum broadcast to the shape of its argument: a view."""
     shape = np.shape(x)
     if not keepdims:
         summed = range(len(shape)) if axis is None else [each % len(shape) for each in np.atleast_1d(axis).tolist()]
@@ -108,7 +108,7 @@ def _spread(d: Array, x: Any, axis: Any, keepdims: bool) -> Any:
 
 @gradient_of(sum)
 def _(d: Array, total: Array, x: Any, axis: Any = None, *, keepdims: bool = False, out_dtype: Any = None) -> Any:
-    return {"x": _spread(d, x, axis, keepdims)}
+    return {"x": _broadcast_back(d, x, axis, keepdims)}
 
 
 @gradient_of(mean)
@@ -116,6 +116,6 @@ def _(d: Array, total: Array, x: Any, axis: Any = None, *, keepdims: bool = Fals
     count = np.full(1, np.size(x) / max(total.size, 1), wide_type(d.dtype))
 
     def make(dtype: Any) -> Any:
-        return _spread(computed("divide", d, count, dtype=dtype).reshape(d.shape), x, axis, keepdims)
+        return _broadcast_back(computed("divide", d, count, dtype=dtype).reshape(d.shape), x, axis, keepdims)
 
     return {"x": make}

@@ -1,4 +1,4 @@
-"""Gradients of views with repeated elements (the windows of convolutions, and broadcasts), and of pooling."""
+"""Gradients of views with repeated elements (windows of convolutions, broadcasts), and of window pooling."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -19,7 +19,7 @@ __all__ = ["added_windows", "maxima_gradient", "repeats", "sums_gradient"]
 
 
 def repeats(x: Array) -> bool:
-    """Return whether a view may have an element of its memory several times.
+    """Return whether a view may contain an element of its memory more than once.
 
     Examples
     --------
@@ -38,21 +38,22 @@ def repeats(x: Array) -> bool:
 
 @recordable
 def added_windows(x: Array, elements: int, first: int, strides: tuple[int, ...], dtype: Any) -> Array:
-    """Return the gradient of a buffer from that of a view in which elements repeat.
+    """Return the gradient of a buffer from the gradient of a view with repeated elements.
 
-    ``result[first + sum(index * strides)]`` is the sum of ``x[index]`` over all such indices, in C order, in float32.
+    Each ``x[index]`` is added to ``result[first + sum(index * strides)]``, in C order of the indices, in float32.
 
     Parameters
     ----------
     x : ndarray of float
+        The gradient of the view.
     elements : int
-        How many the buffer has.
+        The number of elements of the buffer.
     first : int
         The element at which the view begins.
     strides : tuple of int
-        In elements.
+        The strides of the view, in elements.
     dtype : dtype
-        That of the result: sums are rounded once.
+        The type of the result. Sums are rounded once.
 
     Returns
     -------
@@ -82,11 +83,11 @@ def _(d: Array, out: Array, x: Array, strides: Sequence[int], dilation: Sequence
 
 @recordable
 def maxima_gradient(d: Array, x: Array, size: Sequence[int], strides: Sequence[int], dtype: Any) -> Array:
-    """Return the gradient of an array from that of the maxima of its windows.
+    """Return the gradient of an array from the gradient of the maxima of its windows.
 
-    The maxima are those of the first two places of a window, of this and the third place, and so on. The gradient of
-    each goes to the larger one of both, half of it to each where they are equal, and is 0 for both at NaN. Windows that
-    overlap add up, in C order, in float32.
+    The maximum of a window is computed pairwise: of its first two places, then of that maximum and the third place, and
+    so on. The gradient of each of these maxima goes to the larger operand, half to each if they are equal, and to none
+    if one is NaN. Gradients of overlapping windows are added in C order, in float32.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def maxima_gradient(d: Array, x: Array, size: Sequence[int], strides: Sequence[i
     size, strides : sequence of int
         As in :func:`mp_core.ops.window_maxima`.
     dtype : dtype
-        That of the result: sums are rounded once.
+        The type of the result. Sums are rounded once.
 
     Returns
     -------
@@ -110,7 +111,7 @@ def maxima_gradient(d: Array, x: Array, size: Sequence[int], strides: Sequence[i
     """
     out = np.zeros(x.shape, dtype)
     if out.dtype == F64:
-        _spread(d, out, size, strides, parts_of_windows(x, size, strides))
+        _add_to_windows(d, out, size, strides, parts_of_windows(x, size, strides))
     elif d.size:
         pool_windows("maxima gradient", tuple(size), tuple(strides), FORMATS, out, contiguous(x), contiguous(d))
     return out
@@ -118,7 +119,7 @@ def maxima_gradient(d: Array, x: Array, size: Sequence[int], strides: Sequence[i
 
 @recordable
 def sums_gradient(d: Array, shape: tuple[int, ...], size: Sequence[int], strides: Sequence[int], dtype: Any) -> Array:
-    """Return the gradient of an array of a shape from that of the sums of its windows.
+    """Return the gradient of an array of shape `shape` from the gradient of the sums of its windows.
 
     Parameters
     ----------
@@ -137,14 +138,16 @@ def sums_gradient(d: Array, shape: tuple[int, ...], size: Sequence[int], strides
     """
     out = np.zeros(shape, dtype)
     if out.dtype == F64:
-        _spread(d, out, size, strides, None)
+        _add_to_windows(d, out, size, strides, None)
     elif d.size:
         pool_windows("sums gradient", tuple(size), tuple(strides), FORMATS, out, None, contiguous(d))
     return out
 
 
-def _spread(d: Array, out: Array, size: Sequence[int], strides: Sequence[int], parts: list[Array] | None) -> None:
-    """Add gradients of float64 in the place of those of windows; `parts`: of what maxima were taken."""
+def _add_to_windows(
+    d: Array, out: Array, size: Sequence[int], strides: Sequence[int], parts: list[Array] | None
+) -> None:
+    """Add the float64 gradients of windows to `out`. `parts` has the elements if maxima were taken; None: sums."""
     places = parts_of_windows(out, size, strides)
     if parts is None:
         for place in places:

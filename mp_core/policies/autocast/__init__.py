@@ -1,4 +1,4 @@
-"""Autocast: variables that read in the compute dtype, and the scope that says which dtype that is."""
+"""Autocast: variables that are read in the compute dtype, and the scope that sets this dtype."""
 
 from mp_core.policies.autocast.scope import autocast_scope, enable_auto_cast_variables, read_dtype, scope_dtype
 from mp_core.policies.autocast.variable import AutoCastVariable

@@ -1,11 +1,11 @@
-"""The memory of values: arrays that nobody can make writeable, and values that have no memory of their own.
+"""The memory of variables: read-only arrays, and values that are recomputed instead of stored.
 
-A weight is in memory once, in the form in which products read it, although a variable, a packed matrix and a file all
-have it. Three things see to that; docs/memory.md says who calls them and when:
+A variable, a packed matrix and a file all have the same weight, but it is in memory only once, in the form that
+products read. Three functions and classes achieve that; docs/memory.md says who calls them and when:
 
-- :func:`drop_pages`: the pages of a mapped file go once their numbers have been read.
-- :class:`Elsewhere`: the variable of a packed matrix keeps the way back to its value, and not the value.
-- :func:`trim_heap`: what was free between the arrays of opening and packing goes back to the system.
+- :func:`drop_pages` releases the pages of a mapped file after its numbers have been read.
+- :class:`RecomputedArray` replaces the value of a variable that is packed: it stores a function that unpacks it.
+- :func:`trim_heap` returns free memory, left between arrays by loading and packing, to the operating system.
 """
 
 import math
@@ -20,14 +20,14 @@ from mp_core.arrays import F32, Array, dtypes
 from mp_core.arrays.recorded_array import address_of
 from mp_core.core.convert import Memory, file_map, read_only
 
-__all__ = ["Elsewhere", "Value", "drop_pages", "frozen", "is_shared", "trim_heap"]
+__all__ = ["RecomputedArray", "Value", "drop_pages", "frozen", "is_shared", "trim_heap"]
 
 
 class Value(np.ndarray[Any, Any]):
-    """A read-only array that gives itself when it is called: Keras 3 reads ``variable.value``, tf.keras calls it."""
+    """A read-only array that can be called: Keras 3 reads ``variable.value``, tf.keras calls ``variable.value()``."""
 
     def __call__(self) -> Array:
-        """Return the array, as one of NumPy's own type."""
+        """Return the array as a plain ndarray."""
         return self.view(np.ndarray)
 
     def __array_wrap__(self, array: Array, context: Any = None, return_scalar: bool = False) -> Any:
@@ -35,13 +35,13 @@ class Value(np.ndarray[Any, Any]):
 
 
 def frozen(array: Array) -> Array:
-    """Return a read-only array on the memory of `array` that no attribute and no base of it makes writeable."""
+    """Return a read-only array on the memory of `array`; neither a flag nor its base can make it writeable."""
     dtype = array.dtype
-    return read_only(array, dtype if dtype is F32 else dtypes.parse(dtype))  # unpickled dtypes are equal, not the same
+    return read_only(array, dtype if dtype is F32 else dtypes.parse(dtype))  # unpickled dtypes are equal, not identical
 
 
 def is_shared(array: Array) -> bool:
-    """Whether some other object may write the memory of `array`."""
+    """Return whether another object may write to the memory of `array`."""
     base: Any = array
     while isinstance(base, np.ndarray | memoryview):
         if isinstance(base, memoryview):
@@ -54,20 +54,20 @@ def is_shared(array: Array) -> bool:
         return False
     try:
         return not memoryview(base).readonly
-    except TypeError:  # it does not say
+    except TypeError:  # the owner has no buffer interface: assume that it may write
         return True
 
 
 @final
-class Elsewhere:
-    """In the place of an array whose elements something else holds, in another order or type.
+class RecomputedArray:
+    """Replaces an array whose elements are stored elsewhere, in another order or dtype.
 
     Parameters
     ----------
     shape : tuple of int
     dtype : dtype
     make : callable
-        Returns the array, which is made whenever it is read, and kept by nobody.
+        Returns the array. It is called at each read, and the result is not cached.
     """
 
     __slots__ = ("dtype", "make", "shape")
@@ -99,28 +99,28 @@ class Elsewhere:
 
 
 def drop_pages(array: Any) -> bool:
-    """Return whether an array lies in the map of a file; its pages there are out of memory until they are read again.
+    """Release the pages of an array in a memory-mapped file; return whether the array is in one.
 
-    The operating system reads them from its cache of files, or from the file. (Windows keeps them until it needs their
-    memory, and so do all systems if the process has locked them.)
+    The next read gets the pages from the file cache of the operating system, or from the file. (Windows keeps the pages
+    until it needs the memory. Locked pages stay on every system.)
     """
     file = file_map(array)
     if file is None:
         return False
     if hasattr(file, "madvise") and array.nbytes:
-        from mmap import MADV_DONTNEED, PAGESIZE  # arrays of files are few
+        from mmap import MADV_DONTNEED, PAGESIZE  # imported here because few arrays are in files
 
         begin = address_of(array) - address_of(np.frombuffer(file, np.uint8))
         start = begin // PAGESIZE * PAGESIZE
-        with suppress(OSError):  # of pages that mlock or mlockall keeps in memory
+        with suppress(OSError):  # raised for pages locked by mlock or mlockall
             file.madvise(MADV_DONTNEED, start, begin + array.nbytes - start)
     return True
 
 
 def trim_heap() -> None:
-    """Give back the memory that is free between what is allocated, where the C library can (glibc's ``malloc_trim``).
+    """Return free heap memory to the operating system, if the C library has glibc's ``malloc_trim``.
 
-    Large arrays of many sizes that come and go, as weights do while they are packed, leave it behind.
+    Packing allocates and frees large arrays of many sizes, which leaves free memory between the arrays that stay.
     """
     if sys.platform == "linux":
         with suppress(ImportError, OSError):  # Python without libffi, or linked statically

@@ -1,4 +1,4 @@
-"""The scope that says in which dtype variables read."""
+"""The scope that sets the dtype in which variables are read."""
 
 from contextvars import ContextVar
 from typing import Any
@@ -13,10 +13,8 @@ from mp_core.policies.dtype_policies import standardize_dtype
 __all__ = ["autocast_scope", "enable_auto_cast_variables", "read_dtype", "scope_dtype"]
 
 scope_dtype: ContextVar[Any] = ContextVar("mp_core.autocast")
-"""The dtype in which variables read in this thread or task: unset outside every scope, None where none is cast.
-
-The calls of layers set a dtype; ``with`` blocks are :class:`mp_core.core.scopes.Scopes`.
-"""
+"""The dtype in which variables are read in this thread or task. Unset: outside of every scope. None: variables are not
+cast. Calls of layers set a dtype; ``with`` blocks set a :class:`mp_core.core.scopes.Scopes`."""
 
 
 def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
@@ -47,7 +45,7 @@ def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
 
 
 def read_dtype() -> np.dtype[Any] | None:
-    """Return the dtype in which variables read here, None where they are not cast.
+    """Return the dtype in which variables are read here; None if they are not cast.
 
     Examples
     --------
@@ -60,7 +58,7 @@ def read_dtype() -> np.dtype[Any] | None:
 
 
 def enable_auto_cast_variables(dtype: DTypeLike | None) -> Scope[None]:
-    """Return :func:`autocast_scope` under tf.keras' rule: a dtype that is not floating-point means no cast.
+    """Return :func:`autocast_scope` with tf.keras' rule: a dtype that is not floating-point means no cast.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Variables that are stored in one dtype and read in another."""
+"""Variables that are stored in one dtype and read in another one."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Self, SupportsIndex, TypeVar
@@ -9,21 +9,23 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import ops
 from mp_core.arrays import Array, asarray, dtypes, out_of_band
-from mp_core.arrays.holding import HOLDING, holder
+from mp_core.arrays.holding import ACTIVE_HOLDERS, current_holder
 from mp_core.arrays.recorded_array import is_recorded, known_elements
 from mp_core.core.changes import replace_if_same, set_counted
 from mp_core.core.convert import file_map, next_states
 from mp_core.core.scopes import Scopes, innermost
-from mp_core.policies.autocast.memory import Elsewhere, Value, drop_pages, frozen, is_shared
+from mp_core.policies.autocast.memory import RecomputedArray, Value, drop_pages, frozen, is_shared
 from mp_core.policies.autocast.scope import read_dtype, scope_dtype
 from mp_core.policies.dtype_policies import standardize_dtype
 from mp_core.utilities.arguments import state_of
 from mp_core.utilities.tree import map_leaves
 
-__all__ = ["AutoCastVariable", "as_stored", "assign_each", "derived_from", "restored_if_it_fails", "signed"]
+__all__ = ["AutoCastVariable", "as_stored", "assign_each", "derived_from", "restore_on_failure", "signed"]
 
 T = TypeVar("T")
-_State = tuple[Array | Elsewhere, dict[Hashable, Any], int, object]  # value, what is derived from it, version, stamp
+_State = tuple[
+    Array | RecomputedArray, dict[Hashable, Any], int, object
+]  # value, what is derived from it, version, stamp
 _FLAG = bool | np.bool_
 _STATE = {
     "value": np.ndarray, "version": int, "casts": _FLAG, "name": str, "path": str, "trainable": _FLAG,
@@ -32,7 +34,7 @@ _STATE = {
 
 
 def signed(indices: ArrayLike) -> Array:
-    """Return indices; those that are too large for NumPy's would count from the end."""
+    """Return indices as an array; raise IndexError for uint64 ones beyond int64, which NumPy would wrap around."""
     index = np.asarray(indices)
     if index.dtype == np.uint64 and index.size and index.max() > np.iinfo(np.int64).max:
         raise IndexError(f"index {index.max()} is out of bounds")
@@ -42,30 +44,29 @@ def signed(indices: ArrayLike) -> Array:
 class AutoCastVariable(NDArrayOperatorsMixin):
     """An array that is stored in one dtype and read in the dtype of the enclosing :func:`autocast_scope`.
 
-    Reads (operators, indexing, ``value``, ``gather``, NumPy functions) see the cast value; writes (``assign``,
-    ``assign_add`` ...) and ``numpy()`` keep to the stored dtype. Integer variables are never cast. The cast copy, like
-    everything made by :meth:`derived`, is made once and dropped when the value changes.
+    Reads (operators, indexing, ``value``, ``gather``, NumPy functions) return the cast value; writes (``assign``,
+    ``assign_add`` ...) and ``numpy()`` use the stored dtype. Integer variables are never cast. The cast value, like
+    every result of :meth:`derived`, is cached until the value changes.
 
     Parameters
     ----------
     value : array-like
-        The initial value. An array that already has the right dtype is kept without a copy if it is read-only and
-        nothing says that another object may write its memory, so it may be a read-only memory map; no method ever
-        writes into it.
+        The initial value. A read-only array of the right dtype is kept without a copy, unless another object may write
+        to its memory; so it may be a read-only memory map. No method writes into it.
     dtype : dtype, optional
-        The stored dtype. Default: that of `value`, where Python's floats count as Keras' floatx, its integers as int32,
-        and lists of them too.
+        The stored dtype. Default: the dtype of `value`; Python floats, and lists of them, have Keras' floatx, integers
+        int32.
     trainable : bool
-        Which of the layer's lists the variable belongs to.
+        Whether the variable is in the layer's list of trainable or of non-trainable variables.
     autocast : bool
-        Whether reads follow the scope.
+        Whether reads are cast to the dtype of the scope.
     name : str
-        For messages.
+        The name in messages.
 
     Attributes
     ----------
     path : str
-        The path of the layer that made the variable, and its name: ``"dense/kernel"``; elsewhere the name alone.
+        The path of the layer that made the variable, and its name: ``"dense/kernel"``. Without a layer, the name.
 
     Examples
     --------
@@ -112,43 +113,44 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     # ---- the value
 
-    def _set(self, array: Array | Elsewhere, version: int) -> None:
+    def _set(self, array: Array | RecomputedArray, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them.
 
-        A recording or a trial takes the values of variables that are there already, version 0 being the first.
+        The current recording or trial gets the value instead, unless this is the first value of the variable
+        (version 0).
         """
-        here = holder()
+        here = current_holder()
         if here is not None and version:
-            array = here.assign(self, array if type(array) is Elsewhere or is_recorded(array) else frozen(array))
+            array = here.assign(self, array if type(array) is RecomputedArray or is_recorded(array) else frozen(array))
         if array is not None:
             set_counted("_state", [(self, self._state_of(array, version))])
 
     def _here(self) -> "_State":
-        """Return the state; where a recording or a trial holds the variable, with what it is there.
+        """Return the state; if a recording or a trial overrides the variable, with the value and cache of the override.
 
-        Every method that reads the value begins here, so that none hands out what is a constant to the recording.
+        Every method that reads the value must begin here, since otherwise a recording would miss the read.
         """
-        here = holder()
-        held = None if here is None else here.held(self)
-        return self._state if held is None else (held.value, held.derived, *self._state[2:])
+        here = current_holder()
+        override = None if here is None else here.override_of(self)
+        return self._state if override is None else (override.value, override.derived, *self._state[2:])
 
     @property
     def is_held(self) -> bool:
-        """Whether it reads as a recorded array here: a variable that is trained, while its step is recorded."""
-        return bool(HOLDING) and is_recorded(self._here()[0])
+        """Whether the variable reads as a recorded array here, as a trained one does while its step is recorded."""
+        return bool(ACTIVE_HOLDERS) and is_recorded(self._here()[0])
 
-    def _state_of(self, array: Array | Elsewhere, version: int) -> "_State":
-        return array if type(array) is Elsewhere else frozen(array), {}, version, object()
+    def _state_of(self, array: Array | RecomputedArray, version: int) -> "_State":
+        return array if type(array) is RecomputedArray else frozen(array), {}, version, object()
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
-        """Return ``make(stored value)``, computed once per `key` and value.
+        """Return ``make(stored value)``, cached for each `key` until the value changes.
 
         Examples
         --------
         >>> AutoCastVariable([1.0, 3.0]).derived("sum", lambda array: float(array.sum()))
         4.0
         """
-        array, cache, _, _ = self._here() if HOLDING else self._state
+        array, cache, _, _ = self._here() if ACTIVE_HOLDERS else self._state
         try:
             result: T = cache[key]
         except KeyError:
@@ -156,19 +158,16 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return result
 
     def _read(self) -> Array:
-        """Return the value in the dtype of the scope, to be read by those who do not hand it on."""
+        """Return the value in the dtype of the scope, for use within this class: callers must get a view of it."""
         target = read_dtype() if self._casts else None
-        array = (self._here() if HOLDING else self._state)[0]
+        array = (self._here() if ACTIVE_HOLDERS else self._state)[0]
         if target is None or target is array.dtype:
-            return array.view() if type(array) is Elsewhere else array
+            return array.view() if type(array) is RecomputedArray else array
         return self.derived(target, lambda stored: _frozen_cast(stored, target))
 
     @property
     def value(self) -> Value:
-        """The value in the dtype of the scope, read-only: ``variable.value`` as in Keras 3, or ``variable.value()``.
-
-        What comes of the call is a plain array.
-        """
+        """The value in the dtype of the scope, read-only. ``variable.value()`` returns it as a plain array."""
         return self._read().view(Value)
 
     def read_value(self) -> Array:
@@ -176,22 +175,22 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return self._read().view()
 
     def numpy(self) -> Array:
-        """Return the stored value, whatever the scope: on the memory of the variable, read-only."""
-        return (self._here() if HOLDING else self._state)[0].view()
+        """Return the stored value regardless of the scope: a read-only array on the memory of the variable."""
+        return (self._here() if ACTIVE_HOLDERS else self._state)[0].view()
 
     @property
     def version(self) -> int:
-        """How often the value was replaced."""
+        """The number of times that the value was replaced."""
         return self._state[2]
 
     @property
     def stamp(self) -> object:
-        """Another object for every value: threads that assign at once may count the same :attr:`version`."""
+        """An object that is unique to the value. Threads that assign concurrently may give the same :attr:`version`."""
         return self._state[3]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype in which the variable reads here."""
+        """The dtype in which the variable is read here."""
         target = scope_dtype.get(None) if self._casts else None
         if type(target) is Scopes:
             target = innermost(target, None)
@@ -205,12 +204,12 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     @property
     def autocast(self) -> bool:
-        """Whether reads follow the scope."""
+        """Whether reads are cast to the dtype of the scope."""
         return self._casts
 
     @property
     def overwrite_with_gradient(self) -> bool:
-        """Whether an optimizer replaces the value by the gradient, as it does with float8 scales. At first False."""
+        """Whether an optimizer replaces the value by its gradient, as for float8 scales. Default: False."""
         return self._overwrite
 
     @overwrite_with_gradient.setter
@@ -249,7 +248,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return iter(self._read())
 
     def gather(self, indices: ArrayLike, axis: int = 0) -> Array:
-        """Return the slices at `indices` along `axis`; only they are cast."""
+        """Return the slices at `indices` along `axis`; only these are cast."""
         if self.is_held and axis == 0:
             return ops.take_rows(self.numpy(), indices, self.dtype)  # type: ignore[arg-type]
         return self._cast(np.take(self.numpy(), signed(indices), axis))
@@ -260,16 +259,17 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     # ---- writes: in the stored dtype, into a new array
 
     def assign(self, value: ArrayLike, *, copy: bool = True) -> Self:
-        """Replace the value; return the variable itself, so that assignments chain.
+        """Replace the value; return the variable, so that calls can be chained.
 
-        With ``copy=False`` an array of the stored dtype is kept as it is: the caller must not write to it any more.
+        With ``copy=False`` an array of the stored dtype is kept without a copy; the caller must not write to it any
+        more.
 
         Raises
         ------
         TypeError
-            The variable holds integers, and `value` has others than those, fractions for example.
+            The variable has an integer dtype, and `value` has a number that does not fit, such as a fraction.
         ValueError
-            The shape is another one.
+            The shape differs.
         """
         array = as_stored(value, self.true_dtype, self.name, copy=copy)
         if array.shape != self.shape:
@@ -294,20 +294,20 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     # ---- memory
 
     def give_back(self, stamp: object, make: Callable[[], Array]) -> None:
-        """Give back the memory of the value that the variable had at a `stamp`, since something else holds it too.
+        """Free the memory of the value with this `stamp`, because it is also stored elsewhere.
 
-        Whoever reads it gets an array with the same bits: from the file in which it lies, or by `make`. Nothing has
-        changed for those who depend on the value.
+        Later reads get the same bits, from the mapped file or by `make`. Version and stamp do not change, so caches of
+        the value stay valid. If the variable has been assigned since, nothing happens.
         """
         state = self._state
         if state[3] is stamp and not drop_pages(state[0]):
-            other = Elsewhere(state[0].shape, state[0].dtype, make)
+            other = RecomputedArray(state[0].shape, state[0].dtype, make)
             replace_if_same(self, "_state", state, (other, *state[1:]))
 
     def assign_from_file(self, array: Array) -> bool:
-        """Return whether an array lies in the map of a file; then its cast is the value, and made whenever it is read.
+        """Assign an array of a memory-mapped file without reading it now; return False if it is in no such file.
 
-        The array has the shape of the variable.
+        If the dtype differs from the stored one, each read casts the array again. The shape must be the variable's.
         """
         if file_map(array) is None:
             return False
@@ -318,11 +318,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             drop_pages(array)
             return cast
 
-        self._set(array if array.dtype == dtype else Elsewhere(array.shape, dtype, make), self.version + 1)
+        self._set(array if array.dtype == dtype else RecomputedArray(array.shape, dtype, make), self.version + 1)
         return True
 
     def stored_as(self, dtype: DTypeLike | None = None) -> Self:
-        """Return a variable with this value, cast to another stored dtype where one is given."""
+        """Return a copy of the variable, stored in `dtype`; default: in the same dtype."""
         array = self._state[0].view()
         if dtype is not None and dtypes.parse(dtype) is not array.dtype:
             array = _frozen_cast(array, dtypes.parse(dtype))
@@ -340,7 +340,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         written = (*kwargs.get("out", ()), *(inputs[:1] if method == "at" else ()))
         if any(isinstance(array, AutoCastVariable) for array in written):
             raise TypeError("A variable cannot be changed in place: use `variable.assign_add(value)` and its siblings.")
-        indices = ufunc is np.ldexp or method not in ("__call__", "outer")  # integers that are no operands
+        indices = ufunc is np.ldexp or method not in ("__call__", "outer")  # arguments may be indices or exponents
         convert = dtypes.is_float(self.true_dtype) and not indices
         arrays = [self._operand(x) if convert else _value_of(x) for x in inputs]
         kwargs = {key: _value_of(x) for key, x in kwargs.items()}  # where
@@ -349,11 +349,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*arrays, **kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function of NumPy with the values of variables: a recording sees which ones they are."""
+        """Call a NumPy function with the values of variables, which a recording overrides."""
         return function(*map_leaves(_value_of, args), **map_leaves(_value_of, kwargs))
 
     def _operand(self, x: Any) -> Any:
-        """Return a variable's value; give Python's numbers, and arrays and lists of integers, the dtype of this one."""
+        """Return the value of a variable; cast Python numbers, and arrays and lists of integers, to this dtype."""
         if isinstance(x, AutoCastVariable):
             return x._read()
         if type(x) is int or isinstance(x, float):
@@ -413,15 +413,15 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
 
 def _value_of(x: Any) -> Any:
-    """Return the value of a variable in the dtype of the scope; all else as it is."""
+    """Return the value of a variable in the dtype of the scope; everything else as it is."""
     return x.read_value() if isinstance(x, AutoCastVariable) else x
 
 
 def derived_from(variables: Sequence[AutoCastVariable], key: Hashable, make: Callable[[], T]) -> T:
-    """Return what is made of the values of several variables, computed once per `key` and values.
+    """Return ``make()``, which depends on several variables, cached for each `key` until one of their values changes.
 
-    The first variable keeps it, and drops it with its value; of the others only their stamps are kept, since what leads
-    back to a variable would be a cycle, which only the garbage collector frees.
+    The cache is that of the first variable. It refers to the other variables only by stamps: references to the
+    variables would be cycles, which only the garbage collector frees.
     """
     first, *others = variables
     kept: dict[str, tuple[list[object], T]] = first.derived(key, lambda _: {})
@@ -432,8 +432,8 @@ def derived_from(variables: Sequence[AutoCastVariable], key: Hashable, make: Cal
 
 
 def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) -> None:
-    """Replace the values of all variables by arrays of their dtypes and shapes, or, interrupted, of none."""
-    here = holder()
+    """Assign arrays, of the right dtypes and shapes, to all variables; if interrupted, to none."""
+    here = current_holder()
     if here is None:
         new = list(zip(variables, next_states(variables, arrays, dtypes.parse), strict=True))
     else:
@@ -442,8 +442,8 @@ def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) 
     set_counted("_state", new)
 
 
-def restored_if_it_fails(variables: Sequence[AutoCastVariable], function: Callable[..., T], *args: Any) -> T:
-    """Return ``function(*args)``; if it fails, the variables have the values of before."""
+def restore_on_failure(variables: Sequence[AutoCastVariable], function: Callable[..., T], *args: Any) -> T:
+    """Return ``function(*args)``; if it fails, restore the values of the variables."""
     before = [(variable, variable._state) for variable in variables]
     try:
         return function(*args)
@@ -458,14 +458,14 @@ def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool = False) -> Array:
-    """Return `value` in the dtype of the variable `name`; another variable gives its stored value.
+    """Return `value`, which may be another variable, in the stored dtype of the variable `name`.
 
-    An array that has this dtype already is copied with `copy` only.
+    An array that already has this dtype is copied only if `copy` is true.
 
     Raises
     ------
     TypeError
-        `dtype` is one of integers, and `value` has others than it holds, fractions for example.
+        `dtype` is an integer type, and `value` has a number that does not fit, such as a fraction.
     """
     if isinstance(value, AutoCastVariable):
         value = value.numpy()
@@ -477,7 +477,7 @@ def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool =
     array = asarray(value, "value")
     if array.dtype == dtype:
         return array.copy() if copy else array
-    with np.errstate(invalid="ignore"):  # NaN has no integer, and is refused below
+    with np.errstate(invalid="ignore"):  # NaN has no integer; the check below refuses it
         stored = ops.cast(array, dtype)
     if dtype.kind in "iu" and not np.array_equal(stored, array):
         limits = np.iinfo(dtype)

@@ -1,4 +1,4 @@
-"""Dtype policies: in which dtypes layers store, compute and return (Keras' ``keras.dtype_policies``)."""
+"""Dtype policies: the dtypes in which layers store, compute and return (Keras' ``keras.dtype_policies``)."""
 
 from mp_core.policies.dtype_policies.map import DTypePolicyMap
 from mp_core.policies.dtype_policies.policy import DTypePolicy, FloatDTypePolicy, dtype_policy, standardize_dtype

@@ -1,4 +1,4 @@
-"""Policies per layer path."""
+"""Maps from layer paths to policies."""
 
 import re
 from collections.abc import Callable, Iterator, MutableMapping
@@ -20,17 +20,17 @@ _CACHED_PATHS = 1 << 17
 class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     """A mapping from layer paths, or regular expressions for them, to policies.
 
-    A lookup takes the exact key; else the one key that matches the path as a regular expression; else the default
-    policy. It never raises KeyError. None, the path of a layer that is not built, means the default policy: setting it
-    gives a map without an own default that one.
+    A look-up returns the policy of the exact key; else of the one key that matches the path as a regular expression;
+    else the default policy. It never raises KeyError. None, the path of a layer that is not built, means the default
+    policy: ``policies[None] = policy`` sets the default of a map that was made without one.
 
     Parameters
     ----------
     default_policy : DTypePolicy, str, dict or None
-        The policy of paths without a key. None is the default of the process at construction; a map serialized
-        with it reloads with the default of then.
+        The policy of paths without a key. None takes the default policy of the process when the map is made. If such a
+        map is serialized, it gets the default policy of the process that loads it.
     policy_map : dict, optional
-        Path or regular expression -> what :func:`get` accepts. Copied.
+        Path or regular expression -> anything that :func:`get` accepts. It is copied.
     match : {"fullmatch", "search"}
         Whether a regular expression must match the whole path (Keras 3.12 and later) or any part (Keras 3.4 to 3.11).
 
@@ -39,9 +39,9 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     TypeError
         `policy_map` is not a dict.
     ValueError
-        `default_policy` is a map, `match` is unknown, a value is no policy, or a key is no valid regular expression, or
-        one that may take too long: one with repeats or alternatives in repeats, or with more than a few repeats beside
-        each other.
+        `default_policy` is a map, `match` is unknown, a value is not a policy, or a key is not a valid regular
+        expression, or may match too slowly: it has repeats or alternatives within repeats, or more than a few
+        neighbouring repeats.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
             return self._default
         if not isinstance(path, str):
             raise TypeError(f"a path must be a string; received {path!r}")
-        own = self._policies.get(re.escape(path))  # see replace
+        own = self._policies.get(re.escape(path))  # a key that `replace` escaped
         if own is not None:
             return own
         starts = path.startswith
@@ -170,7 +170,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         self._hits.clear()
 
     def replace(self, path: str, policy: DTypePolicy) -> None:
-        """Set the policy of one path, which need be no regular expression, whether it has a key or not."""
+        """Set the policy of one path, replacing its key if there is one. An invalid pattern is escaped."""
         try:
             matcher(path, self._match)
         except ValueError:
@@ -193,16 +193,16 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         return iter(self._policies)
 
     def entries(self) -> tuple[dict[str, Any], ...]:
-        """Return the dictionaries that hold the entries, to look at."""
+        """Return the internal dictionaries, for reading only."""
         return self._policies, self._matchers, self._hits
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments; without an own default, every entry reloads with the default of then."""
+        """Return the constructor's arguments; without an own default, every entry reloads with the then default."""
         entries = {key: serialize(policy) for key, policy in self._policies.items()}
         if self._argument is None:
             for entry in entries.values():
                 deferred = "source_name" if "source_name" in entry["config"] else "name"
-                if deferred in entry["config"]:  # a map has none
+                if deferred in entry["config"]:  # a nested map has neither
                     entry["config"][deferred] = None
         match = {} if self._match == "fullmatch" else {"match": self._match}
         return {"default_policy": self._argument, "policy_map": entries} | match
@@ -226,12 +226,12 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
 
 def policy_at(policy: DTypePolicy, path: str | None) -> DTypePolicy:
-    """Return the policy of the layer at `path`: the one that a map has for it, else `policy` itself."""
+    """Return the policy of the layer at `path`: ``policy[path]`` for a map, otherwise `policy` itself."""
     return policy[path] if isinstance(policy, DTypePolicyMap) and path else policy
 
 
 def mapped(policy: DTypePolicy, change: Callable[[DTypePolicy], DTypePolicy]) -> DTypePolicy:
-    """Return what `change` makes of a policy or, if it is a map, the map of what it makes of every policy in it."""
+    """Return ``change(policy)``; for a map, a map with `change` applied to every policy in it."""
     if not isinstance(policy, DTypePolicyMap):
         return change(policy)
     policies = {path: mapped(entry, change) for path, entry in policy.items()}
@@ -239,12 +239,12 @@ def mapped(policy: DTypePolicy, change: Callable[[DTypePolicy], DTypePolicy]) ->
 
 
 def unquantized(policy: DTypePolicy) -> DTypePolicy:
-    """Return the policy, or map of policies, under which weights load before they are quantized."""
+    """Return the policy, or map of policies, with which weights are loaded before they are quantized."""
     return mapped(policy, lambda own: get(own.get_config()["source_name"]) if own.quantization_mode else own)
 
 
 def weight_only(policy: DTypePolicy) -> DTypePolicy:
-    """Return the policy, or map of policies, under which int8 weights leave the inputs as they are."""
+    """Return the policy, or map of policies, with int8 made weight-only, so that inputs are not quantized."""
 
     def change(own: DTypePolicy) -> DTypePolicy:
         if type(own) is QuantizedDTypePolicy and own.quantization_mode == "int8":
@@ -255,7 +255,7 @@ def weight_only(policy: DTypePolicy) -> DTypePolicy:
 
 
 def _literal_prefix(pattern: str) -> str:
-    """Return characters with which every full match begins: comparing these first is cheaper than matching."""
+    """Return characters with which every full match begins. Comparing them first is cheaper than matching."""
     literal = re.match(r"[\w/ -]*", pattern)
     if "|" in pattern or literal is None:
         return ""

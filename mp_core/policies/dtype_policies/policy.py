@@ -65,7 +65,7 @@ def standardize_dtype(dtype: Any) -> str:
     Raises
     ------
     ValueError
-        Not one of Keras' dtypes. NumPy's own spellings such as ``"half"`` and ``"f4"`` are not.
+        It is not one of Keras' dtypes. NumPy's own spellings, such as ``"half"`` and ``"f4"``, are not accepted.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def _parse(name: str) -> _Spec:
             return _parse_roles(name)
         dtype = standardize_dtype(name)
     except ValueError as error:
-        is_plain = "_from_" not in name and "/" not in name  # for other names `get` is meant, not a dtype
+        is_plain = "_from_" not in name and "/" not in name  # other names are quantized policies, which `get` takes
         hint = suggestion(name, (*MIXED, *sorted(_ALLOWED))) if is_plain else ""
         raise ValueError(
             f"Cannot convert '{name}' to a mixed precision DTypePolicy{hint or '.'} Expected 'mixed_float16', "
@@ -122,8 +122,8 @@ def _parse(name: str) -> _Spec:
 class DTypePolicy:
     """The dtypes in which a layer stores its variables, computes, and returns its outputs.
 
-    An immutable, hashable value: policies are equal when their names are (``DTypePolicy`` and ``FloatDTypePolicy``
-    interchangeably; any other pair of types must be the same type; float8 policies need equal histories too).
+    It is immutable and hashable. Two policies are equal if their classes and names are equal; ``DTypePolicy`` and
+    ``FloatDTypePolicy`` count as one class. float8 policies must also have equal lengths of history.
 
     Parameters
     ----------
@@ -160,11 +160,11 @@ class DTypePolicy:
         self._name = self._spec.name
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return super().__reduce_ex__(max(protocol, 2))  # the older ones do not know __slots__
+        return super().__reduce_ex__(max(protocol, 2))  # older protocols cannot pickle __slots__
 
     @property
     def name(self) -> str:
-        """The name, which :func:`get` takes unless it begins as a quantization mode does."""
+        """The name. :func:`get` accepts it, unless it begins with the name of a quantization mode."""
         return self._name
 
     @property
@@ -193,10 +193,10 @@ class DTypePolicy:
         return None
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
-        """Cast `x` to `dtype` when it is a floating-point array and `autocast` is set.
+        """Cast `x` to `dtype` if it is a floating-point array and `autocast` is true.
 
-        Objects without ``__array__`` or ``__dlpack__`` (Python numbers, strings, None) come back as they are; integer,
-        boolean and complex arrays are never cast.
+        Objects without ``__array__`` or ``__dlpack__`` (Python numbers, strings, None) are returned as they are.
+        Integer, boolean and complex arrays are never cast.
         """
         if not isinstance(x, np.ndarray):
             offered = hasattr(x, "__array__") or (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"))
@@ -209,7 +209,7 @@ class DTypePolicy:
         return x if x.dtype is target else cast(x, target)
 
     def of_keras(self) -> "DTypePolicy":
-        """Return the policy of Keras 3 that this one stands for: itself, unless it is of another face."""
+        """Return the equivalent policy of Keras 3: itself, unless its class is one of another API, such as tf.keras."""
         return self
 
     def get_config(self) -> dict[str, Any]:
@@ -234,12 +234,12 @@ class DTypePolicy:
         return hash((_kind(self), self._key()))
 
     def _key(self) -> tuple[Any, ...]:
-        """Return what makes two policies of one kind equal."""
+        """Return the key by which policies of one class are compared."""
         return (self.name,)
 
 
 class FloatDTypePolicy(DTypePolicy):
-    """Another name of :class:`DTypePolicy`: equal to it, printed like it, serialized under its own name.
+    """Keras' other name of :class:`DTypePolicy`: equal to it and printed like it, but serialized under its own name.
 
     Examples
     --------
@@ -260,7 +260,7 @@ scoped_default: ContextVar[Any] = ContextVar("mp_core.dtype_policy")
 
 
 def dtype_policy() -> DTypePolicy:
-    """Return the default policy of new layers; unless set, the one named by :func:`mp_core.dtypes.floatx`.
+    """Return the default policy of new layers. If none was set, it has the name :func:`mp_core.dtypes.floatx`.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def dtype_policy() -> DTypePolicy:
 
 
 def default_as_set() -> DTypePolicy:
-    """Return the default policy as the face that set it knows it."""
+    """Return the default policy with the class that was set, which may be that of another API, such as tf.keras."""
     for policy in (innermost(scoped_default.get(None), None), _default):
         if policy is not None:  # an empty DTypePolicyMap is falsy
             return policy
@@ -279,7 +279,7 @@ def default_as_set() -> DTypePolicy:
 
 
 def replace_default(policy: DTypePolicy | None) -> None:
-    """Make `policy` the default of the process, or of the innermost scope; None follows floatx again."""
+    """Set the default policy of the innermost scope, or else of the process; None follows floatx again."""
     global _default
     if not replace_innermost(scoped_default, DTypePolicy(dtypes.floatx()) if policy is None else policy):
         _default = policy

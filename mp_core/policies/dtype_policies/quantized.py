@@ -1,7 +1,7 @@
-"""Policies that name a quantization mode on top of a plain policy, as in ``int8_from_mixed_bfloat16``.
+"""Quantized policies: a quantization mode on top of a plain policy, as in ``int8_from_mixed_bfloat16``.
 
-Classes and words are Keras' (``block_size`` included), except SchemeDTypePolicy, whose modes are the schemes that
-Keras has not; ``scheme`` says in our words what any of them stores.
+Classes and terms are Keras' (``block_size`` included), except SchemeDTypePolicy: its modes are schemes that Keras
+lacks. The property ``scheme`` says what a policy stores, in mp_core's terms.
 """
 
 from re import fullmatch
@@ -23,7 +23,7 @@ __all__ = [
 
 QUANTIZATION_MODES = ("int8", "float8", "int4", "ternary", "gptq", "awq")
 _SCHEMES = {"int8": "int8", "int4": "int4/-1"}
-"""Keras' modes without parameters -> what they store; delayed float8 scaling and the others are no scheme."""
+"""Keras' mode without parameters -> spelling of the scheme that it stores. Other modes, such as float8, have none."""
 
 
 class QuantizedDTypePolicy(DTypePolicy):
@@ -34,14 +34,14 @@ class QuantizedDTypePolicy(DTypePolicy):
     mode : str
         One of ``QUANTIZATION_MODES``.
     source_name : str, optional
-        The plain policy underneath, which gives the dtypes. Default: the name of :func:`dtype_policy`.
+        The name of the plain policy, which gives the dtypes. Default: the name of :func:`dtype_policy`.
 
     Raises
     ------
     TypeError
         `source_name` or `mode` is not a string.
     ValueError
-        `source_name` is no plain policy, `mode` is unknown, or the pair does not work (int8 over float16).
+        `source_name` is not a plain policy, `mode` is unknown, or they do not fit each other (int8 with float16).
 
     Examples
     --------
@@ -64,7 +64,7 @@ class QuantizedDTypePolicy(DTypePolicy):
         self._name = f"{self._mode}_from_{self._source_name}"
 
     def _parse_mode(self, mode: str) -> tuple[str, str]:
-        """Return the normalized `mode` and the quantization mode it stands for; set what else it says."""
+        """Return the normalized `mode` and its quantization mode; subclasses also set attributes from it."""
         if mode not in QUANTIZATION_MODES:
             raise ValueError(f"Invalid quantization mode. Expected one of {QUANTIZATION_MODES}. Received: mode={mode}")
         return mode, mode
@@ -76,13 +76,13 @@ class QuantizedDTypePolicy(DTypePolicy):
 
     @property
     def scheme(self) -> Scheme | None:
-        """What layers store, None for the modes that are no scheme: float8, ternary, gptq and awq."""
+        """How layers store quantized weights; None for float8, ternary, gptq and awq, which are no schemes."""
         spelling = _SCHEMES.get(self._mode)
         return None if spelling is None else Scheme.parse(spelling)
 
     @property
     def source_name(self) -> str:
-        """The name of the plain policy underneath."""
+        """The name of the plain policy."""
         return self._source_name
 
     def get_config(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
 
     @property
     def amax_history_length(self) -> int:
-        """The number of past maxima that a scale looks back on."""
+        """The number of past maxima from which a scale is computed."""
         return self._amax_history_length
 
     def get_config(self) -> dict[str, Any]:
@@ -131,21 +131,23 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
 
 
 class SchemeDTypePolicy(QuantizedDTypePolicy):
-    """A scheme that is no mode of Keras: weights without their inputs, one scale or groups, fixed inputs, float8 codes.
+    """A policy for schemes that Keras lacks: weight-only int8, scales per tensor or group, fixed inputs, float8 codes.
 
     Parameters
     ----------
     mode : str
-        The spelling of a :class:`Scheme`, but ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has classes.
+        The spelling of a :class:`Scheme`, except ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has
+        classes.
     source_name : str, optional
-        The plain policy underneath. Default: the name of :func:`dtype_policy`.
+        The name of the plain policy. Default: the name of :func:`dtype_policy`.
 
     Raises
     ------
     TypeError
         `source_name` or `mode` is not a string.
     ValueError
-        `source_name` is no plain policy, `mode` no such scheme, or the pair does not work (int8 products over float16).
+        `source_name` is not a plain policy, `mode` is not such a scheme, or they do not fit each other (int8 products
+        with float16).
 
     Examples
     --------
@@ -173,7 +175,7 @@ class SchemeDTypePolicy(QuantizedDTypePolicy):
 
 
 class Int4DTypePolicy(QuantizedDTypePolicy):
-    """Int4 weights in blocks that share a scale: ``"int4/128"``; -1 (or ``None``) is one block per channel.
+    """int4 weights in blocks that share a scale, such as ``"int4/128"``; -1 (or ``None``) is one block per channel.
 
     Examples
     --------
@@ -197,7 +199,7 @@ class Int4DTypePolicy(QuantizedDTypePolicy):
 
     @property
     def block_size(self) -> int:
-        """The number of weights that share a scale, -1 for a whole channel."""
+        """The number of weights that share a scale; -1 for a whole channel."""
         return self._block_size
 
     @property
@@ -209,7 +211,7 @@ class Int4DTypePolicy(QuantizedDTypePolicy):
 
 
 class GPTQDTypePolicy(QuantizedDTypePolicy):
-    """Weights from GPTQ: ``"gptq/<bits>/<group_size>"`` with 2, 3, 4 or 8 bits; group -1 is a whole channel.
+    """Weights from GPTQ: ``"gptq/<bits>/<group_size>"`` with 2, 3, 4 or 8 bits; group size -1 is a whole channel.
 
     Examples
     --------
@@ -247,7 +249,7 @@ class GPTQDTypePolicy(QuantizedDTypePolicy):
 
     @property
     def group_size(self) -> int:
-        """The number of weights that share a scale, -1 for a whole channel."""
+        """The number of weights that share a scale; -1 for a whole channel."""
         return self._group_size
 
 
@@ -289,7 +291,7 @@ def parse_quantized(name: str) -> QuantizedDTypePolicy:
     Raises
     ------
     ValueError
-        `name` is not ``<mode>_from_<source_name>``, or one of its halves is invalid.
+        `name` is not ``<mode>_from_<source_name>``, or one of the two is invalid.
     """
     mode, *rest = name.split("_from_")
     if len(rest) != 1:
@@ -302,7 +304,7 @@ def parse_quantized(name: str) -> QuantizedDTypePolicy:
 
 
 def _hint(mode: str) -> str:
-    """Return the end of a message about a mode without a source: the policy that is meant, if it is a scheme."""
+    """Return a hint for the error about a mode without a source: the policy that was probably meant."""
     try:
         return f"; did you mean {Scheme.parse(mode)}_from_mixed_bfloat16?"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Names and dictionaries <-> policies, and how the default is set."""
+"""Convert names and dictionaries to policies and back; set the default policy."""
 
 from collections.abc import Iterator
 from re import findall
@@ -27,15 +27,14 @@ def _from_name(name: str) -> DTypePolicy:
 
 
 def get(identifier: Any) -> DTypePolicy:
-    """Return the policy that `identifier` stands for.
+    """Return the policy for an identifier.
 
     Parameters
     ----------
     identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is; for one of another face, the DTypePolicy of the same name), its name, its
-        :func:`serialize` dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be
-        a pair such as ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or
-        ``DTypePolicy("int8")``.
+        A policy (returned as it is; one of tf.keras as the DTypePolicy of the same name), a name, a :func:`serialize`
+        dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be a pair such as
+        ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or ``DTypePolicy("int8")``.
 
     Raises
     ------
@@ -68,27 +67,27 @@ def get(identifier: Any) -> DTypePolicy:
 
 
 PLAIN = ("float32", *MIXED.values(), *MIXED)
-"""The policies that quantize nothing."""
+"""The names of policies that do not quantize, for help and error messages."""
 
 
 def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
-    """Return the policy that a user's word means: the one reading of the word for models, files and the command line.
+    """Return the policy for a word of a user: models, files and the command line all use this function.
 
     Parameters
     ----------
     word : DTypePolicy or str
-        The name of a policy; or the spelling of a :class:`Scheme` alone, such as ``"int8"`` or ``"int4/64"``, which
-        means the scheme over ``mixed_bfloat16``; or a policy, or map of policies, as :func:`get` returns it. (For
-        :func:`get`, as for Keras, ``"int8"`` alone is an error.)
+        The name of a policy; or only the spelling of a :class:`Scheme`, such as ``"int8"`` or ``"int4/64"``, which
+        means the scheme with ``mixed_bfloat16``; or a policy or map of policies. (For :func:`get`, as for Keras,
+        ``"int8"`` alone is an error.)
     argument : str
-        What errors call the word.
+        The name of the word in error messages.
 
     Raises
     ------
     TypeError
         `word` is neither a string nor a policy.
     ValueError
-        `word` names no policy; the error lists those that there are.
+        `word` names no policy; the message lists the known ones.
 
     Examples
     --------
@@ -119,7 +118,7 @@ def _of_word(word: str) -> DTypePolicy:
 
 
 def _meant(word: str) -> str | None:
-    """Return the word of a policy that another one most likely stands for; groups keep their length."""
+    """Return the word that was most likely meant, with the same group size; None if there is none."""
     size = next(iter(findall(r"/(\d+)", word)), "64")
     known = [*PLAIN, *(spelling.replace("N", size) for spelling in SPELLINGS)]
     others = [meant(part, known) for part in word.split("_from_")]
@@ -139,7 +138,7 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        `policy` is not a policy object; the name of a policy is refused too.
+        `policy` is not a policy object. Names of policies are refused too.
 
     Examples
     --------
@@ -152,13 +151,15 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePolicy]] | None = None) -> DTypePolicy:
-    """Return the policy of a :func:`serialize` dictionary; its class is looked up by name, ``module`` may be absent.
+    """Return the policy of a :func:`serialize` dictionary. Its class is looked up by name; ``module`` may be absent.
+
+    Policy and PolicyV1, the class names in files of tf.keras, mean DTypePolicy.
 
     Raises
     ------
     ValueError
-        `config` is no such dictionary, or ``class_name`` names neither a class of `custom_objects` nor a policy class
-        (own subclasses included). Policy and PolicyV1, the names in files of tf.keras, mean DTypePolicy.
+        `config` is not such a dictionary, or ``class_name`` names neither a class of `custom_objects` nor a policy
+        class, your own subclasses included.
 
     Examples
     --------
@@ -180,11 +181,11 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
 
 
 _OF_TF_KERAS = ("Policy", "PolicyV1")
-"""What files of tf.keras call a policy; PolicyV1 has a loss scale, which no layer needs."""
+"""The class names in files of tf.keras. PolicyV1 has a loss scale, which layers ignore."""
 
 
 def policy_names() -> set[str]:
-    """Return what configurations may call the class of a policy, beside what is registered."""
+    """Return the class names of policies that configurations may have, besides registered ones."""
     return {cls.__name__ for cls in _subclasses(DTypePolicy)}.union(_OF_TF_KERAS)
 
 
@@ -206,7 +207,7 @@ def _checked(policy: Any) -> DTypePolicy:
 
 
 def set_dtype_policy(policy: DTypePolicy | str) -> None:
-    """Set the default policy of new layers: of the process, or of the innermost :func:`policy_scope` inside one.
+    """Set the default policy of new layers: that of the innermost :func:`policy_scope`, or else of the process.
 
     Raises
     ------
@@ -215,7 +216,7 @@ def set_dtype_policy(policy: DTypePolicy | str) -> None:
 
     Examples
     --------
-    >>> with policy_scope("float32"):  # so that what follows holds up to the end of the block
+    >>> with policy_scope("float32"):  # so that the change below ends with the block
     ...     set_dtype_policy("mixed_bfloat16")
     ...     dtype_policy()
     <DTypePolicy "mixed_bfloat16">

@@ -1,4 +1,4 @@
-"""Schemes of quantization and their one spelling: ``int8``, ``int8/weight_only/64``, ``int4/64``, ``float8_e4m3fn``."""
+"""Quantization schemes and their spelling: ``int8``, ``int8/weight_only/64``, ``int4/64``, ``float8_e4m3fn``."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,16 +20,16 @@ _TABLE: dict[str, dict[str, tuple[str, ...]]] = {
     "float8_e4m3fn": {"float": _EVERY, "fixed": ("tensor",)},
     "float8_e5m2": {"float": _EVERY, "fixed": ("tensor",)},
 }
-"""Codes -> what happens to the inputs, the default first -> which weights may share a scale."""
+"""Codes -> kind of inputs (the default first) -> which weights may share a scale (the default first)."""
 _INPUTS = {"dynamic": "dynamic", "fixed": "fixed", "float": "weight_only"}
 LARGEST_GROUP = 2**31 - 1
-"""The longest group: what the C types that count elements of groups can hold."""
+"""The longest group, limited by the C type of group sizes."""
 _LARGEST_STORED = 1 << 15
-"""The longest group in files, which are converted piece by piece."""
+"""The longest group in files, since files are converted piece by piece."""
 
 
 def _spelled(codes: str, inputs: str, per: str, size: object) -> str:
-    """Return codes, then inputs and who shares scales, unless these are the default; int4 always names its groups."""
+    """Return ``codes/inputs/sharing``, without the defaults. int4 always names its groups."""
     parts = [codes] if inputs == next(iter(_TABLE[codes])) else [codes, _INPUTS[inputs]]
     shared = {"channel": "-1" if codes == "int4" else "", "tensor": "tensor", "group": str(size)}[per]
     return "/".join([*parts, shared] if shared else parts)
@@ -42,25 +42,25 @@ _BY_SPELLING = {
     for per in every
 }
 SPELLINGS = tuple(_BY_SPELLING)
-"""How every scheme is spelled, N being the length of a group."""
+"""The spellings of all schemes; N is the length of a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """How the matrix of a layer is quantized: ``x ~ scale * (q - zero_point)``.
 
-    ``str`` gives its one spelling, :meth:`parse` reads it. Matrices are lines-major, as files have the weights of a
-    Linear layer: (outputs, inputs); a line is what becomes one output.
+    ``str`` returns its spelling, and :meth:`parse` reads it. Matrices are lines-major, like the weights of a Linear
+    layer in files: (outputs, inputs). A line has the weights of one output.
 
     Parameters
     ----------
     codes : {"int8", "int4", "float8_e4m3fn", "float8_e5m2"}
         The type of the codes. int4 has zero points; the others are symmetric.
     inputs : {"float", "dynamic", "fixed"}
-        The other operand of products: floats (weight-only), rows quantized as they come, or quantized with scales that
-        are stored.
+        The inputs of products: floats (weight-only), quantized row by row during the call, or quantized with stored
+        scales.
     group_size : int, optional
-        How many neighbours in a line share a scale, for ``per="group"`` only.
+        With ``per="group"``, the number of neighbours in a line that share a scale.
     per : {"channel", "tensor", "group"}
         Which weights share a scale: those of a line, of the whole matrix, or of a group.
 
@@ -69,9 +69,9 @@ class Scheme:
     TypeError
         `group_size` is neither an integer nor None.
     ValueError
-        There is no such scheme: beside int8 and float8 only float inputs go with groups, fixed inputs of float8 go with
-        one scale; or `group_size` does not fit `per`, is not from 1 to 2147483647 or, of int4 with dynamic inputs, no
-        multiple of 8.
+        There is no such scheme: groups of int8 and float8 need float inputs, and fixed inputs of float8 need
+        ``per="tensor"``; or `group_size` does not fit `per`, is not from 1 to 2147483647, or is not a multiple of 8 for
+        int4 with dynamic inputs.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class Scheme:
         Raises
         ------
         TypeError
-            `text` is no string.
+            `text` is not a string.
         ValueError
             `text` spells no scheme.
 
@@ -133,9 +133,9 @@ class Scheme:
         Raises
         ------
         TypeError
-            `q` is no QuantizedArray.
+            `q` is not a QuantizedArray.
         ValueError
-            Its codes, its axis or its groups are those of no scheme.
+            No scheme has its codes, axis and groups.
 
         Examples
         --------
@@ -153,7 +153,7 @@ class Scheme:
         return found
 
     def describes(self, q: QuantizedArray) -> bool:
-        """Whether a lines-major matrix has these codes and scales; a group longer than a line is the whole line.
+        """Return whether a lines-major matrix has these codes and scales; a group longer than a line is the whole line.
 
         Examples
         --------
@@ -180,34 +180,34 @@ class Scheme:
 
     @property
     def has_trainable_codes(self) -> bool:
-        """Whether quantization-aware training can train its codes: int8 beside any inputs, int4 beside float ones."""
+        """Whether quantization-aware training supports it: int8 with any inputs, int4 with float inputs."""
         return self.codes == "int8" or (self.codes == "int4" and self.is_weight_only)
 
     @property
     def symmetric(self) -> bool:
-        """Whether code 0 always stands for 0, so that there are no zero points."""
+        """Whether code 0 always means the value 0, so that there are no zero points."""
         return self.codes != "int4"
 
     def axis(self, ndim: int = 2) -> tuple[int, ...]:
-        """Return the axes that keep scales of their own, for a lines-major array with `ndim` axes."""
+        """Return the axes along which scales differ, for a lines-major array with `ndim` axes."""
         return {"tensor": (), "channel": (0,), "group": tuple(range(ndim - 1))}[self.per]
 
     def check_stored(self) -> None:
-        """Raise ValueError if files cannot hold it: there the length of a group is a power of two from 2 to 32768."""
+        """Raise ValueError if files cannot store it: their group sizes are powers of two from 2 to 32768."""
         size = self.group_size
         if size is not None and (not 2 <= size <= _LARGEST_STORED or size & (size - 1)):
             raise ValueError(
-                f"groups in files must be of a power of two from 2 to {_LARGEST_STORED}; received '{self}'"
+                f"group sizes in files must be powers of two from 2 to {_LARGEST_STORED}; received '{self}'"
             )
 
     def quantize(self, lines: ArrayLike) -> QuantizedArray:
-        """Return codes and scales of floats.
+        """Quantize a float matrix.
 
         Parameters
         ----------
         lines : array-like
-            Of shape (n, k), lines-major; with more axes, the last one is that of the groups. With fixed inputs, what
-            the codes are to stand for: each column multiplied by the scale of its input.
+            Shape (n, k), lines-major. If there are more axes, groups are along the last one. With fixed inputs,
+            multiply each column by the scale of its input first.
 
         Returns
         -------
@@ -232,7 +232,7 @@ def _one_of(name: str, value: Any, allowed: Any, condition: str = "") -> None:
 
 @lru_cache(256)
 def _parsed(text: str) -> tuple[str, str, int | None, str]:
-    """Return the fields of the scheme that `text` spells."""
+    """Return the fields of the scheme with the spelling `text`."""
     start, _, last = text.rpartition("/")
     size = int(last) if fullmatch("[1-9][0-9]{0,9}", last) else None
     codes, inputs, per = _BY_SPELLING.get(f"{start}/N" if size else text, ("", "", ""))

@@ -34,8 +34,8 @@
     }
 #include "formats.def"
 
-/* f64 to f32, rounded to odd: if x is not an f32 and the nearest one has an even last bit, take the one on the other
- * side of x. */
+/* Round f64 to f32, to odd: if x is not an f32, and the last bit of the nearest one is even, choose the f32 on the
+ * other side of x. */
 static void round_odd(const double *src, float *dst, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) {
         double x;
@@ -51,7 +51,7 @@ static void round_odd(const double *src, float *dst, ptrdiff_t n) {
     }
 }
 
-/* Make NaN quiet in a pair of bf16. pair_part_e4m3fn gives quiet ones already; pair_part_e5m2 keeps signalling ones. */
+/* Make NaN quiet in a pair of bf16. NaN of pair_part_e4m3fn is always quiet; pair_part_e5m2 keeps signalling ones. */
 MP_INLINE vu32 quiet_e4m3fn(vu32 pair) { return pair; }
 MP_INLINE vu32 quiet_e5m2(vu32 pair) {
     const vu32 magnitude = set_u32(0x7FFF0000u), infinity = set_u32(0x7F800000u), none = set_u32(0);
@@ -78,9 +78,9 @@ MP_TO_BF16(e5m2)
 #undef MP_TO_BF16
 #undef MP_PAIR
 
-/* Whether all elements are finite. Widened to f32, Inf and NaN stay what they are. Only their bits without the sign
- * exceed 0x7F7FFFFF, those of the largest finite f32: then the sign bit of the difference, beyond_finite, is set. It is
- * tested once per 1024 elements, so that an array with an infinity is left early. */
+/* Whether all elements are finite. They are widened to f32, which keeps Inf and NaN. Only Inf and NaN have bits without
+ * the sign above 0x7F7FFFFF, the largest finite f32: then the sign bit of the difference, beyond_finite, is set. It is
+ * tested after every 1024 elements, so that the loop ends early if there is an infinity. */
 MP_INLINE vu32 beyond_finite(vf32 x) { return sub_u32(set_u32(0x7F7FFFFF), and_u32(as_u32(x), set_u32(0x7FFFFFFF))); }
 
 MP_INLINE int any_sign(vu32 x) {

@@ -10,8 +10,8 @@
 
 MP_INLINE vf32 same_f32(vf32 x) { return x; }
 
-/* Round to nearest even: add 0x7FFF (just less than half of the last bit kept), and 1 more if that bit is odd; then
- * cut. A NaN is not rounded so: the addition would turn 0x7FFFFFFF into -0. */
+/* Round to nearest even: add 0x7FFF (just less than half of the last kept bit), and 1 more if that bit is 1; then drop
+ * the lower bits. NaN needs a case of its own: the addition would change 0x7FFFFFFF to -0. */
 MP_INLINE vu16 bf16_from_f32(vf32 x) {
 #ifdef MP_NATIVE_BF16 /* vcvtneps2bf16 does just this, but flushes subnormal numbers */
     if (!any_subnormal(x)) return bf16_of_normal(x);
@@ -22,7 +22,7 @@ MP_INLINE vu16 bf16_from_f32(vf32 x) {
     return narrow_u16(select_u32(nan, or_u32(high, set_u32(0x40) /* quiet */), rounded));
 }
 
-/* bf16_from_f32 for results of an arithmetic that flushes subnormal numbers: there are none, so they need no test. */
+/* bf16_from_f32 for results of an arithmetic that flushes subnormal numbers: it does not test for them. */
 MP_INLINE vu16 bf16_of_flushed(vf32 x) {
 #ifdef MP_NATIVE_BF16
     return bf16_of_normal(x);
@@ -46,14 +46,13 @@ MP_INLINE vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
     return as_f32(or_u32(sign, select_u32(is_tiny, as_u32(tiny), normal)));
 }
 
-/* f32 to such a code, rounded to nearest even by one floating-point addition. For |x| in [2^e, 2^(e+1)) the last bit of
- * the format is worth 2^(e - mantissa). That is also the last bit of an f32 in [2^E, 2^(E+1)), E = e + 23 - mantissa.
- * So |x| + 2^E is rounded where the format rounds, and its low bits are |x| as a multiple of 2^(e - mantissa). Below
- * the smallest normal number e stays at 1 - bias, which gives subnormal numbers without a case of their own.
+/* f32 to such a code, rounded to nearest even by one floating-point addition. For |x| in [2^e, 2^(e+1)) the value of
+ * the format's last bit is 2^(e - mantissa). This is also the value of the last bit of an f32 in [2^E, 2^(E+1)), E = e
+ * + 23 - mantissa. So |x| + 2^E is rounded to the format's last bit, and its low bits are |x| as a multiple of 2^(e -
+ * mantissa). Below the smallest normal number e is 1 - bias, so that subnormal numbers need no case of their own.
  *     code = low bits + ((e + bias - 1) << mantissa),    since the leading bit of x in the low bits adds 1 << mantissa
- * The part of this that does not depend on x is in the addend, beside 2^E; it is even, so ties still go to even.
- * `limit` has the bits of the first number that overflows: all numbers from there on, Inf and NaN included, become its
- * code. */
+ * The constant part of this is in the addend, together with 2^E; it is even, so ties still go to even. `limit` are the
+ * bits of the smallest number that overflows: all numbers from it on, also Inf and NaN, get its code. */
 MP_INLINE vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const uint32_t limit) {
     const int shift = 23 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const uint32_t lowest = (uint32_t)(128 - bias) << 23, magnitude = (1u << (exponent + mantissa)) - 1;
@@ -74,7 +73,7 @@ MP_INLINE vf32 widen_ieee(vu32 u, const int exponent, const int mantissa) {
     return as_f32(select_u32(special, or_u32(as_u32(x), set_u32(0x7F800000)), as_u32(x)));
 }
 
-/* narrow_code, for formats with infinities: what overflows becomes Inf, and NaN a quiet NaN. */
+/* narrow_code, for formats with infinities: overflow gives Inf, NaN a quiet NaN. */
 MP_INLINE vu32 narrow_ieee(vf32 x, const int exponent, const int mantissa) {
     const uint32_t infinity = ((1u << exponent) - 1) << mantissa;
     const uint32_t limit = (uint32_t)(127 + (1 << (exponent - 1))) << 23;
@@ -104,9 +103,9 @@ MP_INLINE vu8 e4m3fn_from_f32(vf32 x) { return narrow_u8(narrow_code(x, 4, 3, 0x
  * also for subnormal numbers: the biases are 15 and 7. */
 MP_INLINE vf32 f32_from_e5m2(vu8 h) { return f32_from_f16(shl_u16(u16_from_u8(h), 8)); }
 
-/* x is rounded by an addition as in narrow_code, here of 1.5 * 2^E, which serves both signs of x. That is subtracted
- * again; what is left is exact in f16, whose conversion handles overflow and NaN. The difference has lost the sign of
- * a zero, which is put back. */
+/* x is rounded by an addition as in narrow_code, here of 1.5 * 2^E, which is right for both signs of x. Then this is
+ * subtracted again. The difference is exact in f16, whose conversion handles overflow and NaN. Only the sign of a zero
+ * is lost, and set again. */
 MP_INLINE vu8 e5m2_from_f32(vf32 x) {
     const vu32 sign = and_u32(as_u32(x), set_u32(0x80000000u)), exponent = and_u32(as_u32(x), set_u32(0x7F800000));
     const vu32 e = min_u32(max_u32(exponent, set_u32(113u << 23)), set_u32(143u << 23)); /* 2^-14 to 2^16 */
@@ -132,7 +131,7 @@ MP_INLINE vf32 f32_from_e4m3fn(vu8 h) { return f32_of_e4m3fn(widen_u8(h)); }
 
 #endif
 
-/* The 16 elements at p, as load_f16_as_f32 has them. */
+/* The 16 elements at p as f32, like load_f16_as_f32. */
 MP_INLINE vf32 load_bf16_as_f32(const void *p) { return f32_from_bf16(load_u16(p)); }
 MP_INLINE vf32 load_e4m3fn_as_f32(const void *p) { return f32_from_e4m3fn(load_u8(p)); }
 MP_INLINE vf32 load_e5m2_as_f32(const void *p) { return f32_from_e5m2(load_u8(p)); }

@@ -1,4 +1,4 @@
-/* Decode packed groups of narrow elements, exactly. Each lane of `word` holds one group (of 2 bf16, 4 8-bit or 8 int4
+/* Decode packed groups of narrow elements, exactly. Each lane of `word` is a group (2 bf16, 4 8-bit or 8 int4
  * elements); s is a constant.
  *   wide_part_*(word, s)  element s of each group, as f32
  *   pair_part_*(word, s)  elements 2 s and 2 s + 1 of each group, as two bf16, the first in the low half of the lane */
@@ -53,8 +53,8 @@ MP_OUTLINED vu32 pair_part_i4(vu32 word, const int s) {
 }
 #endif
 
-/* Eight int4 with zero points. In u, a code q is q + 8, which is unsigned. `zero` holds a word of mp_zero_words: no sum
- * of the two has a carry from one element to the next. */
+/* Eight int4 with zero points. In u, a code q is q + 8, which is unsigned. `zero` is a word of mp_zero_words: the sum
+ * of both has no carry from one element to the next. */
 MP_INLINE vu32 u_of_i4(vu32 word) { return xor_u32(word, set_u32(0x88888888u)); }
 
 /* q + 8 as bytes, of the four int4 from bits 4 s, 4 s + 8, 4 s + 16 and 4 s + 24 on: elements 0, 4, 1, 5 or, if s is 1,
@@ -64,7 +64,7 @@ MP_INLINE vu32 half_of_u4(vu32 word, const int s) {
     return and_u32(s ? shr_u32(u, 4) : u, set_u32(0x0F0F0F0Fu));
 }
 
-/* The same less zero points: q - zero_point + 16. The sums of both halves serve all parts of a word. */
+/* The same minus zero points: q - zero_point + 16. All parts of a word are made of the sums of its two halves. */
 MP_INLINE vu32 less_zero_bytes(vu32 word, vu32 zero, const int s) { return add_u32(half_of_u4(word, s), zero); }
 
 #ifndef MP_NATIVE_U5
@@ -80,8 +80,8 @@ MP_INLINE vu32 quad_from_u4(vu32 word, const int s) {
 }
 #endif
 
-/* Part number `part` of eight int4, each less its zero point: one element as f32 (wide), two as bf16 (pairs) or four as
- * bytes (quads). */
+/* Part number `part` of eight int4 minus zero points: one element as f32 (wide), two as bf16 (pairs) or four as bytes
+ * (quads). */
 MP_INLINE vf32 wide_less_zero(vu32 word, vu32 zero, const int part) {
     return f32_from_u5(shr_u32(less_zero_bytes(word, zero, part / 2 % 2), part / 4 * 8 + part % 2 * 16));
 }

@@ -1,11 +1,11 @@
-/* Sums of a register block, and computing them again where flushing has to be exact. */
-enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* more than MR rows have only the pieces of transposed.h */
+/* The sums of a register block, and computing them again if flushing was not exact. */
+enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* only pieces of transposed.h have more than MR rows */
 
-/* Where a group along K is read. */
+/* The addresses of a group along K. */
 typedef struct {
     const char *a, *b;
     ptrdiff_t lda, stride;        /* bytes from one row of a to the next; from one row of B to the next, if in place */
-    const uint32_t *zero;         /* of the K block, if the kind is_shifted */
+    const uint32_t *zero;         /* zero points of the K block, if the kind is_shifted */
 } place;
 
 /* Part number `part` of the groups of vector j. */
@@ -24,7 +24,7 @@ MP_INLINE void store_sums(vf32 (*c)[MOST_VECTORS], char *at, ptrdiff_t ld, const
         MP_UNROLL_8 for (int j = 0; j < vectors; j++) store_f32((void *)(at + j * MP_LANES * 4), c[i][j]);
 }
 
-/* A register block over `k` elements of one K block, with its sums in memory. */
+/* A register block over `k` elements of a K block, with its sums in memory. */
 typedef struct {
     place at;
     ptrdiff_t k, b_stride;        /* b_stride: bytes from one group along K to the next */
@@ -51,7 +51,7 @@ MP_INLINE vf32 fma_of_kind(vf32 x, vf32 y, vf32 z, const int kind) {
     return is_watched(kind) ? fma_flushing(x, y, z) : fma_f32(x, y, z);
 }
 
-/* Begin to watch: forget what was flushed before. */
+/* Start to watch: clear the status of earlier results. */
 MP_INLINE void watch(const int kind) {
 #ifdef MP_WATCHES_FLUSHING
     if (is_watched(kind)) mp_has_flushed();
@@ -67,7 +67,7 @@ MP_INLINE int has_flushed(vf32 (*c)[MOST_VECTORS], const int kind, const int row
     MP_UNROLL_16 for (int i = 0; i < rows; i++)
         MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
             vf32 sum = c[i][j];
-            __asm__ volatile("" : "+m"(sum)); /* is not moved beyond the next volatile asm, which reads the status */
+            __asm__ volatile("" : "+m"(sum)); /* is not moved past the next volatile asm, which reads the status */
             c[i][j] = sum;
         }
     return mp_has_flushed();
@@ -77,8 +77,8 @@ MP_INLINE int has_flushed(vf32 (*c)[MOST_VECTORS], const int kind, const int row
 #endif
 }
 
-/* Add the products of pairs to the sums, flushing after rounding. It is slow, and rare: a product or a sum was below
- * 2^-126. */
+/* Add the products of pairs to the sums, and flush after rounding. It is slow, but rare: only after a product or a sum
+ * below 2^-126. */
 MP_INLINE void add_again(const again_block *t, const int kind) {
     enum { PAIRS_OF_GROUP = 4 }; /* at most: 8 elements */
     const int group = group_of(kind);

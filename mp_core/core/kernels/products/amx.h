@@ -1,16 +1,16 @@
-/* Products by AMX tiles: registers of 16 rows of 64 bytes. One instruction multiplies 16 rows of a, 64 bytes along K of
- * each, by 16 groups along K of 16 columns of a panel, which lie in an AMX tile as they lie in memory, and adds what it
- * gets to the 16 x 16 sums in a third AMX tile. With more than 16 rows, 2 x 2 AMX tiles of sums take 4 loads for 4 such
- * instructions; with 16 rows or fewer, 1 x 4 take 5 loads for 4.
+/* Products by AMX tiles, registers of 16 rows of 64 bytes. One instruction multiplies 16 rows of a (64 bytes along K)
+ * by 16 columns of a panel (16 groups along K, in the layout of the panel), and adds the products to the 16 x 16 sums
+ * in a third AMX tile. With more than 16 rows there are 2 x 2 AMX tiles of sums: 4 loads for 4 instructions. With at
+ * most 16 rows there are 1 x 4: 5 loads for 4 instructions.
  *
  *     AMX tile             0 1 2 3       4                  5             6 7
  *     2 x 2, 32 rows       sums          a, rows 0-15       a, rows 16-31 b
  *     1 x 4, 16 rows       sums          a                  b             b
  *
  * Integers: signed a is multiplied as it is, so that no sums of the columns of b are needed. Pairs of bf16 (`pairs`):
- * of 32 elements along K the instruction adds the products of the 16 even ones and those of the 16 odd ones, each by
- * fused multiply-adds from 0, then the one sum to the other and both to the AMX tile. That is the tile order of
- * docs/numerics.md, and not the order of dot_bf16.
+ * of 32 elements along K, the instruction adds the products of the 16 even ones by fused multiply-adds from 0, and
+ * those of the 16 odd ones too; it adds the two sums, and the total to the AMX tile. This is the tile order of
+ * docs/numerics.md, not the order of dot_bf16.
  */
 enum {
     TILE = 16,            /* rows of an AMX tile; columns of an AMX tile of sums */
@@ -18,7 +18,7 @@ enum {
     TILE_ROWS = 2 * TILE, /* rows of A that are multiplied at a time */
 };
 
-/* The operand of ldtilecfg: for each AMX tile, how many bytes a row has and how many rows there are. */
+/* The operand of ldtilecfg: for each AMX tile, the bytes of a row and the number of rows. */
 typedef struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -26,7 +26,7 @@ typedef struct {
 } tile_shapes;
 _Static_assert(sizeof(tile_shapes) == 64, "as the processor reads it");
 
-/* Set the shapes of the AMX tiles for `rows` <= TILE_ROWS rows of a. This clears all of them. */
+/* Set the shapes of the AMX tiles for `rows` <= TILE_ROWS rows of a. This sets all tiles to 0. */
 MP_INLINE void shape_tiles(ptrdiff_t rows) {
     tile_shapes shapes = {.palette = 1};
     const uint8_t upper = (uint8_t)at_most(rows, TILE), lower = (uint8_t)(rows > TILE ? rows - TILE : upper);
@@ -37,15 +37,15 @@ MP_INLINE void shape_tiles(ptrdiff_t rows) {
     _tile_loadconfig(&shapes);
 }
 
-/* The epilogue of a part (see tile_part) if it has scales and bias only. It runs after the products of the next part
- * have been issued: while AMX computes these, the vector units have time, and the sums of this part are in memory.
- * Where there is no scale, it is 1; where there is no bias, it is -0: both change nothing. */
+/* The epilogue of a part (see tile_part) that has only scales and bias. It runs after the products of the next part
+ * have been issued: then the vector units are free, and the sums of this part are in memory. A scale that is missing is
+ * 1, a bias -0: these do not change the result. */
 typedef struct {
-    const int32_t *sums; /* or floats; rows of MP_PANEL */
+    const int32_t *sums; /* or floats, in rows of MP_PANEL */
     char *out;
     const float *row_scale, *col_scale, *bias;
-    ptrdiff_t rows, row_stride, ldo; /* rows of the part; of row_scale, elements, and of out, bytes to the next row */
-    int vectors, narrow;             /* vectors of columns of the part; whether the result is bf16 */
+    ptrdiff_t rows, row_stride, ldo; /* rows of the part; stride of row_scale, in elements; of out, in bytes */
+    int vectors, narrow;             /* vectors of columns in the part; whether the result is bf16 */
 } part_epilogue;
 
 /* Run that epilogue. */
@@ -69,16 +69,16 @@ MP_INLINE void put_rows(const part_epilogue *e, const int pairs) {
 
 /* A part of g: at most TILE_ROWS rows by 1 to 4 vectors of columns, whose sums are in AMX tiles 0 to 3. */
 typedef struct {
-    const char *a, *last_a;     /* last_a, last_b: what whole AMX tiles leave of K, padded with zeros; or NULL */
+    const char *a, *last_a;     /* last_a, last_b: the end of K that is no whole AMX tile, zero padded; or NULL */
     const char *b, *last_b;
     ptrdiff_t whole;            /* whole AMX tiles along K */
-    const int32_t *from;        /* the partial sums that it adds to, rows of MP_PANEL; or NULL: zeros */
-    int32_t *sums;              /* where the sums go, rows of ld */
+    const int32_t *from;        /* the initial sums, in rows of MP_PANEL; NULL: zeros */
+    int32_t *sums;              /* the final sums, in rows of ld */
     ptrdiff_t ld;
-    int own;                    /* prefetch what follows in the panel */
-    part_epilogue epilogue;     /* of the part before, whose sums may lie where those of this one go */
+    int own;                    /* prefetch later elements of the panel */
+    part_epilogue epilogue;     /* of the part before, whose sums this part may overwrite */
     line_cursor next;           /* the next cache line of g->prefetch.next */
-    ptrdiff_t pairs, share;     /* pairs of lines of it that are left; pairs that are prefetched with each tile_step */
+    ptrdiff_t pairs, share;     /* pairs of its lines that are left; pairs that each tile_step prefetches */
 } tile_part;
 
 /* Multiply DEPTH bytes along K. lda and b_stride are in bytes. */
@@ -176,7 +176,8 @@ MP_INLINE void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
     }
 }
 
-/* Copy what whole AMX tiles leave of K: `left` bytes of each row of a, to rows of zeros, and as much of a panel. */
+/* Copy the end of K that is no whole AMX tile: the last `left` bytes of each row of a to rows of zeros; then those of a
+ * panel. */
 MP_INLINE void copy_last_a(const char *from, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t left, char *last_a) {
     for (ptrdiff_t i = 0; i < rows; i++)
         for (ptrdiff_t at = 0; at < left; at += MP_LANES)
@@ -202,9 +203,9 @@ MP_INLINE void add_scaled(const float *block, const float *scale, float *sums, c
         }
 }
 
-/* Multiply a part of pairs whose K blocks have scales. The sums of one K block after the other go to memory and,
- * scaled, to those of the blocks before. The range is whole K blocks, and the end of K; or it lies in one K block,
- * whose partial sums calls hand on. */
+/* Multiply a part of pairs whose K blocks have scales. The sums of each K block are stored, scaled, and added to those
+ * of the blocks before. The range is whole K blocks (the last block of K may be incomplete), or a part of one, whose
+ * partial sums are kept between calls. */
 static __attribute__((noinline)) void multiply_scaled_blocks(const mp_gemm *g, tile_part *t, const tile_shape *shape) {
     _Alignas(64) float block[TILE_ROWS * MP_PANEL];
     const mp_accumulators *const sums = &g->accumulators;
@@ -226,9 +227,9 @@ static __attribute__((noinline)) void multiply_scaled_blocks(const mp_gemm *g, t
     t->last_a = last_a;
 }
 
-/* Multiply all rows of the call, TILE_ROWS at a time, part by part. If nothing is done to the sums (as_they_are), AMX
- * tiles are stored in the result; if there are scales and bias only (scaled), part_epilogue does it; else the epilogue
- * of epilogue.h. */
+/* Multiply all rows of the call, TILE_ROWS at a time, part by part. If the results are the sums (as_they_are), AMX
+ * tiles are stored in the result array; if there are only scales and bias (scaled), part_epilogue is used; else
+ * epilogue.h. */
 MP_INLINE void multiply_tiles(const mp_gemm *g, const int pairs) {
     static const float one = 1;
     _Alignas(64) int32_t local[TILE_ROWS * MP_PANEL];

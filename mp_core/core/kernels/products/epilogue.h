@@ -1,10 +1,10 @@
 /* The epilogue: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over accumulators: those
- * of the rows of one register block by the columns of the call. If the call has one panel, the accumulators are in the
- * L1 cache: at most 6 x 64 sums (1.5 KiB); of a transposed B up to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB).
- * If they are all NC columns (in place, M <= MR), the accumulators are in the L2 cache. What is not asked for costs
- * nothing. A micro-kernel can do the first steps, or all of them, in registers. */
+ * of the rows of a register block and the columns of the call. If the call has one panel, the accumulators are in the
+ * L1 cache: at most 6 x 64 sums (1.5 KiB), with a transposed B 24 x 64 (6 KiB), with AMX tiles 32 x 64 (8 KiB). If the
+ * call has NC columns (in place, M <= MR), they are in the L2 cache. Passes that are not needed are left out. A
+ * micro-kernel can run the first passes, or all of them, in registers. */
 
-/* How much of the epilogue takes place in registers: nothing, scales and bias, or everything. */
+/* How much of the epilogue is computed in registers: nothing, scales and bias, or everything. */
 typedef enum { IN_MEMORY, SCALED_IN_REGISTERS, IN_REGISTERS } epilogue_place;
 
 #define MP_EACH_VECTOR                                              \
@@ -13,7 +13,7 @@ typedef enum { IN_MEMORY, SCALED_IN_REGISTERS, IN_REGISTERS } epilogue_place;
 #define AT ((char *)sums + (i * g->accumulators.ld + j) * 4)
 #define LEFT at_most(g->shape.n - j, MP_LANES)
 
-/* Subtract the share of the zero points: sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za). */
+/* Subtract the zero points: sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za). */
 MP_INLINE void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
     MP_EACH_VECTOR {
@@ -31,8 +31,8 @@ MP_INLINE void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdif
     }
 }
 
-/* Scales and bias. The sums are integers or floats; the results are stored in `out` if `straight`, else in the place of
- * the sums. mul_flushing serves all kinds: where nothing is flushed, it gives what mul_f32 gives. */
+/* Scales and bias. The sums are integers or floats. The results are stored in `out` if `straight`, else they replace
+ * the sums. mul_flushing may be used for all kinds: without flushing it is mul_f32. */
 MP_INLINE void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers,
                                int straight) {
     const mp_epilogue *const e = &g->epilogue;
@@ -82,7 +82,7 @@ MP_INLINE void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptr
     }
 }
 
-/* What is left of the epilogue after scales and bias. */
+/* The passes of the epilogue after scales and bias. */
 MP_INLINE void activate_add_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
     const ptrdiff_t ld = g->accumulators.ld, first = i0 * e->ldo;

@@ -1,7 +1,7 @@
-/* Pairs flush a result if it is below 2^-126 after rounding to 24 bits, as MXCSR does. Where the processor decides that
- * before rounding (environment.h, MP_WATCHES_FLUSHING), a result that rounds up to 2^-126 is lost. It is found again by
- * the same operation on operands 2^24 times as large, whose result is exactly 2^-102 then and is not flushed. If that
- * overflows, the result is not small. (A sum of two floats needs none of this: below 2^-126 it is exact.) */
+/* Pairs flush a result that is below 2^-126 after rounding to 24 bits, as MXCSR does. A processor that decides before
+ * rounding (environment.h, MP_WATCHES_FLUSHING) also flushes results that would round up to 2^-126. These are detected
+ * by the same operation on operands 2^24 times as large: its result is exactly 2^-102, and is not flushed. If it
+ * overflows, the result is not small. (A sum of two floats needs no such test: below 2^-126 it is exact.) */
 #ifdef MP_WATCHES_FLUSHING
 
 MP_INLINE vf32 flushed_after_rounding(vf32 result, vf32 scaled) {

@@ -1,7 +1,7 @@
-/* One row of A by several whole packed panels that come from memory: two groups of each in turn, so that the hardware
- * prefetchers follow as many streams as there are panels. One stream alone leaves a core of AVX2 below its bandwidth
- * (Zen 3: 19 of 30 GB/s; docs/performance.md). The sums of all columns do not fit the registers, and stay in the L1
- * cache. Those of a column are added in the same order as by a micro-kernel. */
+/* One row of A by several whole packed panels that are in memory: two groups of each panel in turn, so that the
+ * hardware prefetchers follow one stream for each panel. With a single stream an AVX2 core does not reach its bandwidth
+ * (Zen 3: 19 of 30 GB/s; docs/performance.md). The sums of all columns do not fit the registers; they stay in the L1
+ * cache. The order of each sum is that of a micro-kernel. */
 #ifdef MP_PANELS_IN_TURN
 enum { GROUPS_IN_TURN = 2 };
 
@@ -21,7 +21,7 @@ MP_INLINE void multiply_groups_in_turn(const mp_gemm *g, const char *a, const ch
         }
 }
 
-/* Multiply the elements start to end - 1 along K, of one K block. */
+/* Multiply the elements start to end - 1 along K, which are in one K block. */
 MP_INLINE void multiply_block_of_panels(const mp_gemm *g, float *partial, ptrdiff_t start, ptrdiff_t end,
                                         const int kind) {
     const int group = group_of(kind);
@@ -34,7 +34,7 @@ MP_INLINE void multiply_block_of_panels(const mp_gemm *g, float *partial, ptrdif
         multiply_groups_in_turn(g, a, b, partial, kind, GROUPS_IN_TURN);
     if (groups) multiply_groups_in_turn(g, a, b, partial, kind, 1), a += a_bytes, b += group_bytes;
     if ((end - start) % group) {
-        char last[4] = {0}; /* a group of A; B has zeros beyond K already */
+        char last[4] = {0}; /* a group of A; B has zeros beyond K */
         memcpy(last, a, (size_t)((end - start) % group * size_of_a(kind)));
         multiply_groups_in_turn(g, last, b, partial, kind, 1);
     }

@@ -1,12 +1,12 @@
-/* What differs between the kinds of product (kinds.def). Every function takes the kind as a constant and is inlined, so
- * that the compiled code tests no kind. */
+/* The differences between the kinds of product (kinds.def). In every function the kind is a constant parameter, and the
+ * function is inlined, so that compiled code has no test of the kind. */
 enum {
 #define MP_KIND(NAME, ...) KIND_##NAME,
 #include "products/kinds.def"
 };
 
 enum { PACKED = 1, IN_PLACE = 2, BOTH = PACKED | IN_PLACE };
-/* Columns of the tallest register block: micro_panel of mp_products. */
+/* Columns of the register block with the most rows: micro_panel of mp_products. */
 enum { MICRO_PANEL = MP_HAS(MICRO_PANELS) ? MP_NR_VECTORS * MP_LANES : MP_PANEL };
 
 typedef struct {
@@ -23,13 +23,13 @@ static const product_kind kinds[] = {
 
 MP_INLINE int is_integer(const int kind) { return kinds[kind].arithmetic == MP_QUADS; }
 
-/* Bytes of an element of A as the kernel reads it, and of an element of an array B. */
+/* Bytes of an element of A in the type that the kernel reads; of an element of an array B. */
 MP_INLINE ptrdiff_t size_of_a(const int kind) {
     return kinds[kind].arithmetic == MP_WIDE ? 4 : is_integer(kind) ? 1 : 2;
 }
 MP_INLINE int size_of_b(const int kind) { return (int)mp_element_bytes[kinds[kind].format]; }
 
-/* Whether b is octs: groups of eight bytes, of which one multiplication takes two columns beside two rows of a. */
+/* Whether b is octs: groups of eight bytes; a multiplication has two columns of them and two rows of a. */
 MP_INLINE int is_octs(const int kind) {
 #ifdef MP_NATIVE_OCTS
     return kind == KIND_octs_s8 || kind == KIND_octs_u8;
@@ -39,12 +39,12 @@ MP_INLINE int is_octs(const int kind) {
 #endif
 }
 
-/* Elements along K in a group of b, and in a part of a group, which one multiplication takes: 1 (wide), 2 or 4. (Octs
- * are multiplied whole: multiply_octs.) */
+/* Elements along K in a group of b; in a part of a group, that is in one multiplication: 1 (wide), 2 or 4. (Octs are
+ * multiplied whole: multiply_octs.) */
 MP_INLINE int group_of(const int kind) { return is_octs(kind) ? MP_OCT : (int)mp_group[kinds[kind].format]; }
 MP_INLINE int part_of(const int kind) { return 4 / (int)size_of_a(kind); }
 
-/* Bytes of 16 columns: of 16 groups in a panel, or of 16 elements in a row of B if it is read in place only. */
+/* Bytes of 16 columns: of 16 groups in a panel or, if the kind is only IN_PLACE, of 16 elements in a row of B. */
 MP_INLINE ptrdiff_t vector_bytes(const int kind) {
     const mp_format format = kinds[kind].format;
     if (is_octs(kind)) return MP_LANES * MP_OCT;
@@ -59,10 +59,10 @@ MP_INLINE int is_shifted(const int kind) {
     return kind == KIND_quads_shifted;
 }
 
-/* Whether a register block keeps the scaled sums of K blocks in registers, beside the integer sums of the K block in
- * progress, and so has half as many columns. In memory, the scaled sums would be loaded and stored again after every K
- * block: on Zen 4 a store of 64 bytes takes 1.5 times the time of vpdpbusd, which has to wait meanwhile (measured in a
- * loop of both, November 2026). Blocks of at most three rows are as wide as usual: they decode b for few rows. */
+/* Whether a register block has the scaled sums of K blocks in registers, besides the integer sums of the current K
+ * block, and so has half as many columns. Otherwise scaled sums would be loaded and stored after every K block: on Zen
+ * 4 a store of 64 bytes takes 1.5 times as long as vpdpbusd, which has to wait for it (measured in a loop of both,
+ * November 2026). Blocks of at most three rows have the usual width, since they decode b for few rows. */
 MP_INLINE int keeps_scaled(const int kind, const int rows) {
 #ifdef MP_SCALED_IN_REGISTERS
     return kind == KIND_quads_shifted && rows > 3;
@@ -72,10 +72,10 @@ MP_INLINE int keeps_scaled(const int kind, const int rows) {
 #endif
 }
 
-/* Rows of a register block, at most. */
+/* The most rows of a register block. */
 MP_INLINE int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
-/* Whether the bytes of a and b are those of int16. */
+/* Whether a and b are int16. */
 MP_INLINE int is_int16(const int kind) {
 #ifdef MP_WIDENS
     return kind == KIND_words_i16;
@@ -85,8 +85,8 @@ MP_INLINE int is_int16(const int kind) {
 #endif
 }
 
-/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. Only wide_f32 does, which
- * multiplies pairs that were made wider too; for two of words_i16 there are not enough registers. */
+/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. Only wide_f32 does (also for
+ * pairs that were widened); words_i16 would need more registers. */
 MP_INLINE int has_two_groups(const int kind) {
 #ifdef MP_TWO_GROUPS
     return MP_HAS(TWO_GROUPS_IN_AN_ITERATION) && kinds[kind].format == MP_F32;
@@ -96,11 +96,11 @@ MP_INLINE int has_two_groups(const int kind) {
 #endif
 }
 
-/* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers
- * allow it: else they have too few sums to hide the latency of a multiplication, and each of their reads of B is one
- * cache line, far from the last one, which the hardware prefetchers do not follow. Not wider are those that decode
- * float8, int8 or int4 to floats, which gain little by it; those in place, where one row has multiply_one_row; and
- * words_i16 and octs, which are for many rows. */
+/* The most vectors of columns in a register block of `rows` rows. Blocks of few rows are wider if there are registers:
+ * otherwise they have too few sums to hide the latency of a multiplication, and each of their reads of B is one cache
+ * line, too far from the one before for the hardware prefetchers. Three kinds are not wider: those that decode float8,
+ * int8 or int4 to floats, since they gain little; those in place, since multiply_one_row multiplies one row; words_i16
+ * and octs, since they are for many rows. */
 MP_INLINE int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);
@@ -111,8 +111,8 @@ MP_INLINE int vectors_of(const int kind, const int rows) {
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 
-/* ---- Part number `part` of 16 groups at p, ready to be multiplied. stride: bytes from one row of B to the next, in
- * place. zero: the words of mp_zeros of these columns, if the kind is one of `shifted` */
+/* ---- Load part number `part` of 16 groups at p, converted for the multiplication. stride: in place, bytes from one
+ * row of B to the next. zero: the words of mp_zeros of these columns, if the kind is_shifted */
 
 #define MP_LOAD(NAME, FROM_WORD)                                                                  \
     MP_INLINE vf32 NAME(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {  \
@@ -134,7 +134,7 @@ MP_LOAD(load_wide_shifted, wide_less_zero(word, load_u32(zero), part))
 MP_LOAD(load_pair_shifted, as_f32(pair_less_zero(word, load_u32(zero), part)))
 #undef MP_LOAD
 
-/* Of quads, half of the codes q + 8 of eight elements; the zero points are where sums start (start_of_shifted). */
+/* Quads: half of the codes q + 8 of eight elements; the zero points are in the initial sums (start_of_shifted). */
 MP_INLINE vf32 load_quad_shifted(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
     (void)stride, (void)zero;
     return as_f32(half_of_u4(load_u32(p), part));
@@ -150,7 +150,7 @@ MP_INLINE vf32 load_two_rows(const char *p, ptrdiff_t stride, const uint32_t *ze
     return as_f32(or_u32(load_u16_as_u32(p), shl_u32(load_u16_as_u32(p + stride), 16)));
 }
 
-/* Signed bytes as products in place take them: b ^ 0x80 = b + 128, unsigned, or as they are. */
+/* Signed bytes for products in place: unsigned b ^ 0x80 = b + 128, or as they are. */
 MP_INLINE vu32 bytes_in_place(vu32 b) { return MP_FLIPS ? xor_u32(b, set_u32(0x80808080u)) : b; }
 
 /* Four rows of int8, interleaved into groups. */
@@ -169,10 +169,10 @@ MP_INLINE vf32 load_b(const char *p, ptrdiff_t stride, const uint32_t *zero, con
     }
 }
 
-/* ---- Accumulators. Those of integers too have the type vf32 (with the bits of integers), since GCC 12 keeps an array
- * of __m512i in memory instead of in registers. */
+/* ---- Accumulators. Those of integers have the type vf32 too (with the bits of integers), since GCC 12 keeps an array
+ * of __m512i in memory, not in registers. */
 
-/* Whether a and b are multiplied as signed bytes, without making either unsigned by ^ 0x80. */
+/* Whether a and b are multiplied as signed bytes, without ^ 0x80. */
 MP_INLINE int is_signed(const int kind) {
 #ifdef MP_NATIVE_S8
     return kind == KIND_quads_s8 || kind == KIND_quads_in_place || kind == KIND_quads_shifted;
@@ -182,7 +182,7 @@ MP_INLINE int is_signed(const int kind) {
 #endif
 }
 
-/* The elements of a that one multiplication takes: a part of a group. */
+/* The elements of a in one multiplication: a part of a group. */
 MP_INLINE factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return wide_factor(p);
     if (kinds[kind].arithmetic == MP_PAIRS) return pair_factor(p);
@@ -190,9 +190,8 @@ MP_INLINE factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
     return quad_factor(p, as_it_is ? 0 : g->operands.a_flip);
 }
 
-/* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one, unless is_signed.
- * The epilogue subtracts 128 times the sums of the rows of a, which cost less here than the sums of the columns of b
- * that a + 128 would need. */
+/* sum + a b. For integers in place, unless is_signed, a is signed and b ^ 0x80 = b + 128 unsigned. The epilogue
+ * subtracts 128 times the row sums of a; here these are cheaper than the column sums of b, which a + 128 would need. */
 MP_INLINE vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return fma_factor(sum, a, b);
     if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16_factor(sum, a, as_u32(b));
@@ -212,18 +211,18 @@ MP_INLINE vf32 add(vf32 a, vf32 b, const int kind) {
     return is_integer(kind) ? as_f32(add_u32(as_u32(a), as_u32(b))) : add_f32(a, b);
 }
 
-/* What the partial sums of 16 columns start with, those from `column` on of g->accumulators.init. */
+/* The initial partial sums of the 16 columns from `column` on: g->accumulators.init. */
 MP_INLINE vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
     if (is_integer(kind) && g->accumulators.init) return load_f32((const void *)(g->accumulators.init + column));
     return set_f32(0.0f);
 }
 
-/* Whether sums of whole K blocks are integers: not if these are scaled. */
+/* Whether sums of whole K blocks are integers: not if K blocks have scales. */
 MP_INLINE int sums_are_integers(const mp_gemm *g, const int kind) {
     return is_integer(kind) && !g->accumulators.block_scale;
 }
 
-/* What is left of the epilogue, on sums in memory: `rows` rows from number `row` on of the result. */
+/* Run the rest of the epilogue on sums in memory: `rows` rows of the result from number `row` on. */
 MP_INLINE void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind,
                             epilogue_place place) {
     if (place == SCALED_IN_REGISTERS)
@@ -234,15 +233,15 @@ MP_INLINE void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff
         epilogue_of_floats(g, sums, row, rows);
 }
 
-/* Whether a register block narrows its sums to the type: those of wide to f16, of pairs to bf16, of quads to both. */
+/* Whether a register block can round its sums to the type: those of wide to f16, of pairs to bf16, of quads to both. */
 MP_INLINE int narrows_to(const mp_format format, const int kind) {
     return format == MP_F16 ? kinds[kind].arithmetic != MP_PAIRS
                             : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
 }
 
-/* How much of the epilogue can take place in registers. Scales and bias can if n is a multiple of 16 and zero points
- * are only in `init`. All of it can if, besides, nothing else is asked for and the result is f32, a type that
- * narrows_to names or, of integers, int32. */
+/* How much of the epilogue can be computed in registers. Scales and bias if n is a multiple of 16 and zero points are
+ * only in `init`. Everything if, besides, there are only scales and bias, and the result is f32, a type of narrows_to
+ * or, for integers, int32. */
 MP_INLINE epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
     if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;

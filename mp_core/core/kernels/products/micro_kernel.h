@@ -1,6 +1,6 @@
-/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B, at most: 64 on
- * AVX-512; on AVX2 and AArch64 64 beside one row, 32 beside two or three, 16 beside more (vectors_of says which kinds
- * are 16 wide beside any); 16 in the portable set.
+/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR is at most 64 columns of B on
+ * AVX-512; on AVX2 and AArch64 64 for one row, 32 for two or three, 16 for more (vectors_of says which kinds are always
+ * 16 wide); 16 in the portable set.
  *
  *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)
@@ -17,25 +17,24 @@
  *        +------+         +---+---+         +---+---+
  *           KC             NR                NR
  *
- * kind, rows and vectors are constants wherever they are parameters, so that the loops over them are unrolled and the
- * sums c stay in registers.
- * */
+ * As parameters, kind, rows and vectors are always constants, so that loops over them are unrolled and the sums c stay
+ * in registers. */
 _Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.c assumes these bounds");
 
-/* Register blocks of one height, one below the other, in the same columns. */
+/* Consecutive register blocks of equal height, in the same columns. */
 typedef struct {
-    ptrdiff_t count, row, column; /* how many are left; where the next one begins */
+    ptrdiff_t count, row, column; /* how many are left; the first row and column of the next one */
     char *sums;                   /* sums of that block; if g->accumulators.sums is NULL, one buffer for all of them */
-    epilogue_place place;         /* how much of the epilogue takes place in registers */
-    prefetch_kind prefetching;    /* what the block prefetches that is being multiplied */
-    shared_prefetch next;         /* what is left of g->prefetch.next */
+    epilogue_place place;         /* how much of the epilogue is computed in registers */
+    prefetch_kind prefetching;    /* what the current block prefetches */
+    shared_prefetch next;         /* the rest of g->prefetch.next */
 } block_column;
 
 MP_INLINE char *partial_sums(const mp_gemm *g, const block_column *t) {
     return (char *)g->accumulators.partial + (t->row * g->accumulators.ld + t->column) * 4;
 }
 
-/* The words of the zero points of the register block, in the K block that starts at `start`. */
+/* The words of the register block's zero points, for the K block that starts at `start`. */
 MP_INLINE const uint32_t *zeros_at(const mp_gemm *g, const block_column *t, const ptrdiff_t start, const int kind) {
     return is_shifted(kind) ? g->operands.zeros.words + start / g->operands.zeros.group * MP_PANEL + t->column : NULL;
 }
@@ -52,8 +51,8 @@ MP_INLINE void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const pl
     }
 }
 
-/* Multiply the parts of a group that hold any of its first `valid` elements: of `at_once` vectors first (kinds.def),
- * then of the others. a is loaded again for the others, to save registers. */
+/* Multiply the parts of a group that contain any of its first `valid` elements: first for `at_once` vectors
+ * (kinds.def), then for the others, for which a is loaded again to save registers. */
 MP_INLINE void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, const int kind, const int rows,
                               const int vectors, const ptrdiff_t valid) {
 #ifdef MP_NATIVE_OCTS
@@ -69,12 +68,12 @@ MP_INLINE void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *
     MP_UNROLL_8 for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, 0, at_once, part);
     if (at_once == vectors) return;
-    __asm__("" : "+r"(at->a)); /* hides that a was loaded before, so that it is loaded again */
+    __asm__("" : "+r"(at->a)); /* makes the compiler load a again */
     MP_UNROLL_8 for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, at_once, vectors, part);
 }
 
-/* Multiply the last group along K. It has only `valid` elements; zeros stand for the others. */
+/* Multiply the last group along K, which has only `valid` elements; the others are zeros. */
 MP_INLINE void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind,
                                    const int rows, const int vectors, const ptrdiff_t valid) {
     enum { GROUP_BYTES = 32 }; /* at most: 8 elements of f32 */
@@ -85,7 +84,7 @@ MP_INLINE void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], co
     multiply_group(g, c, &here, kind, rows, vectors, valid);
 }
 
-/* Multiply the elements start to end - 1 along K, which lie in one K block. */
+/* Multiply the elements start to end - 1 along K, which are in one K block. */
 MP_INLINE void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                                 const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const int group = group_of(kind);
@@ -98,8 +97,8 @@ MP_INLINE void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOS
 #ifdef MP_NATIVE_OCTS
     if (is_octs(kind)) blocks_of_rows(c, rows);
 #endif
-    const int two = has_two_groups(kind); /* if so, the last group is multiplied after the loop if it is the odd one */
-    ptrdiff_t left = (g->shape.k - start) / group; /* groups to the end of the call, by which prefetches are spread */
+    const int two = has_two_groups(kind); /* if so, an odd last group is multiplied after the loop */
+    ptrdiff_t left = (g->shape.k - start) / group; /* groups to the end of the call: prefetches are spread over them */
     while (left > stop + two) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.b += b_stride, left--;
@@ -108,7 +107,7 @@ MP_INLINE void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOS
             multiply_group(g, c, &at, kind, rows, vectors, group);
             at.a += group * size_of_a(kind), at.b += b_stride, left--;
         }
-        /* A constant for low register blocks that are narrower than usual and for int16: their loops have no test. */
+        /* A constant for low register blocks that are narrower than usual, and for int16: no test in their loops. */
         if ((rows <= LOW_ROWS && vectors < vectors_of(kind, rows)) || is_int16(kind) || !*prefetching) continue;
         if (vectors == vectors_of(kind, rows) && *prefetching == OWN_PANEL)
             MP_UNROLL_8 for (int line = 0; line < vectors * vector_bytes(kind); line += 64) {
@@ -128,7 +127,7 @@ MP_INLINE void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOS
 #endif
 }
 
-/* Compute again what multiply_k_block did, for pairs, with exact flushing (multiply_again). */
+/* Compute the pairs of multiply_k_block again, with exact flushing (add_again). */
 MP_INLINE void multiply_k_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS],
                                       const ptrdiff_t start, const ptrdiff_t end, const int kind, const int rows,
                                       const int vectors) {
@@ -153,8 +152,7 @@ MP_INLINE void multiply_k_block_again(const mp_gemm *g, const block_column *t, v
     load_sums(c, block.sums, block.ld, rows, vectors);
 }
 
-/* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before it, if there are
- * any. */
+/* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before, if there are any. */
 MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                          const int kind, const int rows, const int vectors) {
     const int adds = start > 0 || !g->accumulators.first;
@@ -180,8 +178,8 @@ MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST
     }
 }
 
-/* Store sums as bf16. The instruction that rounds flushes subnormal numbers. So if scaled integers have any, they are
- * stored as f32 first and converted from memory: bf16_from_f32 needs registers, which hold sums here. */
+/* Store sums as bf16. The instruction that rounds them flushes subnormal numbers. So if there are any among scaled
+ * integers, they are stored as f32 and converted from memory: here sums use the registers that bf16_from_f32 needs. */
 MP_INLINE void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const int kind, const int rows,
                           const int vectors) {
 #ifdef MP_NATIVE_BF16
@@ -203,7 +201,7 @@ MP_INLINE void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo,
         MP_UNROLL_8 for (int j = 0; j < vectors; j++) store_u16(out + j * MP_LANES, bf16_of_flushed(c[i][j]));
 }
 
-/* Scales and bias, in registers. */
+/* Apply scales and bias in registers. */
 MP_INLINE void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
                                   const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
@@ -227,8 +225,8 @@ MP_INLINE void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 
         }
 }
 
-/* The part of the epilogue that takes place in registers: scales and bias, and if that is all, one rounding; int32
- * results have none of these. */
+/* Run the part of the epilogue that is computed in registers: scales and bias and, if there is nothing else, one
+ * rounding; for int32 results nothing. */
 MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS],
                                          const int kind, const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
@@ -247,7 +245,7 @@ MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t
     }
 }
 
-/* Of quads less zero points: minus zero points times sums of rows of a over the K block. */
+/* The initial sums of quads with zero points: minus zero points times sums of rows of a over the K block. */
 MP_INLINE void start_of_shifted(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                                 const int rows, const int vectors) {
     const uint32_t *const zero = zeros_at(g, t, start, KIND_quads_shifted);
@@ -270,8 +268,8 @@ MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOS
             MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, column + j * MP_LANES, kind);
 }
 
-/* Where float sums of the K blocks of a range start: at those of the K blocks before it. If there are none, at -0, to
- * which a multiply-add adds a product as multiplying alone would round it, and with its sign if it is 0. */
+/* The initial float sums for the K blocks of a range: the sums of the K blocks before it. If there are none, they are
+ * -0: a multiply-add with -0 gives the rounded product, also the sign of a product that is 0. */
 MP_INLINE void start_scaled(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int rows,
                             const int vectors) {
     if (g->accumulators.first)
@@ -281,8 +279,8 @@ MP_INLINE void start_scaled(const mp_gemm *g, const block_column *t, vf32 (*c)[M
         load_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
 }
 
-/* Multiply the range K block by K block, and keep the scaled sums c in registers: see keeps_scaled. Without scales, all
- * of K is one K block, and c its integer sums. */
+/* Multiply the range, K block after K block, with the scaled sums c in registers: see keeps_scaled. Without scales all
+ * of K is one K block, and c are its integer sums. */
 MP_INLINE void multiply_scaled(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
     const float *scale = g->accumulators.block_scale;
     vf32 c[MOST_ROWS][MOST_VECTORS];
@@ -311,7 +309,7 @@ MP_INLINE void multiply_scaled(const mp_gemm *g, block_column *t, const int kind
         run_epilogue_in_registers(g, t, c, kind, rows, vectors);
 }
 
-/* Multiply t->count register blocks over the whole range of K, K block by K block. */
+/* Multiply t->count register blocks over the whole range of K, K block after K block. */
 MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
     if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
@@ -346,8 +344,8 @@ MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, c
     }
 }
 
-/* Each size of register block is a function of its own, for which the compiler allots registers. Each kind has a lookup
- * table of them, [rows - 1][vectors - 1]. */
+/* Each size of register block has its own function, for which the compiler allocates registers. Each kind has a table
+ * of them, [rows - 1][vectors - 1]. */
 #define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2) DO(KIND, R, 3) DO(KIND, R, 4)
 #if MP_MR == 6
 #define MP_SIZES(DO, KIND) \

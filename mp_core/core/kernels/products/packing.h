@@ -1,10 +1,10 @@
-/* Packing and unpacking, in the layout that kernels.h describes. size: bytes of an element; group: neighbours along
- * K. */
+/* Packing and unpacking, in the layout that kernels.h describes. size: bytes of an element; group: elements along K in
+ * a group. */
 
 #define MP_PAGE 4096
 
-/* The groups of n <= 16 columns, from rows rs bytes apart, and 0 in the other lanes. Elements from number `valid` on
- * are 0. */
+/* The groups of n <= 16 columns, from rows rs bytes apart; 0 in the other lanes. Elements of a group from number
+ * `valid` on are 0. */
 MP_INLINE vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const int group) {
 #define WORDS(Q) (Q < valid ? widen_u16(loadn_u16(src + Q * rs, n)) : set_u32(0))
 #define BYTES(Q) (Q < valid ? loadn_u8(src + Q * rs, n) : narrow_u8(set_u32(0)))
@@ -73,10 +73,10 @@ MP_INLINE void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, 
     }
 }
 
-/* Transpose 16 words of 16 columns. When the next 16 words are prefetched matters: after the loads of load_columns
- * (before them, one row of bf16 by 1024 x 1024 columns took 1.14 times as long on AVX-512), but before those of
- * transpose_words (after them, one row of bf16 took 1.1 times as long on AVX2. Both: Zen 5, November 2026). It is not
- * inlined: in a loop, the compiler would keep 32 addresses, more than there are registers, and spill them. */
+/* Transpose 16 words of 16 columns. It matters when the next 16 words are prefetched: after the loads of load_columns
+ * (if before, one row of bf16 by 1024 x 1024 columns took 1.14 times as long on AVX-512), but before those of
+ * transpose_words (if after, one row of bf16 took 1.1 times as long on AVX2; both on Zen 5, November 2026). It is not
+ * inlined: in a loop the compiler would keep 32 addresses, more than there are registers, and spill them. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t group_stride,
                                                       int halves) {
 #if defined(MP_NATIVE_TRANSPOSE) && MP_HAS(TRANSPOSING_BY_EIGHT)
@@ -95,8 +95,8 @@ static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_
         MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++, to += group_stride) store_u32(to, words16[i]);
 }
 
-/* Transpose 16 words of 32 columns of f16. A word has two elements of a column, and each row of 32 elements is one
- * vector, so that nothing is narrowed. */
+/* Transpose 16 words of 32 columns of f16. A word is two elements of a column, and each row of 32 elements is one
+ * vector, so that no vector has to be narrowed. */
 static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff_t cs, char *to,
                                                        ptrdiff_t group_stride) {
     const char *const right = from + MP_LANES * cs;
@@ -137,9 +137,9 @@ MP_INLINE void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char
 }
 
 /* Pack from a transposed source: 16 words of 16 or 32 columns at a time are transposed in registers. A word is a group,
- * or two elements of f16. If the stride of the columns is a multiple of a page, their lines share a set of the L1
- * cache, which has fewer ways than there are columns. Then the words before the first cache line boundary (`head`) are
- * packed first, so that each line is read in one load: it would be evicted before a second one. */
+ * or two elements of f16. If the stride of the columns is a multiple of a page, their cache lines are in the same set
+ * of the L1 cache, which has fewer ways than there are columns. Then the words before the first cache line boundary
+ * (`head`) are packed first, so that each line is read by one load: it would be evicted before a second one. */
 MP_INLINE void pack_columns(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t cs, char *dst, const int size,
                             const int group) {
     const ptrdiff_t group_stride = n * group * size, per_word = 4 / size, whole = k / per_word;

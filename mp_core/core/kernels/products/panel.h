@@ -1,11 +1,11 @@
-/* A call of a product kernel: a panel, or rows of a row-major B in place, cut into register blocks. */
+/* A call of a product kernel: a panel, or rows of a row-major B in place, is cut into register blocks. */
 
 typedef void (*const micro_kernel_sizes[MOST_VECTORS])(const mp_gemm *, block_column *);
 
 /* M = 1 and a row-major B in place: `at_once` groups of rows of B are multiplied over all n columns before the next
- * groups, so that memory is read in order. The partial sums of n columns do not fit the registers: they are loaded and
- * stored each time, and stay in a cache. Return how many groups were multiplied: the multiple of `at_once` that is at
- * most `groups`. */
+ * ones, so that memory is read in order. The partial sums of n columns do not fit the registers; they are loaded and
+ * stored each time, and stay in a cache. Return how many groups were multiplied: `groups` rounded down to a multiple of
+ * `at_once`. */
 MP_INLINE ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int at_once,
                                     const int prefetching) {
     const int group = group_of(kind);
@@ -31,12 +31,12 @@ MP_INLINE ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const in
     return groups;
 }
 
-/* The same, with as many rows of B at a time as suit their format, and prefetches beside every 16 columns:
+/* The same; the number of rows of B at a time depends on their format, and there are prefetches with every 16 columns:
  *     f32          4 rows, of which 16 columns are 4 cache lines. If B comes from memory and 4 rows fit L1_BYTES,
  *                  4 lines of the next rows are prefetched; if not, the hardware prefetchers follow these 4 streams
  *     f16, bf16    4 rows (2 groups of bf16), of which 16 columns are 2 lines: as many are prefetched
  *     int8         8 rows (2 groups), of which 16 columns are 2 lines: as many are prefetched
- * If so many rows of f16, bf16 or int8 exceed L1_BYTES, it is half as many, and 1 line. */
+ * If so many rows of f16, bf16 or int8 are larger than L1_BYTES, half as many are multiplied, and 1 line prefetched. */
 MP_INLINE ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind) {
     const int bytes = (int)vector_bytes(kind), group = group_of(kind);
     const ptrdiff_t line = g->shape.n * (64 / MP_LANES);
@@ -46,8 +46,8 @@ MP_INLINE ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const i
     return multiply_groups(g, groups, kind, 64 / bytes / group, 1);
 }
 
-/* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one.
- * Blocks of one height are one call of a micro-kernel if one is as wide as n and no epilogue in memory follows each. */
+/* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one. All
+ * blocks of one height are one call of a micro-kernel if it has n columns and no epilogue in memory runs after each. */
 MP_INLINE void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     _Alignas(64) char local[MP_MR * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
@@ -60,7 +60,7 @@ MP_INLINE void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_si
     block_column t = {.place = MP_HAS(EPILOGUE_IN_REGISTERS) ? place_of_epilogue(g, kind) : IN_MEMORY};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
     if (g->prefetch.next && prefetching) {
-        const int width = vectors_of(kind, LOW_ROWS + 1); /* of all blocks that prefetch: they have more rows */
+        const int width = vectors_of(kind, LOW_ROWS + 1); /* of blocks that prefetch: of more than LOW_ROWS rows */
         share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + width - 1) / width),
                        g->shape.k / group_of(kind) >> has_two_groups(kind));
     }
@@ -88,10 +88,10 @@ MP_INLINE void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_si
     }
 }
 
-/* B is in place if n > MP_PANEL, for a packed panel is no wider. If M = 1, this range of it lies in one K block, and
- * results need not be checked for flushing (flushing.h), then multiply_one_row takes the groups of rows of B. The
- * register blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the
- * K block ends here, at least one group, because only register blocks add up K blocks and run the epilogue. */
+/* B is in place if n > MP_PANEL, since a packed panel is not wider. If M = 1, this range of B is in one K block, and
+ * results need no test for flushing (flushing.h), groups of rows of B are multiplied by multiply_one_row. Register
+ * blocks multiply the rest: fewer groups than multiply_one_row multiplies at a time, an incomplete last group and, if
+ * the K block ends here, at least one group, because only register blocks add K blocks and run the epilogue. */
 MP_INLINE void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     mp_gemm rest;
     if (MP_HAS(ONE_ROW_IN_PLACE) && (kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1
@@ -107,8 +107,8 @@ MP_INLINE void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_siz
     multiply_blocks(g, kind, kernels);
 }
 
-/* Where the 16 columns from column j on, of row number `row`, begin in the micro-panels of 32-bit words that decode and
- * recode write: `rows` rows of n columns in all. (An oct takes two of these rows.) */
+/* The address of the 16 columns from column j on, in row number `row`, in the micro-panels of 32-bit words that decode
+ * and recode write. They have `rows` rows of n columns in all. (An oct is in two of these rows.) */
 MP_INLINE char *in_micro_panels(char *to, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t j, ptrdiff_t n) {
     if ((int)MICRO_PANEL == MP_PANEL) return to + (row * n + j) * 4;
     const ptrdiff_t first = j / MICRO_PANEL * MICRO_PANEL;
@@ -131,14 +131,14 @@ MP_INLINE void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const i
 }
 
 #ifdef MP_WIDENS
-/* Write a part of 16 groups as elements twice as wide: two rows of a micro-panel of so many columns. */
+/* Write a part of 16 groups as elements twice as wide: two rows of a micro-panel of `columns` columns. */
 MP_INLINE void put_wider(vu32 x, char *to, ptrdiff_t columns, const int integers) {
     store_u32(to, integers ? i16_from_i8(x, 0) : and_u32(x, set_u32(0xFFFF0000u)));
     store_u32(to + columns * 4, integers ? i16_from_i8(x, 1) : shl_u32(x, 16));
 }
 #endif
 
-/* copy_shifted of mp_copies, into the type of an arithmetic, or (wider) into elements twice as wide. */
+/* copy_shifted of mp_copies: into the type of the arithmetic or (wider) into elements twice as wide. */
 MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_zeros *zeros, char *to,
                               const mp_arithmetic arithmetic, const int wider) {
     enum { GROUP = 8 };
@@ -159,20 +159,20 @@ MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_
                     else
 #endif
                         if (n - j >= MP_LANES) store_u32(at, x);
-                        else storen_u32(at, x, n - j); /* the next row is written already */
+                        else storen_u32(at, x, n - j); /* the next row has been written */
                 }
         }
     }
 }
 
 #ifdef MP_WIDENS
-/* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of so many columns. */
+/* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of `columns` columns. */
 MP_INLINE void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {
     put_wider(as_u32(load_b(b, 0, NULL, kind, part)), to, columns, is_integer(kind));
 }
 
-/* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. The
- * micro-panels of a whole panel lie `stride` bytes apart, so that their addresses need no computation. */
+/* Decode a range of K to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. The
+ * micro-panels of a whole panel are `stride` bytes apart, so that addresses are cheap. */
 MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), part_size = part_of(kind), group_bytes = (int)(vector_bytes(kind) / MP_LANES);
     const ptrdiff_t rows = 2 * ((k + part_size - 1) / part_size), stride = rows * (MP_LANES * 4);
@@ -211,7 +211,7 @@ static void widen_bytes(ptrdiff_t k, const void *from, int is_signed, void *to) 
 }
 #elif defined(MP_NATIVE_OCTS)
 /* Copy a packed range of K of int8, in groups of four, to octs: micro-panels of [ceil(k / 8)][16] groups of eight
- * bytes. A group of four beyond k is 0; the packed panel has zeros in its last group already. */
+ * bytes. A group of four beyond k is 0; the last group of the packed panel has zeros too. */
 MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const ptrdiff_t fours = (k + 3) / 4, rows = fours + fours % 2;
     (void)kind;
@@ -225,7 +225,7 @@ MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const i
 }
 #endif
 
-/* The lookup table of the micro-kernels of a kind, in the object file of a set. */
+/* The table of the micro-kernels of a kind, in the object file of an instruction set. */
 #define MP_MICRO_KERNELS(NAME, ISA) MP_CONCAT(mp_micro_kernels_##NAME##_, ISA)
 #define MP_PANEL_BY(NAME, ISA)                                               \
     extern micro_kernel_sizes MP_MICRO_KERNELS(NAME, ISA)[MP_MR];            \
@@ -236,7 +236,7 @@ MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const i
     MP_SIZES(MP_INSTANCE, NAME)                                                          \
     MP_PANEL_BY(NAME, MP_ISA)                                                            \
     micro_kernel_sizes MP_MICRO_KERNELS(NAME, MP_ISA)[MP_MR] = {MP_SIZES(MP_ENTRY, NAME)};
-#ifdef MP_SAME_ISA /* the set whose object file has those micro-kernels already */
+#ifdef MP_SAME_ISA /* the set whose object file has those micro-kernels */
 #define MP_SAME(NAME, ...) MP_PANEL_BY(NAME, MP_SAME_ISA)
 #endif
 #include "products/kinds.def"

@@ -1,6 +1,6 @@
-/* Prefetching in products: every request for memory before it is loaded. The plan says in mp_prefetch what to prefetch;
- * this file says which function does it, at which prefetch distance, and why the hardware prefetchers do not do it.
- * These follow a few streams of neighbouring cache lines, within a page of 4 KiB, after some misses of each.
+/* Prefetching in products. The plan says in mp_prefetch what to prefetch; this file says which function does it, at
+ * which distance, and why the hardware prefetchers do not do it. These follow only a few streams of consecutive cache
+ * lines, within a page of 4 KiB, and only after some misses in each.
  *
  *   what            by                                       distance, cache     why the hardware does not
  *   the next range  register blocks of more than 3 rows, in  one range, L2       it begins with a jump: of a panel, of
@@ -28,28 +28,27 @@
  * The numbers below were found on Zen 5, November 2026. docs/performance.md has what prefetching gains. */
 enum {
     OWN_DISTANCE = 1 << 13,     /* prefetch distance of a call's own panel, bytes */
-    L1_BYTES = 1 << 14,         /* so many bytes prefetched into L1 stay there until they are used: half of 32 KiB */
-    L2_BYTES = 1 << 19,         /* the same of L2: half of 1 MiB */
+    L1_BYTES = 1 << 14,         /* prefetched bytes that stay in L1 until they are used: half of 32 KiB */
+    L2_BYTES = 1 << 19,         /* ... in L2: half of 1 MiB */
     LOW_ROWS = 3,               /* register blocks of at most so many rows multiply too little to hide prefetches */
     PACK_ROWS_DISTANCE = 32,    /* prefetch distance of packing from rows: bytes of a column, 32 / element bytes rows */
     PACK_COLUMNS_DISTANCE = 256 /* prefetch distance of packing from columns: bytes of a column */
 };
 
-/* Whether rows (or columns) of `bytes` bytes are one stretch of memory: the gap between two is less than 1/8 of a
- * row. */
+/* Whether rows (or columns) of `bytes` bytes are nearly contiguous: gaps are smaller than 1/8 of a row. */
 MP_INLINE int is_stretch(ptrdiff_t bytes, ptrdiff_t stride) { return stride >= 0 && 8 * stride < 9 * bytes; }
 
-/* Rows to be prefetched line by line in memory's order. */
+/* Rows that are prefetched line by line, in the order of memory. */
 typedef struct {
-    const char *line, *row;        /* the next line; where its row begins */
-    ptrdiff_t row_bytes, stride;   /* bytes of a row (PTRDIFF_MAX if rows are one stretch); from one row to the next */
+    const char *line, *row;        /* the next line; the start of its row */
+    ptrdiff_t row_bytes, stride;   /* bytes of a row (PTRDIFF_MAX if is_stretch); bytes from one row to the next */
 } line_cursor;
 
 MP_INLINE line_cursor cursor_at(const char *row, ptrdiff_t row_bytes, ptrdiff_t stride) {
     return (line_cursor){row, row, is_stretch(row_bytes, stride) ? PTRDIFF_MAX : row_bytes, stride};
 }
 
-/* Prefetch the next `lines` cache lines into L1 or L2, and move on to the line after them. */
+/* Prefetch the next `lines` cache lines into L1 or L2, and advance to the line after them. */
 MP_INLINE void prefetch_lines(line_cursor *r, const int lines, const int level) {
     MP_UNROLL_8 for (int i = 0; i < lines; i++) {
         if (level == 1)
@@ -68,8 +67,8 @@ MP_INLINE void prefetch_bytes(const char *from, ptrdiff_t bytes) {
 
 /* ---- the next range */
 
-/* What is left of mp_prefetch.next. The register blocks prefetch it in equal shares, a pair of cache lines at a time,
- * in the order in which it lies in memory: hardware prefetchers then follow too. */
+/* The rest of mp_prefetch.next. Register blocks prefetch equal shares of it, a pair of cache lines at a time, in the
+ * order of memory, so that hardware prefetchers follow too. */
 typedef struct {
     line_cursor next;
     ptrdiff_t pairs;    /* pairs of cache lines that are left */
@@ -77,8 +76,8 @@ typedef struct {
     ptrdiff_t interval; /* iterations along K from one pair to the next, a power of two, less 1: a mask */
 } shared_prefetch;
 
-/* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first line. That is the first line
- * that begins inside a row, since the line in which the row starts was prefetched with what precedes it. */
+/* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first line. This is the first line
+ * that starts inside of a row, since the line in which the row starts has been prefetched with the bytes before it. */
 MP_INLINE ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     const int stretch = is_stretch(p->row_bytes, p->row_stride);
     const ptrdiff_t rows = stretch ? 1 : p->rows, bytes = stretch ? p->rows * p->row_stride : p->row_bytes;
@@ -86,9 +85,8 @@ MP_INLINE ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     return rows * ((bytes + 127) / 128);
 }
 
-/* Set the shares of `blocks` register blocks whose loops along K have so many iterations each. A block prefetches one
- * pair every 2^s iterations, iterations / 2^s pairs in all, where s is the largest with pairs <= blocks * (iterations /
- * 2^s). */
+/* Set the shares of `blocks` register blocks whose loops along K have `iterations` iterations each. A block prefetches
+ * one pair every 2^s iterations, for the largest s with pairs <= blocks * (iterations / 2^s). */
 MP_INLINE void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_t blocks, ptrdiff_t iterations) {
     s->pairs = pairs_to_prefetch(p, &s->next);
     int shift = 0;
@@ -96,15 +94,15 @@ MP_INLINE void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_
     s->share = iterations >> shift, s->interval = ((ptrdiff_t)1 << shift) - 1;
 }
 
-/* What a register block prefetches beside its multiplications. */
+/* What a register block prefetches between its multiplications. */
 typedef enum { NOTHING, OWN_PANEL, NEXT_RANGE } prefetch_kind;
 
-/* ---- rows of a row-major B read in place beside at most MR rows of A */
+/* ---- rows of a row-major B that is read in place, for at most MR rows of A */
 
-/* Return how many pairs of cache lines of the rows of B after this range each register block prefetches before it
- * begins, and set `next` to the first line. The rows of B are row_bytes wide, a register block reads block_bytes of
- * each. Return 0 if it does not pay: B does not come from memory, this range is the last, rows of B are short and far
- * apart, or the caller says so (is_worth). */
+/* Return how many pairs of cache lines, of the rows of B after this range, each register block prefetches before it
+ * starts, and set `next` to the first line. Rows of B have row_bytes bytes; a register block reads block_bytes of each.
+ * Return 0 if prefetching does not pay: B is in a cache, this is the last range, rows of B are short and far apart, or
+ * the caller says so (is_worth). */
 MP_INLINE ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_bytes, ptrdiff_t group,
                                   ptrdiff_t block_bytes, int is_worth) {
     const ptrdiff_t stride = g->operands.b_stride / group;
@@ -116,8 +114,8 @@ MP_INLINE ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t
 
 /* ---- columns of a transposed B */
 
-/* Beside a piece: prefetch as many bytes of the next columns as it has, in the order in which they lie in memory, so
- * that all pieces of some columns have prefetched all of the next ones. */
+/* For each piece, prefetch as many bytes of the next columns as it has, in the order of memory. So all pieces of some
+ * columns together prefetch all of the next columns. */
 MP_INLINE void prefetch_columns(const char *next, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 2);
 }

@@ -1,4 +1,4 @@
-/* The products of an instruction set, which kinds.def lists, and the packing of their operands, as kernel tables. */
+/* The kernel tables of an instruction set for products (see kinds.def) and for packing their operands. */
 #include "environment.h"
 #include "vocabulary.h"
 
@@ -11,9 +11,9 @@
 #include "products/flushing.h"
 #include "products/epilogue.h"
 
-/* A product runs in the floating-point environment of the contract, whatever the caller's is: it rounds to nearest and
- * keeps subnormal numbers. Pairs of bf16 are the exception: vdpbf16ps takes subnormal operands for zero and flushes
- * subnormal results, so their products do so on every ISA, from the operands to the last operation of the epilogue. */
+/* Run a product in the floating-point environment of the contract, not in the caller's: it rounds to nearest and keeps
+ * subnormal numbers. Pairs of bf16 are an exception: vdpbf16ps treats subnormal operands as zero and flushes subnormal
+ * results, so their products do so on every ISA, from the operands to the last operation of the epilogue. */
 MP_INLINE void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const mp_arithmetic arithmetic) {
     const uint64_t wanted = arithmetic == MP_PAIRS ? MP_FLUSHING : MP_PRECISE, saved = mp_get_environment();
     if (saved != wanted) mp_set_environment(wanted);
@@ -21,9 +21,9 @@ MP_INLINE void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *)
     if (saved != wanted) mp_set_environment(saved);
 }
 
-/* A compiler barrier: after it the compiler reads memory again. Without it GCC moves the loads with which the next
- * register block begins before the stores that end this one (up to 24), and has to spill what it loaded: the spills
- * fill the store buffer, in which these stores wait for the last sums. */
+/* A compiler barrier: after it the compiler reads memory again. Without it GCC moves the first loads of the next
+ * register block before the last stores (up to 24) of this one, and has to spill the loaded values: the spills fill the
+ * store buffer, in which those stores wait for the last sums. */
 #if MP_HAS(STORES_BEFORE_LOADS)
 #define MP_COMPILER_BARRIER __asm__ volatile("" ::: "memory")
 #else

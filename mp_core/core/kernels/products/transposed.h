@@ -1,22 +1,22 @@
 /* The product of at most MP_TRANSPOSED_ROWS rows of A by at most MP_PANEL columns of a transposed B, over all of K.
- * Pieces of B are transposed into the L1 cache and multiplied immediately, piece after piece along K, so that memory
- * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. (multiply_row needs
- * none: one row of the kinds in MP_ROW_KINDS.) */
+ * Pieces of B are transposed into the L1 cache and multiplied immediately, piece after piece along K, so that memory is
+ * read in order. A piece is some columns by some elements of K, in the layout of a panel. (multiply_row, for one row of
+ * the kinds in MP_ROW_KINDS, needs no pieces.) */
 
-/* Columns of a piece, and words (4 bytes) of each column. If B is in a cache, a piece has 32 columns. If B comes from
- * memory, it has as many as one transposition takes (32 of f16, else 16), and half the words, so that multiplying
- * starts earlier. (Found on Zen 5, November 2026.) */
+/* Columns of a piece, and words (4 bytes) of each column. If B is in a cache, a piece has 32 columns. If B is in
+ * memory, a piece is one transposition (32 columns of f16, else 16) with half as many words, so that multiplying starts
+ * earlier. (Measured on Zen 5, November 2026.) */
 enum { CACHED_COLUMNS = 2 * MP_LANES, CACHED_WORDS = 2 * MP_LANES, MEMORY_WORDS = MP_LANES };
 #define MEMORY_COLUMNS(KIND) at_a_time(size_of_b(KIND), group_of(KIND))
 
-/* How many elements along K `words` words of a column hold. */
+/* The number of elements in `words` words of a column. */
 MP_INLINE ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / size_of_b(kind); }
 
-/* Multiply a whole piece, of `all` vectors of columns and k elements along K, by `rows` rows of A from number `row` on.
- * It adds to partial sums whose rows lie CACHED_COLUMNS apart. */
+/* Multiply a whole piece, of `all` vectors of columns and k elements along K, by `rows` rows of A from number `row` on,
+ * and add the products to partial sums, in rows of CACHED_COLUMNS. */
 MP_INLINE void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int rows, const int all,
                               const int k) {
-    if (rows == 1 && has_row(kind)) return; /* multiply_row or `panel` multiplies one row */
+    if (rows == 1 && has_row(kind)) return; /* one row is multiplied by multiply_row or `panel` */
     const int most = MP_MR * MP_NR_VECTORS / rows, vectors = all < most ? all : most, group = group_of(kind);
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind),
                     ld = CACHED_COLUMNS * 4;
@@ -48,7 +48,7 @@ MP_INLINE void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, c
     }
 }
 
-#if MP_NR_VECTORS == 4 /* pieces have at most two vectors of columns and registers room for four: so up to 2 MR rows */
+#if MP_NR_VECTORS == 4 /* pieces have at most two vectors of columns, not four: so up to 2 MR rows */
 #define MP_PIECE_ROWS (2 * MP_MR)
 #define MP_HEIGHTS(DO, KIND) \
     DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6) \
@@ -69,8 +69,8 @@ MP_INLINE void pack_piece(ptrdiff_t k, ptrdiff_t n, const char *b, ptrdiff_t b_s
     else pack_words(k, n, b, size_of_b(kind), b_stride, made);
 }
 
-/* Write a whole piece, `words` words of `columns` columns that lie b_stride bytes apart from b on, to `made` as a
- * panel. */
+/* Write a whole piece to `made` as a panel: `words` words of the `columns` columns at b, which are b_stride bytes
+ * apart. */
 MP_INLINE void transpose_piece(const char *b, ptrdiff_t b_stride, char *made, const int kind, const ptrdiff_t columns,
                                const ptrdiff_t words) {
     const int size = size_of_b(kind), group = group_of(kind);
@@ -81,18 +81,18 @@ MP_INLINE void transpose_piece(const char *b, ptrdiff_t b_stride, char *made, co
                       made + (i * group + elements_of(w, kind) * columns) * size, columns * size * group, size, group);
 }
 
-/* What the pieces along K of the same columns share. */
+/* Data of all pieces of the same columns. */
 typedef struct {
-    mp_gemm call;                 /* of one piece; its partial sums are [rows of a][CACHED_COLUMNS] */
-    char *made;                   /* where the piece is written as a panel */
+    mp_gemm call;                 /* for one piece; its partial sums are [rows of a][CACHED_COLUMNS] */
+    char *made;                   /* the buffer for the piece as a panel */
     const char *column, *next;    /* the first column; the first of the columns to be prefetched, or NULL */
     ptrdiff_t rows, head;         /* rows of a register block; words of a column before its first cache line, or 0 */
     void (*const *kernels)(const mp_gemm *g, ptrdiff_t row); /* multiply whole pieces, by rows - 1 */
     void (*panel)(const mp_gemm *g);                         /* multiplies smaller ones */
 } pieces;
 
-/* Multiply the elements start to end - 1 along K, which lie in one K block, by `columns` columns or what is left. Whole
- * pieces are transposed and multiplied by loops of constant length. */
+/* Multiply the elements start to end - 1 along K, which are in one K block, for `columns` columns, or fewer at the end.
+ * Whole pieces are transposed and multiplied by loops of constant length. */
 MP_INLINE void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t end, const int kind,
                                const ptrdiff_t columns, const ptrdiff_t words) {
     mp_gemm *const call = &p->call;
@@ -113,19 +113,18 @@ MP_INLINE void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptr
     }
 }
 
-/* What multiply_pieces does, for one row by whole words of columns where they lie. Return how far along K that is: of
- * two bytes an element, an odd last one is left.
+/* Like multiply_pieces, for one row and whole words of columns in place. Return the end of the multiplied elements
+ * along K: of elements of two bytes, an odd last one is left.
  *
- * 32 columns are two vectors of 16, which take turns every MP_ROW_WORDS words, because each multiplication waits for
- * the one before it in its vector. If B comes from memory, as many bytes as are multiplied at a time are prefetched of
- * the next columns, in the order in which they lie. They are prefetched into L1: into L2, products from memory take
- * 1.13 times as long (AVX-512 on Zen 5, November 2026). On AVX2 one call takes all of the K block, and nothing is
- * prefetched. */
+ * 32 columns are two vectors of 16. They alternate every MP_ROW_WORDS words, because each multiplication waits for the
+ * one before it in its vector. If B is in memory, each time as many bytes of the next columns are prefetched as are
+ * multiplied, in the order of memory. They are prefetched into L1; into L2, products take 1.13 times as long (AVX-512
+ * on Zen 5, November 2026). On AVX2 one call multiplies all of the K block, and nothing is prefetched. */
 MP_INLINE ptrdiff_t multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial,
                                  const int kind, const ptrdiff_t columns) {
     const ptrdiff_t b_stride = g->operands.b_stride, size = size_of_b(kind), elements = elements_of(1, kind);
-    /* On AVX-512, if columns lie a multiple of a page apart, the first call takes what lies before a cache line, so
-     * that each later one reads whole lines. */
+    /* On AVX-512, if the stride of columns is a multiple of a page, the first call multiplies the words before the
+     * first cache line boundary, so that later calls read whole lines. */
     const ptrdiff_t head = MP_ROW_WORDS == MP_LANES ? p->head : 0;
     ptrdiff_t at = start;
     vf32 sums[CACHED_COLUMNS / MP_LANES];
@@ -143,7 +142,7 @@ MP_INLINE ptrdiff_t multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t st
     return at;
 }
 
-/* Add the partial sums of a K block of `columns` columns to the sums, or make them the sums. */
+/* Add the partial sums of a K block to the sums of `columns` columns or, without `adds`, copy them. */
 MP_INLINE void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptrdiff_t columns, int adds) {
     for (ptrdiff_t i = 0; i < g->shape.m; i++)
         for (ptrdiff_t v = 0; v < columns; v += MP_LANES) {
@@ -187,11 +186,11 @@ MP_INLINE void multiply_columns(const mp_gemm *g, pieces *p, const int kind, con
 
 MP_INLINE void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const mp_gemm *),
                                    piece_kernels *kernels) {
-    /* Beside one row each fma waits for the one before it, 4 cycles on Zen 5. Where a word of 16 columns (64 bytes)
-     * takes two, one vector of columns reads 8 bytes a cycle, less than memory gives; so two take turns, as if B came
-     * from a cache. float32 beside bfloat16, 1x1024x1024 and 1x4096x4096 nk, is 1.25 times as fast so. bfloat16 by
-     * vdpbf16ps would be 1.2 to 1.4 times as fast if B is in L3, and 0.82 to 0.97 from memory. (Builds in turns;
-     * November 2026.) */
+    /* With one row, each fma waits for the one before it, 4 cycles on Zen 5. If a word of 16 columns (64 bytes) needs
+     * two of them, one vector of columns reads 8 bytes a cycle, less than memory delivers. So two vectors alternate, as
+     * for a B in a cache. This makes float32 times bfloat16, 1x1024x1024 and 1x4096x4096 nk, 1.25 times as fast.
+     * bfloat16 by vdpbf16ps would be 1.2 to 1.4 times as fast with B in L3, but 0.82 to 0.97 times with B in memory.
+     * (Alternating builds; November 2026.) */
     const int is_slow_row = multiplies_row(g, kind) && has_two_multiplications(kind);
     const int from_memory = g->prefetch.from_memory && !is_slow_row;
     pieces p = {.panel = panel, .kernels = kernels[from_memory]};

@@ -1,13 +1,13 @@
 /* The product of at most MP_TRANSPOSED_ROWS int8 rows of A by at most MP_PANEL columns of a transposed int8 B, over all
- * of K. The order of a sum of integers does not matter: elements along K are multiplied where they lie, 64 at a time,
- * and the 16 lanes of each sum are added at its end. (The numbers were found on Zen 4 and Zen 5, November 2026.) */
+ * of K. The order of sums of integers does not matter, so elements along K are multiplied in place, 64 at a time, and
+ * the 16 lanes of each sum are added at the end. (The constants were measured on Zen 4 and Zen 5, November 2026.) */
 enum {
     SIDE_BY_SIDE = 4,       /* columns that are multiplied at a time if M > 1 */
     LINE = 4 * MP_LANES,    /* bytes, and elements, of a vector, which is a cache line */
     ROW_DISTANCE = 128 * LINE /* prefetch distance if M = 1, bytes */
 };
 
-/* LINE bytes of a column, and their products with as many of a row of A, which are signed. */
+/* LINE bytes of a column; their products with LINE signed bytes of a row of A. */
 MP_INLINE vf32 line_of_b(const uint8_t *b) { return as_f32(bytes_in_place(load_u32(b))); }
 MP_INLINE vf32 dot_line(vf32 sum, vf32 a, vf32 b) {
 #ifdef MP_NATIVE_S8
@@ -18,15 +18,15 @@ MP_INLINE vf32 dot_line(vf32 sum, vf32 a, vf32 b) {
 }
 MP_INLINE vf32 load_line(const uint8_t *p) { return load_f32((const void *)p); }
 
-/* Write the last k - whole bytes of x to LINE bytes that are zero elsewhere: at their end if k >= LINE, else at their
- * start. */
+/* Write the last k - whole bytes of x to `to`, at its end if k >= LINE, else at its start. All other of its LINE bytes
+ * are zero. */
 MP_INLINE void last_line(uint8_t *to, const uint8_t *x, ptrdiff_t k, ptrdiff_t whole) {
     memset(to, 0, LINE);
     memcpy(to + (k < LINE ? 0 : LINE - (k - whole)), x + whole, (size_t)(k - whole));
 }
 
-/* M = 1 and K >= LINE: one column after the other, so that memory is read in order, and four vectors of it at a time,
- * so that no sum waits for another. The prefetch distance is ROW_DISTANCE if the columns are one stretch of memory,
+/* M = 1 and K >= LINE: column after column, so that memory is read in order, and four vectors of a column at a time, so
+ * that no sum waits for another. The prefetch distance is ROW_DISTANCE if columns are nearly contiguous (is_stretch),
  * else one column. */
 MP_INLINE void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     enum { VECTORS = 4 };
@@ -54,8 +54,8 @@ MP_INLINE void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     }
 }
 
-/* SIDE_BY_SIDE columns. Bytes 4 * head to whole - 1 of each column are read as whole vectors. The bytes before them are
- * the first `head` words of a vector; those after them are in `last`, the last LINE bytes of the column. */
+/* SIDE_BY_SIDE columns. Bytes 4 * head to whole - 1 of each column are read as whole vectors. The bytes before are the
+ * first `head` words of a vector; those after are in `last`, the last LINE bytes of the column. */
 typedef struct {
     const uint8_t *b[SIDE_BY_SIDE], *last[SIDE_BY_SIDE];
     ptrdiff_t head, whole;
@@ -70,8 +70,8 @@ MP_INLINE void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t
     }
 }
 
-/* Multiply `rows` rows of A, lda bytes apart, by these columns, and store the sums, which have 16 lanes each. If `next`
- * is not NULL, prefetch the next columns, which are one stretch of memory from there on, line by line. */
+/* Multiply `rows` rows of A, lda bytes apart, by these columns, and store the sums, each with 16 lanes. If `next` is
+ * not NULL, prefetch the next columns from there on, line by line: they are nearly contiguous. */
 MP_INLINE void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t lda,
                                      const uint8_t (*last_a)[LINE], vu32 *sums, const int rows, const uint8_t *next) {
     vf32 c[2][SIDE_BY_SIDE], y[2];
@@ -79,7 +79,7 @@ MP_INLINE void multiply_int8_columns(const int8_columns *t, const uint8_t *a, pt
         MP_UNROLL_8 for (int q = 0; q < SIDE_BY_SIDE; q++) c[i][q] = set_f32(0.0f);
     MP_UNROLL_8 for (int i = 0; i < rows; i++) y[i] = load_line(last_a[i]);
     dot_columns(c, y, t->last, 0, rows);
-    if (t->head) { /* lanes beyond the head are zero in a, so what b holds there does not count */
+    if (t->head) { /* lanes beyond the head are zero in a, so those of b may have any value */
         MP_UNROLL_8 for (int i = 0; i < rows; i++) y[i] = loadn_f32((const void *)(a + i * lda), t->head);
         dot_columns(c, y, t->b, 0, rows);
     }
@@ -99,8 +99,8 @@ MP_INLINE void multiply_int8_rows(const mp_gemm *g, int32_t *out) {
     const ptrdiff_t m = g->shape.m, n = g->shape.n, k = g->shape.k, lda = g->operands.lda,
                     b_stride = g->operands.b_stride;
     int8_columns t;
-    /* If all columns begin at the same place in a cache line and are long enough to gain by it, the words before the
-     * first line are multiplied apart, so that no load crosses two lines. */
+    /* If all columns start at the same offset in a cache line, and are long enough for a gain, the words before the
+     * first line boundary are multiplied separately, so that no load crosses a boundary. */
     const int skewed = b_stride % LINE == 0 && k >= 10 * LINE;
     t.head = skewed ? unaligned_head(g->operands.b, 4, MP_LANES) % MP_LANES : 0;
     t.whole = (k - 4 * t.head) / LINE * LINE + 4 * t.head;
@@ -110,7 +110,7 @@ MP_INLINE void multiply_int8_rows(const mp_gemm *g, int32_t *out) {
     for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
         vu32 sums[MP_TRANSPOSED_ROWS * MP_LANES];
         for (int first = 0; first < MP_LANES; first += SIDE_BY_SIDE) {
-            for (int q = 0; q < SIDE_BY_SIDE; q++) { /* in the place of columns beyond the last: the last one */
+            for (int q = 0; q < SIDE_BY_SIDE; q++) { /* instead of columns beyond the last one: the last one */
                 t.b[q] = (const uint8_t *)g->operands.b + at_most(j + first + q, n - 1) * b_stride;
                 t.last[q] = t.b[q] + k - LINE;
                 if (k < LINE) last_line(short_b[q], t.b[q], k, 0), t.last[q] = short_b[q];

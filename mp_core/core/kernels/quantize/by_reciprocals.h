@@ -1,7 +1,7 @@
-/* The codes of a part by reciprocals, block of 64 by block of 64. A block whose codes are not all certain is computed
- * by quotients instead. In some arrays, such as one of multiples of half a scale, no block is certain, and trying each
- * costs time. So after a block that failed, the next ones are computed by quotients without a try: after each further
- * failure twice as many, up to these numbers. */
+/* The codes of a part by reciprocals, in blocks of 64. If not all codes of a block are certain, it is computed by
+ * quotients instead. In some arrays, such as one of multiples of half a scale, no block is certain, and trying each
+ * costs time. So after a block that failed, some are computed by quotients without a try: after each further failure
+ * twice as many, up to these numbers. */
 enum {
     MOST_UNTRIED = 2048, /* elements, of a run with one scale */
     MOST_SKIPPED = 7,    /* blocks, of columns with a scale each or of short runs */
@@ -28,8 +28,7 @@ static __attribute__((noinline)) void code_part(const mp_part *p, ptrdiff_t i, p
 #undef MP_PART
 }
 
-/* The same for n columns from column j on, in those of the `rows` rows from row i on whose bit in `uncertain` is
- * set. */
+/* The same for n columns from column j on, in each of the `rows` rows from row i on whose bit in `uncertain` is 1. */
 MP_INLINE void code_uncertain(const mp_part *p, ptrdiff_t i, ptrdiff_t j, int uncertain, int rows, ptrdiff_t n,
                               const mp_code kind) {
     if (uncertain == (1 << rows) - 1) code_part(p, i, j, rows, n, kind);
@@ -38,7 +37,7 @@ MP_INLINE void code_uncertain(const mp_part *p, ptrdiff_t i, ptrdiff_t j, int un
             if (uncertain >> r & 1) code_part(p, i + r, j, 1, n, kind);
 }
 
-/* The same for n <= 4 vectors from vector number w of the part on, where each run is 1 << shift vectors. */
+/* The same for n <= 4 vectors from vector number w of the part on; each run is 1 << shift vectors. */
 static __attribute__((noinline)) void code_vectors(const mp_part *p, ptrdiff_t w, ptrdiff_t n, int shift,
                                                    mp_code kind) {
     mp_rule rules[4];
@@ -52,14 +51,14 @@ static __attribute__((noinline)) void code_vectors(const mp_part *p, ptrdiff_t w
 
 /* ---- runs: one scale for all elements of a row, or for all rows */
 
-/* Where the numbers and codes of a run are, and how many. */
+/* The numbers and codes of a run, and their count. */
 typedef struct {
     const float *x;
     uint8_t *q;
     ptrdiff_t cols;
 } mp_run;
 
-/* Compute the codes of whole blocks up to the first that is not certain. Return how many these are. */
+/* Compute the codes of whole blocks up to the first block that is not certain. Return how many were computed. */
 MP_INLINE ptrdiff_t try_blocks(const float *x, uint8_t *q, ptrdiff_t blocks, ptrdiff_t distance, mp_terms terms,
                                const mp_bytes bytes, const mp_how how) {
     for (ptrdiff_t b = 0; b < blocks; b++, x += BLOCK, q += BLOCK) {
@@ -69,8 +68,8 @@ MP_INLINE ptrdiff_t try_blocks(const float *x, uint8_t *q, ptrdiff_t blocks, ptr
     return blocks;
 }
 
-/* Compute the codes of row i of p. The fields of p that it needs are parameters: a store of codes (uint8_t) may alias
- * *p, so that the compiler would load them again after each. */
+/* Compute the codes of row i of p. The fields of p are passed as parameters: a store of codes (uint8_t) may alias *p,
+ * so the compiler would load them again after each store. */
 MP_INLINE void fast_run(const mp_part *p, ptrdiff_t i, const mp_run run, ptrdiff_t distance, mp_terms terms,
                         const mp_bytes bytes, const mp_how how) {
     const mp_how edge = {how.kind, 0, 0};
@@ -101,7 +100,7 @@ MP_INLINE void fast_runs(const mp_part *p, const mp_how how) {
     uint8_t *q = p->q;
     float factors[MP_LANES], starts[MP_LANES];
     for (ptrdiff_t i = 0, n; i < rows; i += n) {
-        n = by_row ? at_most(rows - i, MP_LANES) : rows; /* runs whose factors are computed at a time */
+        n = by_row ? at_most(rows - i, MP_LANES) : rows; /* so many runs have their factors computed together */
         store_f32(factors, factors_of(scale + i * by_row, by_row ? n : 1, how.kind));
         store_f32(starts, starts_of(zero ? zero + i * by_row : NULL, by_row ? n : 1, bytes.middle));
         for (ptrdiff_t r = 0; r < n; r++) {
@@ -112,7 +111,7 @@ MP_INLINE void fast_runs(const mp_part *p, const mp_how how) {
     }
 }
 
-/* ---- short runs: 16, 32 or 64 elements with one scale, that follow each other in memory */
+/* ---- short runs: contiguous runs of 16, 32 or 64 elements with one scale each */
 
 /* Return s if the part consists of such runs of 1 << s vectors, else -1. */
 MP_INLINE int shift_of_runs(const mp_part *p) {
@@ -120,8 +119,8 @@ MP_INLINE int shift_of_runs(const mp_part *p) {
     return p->cols == MP_LANES ? 0 : p->cols == 2 * MP_LANES ? 1 : p->cols == BLOCK ? 2 : -1;
 }
 
-/* Compute the codes of short runs. A block of four vectors begins where a run begins or, if codes are streamed, where a
- * cache line of codes begins. */
+/* Compute the codes of short runs. A block of four vectors starts with a run or, if codes are streamed, with a cache
+ * line of codes. */
 MP_INLINE void fast_short_runs(const mp_part *p, const int shift, const mp_how how) {
     const mp_bytes bytes = bytes_of(p);
     const ptrdiff_t distance = p->prefetch_distance;
@@ -129,7 +128,7 @@ MP_INLINE void fast_short_runs(const mp_part *p, const int shift, const mp_how h
     const float *x = p->x;
     const int32_t *zero = p->zero_point;
     uint8_t *q = p->q;
-    ptrdiff_t skip = 0, next_skip = 0; /* blocks that are not tried; how many after the next that fails */
+    ptrdiff_t skip = 0, next_skip = 0; /* blocks that are not tried; how many after the next failure */
     float factors[RUNS], starts[RUNS];
     for (ptrdiff_t i = 0, w = 0; i < rows; i += RUNS) {
         const ptrdiff_t runs = at_most(rows - i, RUNS), end = (i + runs) << shift;
@@ -162,10 +161,10 @@ MP_INLINE void fast_short_runs(const mp_part *p, const int shift, const mp_how h
     }
 }
 
-/* ---- columns: one scale for every column */
+/* ---- columns: each column has a scale */
 
-/* The factors and starts of `cols` columns from number `first` on, which are readable to the end of a block of 64. If
- * stride is 0, all columns have the same start. */
+/* The factors and starts of `cols` columns from number `first` on; whole blocks of 64 of them may be read. If stride is
+ * 0, all columns have the same start. */
 typedef struct {
     ptrdiff_t first, cols;
     const float *factors, *starts;
@@ -210,7 +209,7 @@ static __attribute__((noinline)) void fast_edge(const mp_part *p, ptrdiff_t i, c
     else edge_columns(p, i, c, j, rows, n, MP_CODE_I8);
 }
 
-/* Compute the codes of `rows` rows from row i on. `head` columns precede the first whose codes begin a cache line. */
+/* Compute the codes of `rows` rows from row i on. Before the first cache line of codes there are `head` columns. */
 MP_INLINE void fast_rows(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t head, const int rows,
                          const mp_bytes bytes, const mp_how how) {
     const ptrdiff_t ldx = p->ldx, ldq = p->ldq;
@@ -238,8 +237,7 @@ MP_INLINE void fast_rows(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptr
     if (j < c->cols) fast_edge(p, i, c, j, rows, c->cols - j, how.kind);
 }
 
-/* Compute the codes of a part whose columns have a scale each: up to TABLE columns at a time, whose factors are in
- * L1. */
+/* Compute the codes of a part with a scale for each column: up to TABLE columns at a time, with their factors in L1. */
 MP_INLINE void fast_columns(const mp_part *p, const mp_how how) {
     const mp_bytes bytes = bytes_of(p);
     const ptrdiff_t fours = p->rows / ROWS * ROWS, most = p->zero_point ? TABLE / 2 : TABLE;
@@ -249,7 +247,7 @@ MP_INLINE void fast_columns(const mp_part *p, const mp_how how) {
     store_f32(starts, starts_of(NULL, MP_LANES, bytes.middle));
     for (; c.first < p->cols; c.first += most) {
         c.cols = at_most(p->cols - c.first, most);
-        for (ptrdiff_t j = 0; j < c.cols + BLOCK; j += MP_LANES) { /* lanes without a column: certain */
+        for (ptrdiff_t j = 0; j < c.cols + BLOCK; j += MP_LANES) { /* lanes without a column are certain */
             const ptrdiff_t at = c.first + j, n = at_most(c.cols - j, MP_LANES);
             store_f32(factors + j, set_f32(0.0f));
             if (n > 0) storen_f32(factors + j, factors_of(p->scale + at, n, how.kind), n);
@@ -268,7 +266,7 @@ MP_INLINE void fast_columns(const mp_part *p, const mp_how how) {
     }
 }
 
-/* ---- the choice of these by the part's scales */
+/* ---- choosing one of these by the scales of the part */
 
 MP_INLINE void fast_part(const mp_part *p, const int shift, const mp_how how) {
     if (p->by_column) fast_columns(p, how);

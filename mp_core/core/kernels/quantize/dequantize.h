@@ -1,4 +1,4 @@
-/* Codes of a part to numbers: scale * (q - zero_point), rounded once. */
+/* Converting the codes of a part to numbers: scale * (q - zero_point), rounded once. */
 
 MP_OUTLINED vf32 value_of(vu8 q, vf32 scale, vu32 zero, const mp_code kind) {
     if (kind == MP_CODE_E4M3FN) return mul_f32(f32_from_e4m3fn(q), scale);
@@ -42,8 +42,9 @@ MP_OUTLINED void value_row(const mp_part *p, ptrdiff_t i, const mp_code kind, co
     }
 }
 
-/* Stream the numbers of short runs that are whole vectors and follow each other in memory. If they do not begin at a
- * cache line, the line between two runs has numbers of both: it is one vector, with two scales in its lanes. */
+/* Stream the numbers of short runs that are whole vectors and contiguous in memory. If they do not start at a cache
+ * line boundary, the line between two runs has numbers of both: it is one vector with two different scales in its
+ * lanes. */
 MP_INLINE void value_runs(const mp_part *p, const mp_code kind) {
     const ptrdiff_t rows = p->rows, cols = p->cols, head = unaligned_head(p->x, sizeof *p->x, cols),
                     tail = MP_LANES - head;
@@ -69,7 +70,7 @@ MP_INLINE void value_runs(const mp_part *p, const mp_code kind) {
 
 MP_INLINE void dequantize_part(const mp_part *p, const mp_code kind) {
     const int zeros = p->zero_point != NULL, streamed = p->mode & MP_STREAM;
-    /* Where rows do not begin with a cache line, each has a head and a tail that are not streamed. */
+    /* If rows do not start at cache line boundaries, each has a head and a tail that are not streamed. */
     const int aligned = !(((uintptr_t)p->x | (uintptr_t)p->ldx * sizeof *p->x) % 64);
     const int stream = streamed && (aligned || p->cols >= SHORT);
     if (streamed && !stream && p->by_row && !(p->cols % MP_LANES) && p->ldx == p->cols && p->ldq == p->cols) {

@@ -1,10 +1,9 @@
-/* 4-bit codes, two to a byte: the one with the even index in the low half. A lane of 32 bits holds four codes as
- * bytes. */
+/* 4-bit codes, two in a byte: that of the even index in the low half. A lane of 32 bits has four codes as bytes. */
 
-/* Prefetch distance, bytes of packed codes: what two buffers of quantize.c take (Zen 5, November 2026). */
+/* Prefetch distance, in bytes of packed codes: those for two buffers of quantize.c (Zen 5, November 2026). */
 enum { NIBBLES_DISTANCE = 4096 };
 
-/* n codes, one to a byte, into (n + 1) / 2 bytes. */
+/* Pack n codes, one in each byte, into (n + 1) / 2 bytes. */
 static void pack_nibbles(const uint8_t *src, ptrdiff_t n, uint8_t *dst) {
     const vu32 low = set_u32(0x0F0F0F0Fu), even = set_u32(0x00FF00FFu);
     ptrdiff_t i = 0;

@@ -1,4 +1,4 @@
-/* Numbers to codes and back: the range of numbers, the scales that follow from it, codes, and numbers from codes. */
+/* The kernels of quantization: ranges of numbers, scales from ranges, codes from numbers, and numbers from codes. */
 #include "vocabulary.h"
 
 #include "casts/conversions.h"

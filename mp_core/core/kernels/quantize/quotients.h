@@ -1,12 +1,12 @@
-/* Codes by correctly rounded quotients: what every code is defined by.
+/* Codes by correctly rounded quotients: the definition of every code.
  *
  *   integers      q = clamp(round(x / scale) + zero_point, qmin, qmax), a true division, nearest even; NaN: zero_point
  *   8-bit floats  q = narrow(clamp(x / scale, -largest, largest)), a true division; NaN: +0
  *
- * With `divide`, the quotient is a division, which serves any scale. Without it, the quotient is computed from the
- * inverse of the scale, to the same bits, which needs scales that are ordinary(). */
+ * With `divide`, the quotient is computed by a division; this works for every scale. Without it, it is computed from
+ * the inverse of the scale, with the same bits, for scales that are ordinary(). */
 
-/* What elements with one scale share: lo and hi bound x or, with `divide`, its quotient. */
+/* The constants for elements with one scale: lo and hi are bounds of x or, with `divide`, of its quotient. */
 typedef struct {
     vf32 scale, minus, inverse, lo, hi; /* minus: -scale; inverse: 1 / scale, only without `divide` */
     vu32 zero;
@@ -27,11 +27,11 @@ MP_INLINE mp_rule rule_of(const mp_part *p, vf32 scale, vu32 zero, const mp_code
     return r;
 }
 
-/* clamp(x / scale, lo, hi), the quotient correctly rounded. Without `divide`, a first correction of x inverse gives one
- * of the two floats beside the quotient, and a second one the nearer of them (Markstein, IBM J. Res. Dev. 34(1), 1990),
- * provided that no operation overflows or underflows, which ordinary() ensures. There x is clamped instead of the
- * quotient: lo and hi are codes less the zero point, of magnitudes up to 383, times the scale, and their quotients are
- * rounded to these codes again. The sign of a quotient of zero is lost. */
+/* clamp(x / scale, lo, hi), with a correctly rounded quotient. Without `divide`, a first correction of x * inverse
+ * gives one of the two floats next to the quotient, and a second one the nearer of them (Markstein, IBM J. Res. Dev.
+ * 34(1), 1990), if no operation overflows or underflows, which ordinary() ensures. Then x is clamped, not the quotient:
+ * lo and hi are (code - zero point) * scale, where code - zero point is at most 383 in magnitude, and their quotients
+ * are rounded to the same codes again. The sign of a quotient of zero is lost. */
 MP_INLINE vf32 quotient(vf32 x, const mp_rule *r, const int divide) {
     if (divide) return min_f32(r->hi, max_f32(r->lo, div_f32(x, r->scale)));
     const vf32 bounded = min_f32(r->hi, max_f32(r->lo, x));
@@ -49,7 +49,7 @@ MP_OUTLINED vu8 code_of(vf32 x, const mp_rule *r, const mp_code kind, const int 
     return kind == MP_CODE_E4M3FN ? e4m3fn_from_f32(number) : e5m2_from_f32(number);
 }
 
-/* Store n <= 64 codes, by one rule for all (stride 0) or one for every 16 (stride 1). */
+/* Store n <= 64 codes, with one rule for all (stride 0) or one for every 16 (stride 1). */
 MP_INLINE void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules, const int stride,
                           const int stream, const mp_code kind, const int divide) {
     if (n == BLOCK) {
@@ -66,7 +66,7 @@ MP_INLINE void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule
     }
 }
 
-/* Store the codes of a part whose rows have one scale each, or all the same. */
+/* Store the codes of a part with a scale for each row, or one for all. */
 MP_INLINE void code_runs(const mp_part *p, ptrdiff_t distance, const int stream, const mp_code kind, const int divide) {
     for (ptrdiff_t i = 0; i < p->rows; i++) {
         const ptrdiff_t at = i * p->by_row;
@@ -80,7 +80,7 @@ MP_INLINE void code_runs(const mp_part *p, ptrdiff_t distance, const int stream,
     }
 }
 
-/* Store the codes of a part whose columns have one scale each. */
+/* Store the codes of a part with a scale for each column. */
 MP_INLINE void code_columns(const mp_part *p, const mp_code kind, const int divide) {
     for (ptrdiff_t i = 0; i < p->rows; i += ROWS)
         for (ptrdiff_t j = 0; j < p->cols; j += BLOCK) {
@@ -106,7 +106,7 @@ MP_INLINE void quantize_as(const mp_part *p, const mp_code kind, const int divid
     if (stream) stream_fence();
 }
 
-/* Whether every scale is from 2^-60 to 2^60: then quotients need no division, and reciprocals are possible. */
+/* Whether every scale is from 2^-60 to 2^60: then quotients need no division, and reciprocals.h may be used. */
 MP_INLINE int ordinary(const mp_part *p) {
     const ptrdiff_t n = p->by_column ? p->cols : p->by_row ? p->rows : 1;
     uint32_t outside = 0;

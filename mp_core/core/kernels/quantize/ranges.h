@@ -1,10 +1,10 @@
 /* The range of the numbers that share a scale: max |x| (amax), or [min(x, 0), max(x, 0)] (range).
  *
- * Infinities and NaN do not count; without finite numbers the range is [0, 0]. Every function is first called without
- * `strict`, as if all numbers were finite. If its result is infinite or NaN, it returns 1 and leaves the range as it
- * was; then it is called again with `strict`, which leaves such numbers out and takes longer. */
+ * Infinities and NaN are ignored; without finite numbers the range is [0, 0]. Every function is first called without
+ * `strict`, and assumes that all numbers are finite. If its result is infinite or NaN, it returns 1 and does not change
+ * the range. Then it is called again with `strict`: it ignores such numbers, and takes longer. */
 
-/* Numbers of a buffer on the stack, in L1 (16 KiB). It holds the amax of TABLE columns, or lo and hi of TABLE / 2. */
+/* Numbers in a buffer on the stack, in L1 (16 KiB): the amax of TABLE columns, or lo and hi of TABLE / 2. */
 enum { TABLE = 4096 };
 
 enum { SMALLEST_KEY = 0x01000000, INFINITE = 0x7F800000, MAGNITUDE = 0x7FFFFFFF };
@@ -123,8 +123,8 @@ MP_INLINE void widen_range(vf32 x, vf32 *lo, vf32 *hi, const int strict) {
     *lo = min_f32(counted, *lo), *hi = max_f32(counted, *hi);
 }
 
-/* Set *result to the lane of x that is farthest from 0. All lanes are >= +0 or all are <= -0: of those, the largest
- * bits as an unsigned number. */
+/* Set *result to the lane of x that is farthest from 0. All lanes are >= +0, or all are <= -0, so it is the lane whose
+ * bits are the largest unsigned number. */
 MP_INLINE int farthest(vf32 x, float *result) {
     const uint32_t bits = top_u32(as_u32(x));
     if ((bits & MAGNITUDE) >= INFINITE) return 1;

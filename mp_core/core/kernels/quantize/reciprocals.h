@@ -1,4 +1,4 @@
-/* Codes by the reciprocal of the scale, where it is certain that they are those of the quotient f = x / scale, rounded
+/* Codes by the reciprocal of the scale, if these are certainly the same as those of the quotient f = x / scale, rounded
  * to f32, which quotients.h computes.
  *
  * Integers: the code is floor(f + zero_point + 1/2), unless that is a tie. Computed instead is
@@ -21,25 +21,24 @@
  *
  * A block of 64 in which a code is not certain goes to quotients.h. */
 
-/* What is the same for all integer codes of a part. A code is certain if one of the bits `certain` is set in the
- * fraction of t. code - middle is a signed byte (middle: 128 for unsigned codes, else 0). If `adjust`, these bytes are
- * clamped to lo and hi, and middle is added by inverting the bits `flip`. */
+/* Constants for all integer codes of a part. A code is certain if one of the bits `certain` is set in the fraction of
+ * t. code - middle is a signed byte (middle: 128 for unsigned codes, else 0). If `adjust`, these bytes are clamped to
+ * lo and hi, and middle is added by inverting the bits `flip`. */
 typedef struct {
     int32_t middle;
     int adjust;
     vu32 certain, lo, hi, flip;
 } mp_bytes;
 
-/* factor: the reciprocal 1 / scale; for integer codes 2^16 / scale, since t is counted in units of u = 2^-16. start,
- * for integer codes only: 2^16 (zero_point - middle + 1/2 + 4 u). stride 0: one of each for all numbers; stride 1: one
- * for every 16. */
+/* factor: the reciprocal 1 / scale; for integer codes 2^16 / scale, since t is in units of u = 2^-16. start, only for
+ * integer codes: 2^16 (zero_point - middle + 1/2 + 4 u). stride 0: one of each for all numbers; 1: one for every 16. */
 typedef struct {
     const vf32 *factor, *start;
     int stride;
 } mp_terms;
 
-/* What is constant wherever it is a parameter: the kind of the codes; `full`: the block has all of its 64 numbers;
- * `stream`: the codes are stored past the caches, for which q is a multiple of 64. */
+/* Parameters that are always constants: the kind of the codes; `full`: the block has all 64 numbers; `stream`: codes
+ * are stored by non-temporal stores, and q is a multiple of 64. */
 typedef struct {
     mp_code kind;
     int full, stream;
@@ -66,7 +65,7 @@ MP_INLINE vf32 starts_of(const int32_t *zero, ptrdiff_t n, int32_t middle) {
     return f32_from_i32(add_u32(shl_u32(shift, 16), set_u32(0x8004)));
 }
 
-/* Numbers 16 v to 16 v + 15 of the n <= 64 at x, and 0 beyond the last. */
+/* Numbers 16 v to 16 v + 15 of the n <= 64 numbers at x; 0 beyond the last one. */
 MP_INLINE vf32 numbers_of(const float *x, ptrdiff_t n, int v, const int full) {
     const ptrdiff_t left = at_most(n - v * MP_LANES, MP_LANES);
     return full ? load_f32(x + v * MP_LANES) : left > 0 ? loadn_f32(x + v * MP_LANES, left) : set_f32(0.0f);
@@ -97,7 +96,7 @@ MP_INLINE int try_floats(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms
         codes[v] = or_u32(shr_u32(code, shift - 16), and_u32(sar_u32(as_u32(y), 31), set_u32(0xFF800000u)));
     }
     const vu32 nearest = min_u32(min_u32(distance[0], distance[1]), min_u32(distance[2], distance[3]));
-    const vu32 first = min_u32(min_u32(before[0], before[1]), min_u32(before[2], before[3])); /* 0 precedes none */
+    const vu32 first = min_u32(min_u32(before[0], before[1]), min_u32(before[2], before[3])); /* u = 0 wraps around */
     const vu32 too_small = xor_u32(first, max_u32(first, least));
     const vu32 too_large = and_u32(any, set_u32(~0u << (shift + 7)));
     if (__builtin_expect(any_clear(nearest, below) | any_set(or_u32(too_small, too_large), set_u32(~0u)), 0)) return 0;

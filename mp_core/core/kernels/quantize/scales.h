@@ -1,10 +1,11 @@
-/* Scales and zero points that follow from ranges. A scale is 1 where the range is [0, 0], else at least the smallest
- * positive float, 2^-149.
+/* Scales and zero points from ranges. A scale is 1 if the range is [0, 0], else at least the smallest positive float,
+ * 2^-149.
  *
- * The first pass assumes that all scales are normal numbers whose product with the largest code is finite. If one is
- * not, a second pass runs with `strict`, which moves scales to a neighbouring float: up, if the scale was rounded down
- * so far that an end of the range lies more than half a code beyond the codes; down, if its product with the largest
- * code is infinite (symmetric scales only). The second pass reads the ranges again, so scales must lie elsewhere. */
+ * The first pass assumes that all scales are normal numbers, and their products with the largest code finite. If one is
+ * not, a second pass runs with `strict`. It changes some scales to the next float: the next larger one if the scale was
+ * rounded down so much that an end of the range is more than half a code beyond the codes; the next smaller one if its
+ * product with the largest code is infinite (symmetric scales only). The second pass reads the ranges again, so scales
+ * must not overwrite them. */
 
 /* Bits of the smallest normal float; key_of_scale is at most ORDINARY for scales from there to 2^112, else larger. */
 enum { SMALLEST_NORMAL = 1 << 23, ORDINARY = 238 << 23 };
@@ -21,7 +22,7 @@ MP_INLINE vf32 positive(vf32 scale, vf32 range) {
 
 MP_INLINE int symmetric_pass(const float *restrict amax, ptrdiff_t n, float largest, float *restrict scale,
                              const int strict) {
-    /* The largest quotient that is rounded to the largest code; a larger one would be clamped. */
+    /* The largest quotient that is rounded to the largest code; larger ones are clamped. */
     const float limit = largest + (largest == 448.0f ? 16.0f : largest == 57344.0f ? 4096.0f : 0.5f);
     vu32 key = set_u32(0);
     for (ptrdiff_t j = 0; j < n; j += MP_LANES) {

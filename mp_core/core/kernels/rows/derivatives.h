@@ -1,7 +1,7 @@
-/* The gradients of activations: d f'(x), made of the same polynomials as the activations in functions.h. Where the
- * result y of the activation says enough, it is the second operand instead of x. */
+/* The gradients of activations: d f'(x), computed by the same polynomials as the activations in functions.h. If the
+ * result y of the activation is enough to compute it, the second operand is y, not x. */
 
-/* d where y > 0, else 0: y is the result, or what was before the activation. 0 at NaN. */
+/* d where y > 0, else 0, also at NaN. y is the result or the operand of the activation. */
 MP_INLINE vf32 relu_gradient_f32(vf32 d, vf32 y) { return select_f32(lt_f32(set_f32(0.0f), y), d, set_f32(0.0f)); }
 MP_INLINE vf32 relu6_gradient_f32(vf32 d, vf32 y) {
     return select_f32(lt_f32(y, set_f32(6.0f)), relu_gradient_f32(d, y), set_f32(0.0f));

@@ -1,6 +1,5 @@
-/* exp and the activations: fixed polynomials in fused multiply-adds, which give the same bits on every ISA. The
- * coefficients are minimax (Remez); docs/numerics.md states the bounds of the error, and tests/test_rows.py checks
- * them. */
+/* exp and the activations: fixed polynomials of fused multiply-adds, with the same bits on every ISA. The coefficients
+ * are minimax (Remez); docs/numerics.md states the error bounds, and tests/test_rows.py checks them. */
 
 /* x = n ln 2 + r, |r| <= ln(2) / 2. ln 2 is split into LN2_HIGH, of 8 bits, so that n * LN2_HIGH is exact, and the
  * rest. */
@@ -43,11 +42,11 @@ MP_INLINE vf32 minus(vf32 x) { return as_f32(xor_u32(as_u32(x), set_u32(0x800000
 MP_INLINE vf32 relu_f32(vf32 x) { return max_f32(set_f32(0.0f), x); } /* max_f32(a, NaN) is NaN: NaN stays */
 MP_INLINE vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
 
-/* x Phi(x) = max(x, 0) - |x| Q(|x|), where Q(u) = erfc(u / sqrt 2) / 2 is the upper tail of the normal distribution:
- * no cancellation for negative x. Q(u) = exp(-u^2 / 2) A(u) / B(u), deg A = 4, deg B = 5, relative error 9.3e-9 on
- * 0 <= u <= 14.5; all coefficients are positive. From 14.5 to the bound of u, u Q(u) rounds to 0. u^2 is carried in two
- * parts, since exp turns its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose
- * bits. */
+/* x Phi(x) = max(x, 0) - |x| Q(|x|), where Q(u) = erfc(u / sqrt 2) / 2 is the upper tail of the normal distribution: no
+ * cancellation for negative x. Q(u) = exp(-u^2 / 2) A(u) / B(u), deg A = 4, deg B = 5, relative error 9.3e-9 on 0 <= u
+ * <= 14.5; all coefficients are positive. From 14.5 to the bound of u, u Q(u) rounds to 0. u^2 is computed in two
+ * parts, since its rounding error becomes a relative error of exp. The multiplication by 2^n is the last one, so that
+ * only results below 2^-126 lose bits. */
 MP_INLINE vf32 numerator_of_tail(vf32 u) {
     vf32 a = set_f32(0x1.0dc450p-8f);
     a = fma_f32(a, u, set_f32(0x1.4cde20p-5f));
@@ -63,7 +62,7 @@ MP_INLINE vf32 denominator_of_tail(vf32 u) {
     b = fma_f32(b, u, set_f32(0x1.acaa62p+0f));
     return fma_f32(b, u, set_f32(1.0f));
 }
-/* e^(-u^2 / 2) = 2^n times what is returned. */
+/* Return e^(-u^2 / 2) / 2^n. */
 MP_INLINE vf32 exponential_of_gelu(vf32 u, vu32 *n) {
     const vf32 half = mul_f32(u, set_f32(-0.5f)), exponent = mul_f32(half, u), rest = fma_f32(half, u, minus(exponent));
     *n = exponent_of(exponent);
@@ -82,9 +81,9 @@ MP_OUTLINED vf32 sigmoid_f32(vf32 x) {
     return div_f32(select_f32(lt_f32(x, set_f32(0.0f)), e, set_f32(1.0f)), add_f32(set_f32(1.0f), e));
 }
 
-/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it
- * is x, but not less than a bound that the caller chooses. Under that bound x e^-|w| rounds to -0 anyway. 2^n comes
- * last, as in gelu. */
+/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used instead of x: max(x,
+ * bound) with a bound of the caller, below which x e^-|w| rounds to -0 anyway. The multiplication by 2^n is the last
+ * one, as in gelu. */
 MP_OUTLINED vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
     const vf32 y = exp_near_0(r);
     const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
@@ -98,9 +97,9 @@ MP_OUTLINED vf32 silu_f32(vf32 x) {
     return gated_f32(x, below, remainder_of(below, n), n);
 }
 
-/* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 = x sigmoid(w), w = x (c1 + c2 x^2). As exp turns the absolute
- * error of w into a relative one, x^2, q = c1 + c2 x^2 and w are carried in two parts, c1 and c2 too; c1 is cut to 19
- * bits behind the point, so that c1 - q is exact. */
+/* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 = x sigmoid(w), w = x (c1 + c2 x^2). The absolute error of w
+ * becomes a relative error of exp, so x^2, q = c1 + c2 x^2, w, c1 and c2 are all in two parts; c1 has only 19 bits
+ * after the point, so that c1 - q is exact. */
 MP_INLINE vf32 remainder_of_gelu_tanh(vf32 u, vu32 *n) {
     const vf32 c1 = set_f32(0x1.98846p+0f), c2 = set_f32(0x1.2444f2p-4f);
     const vf32 square = mul_f32(u, u), square_rest = fma_f32(u, u, minus(square));
@@ -169,7 +168,7 @@ MP_OUTLINED vf32 exponential_f32(vf32 x) {
     return exponential_of(remainder_of(bounded, n), n);
 }
 
-/* The activation of one vector. Not inlined: it serves the last, partial vector of rows only. */
+/* The activation of one vector. Not inlined: it is used only for the last, partial vector of rows. */
 static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf32 x) {
     switch (activation) {
 #define MP_ACTIVATION(NAME, WORD, FUNCTION) case MP_##NAME: return FUNCTION(x);
@@ -179,8 +178,8 @@ static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf3
     return x;
 }
 
-/* Where results go: rows ld elements apart, of f32. They may be f16 or bf16 if rows are whole vectors (n is a multiple
- * of 16). */
+/* The array for results: rows of f32, ld elements apart. They may be f16 or bf16 if rows are whole vectors (n is a
+ * multiple of 16). */
 typedef struct {
     mp_format format;
     void *at;
@@ -191,8 +190,9 @@ MP_INLINE int takes_results(mp_format format, ptrdiff_t n) {
     return format == MP_F32 || (n % MP_LANES == 0 && (format == MP_F16 || format == MP_BF16));
 }
 
-/* Store y, rounded, as element `at` of the result; if the result is not f32, also store y unrounded to x. Return 1 if a
- * subnormal number was flushed. (bf16_from_f32 would not flush it, but needs registers that the activations need.) */
+/* Store y, rounded, as element `at` of the result. If the result is not f32, also store y without rounding at x. Return
+ * 1 if a subnormal number was flushed. (bf16_from_f32 would not flush it, but needs registers that the activations
+ * use.) */
 MP_OUTLINED int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) {
     if (out->format == MP_F32) {
         store_f32((float *)out->at + at, y);
@@ -207,9 +207,9 @@ MP_OUTLINED int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf
 #endif
 }
 
-/* The activation of n columns of rows of x, ldx elements apart. If the result is not f32, x is overwritten with the
- * activation before its rounding. Return whether the caller must round x again, because subnormal numbers were flushed.
- * The switch is outside of the loop, and there is one loop, so that the constants of a function stay in registers. */
+/* Compute the activation of n columns of rows of x, ldx elements apart. If the result is not f32, x is overwritten with
+ * the activation before rounding. Return whether the caller must round x again, because subnormal numbers were flushed.
+ * The switch is outside of the loop, so that the constants of a function stay in registers. */
 static int activate(mp_activation activation, float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t n,
                     result_rows out) {
     const ptrdiff_t whole = n / MP_LANES * MP_LANES, rest = n - whole;

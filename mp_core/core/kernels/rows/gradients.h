@@ -1,6 +1,7 @@
-/* The gradients of rows: softmax, log_softmax, norms. All is float32; sums have the order of rows/sums.h. */
+/* The gradients of operations on rows: softmax, log_softmax, norms. Everything is float32; sums are in the order of
+ * rows/sums.h. */
 
-/* The sum of the terms of a row, which TERM(I, N, TOTAL) adds to the sum of each lane. */
+/* The sum of the terms of a row; TERM(I, N, TOTAL) adds the terms of one vector to the sums of its lanes. */
 #define SUM_OF_ROW(NAME, PARAMETERS, TERM)                          \
     MP_INLINE float NAME PARAMETERS {                                       \
         row_sum sum;                                                \
@@ -39,7 +40,7 @@ static void log_softmax_gradient(const float *y, const float *d, ptrdiff_t n, fl
     }
 }
 
-/* The normalized elements to `shares`, and the gradients of what they were multiplied with, d gamma, to `out`. */
+/* Write the normalized elements to `shares`, and their gradients, d gamma, to `out`. */
 MP_INLINE void normalize(const mp_norm_row *r, const float *row, float mean, float factor) {
     const vf32 from = set_f32(mean), by = set_f32(factor);
     ptrdiff_t i = 0;
@@ -54,8 +55,8 @@ MP_INLINE void normalize(const mp_norm_row *r, const float *row, float mean, flo
     FOR_VECTORS(i, r->n, NORMALIZE)
 }
 
-/* The gradient of a norm, n = (x - mean) factor, g = d gamma: factor (g - mean g - n mean (g n)), without mean g if the
- * norm is not centred. The statistics are computed as in the norm, so they have its bits. */
+/* The gradient of a norm, with n = (x - mean) factor and g = d gamma: factor (g - mean g - n mean (g n)), without mean
+ * g if the norm is not centred. The statistics are computed as in the norm, with the same bits. */
 static void norm_gradient(const mp_norm_row *r) {
     const float *row = r->x;
     const float n = (float)r->n;

@@ -1,4 +1,4 @@
-/* Logarithms: fixed polynomials in fused multiply-adds, as in functions.h. */
+/* Logarithms: fixed polynomials of fused multiply-adds, as in functions.h. */
 
 /* u = 2^n (1 + f) > 0, 2/3 <= 1 + f < 4/3: return f, exactly, and n as a number. Subnormal u are scaled by 2^24. */
 MP_INLINE vf32 fraction_of(vf32 u, vf32 *power) {
@@ -31,14 +31,14 @@ MP_INLINE vf32 log_of_sum(vf32 u, vf32 error) {
 MP_INLINE vf32 within_logarithm(vf32 u, vf32 y) {
     const vf32 zero = set_f32(0.0f), infinity = set_f32(INFINITY);
     const vf32 at_0 = select_f32(lt_f32(u, zero), set_f32(NAN), set_f32(-INFINITY));
-    const vf32 above = select_f32(lt_f32(u, infinity), y, u); /* NaN too stays u */
+    const vf32 above = select_f32(lt_f32(u, infinity), y, u); /* NaN stays u too */
     return select_f32(lt_f32(zero, u), above, select_f32(lt_f32(u, set_f32(0x1p-149f)), at_0, u));
 }
 
 MP_OUTLINED vf32 log_f32(vf32 x) { return within_logarithm(x, log_of_sum(x, set_f32(0.0f))); }
 
-/* log(1 + x) = log(u + e), where u is 1 + x, rounded, and e its rounding error, which the derivative of the logarithm
- * carries into the result. Where x is so small that u is 1, the result is x. */
+/* log(1 + x) = log(u + e), where u is 1 + x, rounded, and e its rounding error, which enters by the derivative of the
+ * logarithm. If x is so small that u is 1, the result is x. */
 MP_OUTLINED vf32 log1p_f32(vf32 x) {
     const vf32 one = set_f32(1.0f), u = add_f32(one, x), back = sub_f32(u, x), part = sub_f32(u, back);
     const vf32 error = add_f32(sub_f32(one, back), sub_f32(x, part)); /* Knuth's two-sum */
@@ -46,7 +46,7 @@ MP_OUTLINED vf32 log1p_f32(vf32 x) {
     return select_f32(lt_f32(magnitude_of(x), set_f32(0x1p-24f)), x, y);
 }
 
-/* The logarithm of x > 0 in two parts, *low and what is returned: n ln 2 + 2 atanh(s), s = f / (2 + f) in two parts, 2
+/* The logarithm of x > 0 in two parts, *low and the returned one: n ln 2 + 2 atanh(s), s = f / (2 + f) in two parts, 2
  * atanh(s) = s (2 + t), t = 2/3 z + z^2 Q(z), z = s^2 <= 0.04, deg Q = 3, relative error 2^-41. ln 2 is split into
  * three. */
 MP_INLINE vf32 log_in_two_parts(vf32 x, vf32 *low) {
@@ -70,8 +70,8 @@ MP_INLINE vf32 log_in_two_parts(vf32 x, vf32 *low) {
     return result;
 }
 
-/* x^y = e^(y log x), y log x in two parts. A negative x to the power of an odd number is negative, to the power of what
- * is no integer NaN. x^0 is 1. */
+/* x^y = e^(y log x), y log x in two parts. For negative x the result is negative if y is odd, and NaN if y is not an
+ * integer. x^0 is 1. */
 MP_OUTLINED vf32 power_f32(vf32 x, vf32 y) {
     const vf32 zero = set_f32(0.0f), size = magnitude_of(x);
     vf32 low;
@@ -81,7 +81,7 @@ MP_OUTLINED vf32 power_f32(vf32 x, vf32 y) {
     const vf32 bounded = bounded_exponent(p);
     const vu32 n = exponent_of(bounded);
     const vf32 result = exponential_of(add_f32(remainder_of(bounded, n), rest), n);
-    const vf32 whole = min_f32(set_f32(0x1p24f), magnitude_of(y)); /* from there on all numbers are even */
+    const vf32 whole = min_f32(set_f32(0x1p24f), magnitude_of(y)); /* all larger numbers are even */
     const vu32 integer = i32_from_f32(whole), odd = shl_u32(integer, 31);
     const vmask broken = lt_f32(zero, magnitude_of(sub_f32(whole, f32_from_i32(integer))));
     const vf32 of_no_integer = select_f32(lt_f32(size, set_f32(INFINITY)), set_f32(NAN), result);

@@ -1,6 +1,6 @@
 /* layer_norm in three passes: the sum, the squared deviations, the result; rms_norm in two: the squares, the result. */
 
-/* x + residual to y; return the sum of y, or of y^2 if `squared`: each square is added by a fused multiply-add. */
+/* Write x + residual to y; return the sum of y or, if `squared`, of y^2, which is added by fused multiply-adds. */
 MP_INLINE float widen_and_sum(mp_format format, const void *x, const void *residual, const int squared, ptrdiff_t n,
                               float *y) {
     row_sum sum;
@@ -10,7 +10,7 @@ MP_INLINE float widen_and_sum(mp_format format, const void *x, const void *resid
         vf32 total = set_f32(0.0f);
 #define ADD(I, N)                                                              \
     do {                                                                       \
-        vf32 v = read_row(format, x, I, N); /* lanes beyond N hold 0 */        \
+        vf32 v = read_row(format, x, I, N); /* lanes beyond N are 0 */        \
         if (residual) v = add_f32(v, read_row(format, residual, I, N));        \
         write_row(MP_F32, y, I, v, N);                                         \
         total = squared ? fma_f32(v, v, total) : add_f32(total, v);            \
@@ -40,16 +40,16 @@ MP_INLINE float sum_of_squares(const float *x, float from, ptrdiff_t n) {
     return sum_of_blocks(&sum);
 }
 
-/* By what a row is multiplied before its squares are added: 1 if `squares`, their sum without that, has lost nothing to
- * overflow or underflow that counts. Both powers of two are exact, so they change no other bit. If |mean| >= 1, a sum
- * below 2^-100 is that of equal numbers, which might overflow. */
+/* The factor by which a row is multiplied before its squares are added: 1 if `squares`, their sum without a factor, has
+ * no relevant error by overflow or underflow. The two other factors are powers of two, so that they change no other
+ * bits. If |mean| >= 1, a sum below 2^-100 is one of equal numbers, which might overflow. */
 MP_INLINE float before_squares(float squares, float mean, float epsilon) {
     if (!(squares <= 0x1p126f)) return 0x1p-96f;
     return squares < 0x1p-100f && epsilon < 0x1p-100f && fabsf(mean) < 1.0f ? 0x1p100f : 1.0f;
 }
 
-/* 1 / sqrt(mean (y - mean)^2 + epsilon) of a row y = x * by, and that row; `mean` is NULL for a norm around 0. Epsilon
- * beside such squares is (sqrt(epsilon) by)^2. Few rows need this, so it is outlined. */
+/* Compute a row y = x * by and 1 / sqrt(mean (y - mean)^2 + epsilon); `mean` is NULL for a norm around 0. With such
+ * squares, epsilon becomes (sqrt(epsilon) by)^2. Few rows need this, so it is not inlined. */
 __attribute__((cold)) MP_OUTLINED float
 factor_of_multiplied(const float *x, float by, ptrdiff_t n, float epsilon, float *y, float *mean) {
     const float root = sqrtf(epsilon) * by;
@@ -83,7 +83,7 @@ static float sum_of_row(const mp_row_block *b, ptrdiff_t row, const void *residu
     }
 }
 
-/* The row as f32: where it lies, or in `work`, once squares_of_row has widened it. */
+/* The row as f32: in place or, after squares_of_row has widened it, in `work`. */
 MP_INLINE const float *widened_row(const mp_row_block *b, ptrdiff_t row) {
     return b->x_format == MP_F32 ? row_of_x(b, b->x, row) : row_of_work(b, row);
 }

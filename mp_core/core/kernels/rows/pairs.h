@@ -1,8 +1,8 @@
-/* Functions of one or two rows, element by element, and vectors that turn with their positions. */
+/* Functions of one or two rows, element by element, and rotary positions. */
 
 #include "rows/extremes.h"
 
-/* The functions of kernels/functions.def, over rows. */
+/* The functions of kernels/functions.def, for rows. */
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION)                                                                     \
     static void NAME##_of_rows(const float *x, const float *y, ptrdiff_t n, float *out) {                       \
         ptrdiff_t i = 0;                                                                                        \
@@ -26,8 +26,8 @@
     }
 #include "functions.def"
 
-/* The two halves a, b of each vector become a cos - b sin and b cos + a sin: products are rounded before they are
- * added. */
+/* Rotate vectors: the two halves a, b of each become a cos - b sin and b cos + a sin. Products are rounded before they
+ * are added. */
 static void turn(const float *x, const float *angles, ptrdiff_t half, ptrdiff_t vectors, float *out) {
     for (ptrdiff_t v = 0; v < vectors; v++, x += 2 * half, out += 2 * half) {
         ptrdiff_t i = 0;

@@ -1,9 +1,9 @@
-/* Sums of blocks, lane by lane, in the order of rows/sums.h: lane i of a block adds the elements i, i + 16, i + 32,
- * ..., starting at +0. library/sums.c adds the blocks to each other lane by lane, and then the 16 lanes. Sums of rows
- * (the last ones) have no lanes. */
+/* Sums of blocks, lane by lane, in the order of rows/sums.h: lane i of a block is the sum of the elements i, i + 16, i
+ * + 32, ..., starting at +0. library/sums.c adds the blocks, lane by lane, and then the 16 lanes. Only sum_rows has no
+ * lanes. */
 
-/* `count` blocks of n elements, `stride` bytes apart. Each addition waits for the one before it in its block, for
- * several cycles; those of `count` blocks overlap. */
+/* Sum `count` blocks of n elements, `stride` bytes apart. Each addition waits several cycles for the one before it in
+ * its block; the additions of `count` blocks overlap. */
 MP_INLINE void sum_together(mp_format format, const int count, const char *x, ptrdiff_t stride, ptrdiff_t n,
                             float *lanes) {
     vf32 total[MP_ROWS_TOGETHER];
@@ -24,12 +24,11 @@ MP_INLINE void sum_all_blocks(mp_format format, const char *x, ptrdiff_t blocks,
     for (; blocks > 0; blocks--, x += stride, lanes += MP_LANES) sum_together(format, 1, x, stride, n, lanes);
 }
 
-/* Rows from a load to what is prefetched with it: hardware prefetchers do not cross from one row to the next. With 8
- * rows, 64 x 512 x 768 is summed over its middle at 14.6 GB/s instead of 10.6 (float32, one Zen 4 core, November
- * 2026). */
+/* Prefetch distance in rows: hardware prefetchers do not continue from one row to the next. With 8 rows, 64 x 512 x 768
+ * is summed over its middle axis at 14.6 GB/s instead of 10.6 (float32, one Zen 4 core, November 2026). */
 enum { MP_PREFETCH_DISTANCE_IN_ROWS = 8 };
 
-/* n columns of one block of `rows` rows, `stride` bytes apart: lane i of column j is lanes[i][j]. */
+/* Sum n columns of a block of `rows` rows, `stride` bytes apart: lane i of column j is lanes[i][j]. */
 MP_INLINE void sum_columns_of(mp_format format, const char *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n,
                               float *lanes) {
     memset(lanes, 0, (size_t)(MP_LANES * n) * sizeof *lanes);
@@ -45,9 +44,9 @@ MP_INLINE void sum_columns_of(mp_format format, const char *x, ptrdiff_t rows, p
     }
 }
 
-enum { MP_VECTORS_TOGETHER = 4 }; /* of columns, whose sums stay in registers: each addition takes several cycles */
+enum { MP_VECTORS_TOGETHER = 4 }; /* of columns, with their sums in registers: additions overlap */
 
-/* `count` vectors of columns, n elements in all. */
+/* Sum `count` vectors of columns, n elements in all. */
 MP_INLINE void sum_vectors(mp_format format, const int count, const char *x, ptrdiff_t rows, ptrdiff_t stride,
                            ptrdiff_t n, float *sum) {
     vf32 total[MP_VECTORS_TOGETHER];
@@ -61,7 +60,7 @@ MP_INLINE void sum_vectors(mp_format format, const int count, const char *x, ptr
         write_row(MP_F32, sum, v * MP_LANES, total[v], at_most(n - v * MP_LANES, MP_LANES));
 }
 
-/* n columns of `rows` rows, `stride` bytes apart: sum[j] begins at +0 and adds the rows in order. */
+/* Sum n columns of `rows` rows, `stride` bytes apart: sum[j] starts at +0 and adds the rows in order. */
 MP_INLINE void sum_rows_of(mp_format format, const char *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *sum) {
     enum { TOGETHER = MP_VECTORS_TOGETHER * MP_LANES };
     const int size = mp_element_bytes[format];

@@ -1,6 +1,6 @@
-/* Kernels over rows, in several passes: rows are expected to stay in a cache between them. Each pass runs over
- * mp_rows_together rows before the next one: a processor executes the maximum, the sum or the division at the end of a
- * row, whose latency is long, beside the next row. */
+/* Kernels over rows, in several passes; rows should stay in a cache between them. Each pass runs over mp_rows_together
+ * rows before the next pass: so the operation at the end of a row (maximum, sum or division), which has a long latency,
+ * overlaps with the next row. */
 #include "vocabulary.h"
 
 #include "casts/conversions.h"
@@ -9,8 +9,8 @@
 #include "rows/derivatives.h"
 #include "rows/sums.h"
 
-/* The 0 < n <= 16 elements of a row from element i on; in the other lanes 0. n is mostly a constant, and `format`
- * always is: whole vectors are read and written without a mask. */
+/* The 0 < n <= 16 elements of a row from element i on; 0 in the other lanes. n is mostly a constant, and `format`
+ * always, so that whole vectors are read and written without a mask. */
 MP_INLINE vf32 read_row(mp_format format, const void *row, ptrdiff_t i, ptrdiff_t n) {
     switch (format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST) \
@@ -38,7 +38,7 @@ MP_INLINE vf32 first_of(ptrdiff_t n, vf32 yes, vf32 no) {
     return n == MP_LANES ? yes : select_f32(first_n(n), yes, no);
 }
 
-/* Do something for all vectors from i to `end`: for whole ones with n = MP_LANES, then for what is left. */
+/* Do something for all vectors from i to `end`: for whole ones with n = MP_LANES, then for the last, partial one. */
 #define FOR_VECTORS(I, END, DO)                                 \
     for (; I + MP_LANES <= END; I += MP_LANES) DO(I, MP_LANES); \
     if (I < END) {                                              \
@@ -62,7 +62,7 @@ MP_INLINE void *row_of_out(const mp_row_block *b, ptrdiff_t row) {
 #include "rows/gradients.h"
 
 static void activate_row(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
-    activate(activation, (float *)x, n, 1, n, (result_rows){MP_F32, out, n}); /* x stays: the result is f32 */
+    activate(activation, (float *)x, n, 1, n, (result_rows){MP_F32, out, n}); /* the result is f32, so x stays */
 }
 
 static mp_row_function *const functions_of_rows[] = {

@@ -1,13 +1,13 @@
 /* softmax in three passes: scale and mask, exponentials and their sum, the division. */
 
-/* yes in the lanes whose keep[i] != 0, `no` in the others; yes if keep is NULL. */
+/* `yes` in the lanes with keep[i] != 0, or if keep is NULL; `no` in the others. */
 MP_INLINE vf32 where_kept(const uint8_t *keep, ptrdiff_t n, vf32 yes, float no) {
     if (!keep) return yes;
     const vu32 kept = widen_u8(n == MP_LANES ? load_u8(keep) : loadn_u8(keep, n));
     return select_f32(gt_i32(kept, set_u32(0)), yes, set_f32(no));
 }
 
-/* scale * x, and -Inf where x is not kept, to y; return the largest. */
+/* Write scale * x to y, -Inf for elements that are not kept; return the largest. */
 MP_INLINE float scale_scores(mp_format format, const void *x, const uint8_t *keep, float scale, ptrdiff_t n, float *y) {
     const vf32 factor = set_f32(scale);
     vf32 top = set_f32(-INFINITY);
@@ -22,7 +22,7 @@ MP_INLINE float scale_scores(mp_format format, const void *x, const uint8_t *kee
     return max_lanes(top);
 }
 
-/* The sum of e^(x - from); with `keep`, x becomes these exponentials. */
+/* The sum of e^(x - from); with `keep`, x is replaced by these exponentials. */
 MP_INLINE float sum_of_exponentials(float *x, float from, ptrdiff_t n, const int keep) {
     const vf32 peak = set_f32(from);
     row_sum sum;
@@ -42,14 +42,14 @@ MP_INLINE float sum_of_exponentials(float *x, float from, ptrdiff_t n, const int
     return sum_of_blocks(&sum);
 }
 
-/* e^(x - largest), in place; return 1 / their sum. -Inf - -Inf would be NaN. */
+/* Replace x by e^(x - largest); return 1 / their sum. -Inf - -Inf would be NaN. */
 MP_INLINE float exponentials(float *x, float largest, ptrdiff_t n) {
     return 1.0f / sum_of_exponentials(x, largest > -INFINITY ? largest : 0.0f, n, 1);
 }
 
 MP_INLINE void divide(mp_format format, const float *x, const uint8_t *keep, float inverse, ptrdiff_t n, void *out) {
     const vf32 by = set_f32(inverse);
-    if (inverse < INFINITY) keep = NULL; /* exponentials that are not kept are 0, and times a number stay 0 */
+    if (inverse < INFINITY) keep = NULL; /* exponentials that are not kept are 0, also after the multiplication */
     ptrdiff_t i = 0;
 #define DIVIDE(I, N)                                                                                        \
     write_row(format, out, I, where_kept(keep ? keep + I : NULL, N, mul_f32(read_row(MP_F32, x, I, N), by), 0.0f), N)
@@ -74,13 +74,13 @@ static void divide_row(const mp_row_block *b, ptrdiff_t row, const uint8_t *keep
     }
 }
 
-/* softmax(scale * x) of the elements with keep[i] != 0, and 0 for the others. NaN or +Inf in a kept element, or -Inf in
- * all of them, makes all kept elements NaN. */
+/* softmax(scale * x) of the elements with keep[i] != 0; 0 for the others. If a kept element is NaN or +Inf, or all are
+ * -Inf, all kept elements become NaN. */
 static void softmax(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale) {
     const ptrdiff_t together = mp_rows_together(b->n);
     for (ptrdiff_t first = 0; first < b->rows; first += together) {
         const ptrdiff_t rows = at_most(b->rows - first, together);
-        float number[MP_ROWS_TOGETHER]; /* of each row: the largest score; then 1 / the sum */
+        float number[MP_ROWS_TOGETHER]; /* of each row: first the largest score, then 1 / the sum */
         const uint8_t *kept[MP_ROWS_TOGETHER];
         for (ptrdiff_t i = 0; i < rows; i++) {
             kept[i] = keep ? keep + (first + i) * keep_stride : NULL;
@@ -91,7 +91,7 @@ static void softmax(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_s
     }
 }
 
-/* x - largest, in place; return the logarithm of the sum of their exponentials. */
+/* Replace x by x - largest; return the logarithm of the sum of their exponentials. */
 MP_INLINE float shift_scores(float *x, float largest, ptrdiff_t n) {
     const vf32 peak = set_f32(largest);
     ptrdiff_t i = 0;
@@ -102,7 +102,7 @@ MP_INLINE float shift_scores(float *x, float largest, ptrdiff_t n) {
     return total[0];
 }
 
-/* (x - largest) - log(the sum of e^(x - largest)). NaN or +Inf in a row, or -Inf in all of it, makes it NaN. */
+/* (x - largest) - log(the sum of e^(x - largest)). A row with NaN or +Inf, or with only -Inf, becomes NaN. */
 static void log_softmax(const mp_row_block *b) {
     for (ptrdiff_t row = 0; row < b->rows; row++) {
         float *const y = row_of_work(b, row);

@@ -1,12 +1,12 @@
-/* The sum of a row, whose order is part of the numerics contract. A row is cut into row blocks of MP_BLOCK_ROW
- * elements. In each, lane i adds the elements i, i + 16, i + 32, ... in order, starting at +0. The lanes of the row
- * blocks are added in a tree: the sum of m row blocks is the sum of the first 2^t plus the sum of the others, 2^t being
- * the largest power of two below m. sum_f32 adds the 16 lanes. */
+/* The sum of a row; its order is part of the numerics contract. A row is cut into row blocks of MP_BLOCK_ROW elements.
+ * In each, lane i adds the elements i, i + 16, i + 32, ... in order, starting at +0. Row blocks are added, lane by
+ * lane, in a tree: the sum of m row blocks is the sum of the first 2^t plus the sum of the others, where 2^t is the
+ * largest power of two below m. At the end sum_f32 adds the 16 lanes. */
 typedef struct {
     ptrdiff_t n;      /* numbers to be added */
     ptrdiff_t blocks; /* how many row blocks were added */
-    vf32 only;        /* the sum of the only row block, if n <= MP_BLOCK_ROW: it stays in a register; else: */
-    vf32 part[52];    /* part[i]: the sum of 2^i neighbouring row blocks if bit i of `blocks` is set; else undefined */
+    vf32 only;        /* if n <= MP_BLOCK_ROW: the sum of the only row block, which stays in a register */
+    vf32 part[52];    /* else: part[i] is the sum of 2^i consecutive row blocks if bit i of `blocks` is set */
 } row_sum;
 
 MP_INLINE void start_sum(row_sum *sum, ptrdiff_t n) { sum->n = n, sum->blocks = 0, sum->only = set_f32(0.0f); }

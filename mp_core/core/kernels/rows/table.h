@@ -1,9 +1,9 @@
-/* Kernels over rows: a part of kernels.h, which includes this file. */
+/* The table of kernels over rows. kernels.h includes this file. */
 #ifndef MP_ROWS_TABLE_H
 #define MP_ROWS_TABLE_H
 
-/* `rows` rows of n > 0 elements each; those of x, `work` and out lie ldx, ldw and ldo elements apart. Each pass leaves
- * f32 in `work` for the next, and the last one rounds it. `work` may be x or out, if that is f32; x may be out. */
+/* `rows` rows of n > 0 elements each; rows of x, `work` and out are ldx, ldw and ldo elements apart. Each pass leaves
+ * f32 in `work` for the next one, and the last pass rounds it. `work` may be x or out, if that is f32; x may be out. */
 typedef struct {
     ptrdiff_t rows, n, ldx, ldw, ldo;
     mp_format x_format, out_format;
@@ -12,7 +12,7 @@ typedef struct {
     void *out;
 } mp_row_block;
 
-/* A row of a norm of x, whose result had the gradient d. */
+/* A row of a norm of x; d is the gradient of its result. */
 typedef struct {
     const float *x, *d, *gamma; /* gamma: NULL or the scale of the norm */
     ptrdiff_t n;
@@ -27,14 +27,14 @@ typedef void mp_row_function(const float *x, const float *y, ptrdiff_t n, float 
 
 static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_ROWS_TOGETHER : 1; }
 
-/* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart: those whose byte is 0 are left out. Norms:
- * gamma and beta may be NULL; residual too, or it has the format and stride of x. activate: out may be x. functions:
- * those of functions.def, in its order. turn: rotate `vectors` vectors of 2 * `half` elements each, one behind the
- * other (rotary positions); `angles` has `half` cosines, then `half` sines. softmax_gradient, log_softmax_gradient: of
- * one row, whose result was y and had the gradient d; out may be d. sum_blocks: the lanes of blocks of n elements,
- * `stride` bytes apart, to lanes[blocks][16]. sum_columns: those of n columns of a block of rows, `stride` bytes apart,
- * to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. sum_rows: the n columns of any number of rows, in the
- * order of rows from +0, to sum[n]. */
+/* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart; elements whose byte is 0 are left out.
+ * Norms: gamma and beta may be NULL; residual is NULL or has the format and stride of x. activate: out may be x.
+ * functions: those of functions.def, in its order. turn: rotate `vectors` contiguous vectors of 2 * `half` elements
+ * each (rotary positions); `angles` has `half` cosines, then `half` sines. softmax_gradient, log_softmax_gradient: for
+ * one row; y is its result, d the gradient of that; out may be d. sum_blocks: write the lanes of blocks of n elements,
+ * `stride` bytes apart, to lanes[blocks][16]. sum_columns: write the lanes of n columns of a block of rows, `stride`
+ * bytes apart, to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. sum_rows: write the sums of n columns to
+ * sum[n]; rows, of any number, are added in order, starting at +0. */
 typedef struct {
     void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
     void (*log_softmax)(const mp_row_block *b);

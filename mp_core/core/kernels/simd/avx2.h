@@ -31,8 +31,8 @@ MP_INLINE void stream_u16(void *p, vu16 x) { _mm256_stream_si256((__m256i *)p, x
 MP_INLINE void stream_u8(void *p, vu8 x) { _mm_stream_si128((__m128i *)p, x); }
 MP_INLINE void stream_fence(void) { _mm_sfence(); }
 
-/* loadn_ and storen_ copy through a buffer: on Zen 4 a vmaskmovps store takes 18 to 42 micro-operations, and there are
- * no masked loads and stores of bytes. */
+/* loadn_ and storen_ use a buffer: on Zen 4 a vmaskmovps store takes 18 to 42 micro-operations, and there are no masked
+ * loads and stores of bytes. */
 #include "partial.h"
 
 MP_BOTH1(vf32, vu32, as_u32, _mm256_castps_si256)
@@ -83,8 +83,8 @@ MP_INLINE vu32 widen_u16(vu16 x) {
 }
 MP_INLINE vu32 widen_u8(vu8 x) { return (vu32){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))}; }
 MP_INLINE vu32 widen_i8(vu8 x) { return (vu32){_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}; }
-/* From memory, since vpmovzxwd and vcvtph2ps read 16 bytes there; of a register, they need the upper half in
- * another. */
+/* Faster from memory: vpmovzxwd and vcvtph2ps read 16 bytes there; the upper half of a register would have to be moved
+ * to another one first. */
 #define MP_NATIVE_WIDE_LOADS
 MP_INLINE vu32 load_u16_as_u32(const void *p) {
     return (vu32){_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
@@ -220,8 +220,8 @@ MP_INLINE void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff
         }
 }
 
-/* The second 8 columns follow the first 8 at a distance of 128 bytes: if columns lie a multiple of a page apart, 16
- * lines of the same words would share a set of the L1 cache, which has 8 ways. */
+/* The second 8 columns are read 128 bytes behind the first 8: if the stride of columns is a multiple of a page, 16
+ * lines of the same words would be in one set of the L1 cache, which has 8 ways. */
 #define MP_NATIVE_FMA_COLUMNS
 MP_INLINE __m256 fma_four(__m256 z, const char *a, const char *from, ptrdiff_t cs) {
     float factor[4];
@@ -256,8 +256,8 @@ MP_INLINE uint32_t top_u32(vu32 x) {
     const __m128i m2 = _mm_max_epu32(m4, _mm_unpackhi_epi64(m4, m4));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m2, _mm_shuffle_epi32(m2, 1)));
 }
-/* Where one of two numbers is a NaN, vmaxps gives the second. These are the lower lanes, in which all NaNs were
- * replaced by -Inf, except one in lane 0. */
+/* If one of two numbers is NaN, the result of vmaxps is the second one. So the second operands are the lower lanes: all
+ * NaN were replaced by -Inf, except one in lane 0. */
 MP_INLINE float max_lanes(vf32 x) {
     const __m256 lowest = _mm256_set1_ps(-INFINITY), low = _mm256_blend_ps(_mm256_max_ps(x.lo, lowest), x.lo, 1);
     const __m256 h8 = _mm256_max_ps(_mm256_max_ps(x.hi, lowest), low);

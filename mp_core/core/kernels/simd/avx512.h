@@ -142,7 +142,7 @@ MP_INLINE void transpose_u32(vu32 *r) {
     }
 }
 
-/* Each load puts 8 words of row i + 4 above 8 words of row i, in the place of one of the shuffles of transpose_u32. */
+/* Each load puts 8 words of row i + 4 above 8 words of row i. It replaces a shuffle of transpose_u32. */
 #define MP_NATIVE_COLUMNS
 #define MP_COLUMNS_FIT_REGISTERS
 MP_INLINE void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
@@ -198,8 +198,8 @@ MP_INLINE void interleave_rows(const char *src, ptrdiff_t rs, vu32 *quads) {
 }
 
 MP_INLINE uint32_t top_u32(vu32 x) { return _mm512_reduce_max_epu32(x); }
-/* Where one of two numbers is a NaN, vmaxps takes the second: the lower lanes, in which only lane 0 may still be
- * one. */
+/* If one of two numbers is NaN, the result of vmaxps is the second one. So the second operands are the lower lanes:
+ * only lane 0 may be NaN. */
 MP_INLINE float max_lanes(vf32 x) {
     const vf32 y = _mm512_mask_max_ps(x, 0xFFFE, x, set_f32(-INFINITY));
     const __m256 h8 = _mm256_max_ps(_mm512_extractf32x8_ps(y, 1), _mm512_castps512_ps256(y));
@@ -238,10 +238,10 @@ MP_INLINE vu32 dot_s8u4_factor(vu32 z, vf32 x, vu32 y) {
 #ifdef MP_NATIVE_BYTES /* avx512_bf16.h */
 #include "tables.h"
 #else
-/* Elements 2 s and 2 s + 1 of four float8 to a pair of bf16, exactly. Each byte goes to the top of 16 bits, where its
- * sign is in place. Normal numbers: shift exponent and mantissa to their place and add the difference of the biases.
- * Subnormal numbers: look them up (vpermw uses the low 5 bits of the index). `special`: bits that are all set in codes
- * of Inf and NaN only; `mark`: bits that make the result Inf or NaN. */
+/* Elements 2 s and 2 s + 1 of four float8 to a pair of bf16, exactly. Each byte is moved to the top of 16 bits, which
+ * is the right place for its sign. Normal numbers: shift exponent and mantissa to their place and add the difference of
+ * the biases. Subnormal numbers: look them up (vpermw uses the low 5 bits of the index). `special`: bits that are all
+ * set only in codes of Inf and NaN; `mark`: bits that make the result Inf or NaN. */
 #define MP_NATIVE_F8_PAIRS
 MP_INLINE vu32 pair_from_f8(vu32 word, const int s, const int mantissa, const int bias, const uint16_t *subnormal,
                             const int special, const int mark) {
@@ -279,7 +279,7 @@ static const uint16_t i4_values[32]
        0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80, 0,      0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0,
        0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80};
 MP_INLINE vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(i4_values)); }
-/* The low five bits of each lane or half of a lane, less 16. */
+/* The low five bits of each lane or half of a lane, minus 16. */
 #define MP_NATIVE_U5
 static const uint16_t u5_values[32] = {/* -16 to 15 */
                                        0xC180, 0xC170, 0xC160, 0xC150, 0xC140, 0xC130, 0xC120, 0xC110,

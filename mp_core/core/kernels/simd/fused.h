@@ -1,4 +1,4 @@
-/* Fused multiply-adds where the CPU has none. docs/numerics.md ("Fused without FMA") has the proofs. */
+/* Fused multiply-adds for CPUs without FMA. docs/numerics.md ("Fused without FMA") has the proofs. */
 typedef double q_f64 __attribute__((vector_size(16)));
 typedef uint64_t q_u64 __attribute__((vector_size(16)));
 
@@ -36,8 +36,9 @@ MP_INLINE q_u32 q_low_bits(q_f64 lower, q_f64 upper) {
 #endif
 }
 
-/* p + c, rounded to odd: a sum that is inexact and whose last bit is 0 is replaced by its neighbour on the side of the
- * error, which Knuth's two-sum gives exactly. (It is NaN where the sum is not finite, and then no sum is replaced.) */
+/* p + c, rounded to odd: a sum that is inexact and whose last bit is 0 is replaced by the next number on the side of
+ * the error. Knuth's two-sum computes the error exactly. (If the sum is not finite, the error is NaN, and the sum
+ * stays.) */
 MP_INLINE q_f64 q_add_to_odd(q_f64 p, q_f64 c) {
     const q_f64 s = p + c, t = s - p, error = (p - (s - t)) + (c - t);
     const q_u64 u = (q_u64)s, inexact = (q_u64)(error < 0.0) | (q_u64)(error > 0.0);
@@ -45,7 +46,7 @@ MP_INLINE q_f64 q_add_to_odd(q_f64 p, q_f64 c) {
     return (q_f64)(u + (inexact & even & (opposite | 1)));
 }
 
-/* x y + z of every lane in *z. Most callers have sums that are exact in double: these are right without more work. */
+/* Set every lane of *z to x y + z. Most sums of callers are exact in double, and need no more work. */
 static __attribute__((noinline, cold, unused)) void fma_by_odd(const vf32 *x, const vf32 *y, vf32 *z) {
     q_f64 p[8], c[8];
     q_u64 inexact = {0, 0};
@@ -67,12 +68,12 @@ static __attribute__((noinline, cold, unused)) void fma_by_odd(const vf32 *x, co
 /* Marks lanes, the low halves of sums, that are 2^28 modulo 2^29: halfway between two normal floats. */
 MP_INLINE q_u32 q_halfway(q_u32 low) { return (q_u32)(low << 3 == 0x80000000u); }
 
-/* Marks 0 < |r| <= 2^-126: the sum lies where floats have fewer bits, so that other doubles are halfway. */
+/* Marks 0 < |r| <= 2^-126: floats have fewer bits there, so that other doubles are halfway. */
 MP_INLINE q_u32 q_tiny(q_f32 r) { return (q_u32)(((q_u32)r << 1) - 1 < 0x01000000u); }
 
-/* Marks a lane if the same lane of x, y, z or w has 24 low bits that are zero, as every halfway point has, of normal
- * floats and of tiny ones. With SSE2 the minimum is taken byte by byte, so that a lane may be marked although no
- * single vector has 24 zero bits there. Such a false mark costs time but no correctness. */
+/* Marks a lane if the 24 low bits of the same lane of x, y, z or w are zero, as in every halfway point of normal and of
+ * tiny floats. With SSE2 the minimum is computed byte by byte, so that a lane may be marked although no single vector
+ * has 24 zero bits there. Such a false mark only takes time. */
 MP_INLINE q_u32 q_round(q_u32 x, q_u32 y, q_u32 z, q_u32 w) {
 #if defined(__SSE2__)
     const __m128i least = _mm_min_epu8(_mm_min_epu8((__m128i)x, (__m128i)y), _mm_min_epu8((__m128i)z, (__m128i)w));
@@ -114,7 +115,7 @@ MP_INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
 }
 #undef MP_FMA
 
-/* Subnormal lanes become zeros of the same sign where the CPU does not do that by itself (products.c tells it to). */
+/* Replace subnormal lanes by zeros of the same sign, if the CPU does not do so itself (products.c sets this mode). */
 MP_INLINE vf32 flush_lanes(vf32 x) {
 #if !defined(__SSE__)
     const vu32 sign = set_u32(0x80000000u), u = as_u32(x);

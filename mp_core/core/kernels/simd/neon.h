@@ -43,7 +43,7 @@ MP_INLINE void store_u16(void *p, vu16 x) {
     uint8_t *const at = p;
     vst1q_u8(at, vreinterpretq_u8_u16(x.a)), vst1q_u8(at + 16, vreinterpretq_u8_u16(x.b));
 }
-/* There is no intrinsic for stores past the caches (stnp), which are a hint on AArch64; plain ones need no fence. */
+/* There is no intrinsic for non-temporal stores (stnp), only a hint on AArch64; plain stores need no fence. */
 #define stream_f32 store_f32
 #define stream_u16 store_u16
 #define stream_u8 store_u8
@@ -70,7 +70,7 @@ MP_FOUR2(vu32, vu32, sub_u32, vsubq_u32)
 MP_FOUR2(vu32, vu32, mul_u32, vmulq_u32)
 MP_FOUR2(vu32, vu32, min_u32, vminq_u32)
 MP_FOUR2(vu32, vu32, max_u32, vmaxq_u32)
-/* Shifts of vectors by a constant, in the compilers' own notation: those of arm_neon.h demand a literal. */
+/* Shifts of vectors by a constant, in the compilers' own notation, since those of arm_neon.h need a literal. */
 MP_INLINE vu32 shl_u32(vu32 x, int n) { return (vu32){x.a << n, x.b << n, x.c << n, x.d << n}; }
 MP_INLINE vu32 shr_u32(vu32 x, int n) { return (vu32){x.a >> n, x.b >> n, x.c >> n, x.d >> n}; }
 MP_INLINE vu32 sar_u32(vu32 x, int n) {
@@ -87,7 +87,7 @@ MP_INLINE vu32 select_u32(vmask m, vu32 x, vu32 y) {
                   vbslq_u32(m.d, x.d, y.d)};
 }
 MP_INLINE vf32 select_f32(vmask m, vf32 x, vf32 y) { return as_f32(select_u32(m, as_u32(x), as_u32(y))); }
-/* fmin and fmax treat a NaN in another way, so these are a comparison and a selection. */
+/* fmin and fmax have other results for NaN, so these are a comparison and a selection. */
 MP_INLINE vf32 min_f32(vf32 x, vf32 y) { return select_f32(lt_f32(x, y), x, y); }
 MP_INLINE vf32 max_f32(vf32 x, vf32 y) { return select_f32(lt_f32(y, x), x, y); }
 MP_INLINE vmask first_n(ptrdiff_t n) {
@@ -97,7 +97,7 @@ MP_INLINE vmask first_n(ptrdiff_t n) {
 
 MP_INLINE float32x4_t floats_of(uint32x4_t x) { return vcvtq_f32_s32((int32x4_t)x); }
 MP_FOUR1(vu32, vf32, f32_from_i32, floats_of)
-/* fcvtns gives the largest int32 for numbers from 2^31 on; 1 more is a multiple of 2^16. */
+/* For numbers from 2^31 on fcvtns returns the largest int32; 1 more is a multiple of 2^16. */
 MP_INLINE uint32x4_t nearest_of(float32x4_t x) {
     return vsubq_u32((uint32x4_t)vcvtnq_s32_f32(x), vcgeq_f32(x, vdupq_n_f32(0x1p31f)));
 }
@@ -182,7 +182,7 @@ MP_INLINE vf32 f32_from_bf16(vu16 h) {
                          vshll_n_u16(vget_low_u16(b), 16), vshll_high_n_u16(b, 16)});
 }
 
-/* 4 x 4 words, which lie in the registers number 0, 4, 8 and 12 from `from` on, transposed to those of `to`. */
+/* Transpose 4 x 4 words: registers 0, 4, 8 and 12 of `from` into those of `to`. */
 MP_INLINE void transpose_four(const uint32x4_t *from, uint32x4_t *to) {
     const uint32x4_t even0 = vzip1q_u32(from[0], from[8]), even1 = vzip2q_u32(from[0], from[8]);
     const uint32x4_t odd0 = vzip1q_u32(from[4], from[12]), odd1 = vzip2q_u32(from[4], from[12]);
@@ -218,8 +218,8 @@ MP_INLINE vu32 interleave_u8(vu8 x, vu8 y, vu8 z, vu8 w) {
 }
 
 MP_INLINE uint32_t top_u32(vu32 x) { return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d))); }
-/* First the maximum of lanes 1 to 15, in which NaN counts as -Inf; then the larger of it and lane 0. If lane 0 is NaN,
- * it is the result. */
+/* First the maximum of lanes 1 to 15, with NaN as -Inf; then the larger one of it and lane 0. If lane 0 is NaN, the
+ * result is NaN. */
 MP_INLINE float max_lanes(vf32 x) {
     const float first = vgetq_lane_f32(x.a, 0), lowest = -INFINITY;
     x.a = vsetq_lane_f32(lowest, x.a, 0);

@@ -1,4 +1,4 @@
-/* What products are made of on AArch64: sums of products of bytes, and factors. Included by neon.h. */
+/* The words for products on AArch64: sums of products of bytes, and factors. Included by neon.h. */
 
 /* Bytes 0 and 2, then 1 and 3, widened to 16 bits, whose products are exact in 32. Each 64-bit half of z
  * gets two 32-bit sums, each of four products. */
@@ -36,9 +36,9 @@ MP_INLINE vu32 dot_u8s8(vu32 z, vu32 x, vu32 y) {
                   dot_bytes(z.d, x.d, y.d)};
 }
 
-/* Factors: multiplications take one of their operands from a lane of a register, so it need not be copied to all lanes.
- * `ldr s` and `fmov s` leave the arithmetic pipes to the multiplications; `ld1r` and `dup`, which the compilers would
- * choose, do not. */
+/* Factors: one operand of a multiplication may be a lane of a register, so it need not be copied to all lanes. `ldr s`
+ * and `fmov s` do not use the arithmetic pipes of the multiplications; `ld1r` and `dup`, which compilers would choose,
+ * do. */
 #define MP_NATIVE_FACTORS
 typedef struct { float32x2_t word, even; } factor; /* in lane 0; even: the even element of a pair, if the two are
                                                       multiplied one by one */
@@ -61,7 +61,7 @@ MP_INLINE vf32 fma_factor(vf32 z, factor x, vf32 y) { return MP_BY_FACTOR(vf32, 
 
 #ifdef MP_NATIVE_BFMLAL /* neon_bf16.h */
 MP_INLINE factor pair_factor(const void *p) { return (factor){.word = word_at(p)}; }
-/* In assembly: by the intrinsics, GCC 12 would take registers that the instruction cannot name. */
+/* In assembly: for the intrinsics, GCC 12 would use registers that the instruction cannot encode. */
 MP_INLINE float32x4_t fma_pair(float32x4_t z, uint32x4_t y, float32x2_t x) {
     __asm__("bfmlalt %0.4s, %1.8h, %2.h[1]\n\tbfmlalb %0.4s, %1.8h, %2.h[0]" : "+&w"(z) : "w"(y), "x"(x));
     return z;

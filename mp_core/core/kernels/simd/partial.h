@@ -1,4 +1,4 @@
-/* loadn_ and storen_ for instruction sets without masked loads: through a buffer of a whole vector. */
+/* loadn_ and storen_ for instruction sets without masked loads: with a buffer of a whole vector. */
 #include <string.h>
 
 #define MP_PARTIAL(T, ELEMENT, POINTER, LOADN, LOAD, STOREN, STORE) \

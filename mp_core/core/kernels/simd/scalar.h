@@ -1,6 +1,6 @@
-/* The vocabulary for any CPU, in the vector extensions of GCC and Clang: a vector of 16 lanes is four of 16 bytes,
- * whose operations the compiler maps to what the CPU has (SSE2 on every x86-64). fused.h has the fused multiply-adds.
- * Where the compiler finds many instructions for what SSE2 does in one, that one is named. */
+/* The vocabulary for any CPU, in the vector extensions of GCC and Clang: a vector of 16 lanes is four vectors of 16
+ * bytes, which the compiler maps to the instructions of the CPU (SSE2 on every x86-64). fused.h has the fused
+ * multiply-adds. If the compiler needs many instructions where SSE2 has one, the code uses its intrinsic. */
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -102,8 +102,8 @@ MP_INLINE vmask first_n(ptrdiff_t n) {
 #define MP_FROM_I32(I, A) __builtin_convertvector((q_i32)(A).x[I], q_f32)
 MP_INLINE vf32 f32_from_i32(vu32 a) { return MP_QUARTERS(vf32, MP_FROM_I32, a); }
 
-/* Below 2^23 adding 2^23 with the sign of x rounds x to an integer; from there on x is one. C does not define the
- * conversion of what is no int32, NaN too: it is replaced by 0. */
+/* Below 2^23, adding 2^23 with the sign of x rounds x to an integer; larger x are integers. C does not define the
+ * conversion of numbers beyond int32 and of NaN: these become 0. */
 MP_INLINE q_u32 q_i32_from_f32(q_f32 x) {
     const q_u32 sign = (q_u32)x & 0x80000000u, magnitude = (q_u32)x ^ sign;
     const q_f32 large = (q_f32)(sign | 0x4B000000u);
@@ -113,8 +113,8 @@ MP_INLINE q_u32 q_i32_from_f32(q_f32 x) {
 }
 MP_INLINE vu32 i32_from_f32(vf32 a) { return MP_QUARTERS(vu32, MP_CALL1, q_i32_from_f32, a); }
 
-/* Fill each 32-bit lane with two copies of a 16-bit element, or with four copies of a byte. A right shift then widens
- * the element, in either byte order. */
+/* Fill each 32-bit lane with two copies of a 16-bit element, or with four copies of a byte. Then a right shift widens
+ * the element, in both byte orders. */
 MP_INLINE vu32 twice_u16(vu16 a) {
     return (vu32){{(q_u32)MP_SHUFFLE(q_u16, a.x[0], a.x[0], 0, 0, 1, 1, 2, 2, 3, 3),
                    (q_u32)MP_SHUFFLE(q_u16, a.x[0], a.x[0], 4, 4, 5, 5, 6, 6, 7, 7),
@@ -135,8 +135,8 @@ MP_INLINE vf32 f32_from_bf16(vu16 h) {
     return as_f32(or_u32(u, and_u32(nan, set_u32(0x400000) /* quiet */)));
 }
 
-/* The lower (upper) halves of the lanes of x, then of y. Of two neighbouring lanes, the first goes to the lower half of
- * a lane of the result. */
+/* The lower (upper) halves of the lanes of x, then of y. A lane of the result has those of two consecutive lanes, the
+ * first in its lower half. */
 MP_INLINE q_u32 q_low_halves(q_u32 x, q_u32 y) { return (MP_EVEN_LANES(x, y) & 0xFFFFu) | MP_ODD_LANES(x, y) << 16; }
 MP_INLINE q_u32 q_high_halves(q_u32 x, q_u32 y) {
     return MP_EVEN_LANES(x, y) >> 16 | (MP_ODD_LANES(x, y) & 0xFFFF0000u);
@@ -150,9 +150,9 @@ MP_INLINE vu32 high_halves(vu32 a, vu32 b) {
                    q_high_halves(b.x[2], b.x[3])}};
 }
 
-/* The lowest 16 bits of the lanes of x, then of y, one behind the other in memory. */
+/* The lowest 16 bits of the lanes of x, then of y, in the order of memory. */
 MP_INLINE q_u32 q_narrow(q_u32 x, q_u32 y) {
-#if defined(__SSE2__) /* packssdw saturates: of sign-extended halves it keeps every bit */
+#if defined(__SSE2__) /* packssdw saturates, but keeps every bit of sign-extended halves */
     return (q_u32)_mm_packs_epi32((__m128i)((q_i32)(x << 16) >> 16), (__m128i)((q_i32)(y << 16) >> 16));
 #elif __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     return q_low_halves(x, y);

@@ -1,6 +1,6 @@
 /* 8-bit formats to bf16 by lookup tables: vpermi2b looks up 64 bytes at a time in a table of 128, by the low seven bits
- * of each index. A bf16 has two bytes, so there is one table of the high bytes and one of the low bytes. The compiler
- * fills both from the formulas below. */
+ * of each index. A bf16 has two bytes, so there is a table of the high bytes and one of the low bytes. The compiler
+ * computes both by the formulas below. */
 
 typedef struct {
     uint8_t high[128], low[128];
@@ -38,8 +38,8 @@ MP_INLINE vu32 look_up(vu32 codes, const uint8_t *table) {
     return _mm512_permutex2var_epi8(_mm512_loadu_si512(table), codes, _mm512_loadu_si512(table + 64));
 }
 
-/* In each 128 bits: bytes 0 and 1 of all four groups, then bytes 2 and 3. So interleave(low, high, 0) gives the bf16 of
- * the first two elements of each group, and interleave(low, high, 1) those of the others. */
+/* In each 128 bits: bytes 0 and 1 of all four groups, then bytes 2 and 3. Then interleave(low, high, 0) is the bf16 of
+ * the first two elements of each group, and interleave(low, high, 1) of the others. */
 MP_INLINE vu32 pairs_first(vu32 word) {
     return _mm512_shuffle_epi8(word, _mm512_set4_epi32(0x0F0E0B0A, 0x07060302, 0x0D0C0908, 0x05040100));
 }
@@ -67,7 +67,7 @@ MP_INLINE vu32 pair_from_i8(vu32 word, const int s) {
     return interleave(low, high, s);
 }
 
-/* vpmultishiftqb: each byte is the eight bits of a 64-bit lane from the bit that its control names on. */
+/* vpmultishiftqb: each byte is eight bits of a 64-bit lane, from the bit number in its control on. */
 #define MP_NATIVE_U4_QUADS
 MP_INLINE vu32 quad_from_u4(vu32 word, const int s) {
     const vu32 first = _mm512_set1_epi64(0x3424302014041000), from = add_u32(first, set_u32(0x08080808u * (uint32_t)s));

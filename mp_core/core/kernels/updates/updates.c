@@ -1,4 +1,4 @@
-/* Updates of variables, in pieces that stay in the first-level cache: each loop is one that compilers vectorize. */
+/* Updates of variables, in pieces that stay in the L1 cache. Compilers vectorize each of the loops. */
 #include <math.h>
 
 #include "vocabulary.h"
@@ -7,7 +7,7 @@
 
 enum { PIECE = 1024 }; /* elements */
 
-/* One piece: outputs of the rule are w and s, its inputs w and r; n numbers. w is the variable after its decay. */
+/* A rule for one piece: its inputs are w and r, its outputs w and s, its numbers n. w is the variable after decay. */
 #define RULE(NAME)                                                                                                     \
     static void NAME(ptrdiff_t count, float *restrict w, const float *restrict g, const float *restrict r0,            \
                      const float *restrict r1, const float *restrict r2, float *restrict s0, float *restrict s1,       \
@@ -102,7 +102,7 @@ RULE(lion) {
     UNUSED_FROM_1;
     EACH {
         const float step = r0[i] * n[1] + g[i] * n[2];
-        w[i] -= (step > 0.0f ? 1.0f : step < 0.0f ? -1.0f : step) * n[0]; /* of NaN NaN */
+        w[i] -= (step > 0.0f ? 1.0f : step < 0.0f ? -1.0f : step) * n[0]; /* NaN gives NaN */
         s0[i] = r0[i] * n[3] + g[i] * n[4];
     }
 }
@@ -126,7 +126,7 @@ static int are_finite(const float *x, ptrdiff_t n) {
     return !others;
 }
 
-/* Make of n elements of the gradient those that the rule sees, in `buffer` if they change; return where they lie. */
+/* Scale and clip n elements of the gradient; return the result: in `buffer` if it differs, else `g`. */
 static const float *prepared(const mp_update *u, const float *g, ptrdiff_t n, float *restrict buffer) {
     if (u->divisor == 1.0f && u->factor == 1.0f && u->limit == INFINITY) return g;
     const float limit = u->limit;

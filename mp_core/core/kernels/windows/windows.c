@@ -1,4 +1,4 @@
-/* Pooling of windows, and its gradients: 16 channels of one window after the other. */
+/* Pooling over windows, and its gradients: window after window, 16 channels at a time. */
 #include "vocabulary.h"
 
 #include "rows/extremes.h"
@@ -13,7 +13,7 @@ MP_INLINE void write(float *out, ptrdiff_t i, vf32 x, ptrdiff_t n) {
     else storen_f32(out + i, x, n);
 }
 
-/* Do something for the channels of every window: 16 at a time, then those that are left. */
+/* Do something for the channels of every window: 16 at a time, then the last ones. */
 #define FOR_WINDOWS(W, DO)                                                                                    \
     for (ptrdiff_t window = 0; window < (W)->count; window++) {                                               \
         ptrdiff_t i = 0;                                                                                      \
@@ -21,7 +21,7 @@ MP_INLINE void write(float *out, ptrdiff_t i, vf32 x, ptrdiff_t n) {
         if (i < (W)->channels) DO(W, window, i, (W)->channels - i);                                           \
     }
 
-/* The place of a window where the elements of 16 channels begin, from element i of its first place on. */
+/* The index of element i of the place `column` of a window. */
 MP_INLINE ptrdiff_t place_of(const mp_window_row *w, ptrdiff_t window, ptrdiff_t column, ptrdiff_t i) {
     return (window * w->step + column) * w->channels + i;
 }
@@ -56,9 +56,9 @@ MP_INLINE void give(const mp_window_row *w, ptrdiff_t row, ptrdiff_t at, vf32 d,
     write(w->to[row], at, d, n);
 }
 
-/* Split a gradient between the largest element before a place and the one there: to the larger one; half to each where
- * they are equal; none where one of them is NaN, which `both`, the larger one, is then too. Return the share of the
- * first one. */
+/* Split a gradient between x, an element, and `before`, the largest of the elements before it: the larger one gets it;
+ * if they are equal, each gets half; if one is NaN (then `both`, their maximum, is NaN), none gets it. Return the share
+ * of `before`. */
 MP_INLINE vf32 split(vf32 d, vf32 before, vf32 x, vf32 both, vf32 *share) {
     const vf32 zero = set_f32(0.0f);
     const vmask is_nan = gt_i32(and_u32(as_u32(both), set_u32(0x7FFFFFFFu)), set_u32(0x7F800000u));
@@ -68,7 +68,7 @@ MP_INLINE vf32 split(vf32 d, vf32 before, vf32 x, vf32 both, vf32 *share) {
     return select_f32(above, d, select_f32(below, zero, equal));
 }
 
-/* Keep the maxima of the places up to each, then go back from the last place. */
+/* Store the running maximum at each place of the window, then split the gradient, from the last place to the first. */
 MP_INLINE void split_window(const mp_window_row *w, ptrdiff_t window, ptrdiff_t i, ptrdiff_t n) {
     float *kept = w->kept;
     vf32 largest = read(w->x[0], place_of(w, window, 0, i), n);

@@ -1,4 +1,4 @@
-/* Maxima and sums of windows, and their gradients, in float32. */
+/* Maxima and sums over windows, and their gradients, in float32. */
 #ifndef MP_WINDOWS_KERNELS_H
 #define MP_WINDOWS_KERNELS_H
 
@@ -6,7 +6,7 @@
 
 MP_SHARED_BEGIN
 
-/* What is computed: results, or the gradients of elements from those of the results. */
+/* What is computed: results, or the gradients of the elements. */
 typedef enum {
     MP_WINDOW_MAXIMA,
     MP_WINDOW_SUMS,
@@ -15,15 +15,15 @@ typedef enum {
     MP_WINDOW_KERNELS,
 } mp_window_what;
 
-/* `count` windows beside each other, each `step` places further than the one before. A window has `width` places in
- * each of `rows` rows, which count row by row; a place has `channels` elements, one behind the other. */
+/* A row of `count` windows; each starts `step` places after the one before. A window has `rows` lines of `width`
+ * places, numbered line by line; a place has `channels` contiguous elements. */
 typedef struct {
-    const float *const *x;      /* [rows]: where the first window begins; not read by MP_WINDOW_SUMS_GRADIENT */
+    const float *const *x;      /* [rows]: the lines of the first window; not used by MP_WINDOW_SUMS_GRADIENT */
     ptrdiff_t rows, width, step, count, channels;
     float *out;                 /* [count][channels]: the results */
     const float *d;             /* [count][channels]: their gradients */
     float *const *to;           /* [rows]: the gradients of x */
-    int adds;                   /* windows overlap: their gradients are added to what is there, else written */
+    int adds;                   /* 1: windows overlap, so gradients are added to `to`; 0: they are written */
     float *kept;                /* [rows * width][MP_LANES]: scratch of MP_WINDOW_MAXIMA_GRADIENT */
 } mp_window_row;
 
