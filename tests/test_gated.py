@@ -241,7 +241,7 @@ def test_heads_longer_than_those_of_the_tensors_take_no_memory(name, entry, poli
         ("qwen3", {"hidden_act": "xielu"}, "hidden_act is 'xielu'; expected 'gelu'"),
         ("qwen3", {"layer_types": ["linear_attention"] * 2}, "layer_types is .*; expected a list of 2 of 'full_att"),
         ("qwen2", {"is_causal": 0}, "is_causal is 0; expected True or False"),
-        ("mistral", {"is_causal": False}, "is_causal is False; expected true in a network with blocks of near att"),
+        ("mistral", {"is_causal": False}, "is_causal is False; expected true in a network with sliding-window"),
         ("phi3", {"partial_rotary_factor": 0.75}, "partial_rotary_factor is 0.75; expected 1.0"),
         (
             "phi3",

@@ -89,7 +89,7 @@ class Weights:
             first, example = next(iter(tensors), None), architecture.example(prefix)
             names_of_none = f"; the first tensor is {first!r}, expected names such as {example!r}" if last < 0 else ""
             raise ValueError(f"{path} has tensors of {last + 1} blocks; expected {entry}={blocks}{names_of_none}")
-        known = {architecture.today(own): name for own, name in names.items()}
+        known = {architecture.current_name(own): name for own, name in names.items()}
         for copy, name in architecture.tied.items():
             if prefix + copy in known:
                 known.setdefault(prefix + name, known[prefix + copy])

@@ -139,7 +139,7 @@ class Architecture:
         found = {path.format(i): name.format(i) for path, name in self.tensors.items() if "{}" in path for i in blocks}
         return {path: name for path, name in self.tensors.items() if "{}" not in path} | found
 
-    def today(self, name: str) -> str:
+    def current_name(self, name: str) -> str:
         """Return the current name of a tensor, given its name in a file."""
         for pattern, other in self.renamed.items():
             name = re.sub(pattern, other, name)
