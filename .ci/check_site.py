@@ -1,6 +1,6 @@
 """Check the links of a built site: `python .ci/check_site.py docs/_build/html`. It opens no connection.
 
-Pages, files and images that links name must exist, and so must the places in pages that they point to.
+The pages, files and images of links must exist, and so must the anchors.
 """
 
 import sys
@@ -12,7 +12,7 @@ ATTRIBUTES = {"a": "href", "link": "href", "img": "src", "script": "src", "sourc
 
 
 class Page(HTMLParser):
-    """The places of a page, and where it points to, with line numbers."""
+    """The anchors and the links of a page, with line numbers."""
 
     def __init__(self, path):
         super().__init__()
@@ -20,7 +20,7 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        """Note what a tag names and where it points to."""
+        """Store the anchor and the link of a tag."""
         attributes = dict(attrs)
         self.places |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
         if link := attributes.get(ATTRIBUTES.get(tag)):
@@ -30,7 +30,7 @@ class Page(HTMLParser):
 
 
 def dead_links(site):
-    """Return a line for each link of the pages under a folder that leads nowhere."""
+    """Return a line for each dead link of the pages under a folder."""
     pages = {path.resolve(): Page(path) for path in site.rglob("*.html") if "_static" not in path.parts}
     lines = []
     for path, page in sorted(pages.items()):

@@ -1,7 +1,7 @@
-"""Print a C header with the commit of this source tree. As a script of `meson dist`, write the commit down.
+"""Print a C header with the commit of this source tree. As a script of `meson dist`, write the commit to a file.
 
-A checkout knows its commit from git. A source archive has no git, and may lie inside somebody else's checkout: it has
-the file COMMIT, which `meson dist` made.
+In a checkout, git knows the commit. A source archive has no git, and may be inside another project's checkout: it has
+the file COMMIT, which `meson dist` wrote.
 """
 
 import os

@@ -1,11 +1,13 @@
-"""Build and test mp_core in other ways than usual, and write what was seen into the table of docs/platforms.md.
+"""Build and test mp_core with other compilers and interpreters, and write the results into docs/platforms.md.
 
-    python .ci/configurations.py [NAME ...]     the rows whose names begin so; default: all
+    python .ci/configurations.py [NAME ...]     the rows whose names begin with NAME; default: all
 
-A compiler builds the C library for the instruction sets in ISAS (a variable of the environment): its tests in C must
-pass, and its hashes (tests/c/bits.c) be those of the usual compiler. An interpreter builds and installs the package
-beside the oldest and the newest NumPy and ml_dtypes: the tests below must pass, and the hashes be those of all machines
-(asv_bench/lab/verify_machine.py). The row of a configuration that cannot be had here stays as it is, or says so.
+- A compiler builds the C library for the instruction sets in ISAS (an environment variable). Its tests in C must pass,
+  and its hashes (tests/c/bits.c) must equal those of the usual compiler.
+- An interpreter builds and installs the package with the oldest and the newest NumPy and ml_dtypes. The tests below
+  must pass, and the hashes must equal those of all machines (asv_bench/lab/verify_machine.py).
+
+The row of a configuration that is not available here stays unchanged, or says so.
 """
 
 import functools
@@ -20,7 +22,7 @@ from typing import NamedTuple
 from release_check import OLDEST_NUMPY, ROOT, environment, interpreters, run
 
 PAGE = ROOT / "docs/platforms.md"
-BUILD = ROOT / "build"  # as far below the sources as `make demo` builds, whose objects ccache then finds
+BUILD = ROOT / "build"  # as deep as the build of `make demo`, so that ccache finds its objects
 TABLE = re.compile(r"(?<=<!-- rows of \.ci/configurations\.py -->\n\n)(?:\|.*\n)*")
 HEAD = "| configuration | built with | what ran | result | day |\n|---|---|---|---|---|\n"
 ISAS = os.environ.get("ISAS", "avx2,avx512_bf16")
@@ -36,7 +38,7 @@ COMPILERS = {
 
 
 class Found(NamedTuple):
-    """What a configuration was built with, and what ran."""
+    """The tools that built a configuration, and the tests that ran."""
 
     built: str
     ran: str
@@ -71,7 +73,7 @@ def library(command: str, flags: str) -> dict[str, str]:
 
 
 def interpreted(version: str, python: str, packages: tuple[str, ...]) -> Found:
-    """Build and install the package beside these packages, and run the tests."""
+    """Build and install the package together with these packages, and run the tests."""
     folder, build = BUILD / "interpreters" / version, BUILD / f"python{version}"
     inside = folder / "bin/python"
     if not inside.exists():
@@ -97,7 +99,7 @@ def interpreted(version: str, python: str, packages: tuple[str, ...]) -> Found:
 
 
 def configurations() -> dict[str, Callable[[], Found] | str]:
-    """Return name -> what builds and tests it, or what is missing here."""
+    """Return name -> the function that builds and tests it, or the name of a missing tool."""
     here = interpreters()
     found: dict[str, Callable[[], Found] | str] = {}
     for version, numpy in OLDEST_NUMPY.items():
@@ -126,7 +128,7 @@ def row(name: str, what: Callable[[], Found] | str, before: str | None) -> str:
 
 
 def main(chosen: list[str]) -> int:
-    """Try what was chosen, write the table after each row, and return the exit code."""
+    """Try the chosen configurations, write the table after each row, and return the exit code."""
     every = configurations()
     before = {line.split(" | ")[0].strip("| "): line + "\n" for line in TABLE.search(PAGE.read_text())[0].splitlines()}
     rows = {name: before[name] for name in every if name in before}

@@ -14,7 +14,7 @@ LIMIT = 2**30
 
 
 def write_sparse(path: Path, gigabytes: float) -> int:
-    """Write a float32 model without writing its zeros: a matrix of most bytes in three rows, and matrices of 64 MiB."""
+    """Write a sparse float32 model: a matrix of three rows with most of the bytes, and matrices of 64 MiB."""
     columns = int(gigabytes * 2**30 / 4 * 0.6 / 3)
     shapes = {"wide.weight": [3, columns]}
     shapes |= {f"layer.{i}.weight": [4096, 4096] for i in range(int(gigabytes * 2**30 * 0.4 / 2**26))}
@@ -32,7 +32,7 @@ def write_sparse(path: Path, gigabytes: float) -> int:
 
 
 def main() -> None:
-    """Make the file, convert it, report, and remove both."""
+    """Write the file, convert it, print the result, and remove both."""
     folder, gigabytes = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 30.0
     source, target = folder / "large.safetensors", folder / "large-int8.safetensors"
     try:

@@ -1,8 +1,8 @@
-"""Show type checkers and editors where an editable installation has its sources: run it by the Python of that one.
+"""Show type checkers and editors the sources of an editable installation. Run it with the Python of the installation.
 
-Python finds an editable package of meson-python by a hook, which mypy and pyright do not call: they read the folders
-that .pth files name. This names one that holds nothing but a link to mp_core, so that no other folder of the
-repository can be imported from it. At run time the hook comes first.
+Python finds an editable package of meson-python by a hook. mypy and pyright do not call the hook; they read the folders
+in .pth files. So this script writes a .pth file with a folder that has only a link to mp_core: no other folder of the
+repository can be imported from it. At run time the hook is asked first.
 """
 
 import sys

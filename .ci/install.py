@@ -1,8 +1,8 @@
-"""Run pip and print a line a step, so that nobody waits in silence: `python .ci/install.py [--extra NAME] ARGUMENTS`.
+"""Run pip and print one line per step: `python .ci/install.py [--extra NAME] ARGUMENTS`.
 
-What is downloaded, how far the compiler is, what is installed. Everything that pip and the compiler printed follows if
-they fail. `--extra NAME` stands for the packages that pyproject.toml lists there and those that mp_core itself needs:
-they are installed without building mp_core.
+The lines show downloads, the progress of the compiler, and installed packages. If pip or the compiler fails, their full
+output follows. `--extra NAME` installs the packages of that extra in pyproject.toml and the requirements of mp_core,
+without building mp_core.
 """
 
 import re
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPILED = re.compile(r"\[(\d+)/(\d+)\] ")  # ninja has done the first number of the second one
+COMPILED = re.compile(r"\[(\d+)/(\d+)\] ")  # ninja has done [first/second] steps
 EVERY = 10  # per cent
 
 
 def packages(extra: str) -> list[str]:
-    """Return what pyproject.toml lists in an extra, with the extras named in it, and what mp_core itself needs."""
+    """Return the packages of an extra in pyproject.toml, with extras named in it, and mp_core's own requirements."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     def listed(name: str) -> Iterator[str]:
@@ -33,7 +33,7 @@ def packages(extra: str) -> list[str]:
 
 
 def steps(lines: Iterable[str], log: list[str]) -> Iterator[str]:
-    """Yield what to tell of the lines that pip prints with -v, and put all of them into `log`."""
+    """Yield the lines to print for the output of pip -v, and append all of its output to `log`."""
     told = -1
     for line in lines:
         log.append(line)

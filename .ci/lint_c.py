@@ -1,6 +1,6 @@
-"""Check the C library without compiling it: warnings of compilers, what clang's analyzer and cppcheck find.
+"""Check the C library without compiling it: warnings of compilers, findings of clang's analyzer and cppcheck.
 
-The kernels are not among it: their vectors convert on purpose.
+The kernels are not checked: their vectors convert on purpose.
 """
 
 import shutil
@@ -12,22 +12,22 @@ CORE = Path(__file__).resolve().parents[1] / "mp_core" / "core"
 
 
 def _files_without(*others):
-    """Return all files of C but those of other systems and CPUs, which their names end with."""
+    """Return all C files except those of other systems and CPUs, which their names end with."""
     files = (*CORE.glob("library/*.c"), *CORE.glob("kernels/*.c"))
     return [str(path) for path in files if not path.stem.endswith(("_macos", "_aarch64", "_other", *others))]
 
 
 FILES, WINDOWS = _files_without("_windows"), _files_without("_posix", "_linux")
-INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "../include", "..")]
+INCLUDES = [f"-I{CORE / name}" for name in (".", "kernels", "include", "..")]
 DEFINES = ["-DMP_CORE_EXPORTS", '-DMP_CORE_VERSION="0"', '-DMP_LEFT_OUT=""']
-# Sizes are compared with numbers of work that enums name, as double: clang warns of that.
+# Sizes are compared, as double, with amounts of work in enums: clang warns about that.
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-enum-float-conversion"]
-HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE.parent / "include/mp_core.h")]
+HEADER = ["-x", "c++", "-Wpedantic", "-Wold-style-cast", str(CORE / "include/mp_core.h")]
 ANALYSIS = ["--analyze", "--analyzer-output", "text", "-Xclang", "-analyzer-werror"]
 # clang's analyzer does not know that every function of elementwise.c has operands, nor that product.c writes nothing to
-# the scratch of a plan that needs none, which is NULL.
+# scratch if the plan needs none and scratch is NULL.
 ANALYZED = [path for path in FILES if Path(path).name not in ("elementwise.c", "product.c")]
-# Suppressed: casts of bytes to their type, `(void)a, (void)b;`, and arrays in a struct of which no element is set yet.
+# Suppressed: casts of bytes to their type, `(void)a, (void)b;`, and arrays in a struct without initialized elements.
 CHECKS = ["--quiet", "--std=c11", "--enable=warning,portability,performance", "--error-exitcode=1", "--inline-suppr",
           "--suppress=missingIncludeSystem", "--suppress=invalidPointerCast", "--suppress=constStatement",
           "--suppress=uninitvar",
@@ -35,16 +35,16 @@ CHECKS = ["--quiet", "--std=c11", "--enable=warning,portability,performance", "-
 COMPILED = ["-std=c17", "-fsyntax-only", *WARNINGS, *DEFINES, *INCLUDES]
 COMMANDS = {
     "gcc": [[*COMPILED, *FILES]],
-    "x86_64-w64-mingw32-gcc": [[*COMPILED, *WINDOWS]],  # where a long has 32 bits
+    "x86_64-w64-mingw32-gcc": [[*COMPILED, *WINDOWS]],  # here long has 32 bits
     "clang": [[*COMPILED, *FILES], ["-std=c17", *ANALYSIS, *DEFINES, *INCLUDES, *ANALYZED]],
     "g++": [["-fsyntax-only", *WARNINGS, *HEADER]],
     "cppcheck": [[*CHECKS, *DEFINES, *INCLUDES, *FILES]],
 }
-NAMES = {"clang": ["clang", *(f"clang-{number}" for number in range(22, 11, -1))]}  # Debian's have a number, or both
+NAMES = {"clang": ["clang", *(f"clang-{number}" for number in range(22, 11, -1))]}  # Debian's names have a version
 
 
 def main() -> int:
-    """Run the tools that are here, say which are not, and return 1 if one found something."""
+    """Run the installed tools, list the missing ones, and return 1 if a tool found something."""
     failed = 0
     for tool, commands in COMMANDS.items():
         path = next(filter(None, map(shutil.which, NAMES.get(tool, [tool]))), None)

@@ -1,8 +1,8 @@
 """Check that imports go down only: pyproject.toml's contract on the source tree, and its layers for Cython's files.
 
-import-linter asks the import system where the package is, and meson-python's editable finder answers with a place that
-exists only in memory: leave that finder out. It reads Python only: what ``.pyx`` and ``.pxd`` files import and cimport
-is checked here, against the layers of its contract.
+import-linter asks the import system for the package's location, and meson-python's editable finder answers with one
+that exists only in memory, so this script removes that finder. import-linter reads only Python. The imports and
+cimports of ``.pyx`` and ``.pxd`` files are checked here, against the layers of the same contract.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# Also within functions, in several lines, `import a, b`, and `from .. import (names)`: names may be modules.
+# Also inside functions, over several lines, `import a, b`, and `from .. import (names)`: names may be modules.
 IMPORTS = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+c?import[ \t]*(\([^)]*\)|[^\n]*)|c?import[ \t]+([^\n]*))", re.M
 )
@@ -20,7 +20,7 @@ DYNAMIC = re.compile(r"""(?:import_module|__import__)\(\s*f?["']([\w.]+)""")
 
 
 def layers(root: Path = ROOT) -> dict[str, tuple[int, str]]:
-    """Return module -> (how deep its layer is, 0 at the top; its name) for the modules that the contract names."""
+    """Return module -> (depth of its layer, 0 at the top; its name) for the modules that the contract names."""
     (contract,) = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     return {
         name.strip(" ()"): (depth, name.strip(" ()"))
@@ -38,7 +38,7 @@ def imported(text: str) -> Iterator[str]:
 
 
 def upward(path: Path, root: Path = ROOT) -> list[str]:
-    """Return what a Cython file imports from its own depth, or a relative name, where the contract forbids it."""
+    """Return the imports of a Cython file that the contract forbids."""
     known = layers(root)
 
     def place(name: str) -> tuple[int, str] | None:

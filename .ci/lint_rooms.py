@@ -2,11 +2,12 @@
 
 - circles: files that import each other inside a room. Imports inside functions count too.
 - privates: reads of a name with one leading underscore that the file does not define itself.
-- late: imports of mp_core inside functions. A comment on the line, or in the line before, says what an import spares.
+- late: imports of mp_core inside functions. A comment on the line, or in the line before, must give the reason.
 - untyped: parameters called ``layer`` or ``model`` that are annotated ``Any``.
+- faces: imports, by a file of a room, of a module beside the rooms: such a module only has a public name for others.
 
-``.ci/rooms.toml`` lists what is left of each. The list only shrinks: what it lacks is an error, and so is an entry that
-nothing needs any more. ``--write`` writes it anew.
+``.ci/rooms.toml`` lists the remaining cases of each kind. The list only shrinks: a case that is not in it is an error,
+and so is an entry without a case. ``--write`` writes the list again.
 """
 
 import ast
@@ -39,7 +40,7 @@ def is_for_types(node: ast.stmt) -> bool:
 
 
 def running(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree without what only a type checker reads."""
+    """Yield the nodes of a tree, without code that only type checkers read."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.stmt) and is_for_types(node):
             continue
@@ -93,7 +94,7 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
 
 
 def circles_in_rooms(files: dict[str, ast.Module], compiled: set[str]) -> set[str]:
-    """Return every module that is in a circle of imports with others of its room; compiled ones are in none."""
+    """Return every module in a circle of imports inside its room; compiled modules never are."""
     known = files.keys() | compiled
     edges = {
         module: {other for other in imported(tree, known) & files.keys() if room_of(other) == room_of(module)}
@@ -126,13 +127,13 @@ def defined(tree: ast.Module) -> set[str]:
 
 
 def is_own(value: ast.expr) -> bool:
-    """Return whether an expression is the object or class whose method is running."""
+    """Return whether an expression is `self`, `cls` or the like: the object or class of the running method."""
     is_super = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "super"
     return is_super or (isinstance(value, ast.Name) and value.id in ("self", "cls"))
 
 
 def foreign(tree: ast.Module) -> Counter[str]:
-    """Return private name -> how often a file reads it of an object or module that is not its own."""
+    """Return private name -> how often a file reads it from a foreign object or module."""
     own = defined(tree)
     found: Counter[str] = Counter()
     for node in ast.walk(tree):
@@ -149,7 +150,7 @@ def foreign(tree: ast.Module) -> Counter[str]:
 
 
 def late(tree: ast.Module, text: str) -> int:
-    """Return how many imports of mp_core inside functions have no comment."""
+    """Return the number of imports of mp_core inside functions without a comment."""
     lines = ["", *text.split("\n")]
     inside = {
         node.lineno
@@ -162,13 +163,20 @@ def late(tree: ast.Module, text: str) -> int:
 
 
 def untyped(tree: ast.Module) -> int:
-    """Return how many parameters called layer or model are annotated ``Any``."""
+    """Return the number of parameters called layer or model that are annotated ``Any``."""
     found = [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.arg in ("layer", "model")]
     return sum(isinstance(node.annotation, ast.Name) and node.annotation.id == "Any" for node in found)
 
 
+def faces(module: str, tree: ast.Module, known: set[str]) -> int:
+    """Return how many modules beside the rooms a file of a room imports."""
+    rooms = {room_of(name) for name in known if name.count(".") > 1}
+    found = {name for name in imported(tree, known) if name.count(".") == 1} - rooms
+    return len(found) if room_of(module) in rooms else 0
+
+
 def today(root: Path = ROOT) -> dict[str, dict[str, int]]:
-    """Return kind -> (module, or "module name" -> how often), without what is not there."""
+    """Return kind -> (module, or "module name" -> count), only with counts above 0."""
     read = texts(root)
     files = {module: ast.parse(text) for module, text in read.items()}
     compiled = {name_of(path, root) for path in root.glob("mp_core/**/*.pyx")}
@@ -177,12 +185,13 @@ def today(root: Path = ROOT) -> dict[str, dict[str, int]]:
         "privates": {f"{m} {name}": n for m, tree in files.items() for name, n in sorted(foreign(tree).items())},
         "late": {module: late(tree, read[module]) for module, tree in files.items()},
         "untyped": {module: untyped(tree) for module, tree in files.items()},
+        "faces": {module: faces(module, tree, set(files)) for module, tree in files.items()},
     }
     return {kind: {entry: n for entry, n in rows.items() if n} for kind, rows in lists.items()}
 
 
 def differences(found: dict[str, dict[str, int]], allowed: dict[str, dict[str, int]]) -> Iterator[str]:
-    """Yield a line for every entry that is new, and one for every entry that nothing needs."""
+    """Yield a line for every new case, and one for every entry without a case."""
     for kind, entries in found.items():
         listed = allowed.get(kind, {})
         for entry in sorted(entries.keys() | listed.keys()):

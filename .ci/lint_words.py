@@ -1,6 +1,6 @@
-"""Columns, words and subjects: what CONTRIBUTING.md promises of every line, name and commit.
+"""Check columns, words and subjects of commits, as CONTRIBUTING.md states them.
 
-Lines of source files have at most 120 columns. Words that docs/glossary.md bans are neither in prose nor in names of
+Lines of source files have at most 120 columns. Words that docs/glossary.md bans must not appear in prose or names of
 the core. Subjects of commits have at most 72 characters.
 """
 
@@ -13,28 +13,28 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COLUMNS, SUBJECT = 120, 72
 SOURCES = {".c", ".h", ".def", ".inc", ".pyx", ".pxd", ".py", ".pyi", ".build"}
-BY_RUFF = (".py", ".pyi")  # their columns
-CORE = ("mp_core/core/", "mp_core/include/", "mp_core/products/", "mp_core/quantization/")
-SINCE = "85d9ce5"  # of earlier commits 194 have longer subjects
-PHRASES = {"but for": "except"}  # beside those of the glossary
-ELSEWHERE = {"atomic_fetch", "prefetch"}  # what C11 and the glossary themselves call so
+BY_RUFF = (".py", ".pyi")  # ruff checks their columns
+CORE = ("mp_core/core/", "mp_core/arrays/products/", "mp_core/arrays/quantization/")
+SINCE = "85d9ce5"  # 194 earlier commits have longer subjects
+PHRASES = {"but for": "except"}  # in addition to the words of the glossary
+ELSEWHERE = {"atomic_fetch", "prefetch"}  # allowed names: of C11 and of the glossary
 
 
 def banned(glossary: str) -> dict[str, str]:
-    """Return word -> what to say instead, of the rows that the glossary marks by backticks."""
+    """Return word -> its replacement, from the rows of the glossary with backticks."""
     rows = re.findall(r"^\| `([^`|]+)` \| (.+?) \|$", glossary.split("## Words that are not used")[1], re.M)
     return PHRASES | {word: instead for words, instead in rows for word in words.split(", ")}
 
 
 def words_of(line: str) -> str:
-    """Return a line in lower case with names cut into their words: `isFar`, `is_far` and `MP_FAR` have the word far."""
+    """Return a line in lower case with names split into words: `isFar`, `is_far` and `MP_FAR` have the word far."""
     for name in ELSEWHERE:
         line = line.replace(name, "")
     return re.sub(r"[_\W]+", " ", re.sub(r"([a-z])([A-Z])", r"\1 \2", line)).lower()
 
 
 def in_file(name: str, text: str, words: dict[str, str]) -> Iterator[str]:
-    """Yield what is wrong with the lines of a file."""
+    """Yield a line for each error in a file."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > COLUMNS and not name.endswith(BY_RUFF):
             yield f"{name}:{number}: {len(line)} columns, allowed are {COLUMNS}"
@@ -54,12 +54,12 @@ def in_commits(subjects: str) -> Iterator[str]:
 
 
 def git(*arguments: str) -> str:
-    """Return what a command of git prints; nothing where it fails, as in a shallow clone."""
+    """Return the output of a git command; an empty string if it fails, as in a shallow clone."""
     return subprocess.run(("git", "-C", str(ROOT), *arguments), capture_output=True, text=True, check=False).stdout
 
 
 def main() -> int:
-    """Print what is wrong; return the exit status."""
+    """Print all errors; return the exit status."""
     words = banned((ROOT / "docs/glossary.md").read_text())
     paths = [ROOT / name for name in git("ls-files").splitlines() if Path(name).suffix in SOURCES]
     found = [

@@ -1,8 +1,8 @@
 """Make the description in wheels and source archives readable on its own: `.ci/readme_links.py [--base URL] FILE...`.
 
-The description is README.md, whose links are relative to the repository. A package index would show them dead. With
-`--base`, the address under which files of the repository are shown, they become absolute; without it, the paths in
-words. Pictures are left out.
+The description is README.md, whose links are relative to the repository; on a package index they would be dead. With
+`--base`, the address of the repository's files, links become absolute; without it, links become plain paths. Pictures
+are left out.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Check what `make sdist wheel` wrote to dist/ as its users will meet it: `make release-check`.
+"""Check the files that `make sdist wheel` wrote to dist/, as users will install them: `make release-check`.
 
-Every check has an environment of its own, in a folder that is removed: packages come from the index that pip is set to.
-The source archive is built without git, under each Python that is found here; what is not found is said, not passed.
+Every check has a separate environment in a temporary folder; packages come from the index that pip is configured for.
+The source archive is built without git, under each Python that is found here; missing Pythons are reported.
 """
 
 import contextlib
@@ -66,19 +66,19 @@ def run(*command: object, **settings: object) -> str:
 
 
 def interpreters() -> dict[str, str]:
-    """Return the Pythons of OLDEST_NUMPY that run here: those on the PATH, and pyenv's."""
+    """Return the Pythons of OLDEST_NUMPY that exist here: those on the PATH, and pyenv's."""
     found = {}
     for version in OLDEST_NUMPY:
         folders = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin"))
         path = shutil.which(f"python{version}", path=os.pathsep.join([*map(str, folders), os.environ["PATH"]]))
-        with contextlib.suppress(RuntimeError):  # one of pyenv's names for a Python that it does not have
+        with contextlib.suppress(RuntimeError):  # pyenv has the name, but not this Python
             if path:
                 found[version] = run(path, "-c", "import sys; print(sys.executable)")
     return found
 
 
 def environment(python: str, folder: Path, *packages: object) -> Path:
-    """Make an environment with these packages and return its interpreter."""
+    """Create an environment with these packages and return its interpreter."""
     run(python, "-m", "venv", folder)
     inside = folder / "bin" / "python"
     run(inside, "-m", "pip", "install", "--quiet", *packages, cwd=folder)
@@ -86,7 +86,7 @@ def environment(python: str, folder: Path, *packages: object) -> Path:
 
 
 def installs_and_runs(python: str, wheel: Path, numpy: str, folder: Path) -> str:
-    """Install the wheel with numpy and ml_dtypes only, compute with it, and call the command."""
+    """Install the wheel with only numpy and ml_dtypes, compute with it, and call the command."""
     inside = environment(python, folder, wheel, numpy)
     names = {line.split("==")[0].lower().replace("-", "_") for line in run(inside, "-m", "pip", "freeze").splitlines()}
     names = {name.split("_@")[0].split(" ")[0] for name in names}
@@ -99,7 +99,7 @@ def installs_and_runs(python: str, wheel: Path, numpy: str, folder: Path) -> str
 
 
 def builds_without_git(python: str, archive: Path, folder: Path) -> Path:
-    """Build the wheel of the archive in an isolated environment, as pip does it for a user, and return it."""
+    """Build the wheel of the archive in an isolated environment, as pip does for a user, and return it."""
     with tarfile.open(archive) as files:
         files.extractall(folder, filter="data")
     (source,) = folder.iterdir()
@@ -110,7 +110,7 @@ def builds_without_git(python: str, archive: Path, folder: Path) -> Path:
 
 
 def has_the_same_bytes(archive: Path, folder: Path) -> str:
-    """Build the wheel of the archive in this environment, and compare it with that of `make wheel`."""
+    """Build the wheel of the archive in this environment, and compare it with the wheel of `make wheel`."""
     folder.mkdir()
     with tarfile.open(archive) as files:
         files.extractall(folder, filter="data")
@@ -142,7 +142,7 @@ def differences(first: Path, again: Path) -> list[str]:
 
 
 def is_typed(wheel: Path, folder: Path) -> str:
-    """Check a user's program under mypy --strict: one wrong line of it is found, and nothing else."""
+    """Check a user's program under mypy --strict: it must find the one wrong line, and nothing else."""
     inside = environment(sys.executable, folder, wheel, "mypy")
     (folder / "program.py").write_text(TYPED)
     command = [inside, "-m", "mypy", "--strict", "--no-error-summary", "program.py"]
@@ -155,7 +155,7 @@ def is_typed(wheel: Path, folder: Path) -> str:
 
 
 def check(name: str, what: Callable[[], object]) -> bool:
-    """Run one check, say how it ended, and return whether it did well."""
+    """Run one check, print its result, and return whether it passed."""
     try:
         result = what()
     except (AssertionError, RuntimeError) as error:
@@ -166,7 +166,7 @@ def check(name: str, what: Callable[[], object]) -> bool:
 
 
 def check_python(version: str, python: str, archive: Path, wheels: list[Path], scratch: Path) -> Iterator[bool]:
-    """Check the archive under one Python, and the wheels of dist/ that are for it."""
+    """Check the archive under one Python, and the wheels in dist/ for that Python."""
     built = []
     yield check(
         f"Python {version}: the source archive builds without git",

@@ -1,4 +1,4 @@
-"""``mp-core`` and ``python -m mp_core``: what fails while the rest is imported is one line too."""
+"""The entry point of ``mp-core`` and ``python -m mp_core``: errors of imports are one line too."""
 
 import signal
 import sys
@@ -10,40 +10,40 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    came: list[int] = []
+    interrupts: list[int] = []
     try:
-        run = _imported(came)
-        return 130 if came else run()
+        run = _import_command(interrupts)
+        return 130 if interrupts else run()
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if came:
+        if interrupts:
             return 130
-        if not isinstance(error, ImportError | ValueError):  # a package that is missing, or a wrong MP_CORE_ISA
+        if not isinstance(error, ImportError | ValueError):  # a missing package, or an invalid MP_CORE_ISA
             raise
         print(f"mp-core: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 3 if isinstance(error, ImportError) else 2
 
 
-def _imported(came: list[int]) -> Callable[[], int]:
-    """Return the command line; note an interrupt, which modules turn into other errors while they are imported."""
+def _import_command(interrupts: list[int]) -> Callable[[], int]:
+    """Import the command line. Record interrupts, because modules may turn KeyboardInterrupt into other errors."""
 
     def interrupt(number: int, _: object) -> None:
-        came.append(number)
+        interrupts.append(number)
         raise KeyboardInterrupt
 
     in_main = threading.current_thread() is threading.main_thread()
-    usual = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if usual:
+    is_default = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default:
         signal.signal(signal.SIGINT, interrupt)
     try:
-        import numpy as np  # noqa: F401, first: its errors are those of a package that is broken
+        import numpy as np  # noqa: F401, first, so that a broken NumPy raises its own error
 
         from mp_core.cli import main as run  # after NumPy, for the same reason
 
         return run
     finally:
-        if usual:
+        if is_default:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,8 +1,10 @@
-"""Keras' name of :mod:`mp_core.layers.initializers`: the same module."""
+"""The public name of :mod:`mp_core.layers.initializers`."""
 
-import sys
+from typing import TYPE_CHECKING
 
 from mp_core.layers import initializers
-from mp_core.layers.initializers import *  # noqa: F403, which type checkers read
+from mp_core.layers.initializers import *  # noqa: F403
+from mp_core.utilities.faces import face_of
 
-sys.modules[__name__] = initializers
+if not TYPE_CHECKING:  # a type checker reads the star import
+    __all__, __dir__, __getattr__ = face_of(initializers)

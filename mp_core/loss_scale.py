@@ -1,16 +1,16 @@
-"""Loss scaling: keep small float16 gradients from vanishing.
+"""Loss scaling: keep small float16 gradients from becoming 0.
 
 A loss scale is an immutable state that multiplies losses and divides gradients; ``adjust`` returns the state of the
-next step. :class:`LossScaleOptimizer` is Keras 3's optimizer around an optimizer; tf.keras' are in
-:mod:`mp_core.tf_keras.mixed_precision`, and all optimizers in :mod:`mp_core.optimizers`.
+next step. :class:`LossScaleOptimizer` is Keras 3's; those of tf.keras are in
+:mod:`mp_core.tf_keras.mixed_precision`. All optimizers are in :mod:`mp_core.optimizers`.
 """
 
 from mp_core.arrays.finite import all_finite
-from mp_core.optimizers import SGD, LossScaleOptimizer, Optimizer
-from mp_core.optimizers import deserialize as deserialize_optimizer
-from mp_core.optimizers import serialize as serialize_optimizer
-from mp_core.optimizers.protocol import OptimizerLike
-from mp_core.optimizers.scales import DynamicLossScale, LossScale
+from mp_core.training.optimizers import SGD, LossScaleOptimizer, Optimizer
+from mp_core.training.optimizers import deserialize as deserialize_optimizer
+from mp_core.training.optimizers import serialize as serialize_optimizer
+from mp_core.training.optimizers.protocol import OptimizerLike
+from mp_core.training.optimizers.scales import DynamicLossScale, LossScale
 
 __all__ = [
     "SGD",

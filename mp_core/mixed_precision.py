@@ -1,4 +1,4 @@
-"""The names of Keras 2023's ``keras.mixed_precision`` for what :mod:`mp_core.dtype_policies` has, and loss scaling.
+"""The names of ``keras.mixed_precision`` (Keras of 2023) for :mod:`mp_core.dtype_policies`, and loss scaling.
 
 Examples
 --------
@@ -10,8 +10,8 @@ Examples
 
 from typing import Any
 
-from mp_core.dtype_policies import DTypePolicy, dtype_policy, get, set_dtype_policy
-from mp_core.loss_scale import LossScaleOptimizer
+from mp_core.policies.dtype_policies import DTypePolicy, dtype_policy, get, set_dtype_policy
+from mp_core.training.optimizers import LossScaleOptimizer
 
 __all__ = [
     "DTypePolicy",
@@ -35,7 +35,7 @@ set_global_policy = set_dtype_policy
 
 
 def resolve_policy(identifier: Any) -> DTypePolicy:
-    """Return the policy of a layer's ``dtype`` argument; a string is always the name of a plain policy here.
+    """Return the policy for a layer's ``dtype`` argument; here a string is always the name of a plain policy.
 
     Raises
     ------

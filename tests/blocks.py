@@ -1,6 +1,6 @@
-"""The code blocks of the pages: `python tests/blocks.py PAGE` runs those of one page, in order, in the current folder.
+"""Run the code blocks of a page in order, in the current folder: `python tests/blocks.py PAGE`.
 
-Python blocks share one namespace and console blocks one shell. A line that says why excuses the block below it:
+Python blocks share one namespace, and console blocks share one shell. A comment with a reason above a block skips it:
 `<!-- not run: it takes ten minutes -->`.
 """
 

@@ -1,4 +1,4 @@
-"""The functions of mp_core.h as a C program calls them: through the table of the capsule, by ctypes."""
+"""The functions of mp_core.h, called as in a C program: through the table of the capsule, with ctypes."""
 
 import ctypes
 import re

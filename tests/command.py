@@ -1,4 +1,4 @@
-"""What the tests of the `mp-core` command share."""
+"""Shared code of the tests of the `mp-core` command."""
 
 import sys
 

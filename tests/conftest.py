@@ -11,8 +11,8 @@ from tensors import TENSORS
 
 from mp_core import dtypes
 from mp_core.core import cpu
-from mp_core.dtype_policies.policy import replace_default
 from mp_core.layers.randomness import set_seed
+from mp_core.policies.dtype_policies.policy import replace_default
 
 
 @pytest.fixture(params=[cpu.isa()] if os.environ.get("MP_CORE_ISA") else cpu.available_isas())
@@ -76,7 +76,7 @@ def texts(tmp_path):
 def young_process():
     """The process of the tests may have used more memory already than a command gets by default."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mp_core.demo.peak_rss_bytes", lambda: 2**26)
+        patch.setattr("mp_core.cli.demo.peak_rss_bytes", lambda: 2**26)
         yield
 
 

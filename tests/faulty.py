@@ -1,9 +1,9 @@
-"""Every allocation of the C library, and every read and write, fails once.
+"""Make every allocation of the C library, and every read and write, fail once.
 
-``python faulty.py memory FOLDER``, ``python faulty.py files FOLDER [EVERY [JOB ...]]``, where EVERY is 1 for every call
-on a file, and the jobs are those of tests/faulty_files.py. Run with tests/c/faults.c loaded before the C library. A
-call that is hit raises MemoryError or OSError, or returns what it always returns; what was in the folder is there as
-before, with nothing beside it and no descriptor left; and the next call is right.
+``python faulty.py memory FOLDER``, ``python faulty.py files FOLDER [EVERY [JOB ...]]``. EVERY is 1 for every call on a
+file; the jobs are those of tests/faulty_files.py. Load tests/c/faults.c before the C library. A call with a fault must
+raise MemoryError or OSError, or return its usual result. Existing files in the folder must be unchanged, without new
+files beside them and without open descriptors; and the next call must be right.
 """
 
 import ctypes
@@ -22,8 +22,8 @@ from fuzz.held import opened
 
 import mp_core as mp
 from mp_core.autocast import AutoCastVariable
-from mp_core.gradients.sums import sum_rows
 from mp_core.models.multi import max_similarity
+from mp_core.ops.gradients.sums import sum_rows
 
 SHORT = -1
 ERRORS = errno.EIO, errno.ENOSPC, errno.EINTR, SHORT

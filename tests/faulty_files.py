@@ -1,4 +1,4 @@
-"""What tests/faulty.py does with files: what the commands of mp-core, models and training write and read."""
+"""The jobs of tests/faulty.py on files: reading and writing by the commands of mp-core, models and training."""
 
 import contextlib
 import errno
@@ -23,9 +23,9 @@ from mp_core.checkpoint import open_tensors, save_tensors
 from mp_core.cli import tuned
 from mp_core.cli.common import BAD_INPUT, DONE, INTERRUPTED, USAGE
 from mp_core.cli.policies import policy_map
-from mp_core.fitting import selection
 from mp_core.interop.keras import load_keras
 from mp_core.models import BertEncoder
+from mp_core.models.fitting import selection
 from mp_core.models.opening import class_of
 
 __all__ = ["Job", "jobs"]

@@ -1,4 +1,4 @@
-"""A model of float8 layers and its training, for mp_core and Keras alike: float8_case.py FOLDER trains Keras'."""
+"""A model of float8 layers and its training, for mp_core and for Keras: float8_case.py FOLDER trains with Keras."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Gradients for tests: by central differences in float64, and by the rules, computed call by call or by a plan."""
+"""Gradients for tests: by central differences in float64, and by the rules, run directly or by a plan."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,8 +1,8 @@
-"""Mutated weights in other forms: ``python hostile_files.py FOLDER FIRST COUNT`` reads so many of each kind, by number.
+"""Mutated weight files: ``python hostile_files.py FOLDER FIRST COUNT`` reads COUNT files of each kind, by number.
 
-Of files of torch.save, GGUF and ONNX, bytes, numbers and instructions are changed. Each is refused by OSError or
-ValueError with its path, or read whole; all else is printed and ends the process with 1. It may take little memory, and
-leaves no file.
+Bytes, numbers and instructions of torch.save, GGUF and ONNX files are changed. Each file must raise OSError or
+ValueError with its path, or be read completely; anything else is printed and ends the process with status 1. Little
+memory is allowed, and no file may remain.
 """
 
 import io
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mp_core.checkpoint.gguf_file import open_gguf
-from mp_core.checkpoint.onnx_file import open_onnx
-from mp_core.checkpoint.torch_file import open_torch
+from mp_core.files.checkpoint.gguf_file import open_gguf
+from mp_core.files.checkpoint.onnx_file import open_onnx
+from mp_core.files.checkpoint.torch_file import open_torch
 
 MEMORY = 256 << 20  # bytes of addresses beyond those of the process at its start
 NUMBERS = (0, 1, 2, 3, 7, 31, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)

@@ -1,7 +1,7 @@
-"""Mutated folders of models: ``python hostile_folders.py BASES LOG FIRST COUNT`` loads and runs so many, by number.
+"""Mutated folders of models: ``python hostile_folders.py BASES LOG FIRST COUNT`` loads and runs them, by number.
 
-Each is refused by OSError or ValueError, or runs; everything else is printed and ends the process with 1. It is a
-process of its own, so that whoever starts it sees a crash; LOG holds the number of the folder that was under way.
+Each must raise OSError or ValueError, or run; anything else is printed and ends the process with status 1. It is a
+separate process so that its caller notices a crash; LOG has the number of the folder that was being read.
 """
 
 import copy

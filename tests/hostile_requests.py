@@ -1,4 +1,4 @@
-"""Requests that no server should answer by 200, drawn from a seed: ``python tests/hostile_requests.py PORT COUNT``."""
+"""Random requests that no server should answer with 200: ``python tests/hostile_requests.py PORT COUNT``."""
 
 import json
 import random

@@ -1,7 +1,7 @@
-"""Interrupts wherever Python runs: what test_interrupts.py and fuzz/interrupts.py share.
+"""Raise interrupts anywhere in Python code: shared by test_interrupts.py and fuzz/interrupts.py.
 
-A tracer raises an exception, or a signal, when a line or a bytecode is reached for the first time; then the state of
-the thread and of the process must be that of before, and the same files open.
+A tracer raises an exception, or a signal, when a line or a bytecode is reached for the first time. Afterwards the state
+of the thread and of the process must be as before, with the same files open.
 """
 
 import gc
@@ -14,7 +14,7 @@ from mp_core.arrays import holding
 from mp_core.core import scopes
 from mp_core.layers.base import building, losses
 from mp_core.layers.base.call import _build_locks
-from mp_core.plans import arena, plan
+from mp_core.layers.plans import arena, plan
 
 __all__ = ["ENTERED", "Interrupt", "Tracer", "are_free", "interrupt_everywhere", "run", "state"]
 
@@ -26,8 +26,8 @@ class Interrupt(BaseException):
 # ---- what must be as before
 
 VARIABLES = (
-    autocast.scope_dtype, building.enclosing_path, building.handed_training, building.stated_forms,
-    losses.entered, holding._holder, plans.scopes._eager, plan._recording,
+    autocast.scope_dtype, building.enclosing_path, building.inherited_training, building.configured_forms,
+    losses.in_layer_call, holding._holder, plans.scopes._eager, plan._recording,
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""Run in a process of its own: Keras' NumPy backend as it is and accelerated, on the models of `keras_models.py`.
+"""Runs in a separate process: Keras' NumPy backend, plain and accelerated, on the models of `keras_models.py`.
 
-``python keras_accelerated.py FOLDER`` writes accelerated.json: what each check found.
+``python keras_accelerated.py FOLDER`` writes accelerated.json, with the result of each check.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Run in a process of its own: Keras opens the files that mp_core wrote, and writes its own.
+"""Runs in a separate process: Keras opens the files that mp_core wrote, and writes its own.
 
-``python keras_archives.py FOLDER``: for each NAME.keras and NAME.npz with inputs (x0 ...), writes what Keras computes
+``python keras_archives.py FOLDER``: for each NAME.keras and NAME.npz with inputs (x0 ...), writes Keras' outputs
 (NAME.out.npz), its own file of the model (NAME.again.keras) and of the weights (NAME.weights.h5).
 """
 

@@ -1,4 +1,4 @@
-"""What `keras_layers.py` computes with Keras and `test_layers_keras_table.py` with mp_core: names and arguments."""
+"""The cases of `keras_layers.py` (with Keras) and `test_layers_keras_table.py` (with mp_core): names and arguments."""
 
 import itertools
 

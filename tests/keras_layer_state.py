@@ -1,4 +1,4 @@
-"""Run in a process of its own: Keras trains models whose layers assign to their variables.
+"""Runs in a separate process: Keras trains models whose layers assign to their variables.
 
 ``python keras_layer_state.py FOLDER`` writes NAME.npy: the weights after each step.
 """

@@ -1,7 +1,7 @@
-"""Run in a process of its own, with Keras' NumPy backend: the cases of `keras_cases.py`.
+"""Runs in a separate process, with Keras' NumPy backend: the cases of `keras_cases.py`.
 
 ``python keras_layers.py FOLDER`` writes, for each case, NAME.keras, and NAME.npz with the inputs ``x``, Keras' outputs
-``want``, their ``dtype``, and what `from_keras` makes of the model: ``got`` and ``got_dtype``.
+``want``, their ``dtype``, and the outputs of the model from `from_keras`: ``got`` and ``got_dtype``.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Run in a process of its own: Keras trains adapted layers.
+"""Runs in a separate process: Keras trains adapted layers.
 
-``python keras_lora.py FOLDER`` writes KIND.MODE.npz for each case. Of an adapted convolution it writes
-Conv.keras.keras, Conv.plain.keras, in which the same kernel has no LoRA, and Conv.npz with inputs and outputs.
+``python keras_lora.py FOLDER`` writes KIND.MODE.npz for each case. For an adapted convolution it writes
+Conv.keras.keras, Conv.plain.keras (the same kernel without LoRA), and Conv.npz with inputs and outputs.
 """
 
 import sys

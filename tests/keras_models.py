@@ -1,4 +1,4 @@
-"""Run in a process of its own: models of Keras, their files, their outputs, and what `from_keras` makes of them.
+"""Runs in a separate process: models of Keras, their files, their outputs, and the outputs after `from_keras`.
 
 ``python keras_models.py FOLDER`` writes, for each model, NAME.keras and NAME.npz with inputs, Keras' outputs (x0 ...,
 want0 ...) and those of `from_keras` (got0 ...); and names.json: the layers' paths and policies by Keras and by mp_core.

@@ -1,4 +1,4 @@
-"""What Keras on JAX computes for `test_recurrent.py`: outputs, gradients and files of recurrent layers."""
+"""The results of Keras on JAX for `test_recurrent.py`: outputs, gradients and files of recurrent layers."""
 
 import sys
 from pathlib import Path

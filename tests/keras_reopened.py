@@ -1,6 +1,6 @@
-"""Run in a process of its own: Keras quantizes and adapts trained models, and opens ours.
+"""Runs in a separate process: Keras quantizes and adapts trained models, and opens the files of mp_core.
 
-``python keras_reopened.py FOLDER`` writes KIND.MODE.keras and KIND.MODE.npz, and of each ours.KIND.keras what it holds.
+``python keras_reopened.py FOLDER`` writes KIND.MODE.keras and KIND.MODE.npz, and the contents of each ours.KIND.keras.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Run in a process of its own: SpectralNormalization is trained and saved beside Keras.
+"""Runs in a separate process: SpectralNormalization is trained and saved, and compared with Keras.
 
 ``python keras_spectral_normalization.py FOLDER`` fails unless mp_core has Keras' losses, weights and files.
 """

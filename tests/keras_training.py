@@ -1,4 +1,4 @@
-"""Run in a process of its own: Keras trains the models that mp_core wrote, and notes the loss of each step.
+"""Runs in a separate process: Keras trains the models that mp_core wrote, and records the loss of each step.
 
 ``python keras_training.py FOLDER``: NAME.keras -> NAME.losses.npy; NAME.SEED.weights.h5 -> NAME.scores.npy.
 """

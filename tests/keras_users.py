@@ -1,4 +1,4 @@
-"""Run in a process of its own: Keras opens our models of users' classes, and writes its own.
+"""Runs in a separate process: Keras opens mp_core's models of users' classes, and writes its own.
 
 ``python keras_users.py FOLDER`` writes opened.NAME.npz for each ours.NAME.keras, keras.NAME.keras and keras.NAME.npz.
 """

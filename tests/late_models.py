@@ -6,7 +6,7 @@ import warnings
 
 import random_models
 
-MASK = "h"  # of WORDS: the token that fills up queries
+MASK = "h"  # of WORDS: the token that pads queries
 
 
 def network(name, head, folder):

@@ -1,4 +1,4 @@
-"""What `keras_lora.py` computes with Keras and `test_lora.py` with mp_core: adapted layers, trained for some steps."""
+"""The cases of `keras_lora.py` (with Keras) and `test_lora.py` (with mp_core): adapted layers, trained some steps."""
 
 import itertools
 

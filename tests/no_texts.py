@@ -1,4 +1,4 @@
-"""What is iterable and yields something else than its owner means: for every function that takes texts."""
+"""Iterables that do not yield what their owner expects: for every function that takes texts."""
 
 from collections import UserDict
 

@@ -1,4 +1,4 @@
-"""What the tests compare with: exact rounding by search, error bounds by theorem, formulas, equality of bits."""
+"""References of the tests: exact rounding by search, error bounds by theorem, formulas, equality of bits."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""The orders in which this machine can add products of bfloat16 and float8, the sets that do, and both by NumPy."""
+"""The orders in which this machine can add products of bfloat16 and float8, their sets, and both orders in NumPy."""
 
 import os
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Processes that tests start: they hear the signals that a shell may have ignored, and none outlives its limit."""
+"""Processes for tests: they receive signals that a shell may have ignored, and none outlives its time limit."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Small random networks as the transformers library writes them, with its outputs."""
+"""Small random networks, written by the transformers library, with its outputs."""
 
 import json
 import os

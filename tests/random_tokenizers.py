@@ -1,4 +1,4 @@
-"""Random folders of tokenizers: every setting that transformers reads, in any combination, by the number of a seed."""
+"""Random folders of tokenizers: every setting that transformers reads, in any combination, from a seed."""
 
 import io
 import json

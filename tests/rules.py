@@ -1,11 +1,11 @@
-"""Rules of gradients, called as the walk backwards calls them, and central differences to compare them with."""
+"""Rules of gradients, called as in the backward pass, and central differences to compare with."""
 
 import inspect
 
 import numpy as np
 from oracles import stated_sum
 
-from mp_core.gradients.registry import rule_of
+from mp_core.ops.gradients.registry import rule_of
 
 
 def _resolved(gradient, dtype):

@@ -1,4 +1,4 @@
-"""What the tests of the server share: small models, `mp-core serve` in a process, and a client of the application."""
+"""Shared code of the server's tests: small models, `mp-core serve` in a process, and a client of the application."""
 
 import asyncio
 import http.client

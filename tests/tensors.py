@@ -1,4 +1,4 @@
-"""A checkpoint of all types and shapes, and how the tests of checkpoints read files and reports."""
+"""A checkpoint of all types and shapes, and functions of the checkpoint tests that read files and reports."""
 
 import json
 import struct

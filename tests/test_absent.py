@@ -1,4 +1,4 @@
-"""Names of Keras that mp_core leaves out: each is in one table, which errors and a page repeat."""
+"""Names of Keras that mp_core does not have: each is in one table, which the errors and a page repeat."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""Adapters of encoders and rerankers: folders of peft, read by it and by mp_core, and one network for several."""
+"""Adapters of encoders and rerankers: folders of peft, read by peft and mp_core; one network for several adapters."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""Decoders that are asked about pairs: their scores, templates and folders, beside transformers and its users."""
+"""Decoders that answer questions about pairs: their scores, templates and folders, compared with transformers."""
 
 import json
 import warnings
@@ -58,6 +58,7 @@ def answered(network, tokenizer, template, pairs):
     return np.array(scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("name", KINDS)
 def test_scores_are_logits_of_answers_of_transformers(tmp_path, name, tied):

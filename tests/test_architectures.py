@@ -1,4 +1,4 @@
-"""Architectures: the outputs of the transformers library for small random networks, as it saves them."""
+"""Architectures: the outputs of the transformers library for small random networks that it saved."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Wrong arguments of public functions are named, with what came and what is allowed."""
+"""Errors for wrong arguments of public functions name the argument, the value and the allowed values."""
 
 import os
 import pickle
@@ -13,11 +13,11 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import layers, tf_keras
 from mp_core.arrays.formats import PANELS
+from mp_core.arrays.products.operands import ACTIVATIONS
+from mp_core.arrays.quantization.codes import CODES
 from mp_core.core import names
 from mp_core.interop.keras import load_keras
 from mp_core.loss_scale import DynamicLossScale
-from mp_core.products.operands import ACTIVATIONS
-from mp_core.quantization.codes import CODES
 from mp_core.quantizers import abs_max_quantize
 from mp_core.tf_keras.mixed_precision import experimental
 

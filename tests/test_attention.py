@@ -1,4 +1,4 @@
-"""dot_product_attention against float64, and its bits against the operations that it joins."""
+"""dot_product_attention, compared with float64, and bit for bit with the operations that it combines."""
 
 import itertools
 import math
@@ -193,6 +193,7 @@ def banded(length, reach):
     return np.abs(np.arange(length)[:, np.newaxis] - np.arange(length)) <= reach
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("length", "reach"), [(5, 0), (40, 3), (129, 4), (300, 64), (700, 200), (260, 300)])
 def test_near_attention_is_that_of_a_band_mask(isa, dtype, length, reach, rng):

@@ -1,4 +1,4 @@
-"""MultiHeadAttention over any axes between batch and features, beside its formula in float64."""
+"""MultiHeadAttention over any axes between batch and features, compared with its formula in float64."""
 
 import numpy as np
 import pytest

@@ -18,9 +18,9 @@ from writes import ARRAYS, written
 
 from mp_core import dtypes, ops
 from mp_core.autocast import AutoCastVariable, autocast_scope
-from mp_core.autocast import variable as variable_module
 from mp_core.layers import Dense
 from mp_core.loss_scale import SGD, LossScaleOptimizer
+from mp_core.policies.autocast import variable as variable_module
 from mp_core.tf_keras.mixed_precision import AutoCastVariable as TFVariable
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -1,4 +1,4 @@
-"""Autocast scopes: in which dtype variables read."""
+"""Autocast scopes: the dtype in which variables read."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What benchmarks stand on: the limits do the work they claim, contenders take turns, tables say what was measured."""
+"""The basis of benchmarks: limits do the work they claim, contenders alternate, tables name what was measured."""
 
 import re
 from timeit import Timer
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mp_core import benchmark, config
-from mp_core.benchmark import loops, machine, timing
+from mp_core.cli.benchmark import loops, machine, timing
 
 
 @pytest.fixture

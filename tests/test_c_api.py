@@ -1,4 +1,4 @@
-"""The doors for C, C++ and Cython: outside projects built against the installed wheel, and the plain library."""
+"""The interfaces for C, C++ and Cython: projects built with the installed wheel, and the library without Python."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What is kept by keys: as many values as were used last, for several threads, and not in copies."""
+"""Caches: they keep the most recently used values, for several threads, and copies do not share them."""
 
 import copy
 import pickle
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mp_core.plans.cache import Cache
+from mp_core.layers.plans.cache import Cache
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

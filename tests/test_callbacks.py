@@ -1,4 +1,4 @@
-"""Callbacks, with a model that only notes what is done to it."""
+"""Callbacks, with a model that only records the calls."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""Callbacks beside those of Keras, which get the same logs; and which values the metrics of a model call better."""
+"""Callbacks, compared with those of Keras, which get the same logs; and which direction of a metric is better."""
 
 import os
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The CPU quota of control groups: of trees as Linux, Docker, Kubernetes and systemd make them, and of a real group."""
+"""The CPU quota of control groups: trees as Linux, Docker, Kubernetes and systemd make them, and a real group."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Changes: whatever a layer depends on changes, the next call of its plan gives what the layer gives."""
+"""Changes: whatever a layer depends on changes, the next call of its plan gives the layer's result."""
 
 import threading
 from types import SimpleNamespace

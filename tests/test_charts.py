@@ -1,4 +1,4 @@
-"""The kept history: a browser draws its charts without an error of a script, with every commit that has results."""
+"""The stored history: a browser draws its charts without script errors, with every commit that has results."""
 
 import importlib
 import json

@@ -84,7 +84,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_folder_without_tensors_is_named(tmp_path):
-    with pytest.raises(ValueError, match=f"{tmp_path} holds no safetensors file"):
+    with pytest.raises(ValueError, match=f"{tmp_path} has no safetensors file"):
         open_tensors(tmp_path)
 
 

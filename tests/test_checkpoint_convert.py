@@ -1,4 +1,4 @@
-"""Conversion: what the files hold, by NumPy, ml_dtypes and the safetensors library; what is refused."""
+"""Conversion: contents of files, checked with NumPy, ml_dtypes and the safetensors library; and errors."""
 
 import json
 import math
@@ -170,7 +170,7 @@ def test_tensors_that_are_not_finite_are_not_quantized(tmp_path, target, policy,
             x[place] = number
             save_file({name: x, "good": normal(2, 64)}, source)
             message = rf"in.safetensors: '{name}' must be finite to be quantized; received {number} at "
-            with pytest.raises(ValueError, match=message + re.escape(f"{place}: keep (--keep) it")):
+            with pytest.raises(ValueError, match=message + re.escape(f"{place}; use keep (--keep) to copy it instead")):
                 convert(source, target, policy)
             assert not target.exists()
             report = convert(source, target, policy, keep=[name], force=True)
@@ -276,13 +276,13 @@ NO_MAPS = [None, 5, "a", {5: "int8"}, {b"a": "int8"}, ["ab"], [("a", ["int8"])],
         ({"policy": "int4"}, "must name its groups, as in int4/64"),
         ({"policy": "int4/63"}, "groups in files must be of a power of two from 2 to 32768; received 'int4/63'"),
         ({"policy": "int4/65536"}, "groups in files must be"),
-        ({"policy": "float64"}, "`policy` must be one under which files hold weights; received 'float64'"),
-        ({"policy": "float8_from_float32"}, "`policy` must be one under which files hold weights"),
-        ({"policy": "awq/4/64_from_float32"}, "`policy` must be one under which files hold weights"),
+        ({"policy": "float64"}, "`policy` must be one under which files store weights; received 'float64'"),
+        ({"policy": "float8_from_float32"}, "`policy` must be one under which files store weights"),
+        ({"policy": "awq/4/64_from_float32"}, "`policy` must be one under which files store weights"),
         ({"policy": "int8/fixed"}, r"'int8/fixed' needs scales of inputs, .*calibrate \(--calibrate\)"),
         ({"map": {"a": "float8_e5m2/fixed/tensor"}}, "needs scales of inputs"),
-        ({"keep": ["("]}, r"`keep` must hold regular expressions; received '\('"),
-        ({"map": {"a{99999999999}": "int8"}}, "`map` must hold regular expressions"),
+        ({"keep": ["("]}, r"`keep` must be regular expressions; received '\('"),
+        ({"map": {"a{99999999999}": "int8"}}, "`map` must be regular expressions"),
         ({"fail_if": ["snr<3"]}, "`fail_if` must be one of max_abs_error, .*received 'snr<3'"),
         ({"fail_if": ["sqnr<nan"]}, "`fail_if`"),
         ({"fail_if": ["sqnr=3"]}, "`fail_if`"),
@@ -319,14 +319,14 @@ def test_a_policy_is_one_word(source, target, policy):
 
 def test_scales_that_would_take_a_name_are_refused(tmp_path, target):
     save_file({"a": normal(2, 2), "a.scale": normal(2)}, tmp_path / "in.safetensors")
-    with pytest.raises(RequestError, match=r"'a\.scale' would be the name of two tensors"):
+    with pytest.raises(RequestError, match=r"two tensors would have the name 'a\.scale'"):
         convert(tmp_path / "in.safetensors", target, "int8")
     convert(tmp_path / "in.safetensors", target, "int8", keep=["a$"])
 
 
 def test_a_tensor_that_would_be_taken_for_zero_points_is_refused(tmp_path, target):
     save_file({"a": normal(2, 2), "a.zero_point": np.ones((2, 1), np.int32)}, tmp_path / "in.safetensors")
-    with pytest.raises(RequestError, match=r"'a\.zero_point' would be taken for a part of the codes of 'a'"):
+    with pytest.raises(RequestError, match=r"'a\.zero_point' would be read as a part of the codes of 'a'"):
         convert(tmp_path / "in.safetensors", target, "int8")
     convert(tmp_path / "in.safetensors", target, "bfloat16")
     assert open_tensors(target).keys() == {"a", "a.zero_point"}
@@ -376,7 +376,7 @@ def test_tensors_with_another_policy_are_named(source, tmp_path):
 def test_requantizing_needs_leave(source, tmp_path, target):
     small = tmp_path / "small.safetensors"
     convert(source, small, "int8", keep=["many"])
-    with pytest.raises(RequestError, match="holds int8 codes already"):
+    with pytest.raises(RequestError, match=r"is quantized already \(int8\)"):
         convert(small, target, "int4/64")
     convert(small, target, "int4/64", allow_requantize=True)
     before, after = open_tensors(small), open_tensors(target)

@@ -1,4 +1,4 @@
-"""Conversion: which files and folders it reads, replaces and leaves where it fails."""
+"""Conversion: which files and folders it reads, replaces, and leaves unchanged if it fails."""
 
 import errno
 import json
@@ -17,9 +17,10 @@ import pytest
 from safetensors.numpy import save_file
 from tensors import LINE, TENSORS, normal, raw
 
-from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, verify, work
-from mp_core.checkpoint.folder import open_checkpoint
-from mp_core.checkpoint.output import new_file
+from mp_core.checkpoint import RequestError, convert, inspect, open_tensors, verify
+from mp_core.files.checkpoint import conversion, work
+from mp_core.files.checkpoint.folder import open_checkpoint
+from mp_core.files.checkpoint.output import new_file
 
 
 def test_an_existing_file_is_replaced_only_by_force(source, target):
@@ -252,9 +253,9 @@ def test_a_file_goes_into_a_folder_and_a_folder_of_one_into_a_file(sharded, sour
     convert(folder, tmp_path / "one.safetensors", "float16")
     assert (tmp_path / "one.safetensors").read_bytes() == (out / source.name).read_bytes()
     convert(folder, tmp_path / "one.safetensors", "float16", force=True)
-    with pytest.raises(RequestError, match="model holds 2 safetensors files: the target must be a folder"):
+    with pytest.raises(RequestError, match="model has 2 safetensors files: the target must be a folder"):
         convert(sharded, tmp_path / "two.safetensors", "float16")
-    with pytest.raises(RequestError, match=r"the target .*new/ is no folder"):
+    with pytest.raises(RequestError, match=r"the target .*new/ is not a folder"):
         convert(source, f"{tmp_path}/new/", "float16")
     assert not (tmp_path / "new").exists()
     convert(folder, f"{tmp_path}/new.safetensors/", "float16")
@@ -275,7 +276,7 @@ def test_weights_in_other_forms_and_what_is_excluded_are_left_out(sharded, tmp_p
     assert sorted(report["left_out"]) == sorted([*stale, *other[:-1]])
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"vocab.bin", "config.json", "1_Pooling/config.json"} < files and not files & {*stale, *other[:-1]}
-    for pattern, message in (("*.md5", "excludes no file"), ("model-00001*", "cannot be excluded: an index names it")):
+    for pattern, message in (("*.md5", "excludes no file"), ("model-00001*", "cannot be excluded: an index lists it")):
         with pytest.raises(RequestError, match=message):
             convert(sharded, tmp_path / "x", "int8", exclude=[*patterns, pattern])
 
@@ -334,9 +335,9 @@ def test_a_folder_is_replaced_only_if_nothing_is_lost(sharded, tmp_path):
     convert(sharded, out, "float16", force=True)
     assert open_tensors(out)["layer.weight"].dtype == np.float16
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]
-    with pytest.raises(RequestError, match="lies inside the folder"):
+    with pytest.raises(RequestError, match="is inside the folder"):
         convert(sharded, sharded / "int8", "int8")
-    with pytest.raises(FileExistsError, match="is no folder"):
+    with pytest.raises(FileExistsError, match="is not a folder"):
         convert(sharded, out / "config.json", "int8", force=True)
 
 

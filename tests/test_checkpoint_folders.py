@@ -1,4 +1,4 @@
-"""Conversion of folders: shards, what is in their place, and what interrupts."""
+"""Conversion of folders: shards, other files in their place, and interruptions."""
 
 import errno
 import json
@@ -16,7 +16,8 @@ from interrupting import Tracer, interrupt, run
 from safetensors.numpy import save_file
 from tensors import normal, row_of
 
-from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, verify
+from mp_core.checkpoint import RequestError, convert, inspect, open_tensors, verify
+from mp_core.files.checkpoint import conversion
 
 
 def sharded(folder, shards, metadata=None):
@@ -33,7 +34,7 @@ def sharded(folder, shards, metadata=None):
 def test_the_scale_of_a_tensor_may_not_be_named_like_one_of_another_shard(tmp_path):
     shards = {"a.safetensors": {"w": normal(64, 128)}, "b.safetensors": {"w.scale": normal(5)}}
     folder = sharded(tmp_path / "model", shards)
-    with pytest.raises(RequestError, match=r"'w.scale' would be the name of two tensors"):
+    with pytest.raises(RequestError, match=r"two tensors would have the name 'w.scale'"):
         convert(folder, tmp_path / "out", "int8")
     convert(folder, tmp_path / "out", "bfloat16")
     assert not verify(folder, tmp_path / "out", rtol=0.01)["failed"]

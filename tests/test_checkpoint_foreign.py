@@ -1,4 +1,4 @@
-"""Codes of other tools: float8 with scales is read as the numbers it stands for, everything else is refused by name."""
+"""Codes of other tools: float8 with scales is read as numbers; all other codes raise an error that names them."""
 
 import json
 
@@ -12,7 +12,7 @@ from tensors import LINE, raw, row_of, safetensors
 import mp_core as mp
 from mp_core import cli
 from mp_core.checkpoint import RequestError, convert, inspect, open_tensors, verify
-from mp_core.checkpoint.header import CODES
+from mp_core.files.checkpoint.header import CODES
 from mp_core.models import BertEncoder
 
 RNG = np.random.default_rng(24)
@@ -118,7 +118,7 @@ def test_other_tensors_stay_and_float8_without_scales_is_values(tmp_path):
 def test_codes_of_another_tool_are_kept_whole_or_quantized_anew_by_leave(tmp_path):
     x, scale = codes(256, 256), positive(2, 2)
     path = save(tmp_path / "in.safetensors", {"l.weight": x, "l.weight_scale_inv": scale, "b": positive(64, 64)})
-    with pytest.raises(RequestError, match=r"'l\.weight' holds float8_e4m3fn codes already"):
+    with pytest.raises(RequestError, match=r"'l\.weight' is quantized already \(float8_e4m3fn\)"):
         convert(path, tmp_path / "out", "int8")
     convert(path, tmp_path / "out", "int8", allow_requantize=True)
     expected = mp.quantize(x.astype(np.float32) * expanded(scale, x.shape, (128, 128)), axis=0, dtype="int8")

@@ -1,4 +1,4 @@
-"""Files that somebody made to harm: one line of error and exit code 3, no crash, nothing written, nothing hidden."""
+"""Files made to harm: one line of error and exit code 3, no crash, nothing written, nothing hidden."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ from tensors import safetensors
 import mp_core as mp
 from mp_core import cli
 from mp_core.checkpoint import convert, inspect, open_tensors, save_tensors, stored_policies
-from mp_core.checkpoint.header import load_json
+from mp_core.files.checkpoint.header import load_json
 
 pytestmark = pytest.mark.usefixtures("young_process")
 
@@ -128,7 +128,7 @@ def test_what_is_missing_is_said_with_what_is_there(tmp_path):
     folder.mkdir()
     for name, message in (
         (None, "model.safetensors is missing; the folder is empty"),
-        ("config.json", "model.safetensors is missing; the folder has config.json only"),
+        ("config.json", "model.safetensors is missing; the folder has only config.json"),
         ("pytorch_model.bin", "is missing; the folder has pytorch_model.bin: convert it to safetensors first"),
     ):
         if name:
@@ -136,7 +136,7 @@ def test_what_is_missing_is_said_with_what_is_there(tmp_path):
         check_refused(folder / "model.safetensors", message)
     check_refused(folder, "pytorch_model.bin")  # what converts reads it, and finds it damaged
     (folder / "pytorch_model.bin").rename(folder / "tf_model.h5")
-    check_refused(folder, "holds no safetensors file; the folder has tf_model.h5: convert it to safetensors first")
+    check_refused(folder, "has no safetensors file; the folder has tf_model.h5: convert it to safetensors first")
     assert "absent/m.safetensors: No such file or directory" in run("inspect", tmp_path / "absent" / "m.safetensors")[2]
 
 
@@ -368,7 +368,7 @@ def test_a_pipe_or_device_is_no_file(tmp_path, folder):
 
 
 def test_a_file_that_shrinks_is_noticed(tmp_path, monkeypatch):
-    from mp_core.checkpoint import conversion as module
+    from mp_core.files.checkpoint import conversion as module
 
     path = tmp_path / "m.safetensors"
     save_file({"x": np.ones((600, 600), np.float32)}, path)
@@ -379,7 +379,7 @@ def test_a_file_that_shrinks_is_noticed(tmp_path, monkeypatch):
         return original(*arguments)
 
     monkeypatch.setattr(module, "_convert", shrinking)
-    assert "m.safetensors has become shorter" in run("convert", path, "-o", tmp_path / "out", "--policy", "int8")[2]
+    assert "m.safetensors became shorter" in run("convert", path, "-o", tmp_path / "out", "--policy", "int8")[2]
     assert os.listdir(tmp_path) == ["m.safetensors"]
 
 

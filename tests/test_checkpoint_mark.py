@@ -1,4 +1,4 @@
-"""Conversion of models: how the folder says that it holds codes, and who opens it."""
+"""Conversion of models: how the folder says that it has codes, and which programs open it."""
 
 import json
 

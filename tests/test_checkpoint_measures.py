@@ -1,4 +1,4 @@
-"""Inspection and verification: what is counted and measured, by the definitions."""
+"""Inspection and verification: counts and measures, by their definitions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Arrays and codes written as files and folders: bits and policies come back, and nothing is half there."""
+"""Arrays and codes written as files and folders: bits and policies are read back, and nothing is half written."""
 
 import errno
 import json
@@ -23,11 +23,11 @@ from mp_core.checkpoint import (
     save_tensors,
     stored_policies,
     verify,
-    writing,
 )
-from mp_core.checkpoint.header import CODES
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.dtypes import dtype_of
+from mp_core.files.checkpoint import writing
+from mp_core.files.checkpoint.header import CODES
 from mp_core.models import BertEncoder
 
 KINDS = {
@@ -262,7 +262,7 @@ def test_the_files_of_a_model_have_one_policy(tmp_path):
         ({"w": mp.quantize(np.float32(1))}, ValueError, "'w' cannot be stored: shape must be"),
         ({"w": mp.QuantizedArray(np.ones((2, 2), np.int8), 0.0)}, ValueError, "'w' cannot be stored: scales must be"),
         ({"w": [1.0]}, TypeError, "'w' must be an ndarray or a QuantizedArray; received list"),
-        ({"w": np.ones(2, np.longdouble)}, ValueError, "'w' has dtype .*; files hold float64"),
+        ({"w": np.ones(2, np.longdouble)}, ValueError, "'w' has dtype .*; files can store float64"),
         ({"w": np.ones(2, ml_dtypes.int4)}, ValueError, "'w' has dtype int4"),
         ({"w": np.array(["a"])}, ValueError, "'w' has dtype"),
         ({"w": np.ma.masked_array(normal(2), [1, 0])}, TypeError, "masked"),
@@ -270,15 +270,15 @@ def test_the_files_of_a_model_have_one_policy(tmp_path):
         ({"\ud800": normal(2)}, ValueError, r"cannot be called '\\ud800'"),
         ({3: normal(2)}, TypeError, "`tensors` must be a mapping of names"),
         ([normal(2)], TypeError, "`tensors` must be a mapping of names; received list"),
-        ({"w": KINDS["int8"], "w.scale": normal(2)}, RequestError, r"'w\.scale' would be the name of two tensors"),
-        ({"w.scale": normal(2), "w": KINDS["int8"]}, RequestError, r"'w\.scale' would be the name of two tensors"),
+        ({"w": KINDS["int8"], "w.scale": normal(2)}, RequestError, r"two tensors would have the name 'w\.scale'"),
+        ({"w.scale": normal(2), "w": KINDS["int8"]}, RequestError, r"two tensors would have the name 'w\.scale'"),
         ({"w": KINDS["int8"], "w.zero_point": normal(2)}, ValueError, r"w\.zero_point"),
         (
             {"w.weight": normal(4, 4).astype(ml_dtypes.float8_e4m3fn), "w.weight_scale": np.ones(1, np.float32)},
             RequestError,
-            r"'w\.weight' would be taken for codes of another tool",
+            r"'w\.weight' would be read as codes of another tool",
         ),
-        ({"w": np.ones((2, 2), np.int8), "w.scale": normal(2)}, RequestError, "'w' would be taken for codes"),
+        ({"w": np.ones((2, 2), np.int8), "w.scale": normal(2)}, RequestError, "'w' would be read as codes"),
     ],
 )
 def test_what_would_not_come_back_is_refused_by_name(tmp_path, tensors, error, message):
@@ -294,7 +294,7 @@ def test_what_would_not_come_back_is_refused_by_name(tmp_path, tensors, error, m
         ({"policy": None}, TypeError, "`policy` must be a policy or its name; received None"),
         ({"policy": DTypePolicyMap()}, TypeError, "`policy` must be one policy"),
         ({"policies": {"w": "int7"}}, ValueError, r"`policies\['w'\]` must be one of"),
-        ({"policies": {"v": "int8"}}, RequestError, "`policies` must be of tensors that are there; received 'v'"),
+        ({"policies": {"v": "int8"}}, RequestError, "`policies` must be of tensors in `tensors`; received 'v'"),
         ({"policies": ["w"]}, TypeError, "`policies` must be a mapping of names; received list"),
     ],
 )
@@ -307,7 +307,7 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     path = tmp_path / "m"
     path.write_text("mine")
     (tmp_path / "link").symlink_to("m")
-    with pytest.raises(FileExistsError, match="is no regular file"):
+    with pytest.raises(FileExistsError, match="is not a regular file"):
         save_tensors(tmp_path, {"w": normal(2)}, policy="float32")
     with pytest.raises(FileNotFoundError, match="absent"):
         save_tensors(tmp_path / "absent" / "m", {"w": normal(2)}, policy="float32")
@@ -415,14 +415,14 @@ def test_a_folder_is_never_lost(tmp_path, model, monkeypatch):
     for force in (False, True):
         with pytest.raises(FileExistsError, match="is the input"):
             save_folder(model, model, tensors, policy="int8", force=force)
-        with pytest.raises(RequestError, match="lies inside the folder"):
+        with pytest.raises(RequestError, match="is inside the folder"):
             save_folder(model, model / "out", tensors, policy="int8", force=force)
     (out / "mine.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"'mine\.txt'"):
         save_folder(model, out, tensors, policy="int8", force=True)
-    with pytest.raises(RequestError, match="holds none of the tensors"):
+    with pytest.raises(RequestError, match="has none of the tensors"):
         save_folder(model, tmp_path / "x", {"w": normal(2)}, policy="int8")
-    with pytest.raises(NotADirectoryError, match="is no folder"):
+    with pytest.raises(NotADirectoryError, match="is not a folder"):
         save_folder(model / "config.json", tmp_path / "x", tensors, policy="int8")
     (model / "link").symlink_to("/etc/passwd")
     with pytest.raises(ValueError, match="leads out of"):

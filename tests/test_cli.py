@@ -1,4 +1,4 @@
-"""The `mp-core` command: what all commands share, `info` and `completion`."""
+"""The `mp-core` command: common parts, `info` and `completion`."""
 
 import json
 import os
@@ -12,8 +12,9 @@ import pytest
 import tiny_bert
 from command import mp_core, usage_error
 
-from mp_core import cli, config
+from mp_core import cli
 from mp_core.cli import completion
+from mp_core.policies import config
 
 # ---- info
 

@@ -1,4 +1,4 @@
-"""`mp-core convert --calibrate`: an encoder fitted to texts, as a folder that `embed` opens; what it refuses."""
+"""`mp-core convert --calibrate`: an encoder fitted to texts, as a folder that `embed` opens; and errors."""
 
 import json
 
@@ -73,7 +73,7 @@ def test_what_is_quantized_already_is_named_with_the_option(capsys, model, texts
     checkpoint.convert(model, tmp_path / "int8", "int8")
     arguments = ["convert", str(tmp_path / "int8"), "-o", str(tmp_path / "out"), "--policy", "int4/8", "--calibrate"]
     err = usage_error(capsys, *arguments, texts)
-    assert "int8 holds codes already, in layer 'embeddings/word'" in err and "(--allow-requantize)" in err
+    assert "int8 is quantized already, in layer 'embeddings/word'" in err and "--allow-requantize" in err
     assert cli.main([*arguments, texts, "--allow-requantize"]) == 0
 
 
@@ -85,10 +85,10 @@ def test_what_is_quantized_already_is_named_with_the_option(capsys, model, texts
         ("model", "out", ["--exclude", "*.txt"], "argument --exclude: not allowed with argument --calibrate"),
         ("model", "out", ["--no-saturate"], "argument --no-saturate: not allowed with argument --calibrate"),
         ("model", "out", ["--max-memory", "1GiB"], "argument --max-memory: not allowed with argument --calibrate"),
-        ("model", "out", ["--json={texts}"], "texts.txt, or in it"),
-        ("model", "out.safetensors", [], "MODEL and OUT of --calibrate must be folders"),
-        ("model/model.safetensors", "out", [], "MODEL and OUT of --calibrate must be folders"),
-        ("model", "model/inside", [], "lies inside the folder that is converted"),
+        ("model", "out", ["--json={texts}"], "would overwrite"),
+        ("model", "out.safetensors", [], "with --calibrate, MODEL and OUT must be folders"),
+        ("model/model.safetensors", "out", [], "with --calibrate, MODEL and OUT must be folders"),
+        ("model", "model/inside", [], "is inside the folder that is converted"),
         ("model", "model", ["--force"], "it is not replaced"),
         ("model", "there", [], "there exists; use force (--force) to replace it"),
     ],

@@ -1,4 +1,4 @@
-"""`mp-core convert`, `inspect` and `verify`: exit codes, what goes to which stream, memory."""
+"""`mp-core convert`, `inspect` and `verify`: exit codes, output streams, memory."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_a_conversion_says_if_nothing_here_runs_the_network(capsys, model, tmp_p
     (folder / "config.json").write_text(content)
     assert cli.main(["convert", str(folder), "-o", str(tmp_path / "small"), "--policy", "int8"]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if "model_type" in line]
-    expected = f"mp_core has no network for model_type {kind}: embed, choose and its models run bert, "
+    expected = f"mp_core cannot run model_type {kind}; it runs bert, "
     assert [line.startswith(expected) for line in said] == ([] if kind is None else [True])
 
 
@@ -104,7 +104,7 @@ def test_a_conversion_lists_every_tensor_if_asked(capsys, model, out):
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
 def test_where_nothing_changes_no_table_is_printed(capsys, model, out, options):
     assert cli.main(["convert", model, "-o", out, "--policy", "float32", *options]) == 0
-    what = "as they are" if options else "exact"
+    what = "not converted" if options else "exact"
     assert capsys.readouterr().out == f"7 tensors: 0.0 MB > 0.0 MB\n{what}: 7 of float32 (--all lists them)\n"
 
 
@@ -112,7 +112,7 @@ def test_where_nothing_changes_no_table_is_printed(capsys, model, out, options):
 def test_an_output_of_another_form_is_refused_in_one_line(capsys, model, tmp_path, name):
     before = set(tmp_path.iterdir())
     error = usage_error(capsys, "convert", model, "-o", str(tmp_path / name), "--policy", "int8")
-    assert "which mp_core does not write; must be a folder or a .safetensors file" in error
+    assert "which mp_core does not write; use a folder or a .safetensors file" in error
     assert name in error and set(tmp_path.iterdir()) == before
 
 
@@ -175,7 +175,7 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
         (["{model}", "-o", "{out}", "--policy", "awq/4/64_from_float32"], "received 'awq/4/64_from_float32'"),
         (
             ["{model}", "-o", "{out}", "--policy", "int8", "--map", "int8"],
-            "received 'int8'; it must be REGEX=POLICY or a file that is there",
+            "received 'int8'; it must be REGEX=POLICY or an existing file",
         ),
         (["{model}", "-o", "{out}", "--policy", "int8", "--map", "a=int7"], "--map: received 'int7'; did you mean "),
         (["{model}", "-o", "{out}", "--policy", "int8", "--map", "(=int8"], "argument --map"),
@@ -189,7 +189,10 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "1MiB"], "--max-memory: must be at least"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "nothing"], "'nothing' matches no tensor"),
         (["{model}", "-o", "{model}", "--policy", "int8"], "is the input"),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--json=/absent/r"], "--json: no folder /absent"),
+        (
+            ["{model}", "-o", "{out}", "--policy", "int8", "--json=/absent/r"],
+            "--json: the folder /absent does not exist",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(capsys, model, out, arguments, message):
@@ -247,7 +250,7 @@ def test_an_inspection_lists_tensors_and_metadata(capsys, model):
         line for line in printed.splitlines() if line.startswith("layer.*.weight  6 of 30 x 40  float32  0.029 ")
     )
     assert float(row.split()[8]) == float(f"{largest:.4g}")
-    folded = " (* stands for numbers; --all lists every tensor)"
+    folded = " (* replaces numbers; --all lists every tensor)"
     assert printed.endswith(f"7 tensors: 0.0 MB{folded}\nmodel.safetensors: format = pt\n")
     assert cli.main(["inspect", model, "--all"]) == 0
     printed = capsys.readouterr().out

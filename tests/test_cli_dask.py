@@ -1,4 +1,4 @@
-"""`mp-core embed --dask`: the same vectors as without it, from the workers of a cluster."""
+"""`mp-core embed --dask`: the workers of a cluster give the same vectors as one process."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_vectors_are_in_a_folder_and_are_not_computed_twice(command, model, tmp_
     assert cli.main(command) == 0
     expected = BertEncoder.from_folder(model).encode(TEXTS)
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "part-000000.npy"), expected)
-    assert capsys.readouterr().err == "mp-core: 1 files written, 0 were there; 1 of 5 texts were cut off\n"
+    assert capsys.readouterr().err == "mp-core: 1 files written, 0 existed already; 1 of 5 texts were cut off\n"
     assert cli.main([*command, "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -74,10 +74,13 @@ def test_a_failed_part_is_one_line(command, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--output", "out"], "needs --output and files"),
-        (["--output", "out", "-"], "needs --output and files"),
-        (["texts"], "needs --output and files"),
-        (["--output", "out", "texts", "--format", "tsv"], "argument --format: tsv does not go with --dask"),
+        (["--output", "out"], "needs --output, and files"),
+        (["--output", "out", "-"], "needs --output, and files"),
+        (["texts"], "needs --output, and files"),
+        (
+            ["--output", "out", "texts", "--format", "tsv"],
+            "argument --format: must be npy or parquet with --dask; received tsv",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_before_anything_is_opened(capsys, arguments, message):

@@ -1,4 +1,4 @@
-"""`mp-core embed`: formats, what is read and written, and what goes to which stream."""
+"""`mp-core embed`: formats, files that are read and written, output streams."""
 
 import contextlib
 import io
@@ -27,7 +27,9 @@ from mp_core.models.precision import PRECISIONS, unit_codes
 
 
 def test_where_embeddings_cannot_be_written_nothing_is_read(capsys):
-    assert "argument --output: no folder" in usage_error(capsys, "embed", "absent", "--output", "/absent/x")
+    assert "argument --output: the folder /absent does not exist" in usage_error(
+        capsys, "embed", "absent", "--output", "/absent/x"
+    )
 
 
 def test_jsonl_holds_text_and_embedding_exactly(capsys, model, texts):
@@ -55,8 +57,8 @@ def test_codes_are_those_of_each_embedding_alone(capsys, model, texts, tmp_path,
 
 def test_codes_need_embeddings_of_length_1_and_one_machine(capsys, model, texts):
     for words, message in (
-        (["--precision", "int8", "--no-normalize"], "argument --no-normalize: does not go with --precision int8"),
-        (["--precision", "binary", "--dask", "tcp://a:1"], "argument --precision: does not go with --dask"),
+        (["--precision", "int8", "--no-normalize"], "argument --no-normalize: not allowed with --precision int8"),
+        (["--precision", "binary", "--dask", "tcp://a:1"], "argument --precision: not allowed with --dask"),
         (["--precision", "int4"], "int4"),
     ):
         assert message in usage_error(capsys, "embed", model, *words, texts)
@@ -211,7 +213,7 @@ def test_texts_that_are_cut_off_are_counted_unless_quiet(capsys, model, tmp_path
     path.write_text("a\n" + "a b c d e f g h\n" + "a b c d e f g h a\n" * 2)
     assert cli.main(["embed", model, texts, str(path)]) == 0
     out, err = capsys.readouterr()
-    assert err == f"mp-core: 2 of 8 texts were cut off at 10 tokens, the first is {path}, line 3\n"
+    assert err == f"mp-core: 2 of 8 texts were cut off at 10 tokens; the first is {path}, line 3\n"
     assert cli.main(["embed", model, "--quiet", texts, str(path)]) == 0
     assert capsys.readouterr() == (out, "")
 
@@ -240,7 +242,7 @@ def test_what_the_folder_says_is_done_unless_an_option_says_otherwise(capsys, tm
 @pytest.mark.parametrize("name", ["x.csv", "x.txt", "news.2026"])
 def test_a_suffix_that_is_no_format_needs_one(capsys, model, texts, tmp_path, name):
     arguments = ["embed", model, texts, "--output", str(tmp_path / name)]
-    assert "is none of npy, jsonl, tsv: give --format" in usage_error(capsys, *arguments)
+    assert "is none of npy, jsonl, tsv; use --format" in usage_error(capsys, *arguments)
     assert cli.main([*arguments, "--format", "tsv"]) == 0
 
 
@@ -262,7 +264,7 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
     for path, message in (
         (
             tmp_path,
-            f"{tmp_path}/config.json is missing; the folder has model, models, pytorch_model.bin, texts.txt only",
+            f"{tmp_path}/config.json is missing; the folder has only model, models, pytorch_model.bin, texts.txt",
         ),
         (folder, "config.json is a Git LFS pointer, not the file itself; run `git lfs pull`"),
         (tmp_path / "absent", "absent/config.json: No such file or directory"),
@@ -270,7 +272,7 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
         (latin, "tokenizer.json is not UTF-8 text: "),
         (
             bare,
-            "tokenizer.json is missing; the folder has 1_Pooling, config.json, model.safetensors, modules.json only",
+            "tokenizer.json is missing; the folder has only 1_Pooling, config.json, model.safetensors, modules.json",
         ),
     ):
         assert cli.main(["embed", str(path), texts]) == 3
@@ -363,7 +365,7 @@ def in_terminal(folder, *arguments, typed=b""):
 
 def test_embed_says_that_it_reads_what_is_typed(model, tmp_path):
     shown = in_terminal(tmp_path, "embed", model, typed=b"a cat\n\x04")
-    assert "reading texts from standard input, one a line, until Ctrl-D" in shown
+    assert "reading texts from standard input, one per line; end with Ctrl-D" in shown
 
 
 def test_embed_counts_the_texts_that_are_done_of_those_in_the_files(model, tmp_path):

@@ -1,4 +1,4 @@
-"""The grammar that all commands share: options, help, errors that say what was meant, colour."""
+"""The grammar of all commands: options, help, errors with suggestions, colour."""
 
 import argparse
 import json
@@ -90,7 +90,7 @@ def test_json_goes_to_standard_output_or_to_a_file(capsys, model, tmp_path):
 
 def test_a_file_of_json_that_does_not_end_so_needs_an_equals_sign(capsys, tmp_path):
     error = usage_error(capsys, "info", "--json", str(tmp_path / "report"))
-    assert error.endswith("report; a file of another name than .json is --json=FILE")
+    assert error.endswith("report; if it is the file of --json, write --json=FILE")
 
 
 def test_json_never_replaces_a_file_of_the_model(capsys, tmp_path):

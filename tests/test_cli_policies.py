@@ -1,4 +1,4 @@
-"""Policies on the command line: `choose`, maps in files, and the words that commands take."""
+"""Policies on the command line: `choose`, maps in files, and the words that commands accept."""
 
 import json
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_a_map_larger_than_any_is_refused_before_it_is_read(capsys, model, texts
         ("", "is not a map of policies"),
         ("[1]", "is not a map of policies: expected a JSON object"),
         ("{}", "is not a map of policies: "),
-        ('{"class_name": "DTypePolicy", "config": {"name": "float16"}}', "it holds the policy 'float16'"),
+        ('{"class_name": "DTypePolicy", "config": {"name": "float16"}}', "it is the policy 'float16'"),
         ('{"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": {}}}}', "is not a map of policies: "),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_file_that_is_no_map_is_bad_input(capsys, model, texts, tmp_path, cont
         json.dumps(dtype_policies.serialize(dtype_policies.DTypePolicyMap("float32", {"layer_9": "int8_from_float32"})))
     )
     assert cli.main([*convert, "--map", str(path)]) == 3
-    assert "no layer of the model in" in capsys.readouterr().err
+    assert "has no layer that matches" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["int8", "int8/weight_only", "int8/weight_only/64", "int4/64", "float8_e4m3fn/tensor"])
@@ -157,4 +157,4 @@ def test_an_error_names_the_policies_that_there_are(capsys, command, word, reaso
 @pytest.mark.parametrize("word", ["gptq/4/64_from_float32", "awq/4/64_from_float32", "ternary_from_float32"])
 def test_a_policy_that_only_names_weights_is_refused(capsys, word):
     err = usage_error(capsys, "embed", "m", "--policy", word)
-    assert f"must be a policy that layers compute in; {word!r} only names its weights" in err
+    assert f"must be a policy that layers compute in; {word!r} only describes weights" in err

@@ -1,4 +1,4 @@
-"""`mp-core serve`: what its arguments mean, and what is said when they are wrong."""
+"""`mp-core serve`: the meaning of its arguments, and its errors."""
 
 import socket
 import sys
@@ -34,13 +34,13 @@ def test_origins_are_written_as_browsers_write_them():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["a", "b/a"], "two have the name a; NAME=FOLDER gives another"),
+        (["a", "b/a"], "two have the name a; use NAME=FOLDER"),
         (["=folder"], "received '=folder'; it must be FOLDER or NAME=FOLDER"),
         (["name="], "must be FOLDER or NAME=FOLDER"),
         (["a\nb=folder"], "must be FOLDER or NAME=FOLDER"),
         (["a", "--port", "65536"], "argument --port: received '65536'; it must be an integer from 0 to 65535"),
         (["a", "--port", "http"], "argument --port: received 'http'; it must be an integer from 0 to 65535"),
-        (["a", "--unix-socket", "s", "--port", "1"], "argument --unix-socket: excludes --host and --port"),
+        (["a", "--unix-socket", "s", "--port", "1"], "argument --unix-socket: not allowed with --host or --port"),
         (["a", "--max-texts", "0"], "argument --max-texts: received '0'; it must be an integer of at least 1"),
         (["a", "--log-format", "xml"], "--log-format"),
         (["a", "--host", "192.0.2.1"], "argument --host: 192.0.2.1: Cannot assign requested address"),
@@ -48,11 +48,17 @@ def test_origins_are_written_as_browsers_write_them():
         (["a", "b", "--adapter", "c=d"], "argument --adapter: needs one MODEL; received 2"),
         (["a", "--adapter", "a=d"], "argument --adapter: a is the name of the model"),
         (["a", "--adapter", "c=d", "--adapter", "c=e"], "argument --adapter: two have the name c"),
-        (["a", "--cors-allow-origin", "page.example"], "received 'page.example'; it must be * or an origin, as https:"),
+        (
+            ["a", "--cors-allow-origin", "page.example"],
+            "received 'page.example'; it must be * or an origin such as https:",
+        ),
         (["a", "--cors-allow-origin", "https://page.example/"], "argument --cors-allow-origin: received"),
         (["a", "--cors-allow-origin", "https://b\xfccher.example"], "in ASCII and without a path"),
         (["a", "--cors-allow-origin", "null"], "argument --cors-allow-origin: received 'null'"),
-        (["a", "--cors-allow-origin", "*", "--cors-allow-origin", "http://a"], "* allows all; name no others"),
+        (
+            ["a", "--cors-allow-origin", "*", "--cors-allow-origin", "http://a"],
+            "* allows all origins; remove the others",
+        ),
         ([], "MODEL"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``mp-core tune``: what it writes and reports, resuming, and what it refuses."""
+"""``mp-core tune``: its outputs and reports, resuming, and errors."""
 
 import json
 import os
@@ -217,6 +217,7 @@ def command(*arguments):
     return [sys.executable, "-m", "mp_core", "tune", *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_bytes_of_one_that_was_not(tmp_path, model, pairs):
     whole, resumed, state = tmp_path / "whole", tmp_path / "resumed", tmp_path / "state"
     options = [model, pairs, "--epochs", "400", "--batch-size", "2", "--quiet"]
@@ -261,7 +262,7 @@ def test_workers_of_a_cluster_give_the_bytes_of_one_process(tmp_path, model, pai
 def test_workers_need_large_batches_and_an_address(capsys, tmp_path, model, pairs):
     command = ["tune", model, pairs, "-o", str(tmp_path / "out"), "--dask"]
     error = usage_error(capsys, *command, "absent:1", "--batch-size", "32")
-    assert "argument --dask: needs --batch-size above 32, the examples that one worker computes together" in error
+    assert "argument --dask: needs --batch-size above 32; a worker computes 32 examples together" in error
     assert "must be the address of a scheduler" in usage_error(capsys, *command, "", "--batch-size", "33")
 
 
@@ -281,7 +282,7 @@ def test_what_comes_after_training_may_be_interrupted_too(capsys, tmp_path, mode
 @pytest.mark.parametrize("place", ["model", "model/state", "out", "out/state"])
 def test_the_state_lies_beside_model_and_output(capsys, tmp_path, model, pairs, place):
     error = usage_error(capsys, "tune", model, pairs, "-o", str(tmp_path / "out"), "--resume", str(tmp_path / place))
-    assert error.endswith(f"is {'OUT' if 'out' in place else 'MODEL'}, or in it")
+    assert error.endswith(f"is {'OUT' if 'out' in place else 'MODEL'} or inside it; choose another folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "pairs.jsonl"]
 
 
@@ -314,7 +315,7 @@ def test_the_state_of_another_run_is_refused(capsys, tmp_path, model, pairs):
 
 def test_outputs_that_convert_refuses_are_refused_before_the_work(capsys, tmp_path, model, pairs):
     inside = usage_error(capsys, "tune", model, pairs, "-o", f"{model}/out")
-    assert "lies inside the folder" in inside
+    assert "is inside the folder" in inside
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "other.txt").write_text("x")
     assert "exists" in usage_error(capsys, "tune", model, pairs, "-o", str(tmp_path / "there"))

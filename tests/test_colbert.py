@@ -1,4 +1,4 @@
-"""Folders of PyLate 3 and of Stanford's ColBERT: the vectors that sentence-transformers 6 gives for the same folder."""
+"""Folders of PyLate 3 and of Stanford's ColBERT: the vectors of sentence-transformers 6 for the same folder."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Eight Python threads at once: each gets the bits that it gets alone, and leaves nothing behind."""
+"""Eight Python threads at once: each gets the same bits as alone, and leaves nothing behind."""
 
 import os
 import sys
@@ -220,6 +220,7 @@ def test_a_call_sees_a_kernel_or_the_next_one():
 # ---- what is left behind
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not held().malloc, reason="needs mallinfo2 of the GNU C library")
 def test_scratch_ends_with_its_thread():
     """Bytes of malloc, not resident ones: glibc keeps pages that a thread has freed."""

@@ -1,4 +1,4 @@
-"""The table of configurations keeps what was seen, and the page of a machine has the speeds of its best set."""
+"""The table of configurations keeps older results, and the page of a machine has the speeds of its best set."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""einsum against NumPy's in float64."""
+"""einsum, compared with NumPy's in float64."""
 
 import numpy as np
 import pytest

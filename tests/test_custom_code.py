@@ -1,4 +1,4 @@
-"""Folders whose networks come with code of their own: GTE's `new` and Jina's version 2, by their published formulas."""
+"""Folders whose networks come with their own code: GTE's `new` and Jina's version 2, by their published formulas."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Where batches come from: datasets by number with hooks, tables, steps; and what callbacks get of a prediction."""
+"""Sources of batches: numbered datasets with hooks, tables, steps; and the data that callbacks get in predictions."""
 
 import itertools
 import os

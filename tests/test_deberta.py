@@ -1,4 +1,4 @@
-"""DeBERTa-v3: distances as transformers counts them, long texts, saved and opened again, what is refused."""
+"""DeBERTa-v3: distances as in transformers, long texts, saving and opening again, and errors."""
 
 import numpy as np
 import pytest

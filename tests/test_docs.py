@@ -1,4 +1,4 @@
-"""The documentation and the benchmarks say what is there: docstrings run, files exist, literal tables agree.
+"""Documentation and benchmarks agree with the code: docstrings run, files exist, literal tables agree.
 
 `tests/test_docs_blocks.py` runs the code blocks of the pages.
 """

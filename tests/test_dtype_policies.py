@@ -30,7 +30,7 @@ from mp_core.dtype_policies import (
     set_dtype_policy,
     standardize_dtype,
 )
-from mp_core.dtype_policies.policy import replace_default
+from mp_core.policies.dtype_policies.policy import replace_default
 
 PLAIN = [  # name, compute, variable
     ("float32", "float32", "float32"),

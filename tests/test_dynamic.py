@@ -1,4 +1,4 @@
-"""Products whose left operand becomes int8 in between: each row by its own scale, whatever lies beside it."""
+"""Products that quantize the left operand to int8: each row by its own scale, independent of other rows."""
 
 import c_functions as c
 import numpy as np

@@ -1,4 +1,4 @@
-"""Arithmetic of arrays in a plan: the bits of NumPy and ml_dtypes, whatever shapes, strides and values."""
+"""Arithmetic of arrays in a plan: the bits of NumPy and ml_dtypes, for any shapes, strides and values."""
 
 import ml_dtypes
 import numpy as np

@@ -15,8 +15,8 @@ import processes
 import pytest
 
 import mp_core
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core import cpu
-from mp_core.products.operands import ACTIVATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, CORE_PAGE = ROOT / "docs/extending.md", ROOT / "docs/extending_core.md"

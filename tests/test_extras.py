@@ -1,4 +1,4 @@
-"""Packages that only some calls need: one wording, and a command that works."""
+"""Packages that only some calls need: the errors have one wording, and the command in them works."""
 
 import sys
 import tomllib

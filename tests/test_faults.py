@@ -1,4 +1,4 @@
-"""Every allocation of the C library, and every call on a file, fails once: no crash, nothing half-written, told."""
+"""Every allocation of the C library, and every call on a file, fails once: an error, no crash, nothing half written."""
 
 import os
 import shutil
@@ -25,6 +25,7 @@ def faults(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "least"), [(["memory"], 30), (["files", "211"], 50)], ids=["memory", "files"])
 def test_what_fails_once_is_told_and_leaves_nothing_behind(kind, least, faults, tmp_path):
     name, *every = kind

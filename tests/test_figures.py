@@ -1,4 +1,4 @@
-"""The figures of docs/: they are what the stored data say, small, and readable on white and on black."""
+"""The figures of docs/: they agree with the stored data, are small, and are readable on white and on black."""
 
 import importlib
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mp_core.benchmark import Report, library
-from mp_core.benchmark.plots import INK, LIBRARIES
+from mp_core.cli.benchmark.plots import INK, LIBRARIES
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA = sorted((DOCS / "figures" / "data").glob("*.json"))

@@ -1,4 +1,4 @@
-"""How layers hold their matrices: codes of a file are what products multiply, with the same scales."""
+"""How layers store their matrices: products multiply the codes of the file, with the same scales."""
 
 import copy
 import pickle

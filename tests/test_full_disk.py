@@ -1,4 +1,4 @@
-"""Where the disk is full, or a file may not grow: an OSError with the name of the file, what was there stays whole."""
+"""A full disk, or a limit on file sizes: an OSError with the name of the file, and existing files stay whole."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from processes import largest_file
 
 import mp_core as mp
 from mp_core import callbacks, checkpoint, layers
-from mp_core.checkpoint.output import new_file
+from mp_core.files.checkpoint.output import new_file
 from mp_core.models import BertEncoder
 
 pytest.importorskip("resource")

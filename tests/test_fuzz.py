@@ -1,4 +1,4 @@
-"""Fuzzing, for seconds: the first cases of a seed find nothing; and what fails, hangs or crashes is found."""
+"""Fuzzing for seconds: the first cases of a seed have no finding; and failures, hangs and crashes are found."""
 
 import itertools
 import re
@@ -52,6 +52,7 @@ def fuzz(*arguments, code=0):
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_the_first_cases_find_nothing(subject):
     if subject == "pickles":
@@ -68,6 +69,7 @@ def test_unknown_subjects_are_named():
     fuzz("nothing", code=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -157,6 +159,7 @@ def test_damage_is_repeatable(rng):
     assert first == again != content
 
 
+@pytest.mark.slow
 def test_a_short_soak_keeps_the_bits():
     command = [sys.executable, "-W", "ignore", "-m", "fuzz.soak", "--seconds", "3"]
     done = processes.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
@@ -206,6 +209,7 @@ def test_inputs_that_were_found_once_are_refused_or_read(path, tmp_path):
                      path.read_bytes())  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_leaks_is_found():
     kept = []
     assert not growth.leaks(growth.growth(lambda: [object()], 50))
@@ -223,6 +227,7 @@ EVERY = {  # of their lines, those that are tried
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of streams, loops and coroutines that interrupts leave to the garbage collector
 @pytest.mark.parametrize("name", EVERY)
 def test_interrupts_leave_nothing_half_done(actions, name):

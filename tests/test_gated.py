@@ -1,4 +1,4 @@
-"""Networks with rotary positions and gates: what their settings say, long texts, one token, saved and opened again."""
+"""Networks with rotary positions and gates: all settings, long texts, one token, saving and opening again."""
 
 import json
 import tracemalloc
@@ -13,7 +13,7 @@ from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.architectures.gated import GatedArchitecture
 from mp_core.models.heads import Classifier
 from mp_core.models.rope import Rope, angles
-from mp_core.models.texts import in_a_row
+from mp_core.models.texts import as_ragged
 
 NAMES = [name for name in random_models.ARCHITECTURES if isinstance(ARCHITECTURES.get(name), GatedArchitecture)]
 
@@ -88,7 +88,7 @@ def test_the_length_of_a_text_decides_how_its_vectors_turn(tmp_path, name, setti
     lengths = (1, 5, 12, 13, 20, 40)
     ids, mask = random_models.ragged(1, lengths)
     alone = [ids[i : i + 1, :length] for i, length in enumerate(lengths)]
-    padded, found = encoder.model(ids, mask=mask), encoder.model.ragged(*in_a_row([row[0] for row in alone]))
+    padded, found = encoder.model(ids, mask=mask), encoder.model.ragged(*as_ragged([row[0] for row in alone]))
     for i, (row, start) in enumerate(zip(alone, np.cumsum([0, *lengths]), strict=False)):
         expected = random_models.outputs(network, row, np.ones_like(row))[0]
         of_one = encoder.model(row)[0]

@@ -1,4 +1,4 @@
-"""EmbeddingGemma 2: its text network in a folder of the whole, and what its configuration says of blocks."""
+"""EmbeddingGemma 2: its text network in a folder of the whole model, and the blocks of its configuration."""
 
 import json
 import warnings

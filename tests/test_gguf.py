@@ -1,4 +1,4 @@
-"""GGUF files: the numbers of the package `gguf`, by its names of tensors, and of hostile files nothing that runs."""
+"""GGUF files: the numbers and tensor names of the package `gguf`; hostile files run no code."""
 
 import json
 import struct
@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from mp_core import dequantize
 from mp_core.checkpoint import convert, open_tensors
-from mp_core.checkpoint.gguf_blocks import KINDS
-from mp_core.checkpoint.gguf_file import open_gguf
+from mp_core.files.checkpoint.gguf_blocks import KINDS
+from mp_core.files.checkpoint.gguf_file import open_gguf
 from mp_core.models import BertEncoder
 from mp_core.quantization import QuantizedArray
 

@@ -1,4 +1,4 @@
-"""Values and gradients: rules of products against central differences, plans, and what is refused."""
+"""Values and gradients: rules of products compared with central differences, plans, and errors."""
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +10,7 @@ from mp_core import layers
 from mp_core.arrays.recorded import recordable
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.changes import count
-from mp_core.gradients.registry import UngradedError
+from mp_core.ops.gradients.registry import UngradedError
 
 rng = np.random.default_rng(0)
 

@@ -1,4 +1,4 @@
-"""Gradients of attention, dense and ragged: against difference quotients, torch's autograd, and in the stated order."""
+"""Gradients of attention, dense and ragged: compared with differences and torch's autograd, and in the stated order."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ import mp_core as mp
 from mp_core import ops
 from mp_core.core import cpu
 from mp_core.dtypes import parse
-from mp_core.gradients.attention import attention_gradients, ragged_attention_gradients
-from mp_core.gradients.rows import softmax_gradient
+from mp_core.ops.gradients.attention import attention_gradients, ragged_attention_gradients
+from mp_core.ops.gradients.rows import softmax_gradient
 
 DTYPES = ("float32", "float16", "bfloat16")
 OFFSETS = np.array([0, 5, 6, 206, 347], np.int32)

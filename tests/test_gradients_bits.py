@@ -8,8 +8,8 @@ import pytest
 import mp_core as mp
 from mp_core import layers
 from mp_core.core import cpu
-from mp_core.gradients.elementwise import activation_gradient
-from mp_core.gradients.sums import sum_rows
+from mp_core.ops.gradients.elementwise import activation_gradient
+from mp_core.ops.gradients.sums import sum_rows
 
 BLOCK = 1024  # rows: docs/numerics.md
 

@@ -10,12 +10,12 @@ from scipy import special
 
 import mp_core as mp
 from mp_core import ops
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core import cpu
-from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
 from mp_core.layers import activations
 from mp_core.ops import elementwise
 from mp_core.ops.activations import activate
-from mp_core.products.operands import ACTIVATIONS
+from mp_core.ops.gradients.elementwise import FROM_RESULT, activation_gradient
 
 NAMES = [name for name in ACTIVATIONS if name]
 TWO = (ops.add, ops.subtract, ops.multiply, ops.divide, ops.maximum, ops.minimum)

@@ -1,6 +1,6 @@
-"""The gradients of encoders of every architecture, of each variable.
+"""The gradients of encoders of every architecture, for each variable.
 
-In float64 against central differences, in float32 against those of transformers' networks by torch.
+They are compared with central differences in float64, and in float32 with transformers' networks on torch.
 """
 
 import re

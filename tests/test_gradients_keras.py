@@ -1,4 +1,4 @@
-"""The gradients of every layer beside those of Keras' layer of the same name, by torch's autograd in float32."""
+"""The gradients of every layer, compared with Keras' layer of the same name, on torch's autograd in float32."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""The gradients of every layer: with respect to each variable and input, against central differences, and in plans."""
+"""The gradients of every layer, for each variable and input: compared with central differences, and in plans."""
 
 import numpy as np
 import pytest

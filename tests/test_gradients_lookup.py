@@ -1,4 +1,4 @@
-"""Gradients of look-ups: the sums of the rows taken, in their stated order."""
+"""Gradients of look-ups: the sums of the gathered rows, in their stated order."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from oracles import assert_same_bits
 from mp_core import ops
 from mp_core.core import cpu
 from mp_core.dtypes import parse
-from mp_core.gradients.lookup import sum_taken_rows
-from mp_core.gradients.registry import rule_of
+from mp_core.ops.gradients.lookup import sum_taken_rows
+from mp_core.ops.gradients.registry import rule_of
 
 F32 = parse("float32")
 

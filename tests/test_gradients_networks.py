@@ -1,4 +1,4 @@
-"""A contrastive step of an encoder, and one of a convolutional network: all their gradients have the same bits always.
+"""A contrastive step of an encoder, and a step of a convolutional network: all gradients always have the same bits.
 
 For every number of threads and instruction set, call by call and by a plan, in one pass and in passes of 1024 rows.
 """
@@ -13,8 +13,8 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import layers, ops
 from mp_core.core import cpu
+from mp_core.layers.plans.recorded_call import address_of
 from mp_core.models.network import TextNetwork
-from mp_core.plans.recorded_call import address_of
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 BLOCK = 1024  # rows: docs/numerics.md

@@ -7,9 +7,9 @@ from oracles import assert_same_bits
 
 from mp_core import ops
 from mp_core.dtypes import parse
-from mp_core.gradients.pooling import pooling_gradient
-from mp_core.gradients.registry import rule_of
 from mp_core.ops.elementwise import concatenated
+from mp_core.ops.gradients.pooling import pooling_gradient
+from mp_core.ops.gradients.registry import rule_of
 
 OFFSETS = np.array([2, 5, 7, 12], np.int32)  # two rows before, and two behind
 

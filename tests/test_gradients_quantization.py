@@ -1,4 +1,4 @@
-"""Gradients of what is rounded: straight through, within the range."""
+"""Gradients of rounded values: straight through, within the range."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Gradients through sequences that lie one behind the other, with a plan of the step that serves any lengths."""
+"""Gradients through concatenated sequences, with one plan of the step for all lengths."""
 
 import itertools
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mp_core import ops
-from mp_core.gradients.registry import RULES, UngradedError, gradient_of, rule_of
+from mp_core.ops.gradients.registry import RULES, UngradedError, gradient_of, rule_of
 
 
 def test_rule_is_found_under_the_operation_as_it_is_called_and_as_recordings_know_it():

@@ -8,8 +8,8 @@ from rules import assert_follows_differences, fused, gradients, row_sum
 import mp_core as mp
 from mp_core import ops
 from mp_core.core import cpu
-from mp_core.gradients.rows import norm_gradient, softmax_gradient
-from mp_core.gradients.sums import sum_rows
+from mp_core.ops.gradients.rows import norm_gradient, softmax_gradient
+from mp_core.ops.gradients.sums import sum_rows
 
 SHAPES = [(1, 1), (3, 16), (2, 3, 33), (5, 1000), (2, 9000)]
 F32 = np.float32

@@ -1,4 +1,4 @@
-"""Gradients of rows and elements beside torch's, in float32."""
+"""Gradients of rows and elements, compared with torch's, in float32."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Gradients of views whose elements repeat, and of the layers that take windows."""
+"""Gradients of views whose elements repeat, and of the layers that read windows."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import mp_core as mp
 from mp_core import layers
 from mp_core.core import cpu
 from mp_core.dtypes import parse
-from mp_core.gradients.windows import added_windows, repeats
+from mp_core.ops.gradients.windows import added_windows, repeats
 
 
 def replayed(x, elements, first, strides):

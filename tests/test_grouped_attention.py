@@ -1,4 +1,4 @@
-"""Attention in groups of heads, beside Keras' layer of that name."""
+"""Attention in groups of heads, compared with Keras' layer of that name."""
 
 import os
 

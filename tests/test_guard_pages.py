@@ -1,4 +1,4 @@
-"""No kernel touches a byte outside its operands: each ends, or begins, at a page that must not be touched."""
+"""No kernel touches a byte outside its operands: each operand ends, or begins, at a protected page."""
 
 import dataclasses
 import mmap

@@ -1,7 +1,7 @@
-"""Keras' guides of text classification, transfer learning and custom training, run by mp_core and by Keras.
+"""Keras' guides of text classification, transfer learning and custom training, run with mp_core and with Keras.
 
-Each test is what one of the guides writes, on tiny data: it must run with `import mp_core as keras`, and with Keras, so
-that it is Keras' own way to write it.
+Each test is the code of a guide on tiny data. It must run with `import mp_core as keras`, and with Keras, which shows
+that it is valid Keras code.
 """
 
 import os

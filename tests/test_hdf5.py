@@ -1,4 +1,4 @@
-"""HDF5 files, written for h5py and read beside it; damaged ones raise, whatever the damage."""
+"""HDF5 files, written for h5py and read by both; damaged files raise an error, whatever the damage."""
 
 import contextlib
 import io

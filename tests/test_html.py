@@ -1,4 +1,4 @@
-"""What notebooks show: small tables without anything from elsewhere, whose cells cannot end them."""
+"""Tables in notebooks: small, without external resources, and cells cannot end the table."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Products of int4 with zero points: beside floats as their differences multiply, beside int8 rows exactly by group."""
+"""Products of int4 with zero points: with floats as their differences multiply, with int8 rows exactly by group."""
 
 import dataclasses
 import pickle
@@ -9,9 +9,9 @@ import pytest
 from oracles import assert_same_bits
 
 import mp_core as mp
+from mp_core.arrays.products.plans import product_plan
 from mp_core.dtype_policies import Scheme
 from mp_core.layers import Dense
-from mp_core.products.plans import product_plan
 
 SHAPES = [(8, 16), (13, 1), (64, 33), (200, 80), (1100, 150), (2184, 70)]
 GROUPS = [None, 8, 64, 1 << 15]
@@ -84,6 +84,7 @@ def test_packed_int4_has_the_bits_of_the_differences(isa, dtype, group, k, n, rn
         assert_same_bits(mp.matmul(x[::-1], packed, **settings), mp.matmul(x[::-1], expected, **settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize(("k", "n"), SHAPES)

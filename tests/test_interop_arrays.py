@@ -1,4 +1,4 @@
-"""Arrays out, through DLPack; tensors of torch as operands and as `out`; JAX."""
+"""Arrays to other libraries through DLPack; tensors of torch as operands and as `out`; JAX."""
 
 import ctypes
 import gc

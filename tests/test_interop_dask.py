@@ -1,4 +1,4 @@
-"""Jobs on a cluster of processes: the bits of one process, whatever happens to the workers, and nothing done twice."""
+"""Jobs on a cluster of processes: the bits of one process, whatever happens to the workers, and no work done twice."""
 
 import json
 import os
@@ -401,9 +401,9 @@ def test_the_output_of_another_job_is_kept_unless_forced(job, expected, model, t
 def test_a_folder_of_other_files_is_never_an_output(job, model, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("all of it")
-    with pytest.raises(FileExistsError, match=r"holds 'thesis.txt' and is the output of no job"):
+    with pytest.raises(FileExistsError, match=r"has 'thesis.txt' and is not the output of a job"):
         job(force=True)
-    with pytest.raises(FileExistsError, match="lies inside the model's folder"):
+    with pytest.raises(FileExistsError, match="is inside the model's folder"):
         job(output=model / "out")
     with pytest.raises(FileExistsError):
         job(output=tmp_path / "out" / "thesis.txt")
@@ -428,7 +428,7 @@ def test_a_manifest_that_is_none_is_refused(job, tmp_path):
 def test_a_worker_with_another_model_under_that_path_refuses_to_compute(model, tmp_path):
     other = shutil.copytree(model, tmp_path / "other")
     task = tasks.Embedding(str(other), ("config.json",), "another digest", None, {}, "npy")
-    with pytest.raises(ValueError, match="is another one here than where the job began"):
+    with pytest.raises(ValueError, match="differs from that of the process that began the job"):
         tasks._encoder(task)
 
 
@@ -497,7 +497,7 @@ def test_a_shard_that_cannot_be_converted_is_reported_and_nothing_can_be_loaded(
 
 def test_bad_requests_for_shards_are_refused(client, shards, tmp_path):
     for target in (shards, shards / "inside"):
-        with pytest.raises(RequestError, match="lies inside the folder that is converted"):
+        with pytest.raises(RequestError, match="is inside the folder that is converted"):
             convert_shards(client, shards, target, "int8")
     with pytest.raises(RequestError, match="`source` must be a folder"):
         convert_shards(client, shards / "model-00001-of-00003.safetensors", tmp_path / "out", "int8")

@@ -1,4 +1,4 @@
-"""Keras' models as layers: the same outputs, names, policies and weights, and files that are damaged or hostile."""
+"""Keras' models as layers: the same outputs, names, policies and weights; and damaged or hostile files."""
 
 import io
 import json
@@ -60,6 +60,7 @@ def _close(got, want, bound):
         np.testing.assert_allclose(one.astype(np.float64), other, rtol=0, atol=bound * max(1, np.abs(other).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_outputs_are_those_of_keras(folder, name):
     want = _arrays(folder, name, "want")

@@ -1,4 +1,4 @@
-"""Keras' NumPy backend, accelerated in a process of its own: outputs, fallbacks, and what is left afterwards."""
+"""Keras' NumPy backend, accelerated in a separate process: outputs, fallbacks, and the state afterwards."""
 
 import json
 import sys
@@ -21,6 +21,7 @@ def found(keras_folder):
     return json.loads((keras_folder / "accelerated.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_outputs_are_those_of_the_backend_and_of_torch(found, name):
     beside_numpy, beside_torch = found["models"][name]
@@ -53,14 +54,14 @@ def test_every_kind_of_argument_gets_the_same_type_and_value(found):
 def test_what_differs_from_the_original_is_not_used(found):
     assert found["a wrong one stays"]
     wrong, gone, raising = found["messages"]
-    assert "matmul stays as it is: for float16 the largest difference is" in wrong
-    assert gone.endswith("no_such_function stays as it is: it does not exist")
+    assert "matmul is not replaced: for float16 the largest difference is" in wrong
+    assert gone.endswith("no_such_function is not replaced: it does not exist")
     assert "the self-test raises ZeroDivisionError" in raising
 
 
 def test_an_unknown_version_of_keras_is_left_alone(found):
     assert found["an unknown version stays"]
-    assert found["version"] == ["Keras 4.0.0 is not accelerated: known are 3.12 to 3.16"]
+    assert found["version"] == ["Keras 4.0.0 is not accelerated: use 3.12 to 3.16"]
 
 
 def test_other_backends_are_refused(monkeypatch):

@@ -1,4 +1,4 @@
-"""Variables, quantized arrays and packed matrices among NumPy's: expressions, out-of-band pickles, memory maps."""
+"""Variables, quantized arrays and packed matrices with NumPy: expressions, out-of-band pickles, memory maps."""
 
 import copy
 import pickle

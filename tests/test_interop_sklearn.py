@@ -1,4 +1,4 @@
-"""The estimator: what scikit-learn expects of one, and the encoder's own embeddings out of it."""
+"""The estimator: scikit-learn's own checks, and the encoder's embeddings as its output."""
 
 import pickle
 import warnings

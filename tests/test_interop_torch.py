@@ -1,4 +1,4 @@
-"""torch's modules as layers, and models whose linears mp_core computes."""
+"""torch's modules as layers, and torch models whose linears mp_core computes."""
 
 import copy
 import gc

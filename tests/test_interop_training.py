@@ -79,6 +79,7 @@ def folders(models, tmp_path_factory):
         return {kind: tuned_folders.tuned(kind, models, home / kind) for kind in tuned_folders.KINDS}
 
 
+@pytest.mark.slow
 def test_weights_and_folders_are_those_of_one_process_for_1_2_and_4_workers(client, models, folders, tmp_path):
     expected, seen = weights_after(), set()
     for count in (4, 2, 1):
@@ -92,6 +93,7 @@ def test_weights_and_folders_are_those_of_one_process_for_1_2_and_4_workers(clie
     assert seen >= {1, 4}
 
 
+@pytest.mark.slow
 def test_folders_are_the_same_for_threads_and_sets_of_instructions_and_after_kills(models, folders, tmp_path):
     def run(name, threads, stop=0, isa=""):
         command = [sys.executable, tuned_folders.__file__, models, tmp_path / name, str(threads), str(stop)]
@@ -146,9 +148,9 @@ def test_only_what_has_changed_is_sent_again(client):
     sent = []
 
     class Noting(training.Job):
-        def _scattered(self, value):
+        def _scatter(self, value):
             sent.append(value)
-            return super()._scattered(value)
+            return super()._scatter(value)
 
     workers = Workers(client)
     workers.job = lambda compiled: Noting(compiled, client, 2)

@@ -1,4 +1,4 @@
-"""Interrupts: an exception that a signal handler raises between any two bytecodes leaves everything as it was."""
+"""Interrupts: an exception of a signal handler between any two bytecodes leaves the state as it was."""
 
 import signal
 import threading
@@ -13,12 +13,14 @@ from interrupting import ENTERED, Interrupt, are_free, interrupt_everywhere, sta
 import mp_core as mp
 from mp_core import autocast, config, dtype_policies, layers, plans, saving, tf_keras
 from mp_core.checkpoint import save_tensors
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.output import OutFile
-from mp_core.checkpoint.tensors import File
 from mp_core.core import scopes
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.output import OutFile
+from mp_core.files.checkpoint.tensors import File
 from mp_core.interop.manifest import Manifest
 from mp_core.layers import Dense, Layer, Sequential
+
+pytestmark = pytest.mark.slow  # interrupts calls at every place that they have
 
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 

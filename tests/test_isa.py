@@ -1,4 +1,4 @@
-"""Every instruction set of the machine gives the same bits in the reproducible order; choosing one fails clearly."""
+"""Every instruction set of the machine gives the same bits in reproducible order; a wrong choice is a clear error."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Keras' names: programs find them where they are in Keras."""
+"""Keras' names: programs find them at the same place as in Keras."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""The command that runs Keras' own tests: each verdict on a folder of four tests."""
+"""The command that runs Keras' own tests: each verdict, on a folder of four tests."""
 
 import sys
 from pathlib import Path

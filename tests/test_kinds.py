@@ -1,4 +1,4 @@
-"""Every kind of product that kinds.def lists gives the bits of the plainest one, on every instruction set."""
+"""Every kind of product in kinds.def gives the bits of the simplest one, on every instruction set."""
 
 import re
 from pathlib import Path

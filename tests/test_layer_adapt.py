@@ -1,4 +1,4 @@
-"""`Normalization.adapt`: mean and variance of arrays and of batches, beside NumPy in float64."""
+"""`Normalization.adapt`: mean and variance of arrays and of batches, compared with NumPy in float64."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""What users read of layers: states of random numbers, metrics, regularizers of outputs, weights of counts."""
+"""Attributes that users read: states of random numbers, metrics, regularizers of outputs, weights of counts."""
 
 import os
 

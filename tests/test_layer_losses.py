@@ -1,4 +1,4 @@
-"""`layer.losses`: what layers added to the loss in the latest call, as Keras 3.15 lists it."""
+"""`layer.losses`: the terms that layers added to the loss in the latest call, as in Keras 3.15."""
 
 import copy
 import gc

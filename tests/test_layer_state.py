@@ -19,6 +19,7 @@ def keras(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases.CASES)
 def test_states_and_weights_after_training_evaluation_and_calls_are_those_of_keras(keras, name):
     found = cases.run(cases.model_of(mp, name), name)

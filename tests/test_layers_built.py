@@ -1,4 +1,4 @@
-"""Which layers are built before they are called."""
+"""Layers that are built before they are called."""
 
 import numpy as np
 import pytest

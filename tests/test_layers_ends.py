@@ -1,4 +1,4 @@
-"""Symbolic inputs and outputs of layers and models, beside Keras', and models made between them."""
+"""Symbolic inputs and outputs of layers and models, compared with Keras', and models made between them."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""Layers under float8 policies: products and delayed scaling against their formulas, and what is refused."""
+"""Layers under float8 policies: products and delayed scaling compared with their formulas, and errors."""
 
 import copy
 import math

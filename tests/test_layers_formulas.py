@@ -1,4 +1,4 @@
-"""Each layer against its formula in float64; quantized ones are in test_layers_quantized.py."""
+"""Each layer, compared with its formula in float64; quantized ones are in test_layers_quantized.py."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Functional models and the layers that stand in them, beside NumPy's float64."""
+"""Functional models and their layers, compared with NumPy in float64."""
 
 import json
 import pickle
@@ -107,7 +107,7 @@ ERRORS = [
     (lambda: layers.MaxPooling2D(2, padding="causal"), "`padding` must be 'valid' or 'same'"),
     (lambda: layers.MaxPooling2D(4)(_x(1, 3, 3, 1)), "are smaller than"),
     (lambda: layers.MaxPooling1D(2)(_x(1, 3, 3, 1)), "expected 3 axes"),
-    (lambda: layers.GlobalMaxPooling1D()(_x(2, 0, 3)), "have no places"),
+    (lambda: layers.GlobalMaxPooling1D()(_x(2, 0, 3)), "have an empty spatial axis"),
     (lambda: layers.GlobalAveragePooling1D()(_x(2, 4, 3), mask=np.ones((2, 3), bool)), "`mask` must have shape"),
     (lambda: layers.BatchNormalization(renorm=True), "no `renorm`"),
     (lambda: layers.BatchNormalization().build((None, None)), "must have a length"),

@@ -1,4 +1,4 @@
-"""What users of Keras bring along: nested layers, subclasses, configurations, arguments without use here."""
+"""Code that users of Keras have: nested layers, subclasses, configurations, arguments without effect here."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""`quantize` of layers: what becomes of their variables, what is refused."""
+"""`quantize` of layers: their variables afterwards, and errors."""
 
 import re
 

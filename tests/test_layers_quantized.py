@@ -1,4 +1,4 @@
-"""Quantized layers (checklist H) against their formulas in float64."""
+"""Quantized layers (checklist H), compared with their formulas in float64."""
 
 import copy
 import gc

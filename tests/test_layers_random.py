@@ -1,4 +1,4 @@
-"""Layers that change elements at random in training."""
+"""Layers that randomly change elements in training."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""What layers refuse, and what a hostile review found in them: masks, axes, sizes, empty inputs."""
+"""Errors of layers, and the findings of a hostile review: masks, axes, sizes, empty inputs."""
 
 import json
 
@@ -70,7 +70,7 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Conv1DTranspose(2, 3, padding="causal"), "`padding` must be 'valid' or 'same'"),
     (lambda: layers.Conv3DTranspose(2, 3)(_x(2, 3, 3, 1)), r"expected 5 axes \(a batch of volumes\)"),
     (lambda: layers.Conv2DTranspose(2, 3).build((None, 3, 3, None)), "channels .* must be known"),
-    (lambda: layers.Conv1DTranspose(2, 2, padding="same", output_padding=0)(_x(2, 1, 3)), "outputs without places"),
+    (lambda: layers.Conv1DTranspose(2, 2, padding="same", output_padding=0)(_x(2, 1, 3)), "would be empty"),
     (lambda: layers.Conv2D(2, 1, groups=2)(_x(1, 2, 2, 3)), "must divide the channels"),
 ]
 

@@ -1,4 +1,4 @@
-"""A link to nothing is an error that names it, wherever a file may also be absent."""
+"""A broken link is an error that names it, also where a file may be absent."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 import tiny_bert
 
 from mp_core.checkpoint import open_tensors
-from mp_core.checkpoint.sources import open_parts
+from mp_core.files.checkpoint.sources import open_parts
 from mp_core.models import BertEncoder, MultiVectorEncoder, SparseEncoder
 from mp_core.models.opening import class_of
 from mp_core.utilities.system import is_present

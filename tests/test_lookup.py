@@ -1,4 +1,4 @@
-"""Rows of tables of codes: the numbers that dequantize() gives for all of the table."""
+"""Rows of quantized tables: the numbers that dequantize() gives for the whole table."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""LoRA of layers: beside Keras with JAX, and against NumPy in float64."""
+"""LoRA of layers, compared with Keras on JAX and with NumPy in float64."""
 
 import copy
 import json
@@ -27,6 +27,7 @@ def _is_code(array):
     return array.dtype.kind in "iu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "mode"), lora_cases.CASES)
 def test_outputs_trained_variables_and_saved_matrices_are_those_of_keras(keras_files, kind, mode):
     want = np.load(keras_files / f"{kind}.{mode}.npz")

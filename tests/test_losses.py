@@ -1,4 +1,4 @@
-"""Losses beside Keras', with hostile values, weights, masks and reductions; their gradients beside differences."""
+"""Losses and their gradients, compared with Keras' and with differences: hostile values, weights, masks, reductions."""
 
 import os
 

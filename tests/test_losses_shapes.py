@@ -1,4 +1,4 @@
-"""Shapes that meet in losses: targets beside outputs, and weights and masks beside the values of samples."""
+"""Shapes in losses: targets and outputs, and weights and masks with the values of samples."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""BGE-M3's three kinds of vectors, beside transformers and FlagEmbedding's formulas in torch."""
+"""BGE-M3's three kinds of vectors, compared with transformers and FlagEmbedding's formulas in torch."""
 
 import json
 import re
@@ -132,7 +132,9 @@ def test_stretched_tensors_are_refused_before_memory_is_taken(tmp_path):
     write(tmp_path / "model")
     heads = {"weight": torch.ones(1).expand(2**40, 32), "bias": torch.ones(1).expand(2**40)}
     torch.save(heads, tmp_path / "model" / "colbert_linear.pt")
-    with pytest.raises(ValueError, match=r"colbert_linear.pt has \d+ bytes, and its tensors have \d+ together"):
+    with pytest.raises(
+        ValueError, match=r"colbert_linear.pt has \d+ bytes, but its tensors, which share storages, have \d+ together"
+    ):
         M3Encoder.from_folder(tmp_path / "model")
 
 
@@ -179,6 +181,6 @@ def test_a_head_whose_products_are_not_finite_is_told_though_dense_vectors_are(t
     state["weight"] = state["weight"] * np.nan
     torch.save(state, tmp_path / "model" / head)
     encoder = M3Encoder.from_folder(tmp_path / "model")
-    with pytest.warns(RuntimeWarning, match="input 4 is not finite: it is made by a module behind") as told:
+    with pytest.warns(RuntimeWarning, match="input 4 is not finite: a module after the network computed it") as told:
         found = [encoder.encode_all(TEXTS) for _ in range(2)]
     assert len(told) == 1 and np.isfinite(found[0].dense).all()

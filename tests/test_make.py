@@ -1,4 +1,4 @@
-"""The Makefile says what it can do, and what it does while it does it."""
+"""The Makefile lists its commands, and prints its progress."""
 
 import importlib.util
 import re

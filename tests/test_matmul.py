@@ -4,7 +4,7 @@ import pytest
 from oracles import ACTIVATIONS, FLOATS, assert_same_bits, integers, nearest, product_bound, values
 
 import mp_core as mp
-from mp_core.products.operands import multiply_normal
+from mp_core.arrays.products.operands import multiply_normal
 
 # Zero, one, odd, the tails of every tile (6 rows, 16 lanes, 64 columns, groups of 2 and 4), blocks of k (1024, 2048).
 SHAPES = [

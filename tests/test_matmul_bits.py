@@ -64,6 +64,7 @@ def test_grid(dtype, k, n, rng, isas):
                     assert_same_bits(mp.matmul(a[:rows], right), expected[:rows])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("m", [203, 1051])
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])

@@ -1,4 +1,4 @@
-"""Products of codes and scales against integer products in int64, rescaled."""
+"""Products of codes and scales, compared with integer products in int64, rescaled."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Multiply, Maximum and Minimum of arrays with masks, beside Keras."""
+"""Multiply, Maximum and Minimum of arrays with masks, compared with Keras."""
 
 import os
 

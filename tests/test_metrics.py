@@ -1,4 +1,4 @@
-"""Metrics beside Keras', over several batches, with weights and hostile values."""
+"""Metrics, compared with Keras', over several batches, with weights and hostile values."""
 
 import os
 

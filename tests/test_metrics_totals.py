@@ -1,4 +1,4 @@
-"""Sums and counts of metrics over many batches, beside exact ones of integers and of NumPy in float64."""
+"""Sums and counts of metrics over many batches, compared with exact integers and with NumPy in float64."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Clones of models: new layers and weights, the same outputs once the weights are the same. Formulas are Keras'."""
+"""Clones of models: new layers and weights, and the same outputs with the same weights. Formulas are Keras'."""
 
 import numpy as np
 import pytest

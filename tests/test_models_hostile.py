@@ -1,4 +1,4 @@
-"""Folders that somebody has damaged, in a process of its own: each is refused by name, or runs."""
+"""Damaged folders, read in a separate process: each raises an error that names it, or runs."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import random_models
 import tiny_bert
 from tokenizers import Tokenizer, processors
 
-from mp_core.layers.base.contents import Parts
+from mp_core.layers.base.contents import LayerContents
 from mp_core.models import BertEncoder, Reranker
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ def test_a_network_of_one_position_is_refused(name, tmp_path):
 
 def test_long_lists_in_a_configuration_are_no_parts_of_the_network(tmp_path):
     folder = tiny_bert.write(tmp_path / "model", layer_types=[[] for _ in range(10**5)])
-    parts = Parts(BertEncoder.from_folder(folder).model.flatten())
+    parts = LayerContents(BertEncoder.from_folder(folder).model.flatten())
     assert len(parts.containers) < 1000
 
 

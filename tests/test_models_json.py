@@ -1,4 +1,4 @@
-"""Models as JSON: what Keras writes and reads, and what somebody else may have written."""
+"""Models as JSON: what Keras writes and reads, and hostile text."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Opened models hold their weights once: packed, or in the pages of their file, and read as if they held both."""
+"""Opened models have their weights in memory once, packed or in the pages of their file; reads return the same bits."""
 
 import ctypes
 import mmap
@@ -15,9 +15,9 @@ import tiny_bert
 import mp_core as mp
 from mp_core import layers
 from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.memory import Elsewhere, drop_pages
 from mp_core.checkpoint import open_tensors, save_tensors
 from mp_core.models import BertEncoder
+from mp_core.policies.autocast.memory import Elsewhere, drop_pages
 from mp_core.tf_keras.mixed_precision import AutoCastVariable as TFVariable
 
 KINDS = ["bert", "qwen3"]

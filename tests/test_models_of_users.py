@@ -1,4 +1,4 @@
-"""Models of users' classes in `.keras` files and as JSON: with compile state, weights and the optimizer."""
+"""Models of users' classes in `.keras` files and as JSON: with the state of compile, weights and the optimizer."""
 
 import copy
 import json

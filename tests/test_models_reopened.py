@@ -1,4 +1,4 @@
-"""Models that were adapted, quantized or frozen after they were trained, saved and opened again: training goes on."""
+"""Models that were adapted, quantized or frozen after training, saved and opened again: training continues."""
 
 import json
 import warnings
@@ -322,6 +322,7 @@ def keras_files(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["dense.int8", "einsum.int4", "table.int4", "attention.int8", "attention.int4", "attention.float8"]
 )

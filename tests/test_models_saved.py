@@ -1,4 +1,4 @@
-"""Encoders written as folders: what a layer holds is in the file as it is, and reading it back gives the same bits."""
+"""Encoders written as folders: the file has the layers' values unchanged, and reading it gives the same bits."""
 
 import json
 import re
@@ -9,8 +9,9 @@ import processes
 import pytest
 import tiny_bert
 
-from mp_core import calibrate, checkpoint, demo, dequantize, ops
+from mp_core import calibrate, checkpoint, dequantize, ops
 from mp_core.checkpoint import open_tensors, stored_policies
+from mp_core.cli import demo
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.dtypes import name_of
 from mp_core.models import BertEncoder

@@ -1,4 +1,4 @@
-"""ModernBERT: the vectors of `transformers`, for near and far attention, every option, and every refused one."""
+"""ModernBERT: the vectors of `transformers`, for near and full attention, every option, and every error."""
 
 import json
 import warnings

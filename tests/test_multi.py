@@ -1,4 +1,4 @@
-"""Multi-vector encoders beside sentence-transformers, with small random networks."""
+"""Multi-vector encoders, compared with sentence-transformers, with small random networks."""
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def test_bad_folders_are_refused(tmp_path):
         (network, {"query_expansion": {"strategy": "most", "length": 12}}, "strategy is 'most'"),
         (network, {"query_expansion": {"length": 9}}, "query_expansion.strategy is None; expected 'fixed' or 'min'"),
         (network, {"query_expansion": {"strategy": "fixed", "length": 99}}, "query_expansion.length is 99"),
-        (network, {"query_expansion": {"strategy": "min", "length": 9, "token": "zzz"}}, "the token that fills up"),
+        (network, {"query_expansion": {"strategy": "min", "length": 9, "token": "zzz"}}, "the token that pads"),
         (model / "1_Dense" / "config.json", {"module_input_name": "sentence_embedding"}, "module_input_name is"),
     ):
         before = path.read_text()

@@ -1,4 +1,4 @@
-"""Outputs that exceed float16: families that need more compute in float32, and the rest is told by layer and policy."""
+"""Outputs that exceed float16: families that compute more in float32; other layers are named with their policy."""
 
 import re
 import warnings

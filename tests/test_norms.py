@@ -1,4 +1,4 @@
-"""Norms of tiny and huge vectors: those of NumPy in float64, and the bits of ordinary vectors as they were."""
+"""Norms of tiny and huge vectors: equal to NumPy in float64; ordinary vectors keep their bits."""
 
 import numpy as np
 import pytest

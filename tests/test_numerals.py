@@ -1,12 +1,12 @@
-"""Numbers in texts: what `float` and `int` of Python take beyond what people write is refused."""
+"""Numbers in texts: unusual spellings that Python's `float` and `int` accept raise an error."""
 
 import math
 
 import pytest
 
-from mp_core.checkpoint.errors import Threshold
 from mp_core.cli.common import finite, positive
 from mp_core.cli.tune import _count, _rate, _seed
+from mp_core.files.checkpoint.errors import Threshold
 from mp_core.models.tuning.examples import read_examples
 from mp_core.utilities.numerals import integer_of, number_of
 
@@ -18,7 +18,7 @@ def test_numbers_are_those_of_float(text):
 
 @pytest.mark.parametrize("text", ["1_0", "1e1_0", "\u0661", "\u20091", "0x1", "", ".", "1e", "1 0", "infinit"])
 def test_other_texts_are_no_numbers(text):
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         number_of(text)
     assert integer_of(text, -9, 9) is None
 

@@ -1,4 +1,4 @@
-"""NumPy within layers of one's own: what computes when the layer is called trains too, in plans and beside float64."""
+"""NumPy inside users' layers: code that runs in a call also trains, in plans, and agrees with float64."""
 
 import re
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mp_core import cli
-from mp_core.checkpoint.onnx_file import open_onnx
+from mp_core.files.checkpoint.onnx_file import open_onnx
 
 onnx = pytest.importorskip("onnx")
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Operations between the layers of functional models: Keras opens what is saved, and the other way round."""
+"""Operations between the layers of functional models: Keras opens files of mp_core, and the reverse."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""Operations of integers and booleans, and of these beside floats: types and values beside `keras.ops`."""
+"""Operations of integers and booleans, also with floats: types and values compared with `keras.ops`."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Operations by Keras' names: their results and gradients beside Keras on torch, and in plans."""
+"""Operations with Keras' names: results and gradients compared with Keras on torch, and in plans."""
 
 import os
 

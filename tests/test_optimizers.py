@@ -1,4 +1,4 @@
-"""Optimizers: values beside Keras' on JAX and beside NumPy's expressions, and steps that happen as a whole or not."""
+"""Optimizers: values compared with Keras on JAX and with NumPy's expressions; a step is complete or does not happen."""
 
 import math
 import os
@@ -11,7 +11,8 @@ import mp_core as mp
 from mp_core import optimizers
 from mp_core.autocast import AutoCastVariable
 from mp_core.core import updates
-from mp_core.optimizers import formulas, schedules
+from mp_core.optimizers import schedules
+from mp_core.training.optimizers import formulas
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # on JAX the values are the same, and each new shape takes a second
 keras = pytest.importorskip("keras")

@@ -1,4 +1,4 @@
-"""What an optimizer takes: numbers beyond its limits, and weights that do not fit, are refused, and change nothing."""
+"""Arguments of optimizers: numbers beyond their limits, and weights that do not fit, are errors and change nothing."""
 
 import os
 

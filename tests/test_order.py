@@ -1,7 +1,7 @@
-"""Products of bfloat16 and float8 have the bits of the order of sums that is set, on every way to them.
+"""Products of bfloat16 and float8 have the bits of the configured order of sums, on every code path.
 
-NumPy adds in both orders (orders.py). That of AMX tiles is tested where the CPU has AMX, or where its instructions are
-emulated: `make test-amx-emulated`.
+NumPy adds in both orders (orders.py). Tile order is tested if the CPU has AMX, or if its instructions are emulated:
+`make test-amx-emulated`.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from orders import ISAS, ORDERS, TILES, added, sets, sums
 
 import mp_core as mp
 from mp_core import config
+from mp_core.arrays.products.plans import product_plan
 from mp_core.core import cpu
 from mp_core.layers import Dense, LayerNormalization, Sequential
-from mp_core.products.plans import product_plan
 
 TYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 ROWS = (1, 2, 5, 15, 16, 17, 32, 33, 70)

@@ -1,4 +1,4 @@
-"""Shapes of outputs, as layers tell them before they are built, beside those of Keras."""
+"""Output shapes of layers that are not built yet, compared with those of Keras."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What a user installs: the size of the wheel, what it needs, what an import costs in modules."""
+"""The installed package: the size of the wheel, its requirements, and the modules that an import loads."""
 
 import email
 import importlib
@@ -45,7 +45,7 @@ def test_the_wheel_is_small_and_holds_no_sources_but_those_for_compilers(wheel):
     assert wheel.stat().st_size < 4.3e6
     names = zipfile.ZipFile(wheel).namelist()
     sources = (".c", ".h", ".pxd", ".pxi", ".pyx", ".o", ".a")
-    public = {"mp_core/include/mp_core.h", "mp_core/include/mp_core_python.h", "mp_core/core/__init__.pxd"}
+    public = {"mp_core/core/include/mp_core.h", "mp_core/core/include/mp_core_python.h", "mp_core/core/__init__.pxd"}
     assert {name for name in names if "kernels/" in name or name.endswith(sources)} == public
     assert [name for name in names if name.startswith("mp_core/core/cpu.")]
 

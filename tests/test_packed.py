@@ -1,4 +1,4 @@
-"""Packed matrices: what they hold, weigh, refuse, and that they do not change."""
+"""Packed matrices: contents, sizes, errors; and they do not change."""
 
 import pickle
 import sys

@@ -1,4 +1,4 @@
-"""Tokens for clients: pieces with their places, texts of tokens, texts that lose their start: as tokenizers has it."""
+"""Tokens for clients: pieces with their positions, texts of tokens, truncated texts: as in the package tokenizers."""
 
 import random
 import time

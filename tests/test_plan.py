@@ -1,6 +1,6 @@
-"""Plans of products are the golden ones of data/plans.csv, computed without running a kernel.
+"""Plans of products equal the golden ones of data/plans.csv, computed without running a kernel.
 
-After a change of the plan, look at what became different: `python tests/test_plan.py && git diff tests/data/plans.csv`.
+After a change of the plan, look at the differences: `python tests/test_plan.py && git diff tests/data/plans.csv`.
 """
 
 import csv
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mp_core.arrays.products.plans import product_plan
 from mp_core.core.cpu import cache_bytes, cpu_family, isas
-from mp_core.products.plans import product_plan
 
 FILE = Path(__file__).parent / "data" / "plans.csv"
 INPUTS = ("shape", "dtype", "b_dtype", "layout", "isa", "order", "cpu", "caches", "threads")

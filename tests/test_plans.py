@@ -1,4 +1,4 @@
-"""Plans: the bits of the layer, whatever the threads, and an error that names whatever a plan cannot see."""
+"""Plans: the bits of the layer, for any number of threads, and errors that name what a plan cannot record."""
 
 import gc
 import os
@@ -27,9 +27,9 @@ from mp_core.layers import (
     Sequential,
     Softmax,
 )
+from mp_core.layers.plans.arena import Arenas, place
 from mp_core.models import TextNetwork
 from mp_core.plans import UnseenError
-from mp_core.plans.arena import Arenas, place
 
 RNG = np.random.default_rng(0)
 FLOATS = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")

@@ -1,4 +1,4 @@
-"""What an attack on plans found: each test is one way in which a plan was stale, wrong, crashed, hung or grew."""
+"""Findings of an attack on plans: each test is a case in which a plan was stale, wrong, crashed, hung or grew."""
 
 import copy
 import gc
@@ -150,10 +150,11 @@ os._exit(thread.is_alive())
     )
 
 
+@pytest.mark.slow
 def test_exceptions_of_signal_handlers_leak_no_arena():
     out = script("""
 import signal, time
-from mp_core.plans.arena import ARENAS
+from mp_core.layers.plans.arena import ARENAS
 from mp_core.layers import Dense
 class Alarm(Exception): pass
 def ring(*_): raise Alarm
@@ -173,6 +174,7 @@ print(len(ARENAS._lent))
     assert int(out) < 5
 
 
+@pytest.mark.slow
 def test_the_child_of_a_fork_has_all_arenas():
     script("""
 import os, threading, time, warnings

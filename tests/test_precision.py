@@ -1,4 +1,4 @@
-"""Embeddings in fewer bits: the codes and packed bits of sentence-transformers' quantize_embeddings, bit for bit."""
+"""Embeddings in fewer bits: codes and packed bits equal sentence-transformers' quantize_embeddings, bit for bit."""
 
 import warnings
 

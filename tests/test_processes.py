@@ -1,4 +1,4 @@
-"""The processes of the tests: under nohup and in the background of a shell, and with an end."""
+"""The processes of the tests: under nohup, in the background of a shell, and with a time limit."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""How far a long call is: bars in terminals and notebooks, lines elsewhere."""
+"""The progress of long calls: bars in terminals and notebooks, lines elsewhere."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""What published folders have that is harmless, and what is told of those that cannot be opened."""
+"""Published folders: harmless extra contents are accepted, and folders that cannot be opened are explained."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_others_are_refused_by_name(tmp_path, entry, value):
 def test_the_name_of_a_published_model_says_that_nothing_is_downloaded(tmp_path, monkeypatch, opened):
     monkeypatch.chdir(tmp_path)
     name = "sentence-transformers/all-MiniLM-L6-v2"
-    how = rf"{name} is no folder here, and nothing is downloaded: `hf download {name} --local-dir FOLDER`"
+    how = rf"{name} is not a folder here, and mp_core downloads nothing: `hf download {name} --local-dir FOLDER`"
     with pytest.raises(FileNotFoundError, match=how):
         opened(Path(name))
     (tmp_path / "sentence-transformers").mkdir()
@@ -66,7 +66,7 @@ def test_so_does_the_command_line(tmp_path, monkeypatch, capsys, command):
     words = {"embed": ["texts"], "convert": ["--output", "out", "--policy", "bfloat16", "--max-memory", "8GiB"]}
     (tmp_path / "texts").write_text("a\n")
     assert cli.main([command, "BAAI/bge-small-en-v1.5", *words[command]]) != 0
-    assert "BAAI/bge-small-en-v1.5 is no folder here, and nothing is downloaded" in capsys.readouterr().err
+    assert "BAAI/bge-small-en-v1.5 is not a folder here, and mp_core downloads nothing" in capsys.readouterr().err
 
 
 def test_other_folders_that_are_absent_are_said_to_be(tmp_path):

@@ -1,4 +1,4 @@
-"""Codes, scales and zero points by their formulas; back again."""
+"""Codes, scales and zero points by their formulas, and dequantization."""
 
 import ml_dtypes
 import numpy as np

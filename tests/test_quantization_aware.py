@@ -1,4 +1,4 @@
-"""Quantization-aware training: the codes in training are those that run, gradients are those of the formulas."""
+"""Quantization-aware training: training uses the codes of inference; gradients follow the formulas."""
 
 import copy
 import pickle
@@ -11,7 +11,7 @@ import tiny_bert
 import mp_core as mp
 from mp_core import layers
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.forms.trained import rounded
+from mp_core.layers.forms.trained import rounded
 from mp_core.models import BertEncoder, Reranker
 
 SCHEMES = ["int8/fixed", "int8/weight_only", "int8/weight_only/8", "int4/8", "int4/16", "int4/20"]

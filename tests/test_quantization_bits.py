@@ -1,4 +1,4 @@
-"""Codes are those of the rounded quotient, for every number, wherever it lies."""
+"""Codes are those of the rounded quotient, for every number, at every position."""
 
 import dataclasses
 
@@ -212,6 +212,7 @@ def at_element(offset, template):
     return buffer[start : start + template.nbytes].view(template.dtype).reshape(template.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 4, 5, 15])
 @pytest.mark.parametrize(("axis", "group_size"), [(1, None), (0, None), (0, 64), (0, 48), (1, 64)])
 @pytest.mark.parametrize("kind", [{}, {"dtype": "uint8", "symmetric": False}, {"dtype": "int4"}], ids=str)

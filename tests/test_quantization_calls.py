@@ -1,4 +1,4 @@
-"""Arguments of quantize and dequantize: `out`, rare types, threads, and what is refused."""
+"""Arguments of quantize and dequantize: `out`, rare types, threads, and errors."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +8,8 @@ import pytest
 from oracles import assert_same_bits, onnx_quantize
 
 import mp_core as mp
+from mp_core.arrays.quantization.recipe import pack_nibbles, unpack_nibbles
 from mp_core.dtypes import STORED
-from mp_core.quantization.recipe import pack_nibbles, unpack_nibbles
 
 KINDS = [
     {},

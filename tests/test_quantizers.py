@@ -1,4 +1,4 @@
-"""Keras' quantizers against their formulas."""
+"""Keras' quantizers, compared with their formulas."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Texts one behind the other: the bits of each text alone, in any batch, on any number of threads."""
+"""Concatenated texts: the bits of each text alone, in any batch, on any number of threads."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""Recurrent layers beside those of Keras on JAX: outputs, states, masks, gradients and files."""
+"""Recurrent layers, compared with those of Keras on JAX: outputs, states, masks, gradients and files."""
 
 import pickle
 
@@ -42,6 +42,7 @@ def _close(got, want, bound):
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=bound * max(np.abs(want).max(), 1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_gradients_are_those_of_keras(folder, name):
     arrays = np.load(folder / f"{name}.npz")
@@ -185,7 +186,7 @@ def test_states_are_kept_from_call_to_call_until_they_are_reset(rng):
         assert not any(state.numpy().any() for state in layer.states)
         with pytest.raises(ValueError, match="keeps the states of 2 samples; received a batch of 1"):
             layer(x[:1])
-    with pytest.raises(ValueError, match="the size of its batches must be known"):
+    with pytest.raises(ValueError, match="its batch size must be known"):
         layers.LSTM(4, stateful=True).build((None, 3, 5))
 
 

@@ -1,4 +1,4 @@
-"""Names that a scope or ``custom_objects`` knows while a model is loaded or compiled: they count for ever after."""
+"""Names in a scope or in ``custom_objects`` while a model is loaded or compiled: the model keeps them."""
 
 import json
 

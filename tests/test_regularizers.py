@@ -1,4 +1,4 @@
-"""Regularizers and constraints beside Keras', alone and as arguments of layers."""
+"""Regularizers and constraints, compared with Keras', alone and as arguments of layers."""
 
 import os
 import pickle

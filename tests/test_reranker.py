@@ -1,4 +1,4 @@
-"""Reranker: the scores of transformers and sentence-transformers for small random networks, and what it promises."""
+"""Reranker: the scores of transformers and sentence-transformers for small random networks, and its promises."""
 
 import json
 import warnings
@@ -341,7 +341,7 @@ def test_positions_that_were_changed_are_not_saved_without_their_types(tmp_path)
     reranker = Reranker.from_folder(source)
     table = reranker.model.embeddings.position.table
     table.assign(table.numpy() + 1)
-    with pytest.raises(ValueError, match="embeddings/position was changed; files hold positions and types apart"):
+    with pytest.raises(ValueError, match="embeddings/position was changed; files store positions and types separately"):
         reranker.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
@@ -389,7 +389,7 @@ def test_the_two_halves_of_predict_give_its_bits_in_any_cut(tmp_path):
     expected = reranker.predict(PAIRS)
     np.testing.assert_array_equal(reranker.predict_tokens(tokens), expected)
     order = [4, 0, 5, 3, 1, 2]
-    parts = [tokens.taken(order[:2]), tokens.taken(order[2:])]
+    parts = [tokens.select(order[:2]), tokens.select(order[2:])]
     assert [len(parts[0]), tokens.cut, parts[0].cut, parts[1].cut] == [2, [4], [0], []]
     np.testing.assert_array_equal(reranker.predict_tokens(type(tokens).joined(parts)), expected[order])
     assert type(tokens).joined(parts[::-1]).cut == [4]

@@ -1,4 +1,4 @@
-"""Training that was killed and called again ends as one that was not: weights, history, files, states of callbacks."""
+"""Training that was killed and called again ends like uninterrupted training: weights, history, files, callbacks."""
 
 import json
 import signal

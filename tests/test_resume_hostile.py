@@ -1,4 +1,4 @@
-"""States of training and files of weights that somebody has changed: refused, with the model's bits as they were."""
+"""Modified states of training and files of weights: an error, and the model keeps its bits."""
 
 import json
 import os
@@ -92,6 +92,7 @@ TAKEN = ("logs", "callbacks", "stopped", "means", "metrics", "example")
 example only shapes and dtypes matter."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [False, True], ids=["trained", "new"])
 def test_no_changed_value_changes_a_part_of_the_model(path, trained, tmp_path, first):
     about = json.loads(bytes(hdf5.read(path.read_bytes())["about"]))

@@ -1,4 +1,4 @@
-"""Folders whose module Router gives queries and documents modules of their own, beside sentence-transformers."""
+"""Folders whose module Router has separate modules for queries and documents, compared with sentence-transformers."""
 
 import json
 import shutil

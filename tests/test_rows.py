@@ -1,4 +1,4 @@
-"""softmax, layer_norm and the activations against float64."""
+"""softmax, layer_norm and the activations, compared with float64."""
 
 import math
 

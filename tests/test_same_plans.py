@@ -1,4 +1,4 @@
-"""asv_bench/lab/same_plans.py finds the plans in which two builds differ, and no others."""
+"""asv_bench/lab/same_plans.py finds the plans that differ between two builds, and no others."""
 
 import importlib.util
 import sys

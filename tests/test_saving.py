@@ -1,4 +1,4 @@
-"""Objects as configurations and back, and the classes that users register for that."""
+"""Objects to configurations and back, and the classes that users register for that."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Configurations of losses, metrics, optimizers and their parts, beside those of Keras."""
+"""Configurations of losses, metrics, optimizers and their parts, compared with those of Keras."""
 
 import json
 import os

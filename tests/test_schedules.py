@@ -1,4 +1,4 @@
-"""Learning rates at the steps where an interval ends: exact rational numbers decide, and Keras agrees elsewhere."""
+"""Learning rates at the end of an interval: exact rational numbers decide, and Keras agrees elsewhere."""
 
 import math
 import os

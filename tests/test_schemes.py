@@ -1,4 +1,4 @@
-"""Schemes: one spelling, what they refuse, what they make of floats, and the policies that name them."""
+"""Schemes: one spelling, errors, the codes that they make of floats, and the policies that name them."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""Scopes: in whatever order, thread or task they are left, nobody stays inside one."""
+"""Scopes: they may be left in any order, thread or task, and nothing stays inside one."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""Scores of texts: where a decoder reads them, what its folder calls probabilities, and the order of saturated ones."""
+"""Scores of texts: where a decoder reads them, the probabilities in its folder, the order of saturated scores."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""The choice of policies by sensitivity: what is measured, what is chosen, and what is refused."""
+"""The choice of policies by sensitivity: measurements, choices, and errors."""
 
 import dataclasses
 import itertools
@@ -13,8 +13,8 @@ from tiny_bert import TEXTS
 import mp_core as mp
 from mp_core import choose_policy, fitting, layers, sensitivity
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.fitting import measures, selection, trial
 from mp_core.models import BertEncoder
+from mp_core.models.fitting import measures, selection, trial
 
 INT8 = "int8_from_mixed_bfloat16"
 
@@ -356,6 +356,7 @@ def test_a_function_needs_outputs_of_one_shape(encoder):
 # ---- the choice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", fitting.METRICS)
 @pytest.mark.parametrize("max_error", [0.0, 1e-6, 1e-4, 1e-2])
 def test_the_budget_is_met_by_a_model_under_the_map(folder, encoder, metric, max_error):
@@ -370,6 +371,7 @@ def test_the_budget_is_met_by_a_model_under_the_map(folder, encoder, metric, max
     assert all(choice.map[row.path].name == row.policy for row in choice.table)
 
 
+@pytest.mark.slow
 def test_a_larger_budget_gives_no_larger_weights(encoder):
     sizes = [choose_policy(encoder, TEXTS, max_error=error).nbytes for error in (0.0, 1e-6, 1e-4, 1e-2, 1.0)]
     assert sizes == sorted(sizes, reverse=True)
@@ -397,6 +399,7 @@ def test_what_overflows_is_refused(rng):
     assert choice.table[1].reason == "float16 would bring the error to inf"
 
 
+@pytest.mark.slow
 def test_the_same_call_gives_the_same_choice(encoder, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(selection, "process_time", lambda: float(next(ticks)))

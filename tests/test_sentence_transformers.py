@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: the embeddings of that library itself, for every setting that changes them."""
+"""Folders of sentence-transformers: the embeddings of that library, for every setting that changes them."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, BertWordPieceTokenizer, normalizers
 
 from mp_core.models import BertEncoder
-from mp_core.models.sentence_transformers import as_asked
+from mp_core.models.sentence_transformers import in_format
 from mp_core.models.tokenizer import _Shortener
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh:,.![]", "##s", "##a", "##B", "##b", "MASK"]
@@ -378,7 +378,7 @@ def test_tensors_are_those_of_the_library_and_share_memory(both):
                 close(row, right)
     assert encoder.encode([], convert_to_tensor=True).shape == (0, 16)
     array = np.ones((2, 3), np.float32)
-    assert as_asked(array, {"convert_to_tensor": True}, False).data_ptr() == array.ctypes.data
+    assert in_format(array, {"convert_to_tensor": True}, False).data_ptr() == array.ctypes.data
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`mp-core serve`: OpenAI's client and curl are answered, with the bits that a text has alone, and it ends in order."""
+"""`mp-core serve`: OpenAI's client and curl get the bits of each text alone, and the server ends in order."""
 
 import asyncio
 import base64

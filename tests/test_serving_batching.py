@@ -1,4 +1,4 @@
-"""The queue of the server: batches by tokens, turns, room, clients that go away; and the application around it."""
+"""The queue of the server: batches by tokens, turns, room, clients that disconnect; and the application around it."""
 
 import asyncio
 import threading

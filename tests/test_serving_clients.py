@@ -1,4 +1,4 @@
-"""Clients that people have: each gets the bits of the models from `mp-core serve`, without code for it."""
+"""Existing clients: each gets the bits of the models from `mp-core serve`, without special code."""
 
 import os
 

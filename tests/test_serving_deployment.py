@@ -1,4 +1,4 @@
-"""The files of docs/examples/serve that deploy the server: every line means something to what reads it."""
+"""The files of docs/examples/serve that deploy the server: every line has a meaning for the program that reads it."""
 
 import json
 import re

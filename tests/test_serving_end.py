@@ -1,4 +1,4 @@
-"""Where a server listens, and how it ends: within its grace, at once at a second signal, and nobody else's socket."""
+"""Where a server listens, and how it ends: within its grace, or at once at a second signal; it removes its socket."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The server and bad clients: every wrong request is a 4xx that says what is wrong, and memory stays flat."""
+"""The server and bad clients: every wrong request is a 4xx with its reason, and memory stays flat."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_every_wrong_request_is_a_4xx_with_a_message(server, folder):
     [
         ("/embed", b"", 400, "the body must be JSON"),
         ("/embed", b"[1]", 400, "the body must be a JSON object; received a list"),
-        ("/embed", b'{"inputs": "a", "dimensions": NaN}', 400, "the body must be JSON: NaN is no number of it"),
+        ("/embed", b'{"inputs": "a", "dimensions": NaN}', 400, "the body must be JSON: NaN is not a JSON number"),
         ("/embed", b'{"inputs": "a", "dimensions": 1e400}', 422, "a positive integer below 2^31; received Infinity"),
         ("/embed", b'{"inputs": %b}' % (b"9" * 5000), 400, "value has 5000 digits"),
         ("/embed", {"inputs": []}, 422, "at least one string; received an empty list"),

@@ -142,15 +142,15 @@ def test_progress_counts_the_texts_of_each_batch(name, folders, texts, capfd, mo
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("sparse", ["--kind", "dense"], "argument --kind: the model has sparse vectors only"),
-        ("sparse", ["--format", "npy"], "argument --format: sparse vectors are written as jsonl only"),
-        ("multi", ["--normalize"], "argument --normalize: does not go with multi-vector vectors"),
-        ("sparse", ["--truncate-dim", "3"], "argument --truncate-dim: does not go with sparse vectors"),
+        ("sparse", ["--kind", "dense"], "argument --kind: this model computes only sparse vectors"),
+        ("sparse", ["--format", "npy"], "argument --format: must be jsonl for sparse vectors"),
+        ("multi", ["--normalize"], "argument --normalize: not allowed with multi-vector vectors"),
+        ("sparse", ["--truncate-dim", "3"], "argument --truncate-dim: not allowed with sparse vectors"),
         ("routed", ["--task", "other"], "argument --task: `task` must be 'query' or 'document'"),
         (
             "sparse",
             ["--task", "query", "--dask", "tcp://127.0.0.1:1"],
-            "argument --dask: embeds texts as dense vectors",
+            "argument --dask: computes only dense vectors",
         ),
     ],
 )

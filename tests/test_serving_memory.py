@@ -1,4 +1,4 @@
-"""What hostile bodies and long answers take of memory and of the event loop."""
+"""The memory and event loop of the server under hostile bodies and long answers."""
 
 import asyncio
 import gc

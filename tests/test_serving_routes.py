@@ -1,4 +1,4 @@
-"""The routes of text-embeddings-inference beside /embed: what its clients are answered, in the bits of the models."""
+"""The routes of text-embeddings-inference beside /embed: the answers for its clients, with the bits of the models."""
 
 import base64
 

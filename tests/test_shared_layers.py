@@ -1,4 +1,4 @@
-"""A layer in several places of a model is one layer in its files, and in the text and in the memory of Keras."""
+"""A layer at several places of a model is one layer in its files, in its text, and in Keras."""
 
 import json
 import os

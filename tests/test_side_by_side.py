@@ -1,4 +1,4 @@
-"""Several Dense layers by one product: the bits of each alone, and never those of other weights."""
+"""Several Dense layers in one product: the bits of each layer alone, and never those of other weights."""
 
 import gc
 import weakref
@@ -37,8 +37,8 @@ def rows(rng, layer, shape=(2, 5, 48)):
 @pytest.fixture
 def made(monkeypatch):
     """What was made of layers, each time that something was."""
-    products, make = [], room._made
-    monkeypatch.setattr(room, "_made", lambda *arguments: products.append(make(*arguments)) or products[-1])
+    products, make = [], room._joined_product
+    monkeypatch.setattr(room, "_joined_product", lambda *arguments: products.append(make(*arguments)) or products[-1])
     return products
 
 

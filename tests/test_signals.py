@@ -1,4 +1,4 @@
-"""Signals while C computes: their handlers run, and an exception of theirs ends the operation before its time."""
+"""Signals while C computes: their handlers run, and an exception of a handler ends the operation early."""
 
 import ctypes
 import os
@@ -18,7 +18,10 @@ import mp_core as mp
 from mp_core.autocast import AutoCastVariable
 from mp_core.config import num_threads
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer of that kind")
+pytestmark = [
+    pytest.mark.slow,  # waits for timers
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer of that kind"),
+]
 AFTER = 0.12  # seconds until the signal: each of CALLS takes several times as long on any CPU
 
 rng = np.random.default_rng(0)

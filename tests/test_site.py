@@ -1,4 +1,4 @@
-"""What is published: the check of the built pages finds dead links, and the package's description stands on its own."""
+"""The published pages: the check of the site finds dead links, and the package's description is complete on its own."""
 
 import email
 import re

@@ -1,4 +1,4 @@
-"""The built pages in a browser: tables can be read in a window of 1280 pixels, and on a phone."""
+"""The built pages in a browser: tables are readable in a window of 1280 pixels, and on a phone."""
 
 import html
 import importlib

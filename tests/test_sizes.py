@@ -1,4 +1,4 @@
-"""Plans for any number of rows: sizes are told apart, and no run reads or writes beyond what it is given."""
+"""Plans for any number of rows: sizes are distinguished, and no run reads or writes outside its arrays."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ import random_models
 
 import mp_core as mp
 from mp_core import ops
+from mp_core.layers.plans.sizes import Sizes
 from mp_core.models import TextNetwork
 from mp_core.models.ragged import RaggedTexts, _Pooled
 from mp_core.plans import ForwardPlan, UnseenError
-from mp_core.plans.sizes import Sizes
 
 RNG = np.random.default_rng(0)
 POOLINGS = ("mean", "mean_sqrt_len_tokens", "weightedmean", "max", "cls", "lasttoken")

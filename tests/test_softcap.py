@@ -1,4 +1,4 @@
-"""Attention whose scores are capped by tanh, as in Gemma 2: against torch in float64, and in the stated order."""
+"""Attention whose scores are capped by tanh, as in Gemma 2: compared with torch in float64, and in the stated order."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from oracles import UNIT, assert_same_bits
 import mp_core as mp
 from mp_core import config, ops
 from mp_core.dtypes import parse
-from mp_core.gradients.attention import attention_gradients, ragged_attention_gradients
-from mp_core.gradients.rows import softmax_gradient
+from mp_core.ops.gradients.attention import attention_gradients, ragged_attention_gradients
+from mp_core.ops.gradients.rows import softmax_gradient
 
 FLOATS = ("float32", "float16", "bfloat16")
 CAP = 2.5

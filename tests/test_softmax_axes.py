@@ -1,4 +1,4 @@
-"""Softmax and its logarithm along several axes, beside their formulas in float64."""
+"""Softmax and its logarithm along several axes, compared with their formulas in float64."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""Sparse encoders beside sentence-transformers, with small random networks."""
+"""Sparse encoders, compared with sentence-transformers, with small random networks."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""SpectralNormalization beside Keras on JAX, and by the formula of the paper in float64."""
+"""SpectralNormalization, compared with Keras on JAX, and with the formula of the paper in float64."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from mp_core import layers
 from mp_core.layers import SpectralNormalization
 
 
+@pytest.mark.slow
 def test_training_and_files_are_those_of_keras_on_jax(tmp_path):
     run_with_keras("keras_spectral_normalization.py", tmp_path, "jax")
 

@@ -1,4 +1,4 @@
-"""What follows the pooling: the vectors of sentence-transformers for its modules, and what is refused."""
+"""The modules after pooling: the vectors of sentence-transformers, and errors."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""One interpreter of a process has NumPy, and so mp_core: others are refused by an error, and the first one goes on."""
+"""Only one interpreter of a process can use NumPy, and so mp_core: others get an error, and the first one continues."""
 
 import re
 import sys

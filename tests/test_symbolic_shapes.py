@@ -1,4 +1,4 @@
-"""Shapes and types of what operations and merging layers return for symbolic arrays: those that Keras says."""
+"""Shapes and types of operations and merging layers on symbolic arrays: those of Keras."""
 
 import itertools
 import os

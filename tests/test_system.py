@@ -1,4 +1,4 @@
-"""What differs between operating systems: files, signals and memory, as Linux has them and without what others lack."""
+"""Differences between operating systems: files, signals and memory as in Linux, and without what other systems lack."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import numpy as np
 import processes
 import pytest
 
-from mp_core.autocast import memory
+from mp_core.policies.autocast import memory
 from mp_core.utilities import system
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Adapters by task in the folder of jina-embeddings-v3 as it was published, with its formulas."""
+"""Adapters by task in the folder of jina-embeddings-v3 as published, with its formulas."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The face of tf.keras (checklists C, D, E; sources 002 to 004)."""
+"""The interface of tf.keras (checklists C, D, E; sources 002 to 004)."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The layers of the tf.keras face: built in, quantized, stacked, and as configurations."""
+"""The layers of the tf.keras interface: built in, quantized, stacked, and as configurations."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""How many threads run, and that nothing depends on it: contexts, environment, fork, concurrent callers."""
+"""The number of threads, and that no result depends on it: contexts, environment, fork, concurrent callers."""
 
 import asyncio
 import ctypes

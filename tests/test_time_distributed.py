@@ -1,4 +1,4 @@
-"""TimeDistributed and separable convolutions: outputs, training and files beside those of Keras."""
+"""TimeDistributed and separable convolutions: outputs, training and files, compared with those of Keras."""
 
 import os
 
@@ -141,7 +141,7 @@ def test_a_separable_convolution_has_the_bits_of_its_two_parts(policy, rank):
 def one_array(case):
     name, arguments, shapes = case
     kind = Operation if name == "Operation" else getattr(layers, name)
-    return kind._samples_apart != "unknown" and isinstance(shapes[0], int) and arguments.get("axis") != 0
+    return kind._sample_independence != "unknown" and isinstance(shapes[0], int) and arguments.get("axis") != 0
 
 
 @pytest.mark.parametrize(("name", "arguments", "shapes"), [case for case in KINDS if one_array(case)])
@@ -159,7 +159,7 @@ def test_what_keeps_samples_apart_has_the_bits_of_each_step(name, arguments, sha
 
 def test_every_class_that_keeps_samples_apart_is_compared_with_steps():
     kinds = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, layers.Layer)]
-    apart = {kind.__name__ for kind in kinds if kind._samples_apart != "unknown"}
+    apart = {kind.__name__ for kind in kinds if kind._sample_independence != "unknown"}
     elsewhere = {"Embedding", "Functional", "InputLayer"}  # "a graph" above; the others are below
     assert apart - {case[0] for case in KINDS if one_array(case)} == elsewhere
 
@@ -179,7 +179,7 @@ def test_a_subclass_with_a_call_of_its_own_may_mix_samples():
     class Same(layers.Dense):
         pass
 
-    assert (Own._samples_apart, Same._samples_apart) == ("unknown", "always")
+    assert (Own._sample_independence, Same._sample_independence) == ("unknown", "always")
     layer = layers.TimeDistributed(Own(2))
     assert_same_bits(layer(ROWS), np.stack([layer.layer(ROWS[:, i]) for i in range(3)], axis=1))
 

@@ -1,4 +1,4 @@
-"""Tokenizers: long texts of every kind at a bounded cost, pairs as the tokenizers package cuts them."""
+"""Tokenizers: long texts of every kind at a bounded cost, pairs truncated as in the package tokenizers."""
 
 import json
 

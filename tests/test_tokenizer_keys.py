@@ -1,4 +1,4 @@
-"""The tables of a tokenizer's files: every entry that transformers reads is in one, and the page shows them."""
+"""The tables of a tokenizer's files: each entry that transformers reads is in one table, and the page shows them."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Tokenizers of folders with random settings beside transformers: the same tokens, or a refusal."""
+"""Folders of tokenizers with random settings, compared with transformers: the same tokens, or an error."""
 
 import json
 import os
@@ -198,7 +198,7 @@ def test_a_map_of_special_tokens_has_nothing_else(tmp_path, entry, value, expect
 def test_an_unknown_entry_is_told(tmp_path):
     byte_level(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"brand_new": 1}')
-    with pytest.warns(UserWarning, match=r"tokenizer_config\.json: 'brand_new' is unknown; transformers ignores"):
+    with pytest.warns(UserWarning, match=r"tokenizer_config\.json: 'brand_new' is unknown, and ignored"):
         module.Tokenizer(Modules(tmp_path, {"model_type": "roberta"}))
 
 
@@ -309,7 +309,7 @@ def test_long_words_of_a_vocabulary_are_not_tried(tmp_path):
             tried.append(word)
             return self
 
-    assert not list(opening.frames(Told(), False)) and tried == ["a", "[UNK]", "b"]
+    assert not list(opening.layouts(Told(), False)) and tried == ["a", "[UNK]", "b"]
 
 
 def test_padding_is_never_done(tmp_path):

@@ -1,4 +1,4 @@
-"""Files of torch.save: the tensors of torch, and of hostile files nothing that runs, crashes or takes memory."""
+"""Files of torch.save: the tensors of torch; hostile files run no code, do not crash and take no memory."""
 
 import io
 import json
@@ -14,7 +14,7 @@ import pytest
 import random_models
 
 from mp_core.checkpoint import convert, open_tensors
-from mp_core.checkpoint.torch_file import open_torch
+from mp_core.files.checkpoint.torch_file import open_torch
 from mp_core.models import BertEncoder
 
 torch = pytest.importorskip("torch")
@@ -100,7 +100,7 @@ def test_an_old_folder_is_converted_with_its_modules(tmp_path, shards):
     assert not list((tmp_path / "new").rglob("*.bin*"))
     np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "new").encode(texts), encoder.encode(texts))
     for place in (tmp_path / "old", tmp_path / "old" / "new"):
-        with pytest.raises(ValueError, match=r"the target .* is .*, or lies inside it"):
+        with pytest.raises(ValueError, match=r"the target .* is .*, or is inside it"):
             convert(tmp_path / "old", place, "float32", force=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
 
@@ -143,15 +143,15 @@ class Deep:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"a": Command()}, r"holds the name (posix|nt)\.system; expected a dictionary of tensors, of which nothing is"),
-        ({"a": Deep()}, r"holds the name .*eval"),
-        ({"a": torch.ones(1), "b": 3}, "holds a int under 'b'"),
+        ({"a": Command()}, r"has the name (posix|nt)\.system; expected a dictionary of tensors, and no code"),
+        ({"a": Deep()}, r"has the name .*eval"),
+        ({"a": torch.ones(1), "b": 3}, "has a int under 'b'"),
         ({3: torch.ones(1)}, "has a damaged pickle"),
-        ([torch.ones(1)], "holds a list"),
-        (torch.ones(2), "holds a _Placed"),
-        ({"a": torch.ones(2).to_sparse()}, r"holds the name torch\._utils\._rebuild_sparse_tensor"),
-        ({"a": torch.nn.Linear(1, 1)}, r"holds the name torch\.nn\.modules\.linear\.Linear"),
-        ({"a": torch.ones(2, dtype=torch.complex64)}, r"holds the name torch\.ComplexFloatStorage"),
+        ([torch.ones(1)], "has a list"),
+        (torch.ones(2), "has a _Placed"),
+        ({"a": torch.ones(2).to_sparse()}, r"has the name torch\._utils\._rebuild_sparse_tensor"),
+        ({"a": torch.nn.Linear(1, 1)}, r"has the name torch\.nn\.modules\.linear\.Linear"),
+        ({"a": torch.ones(2, dtype=torch.complex64)}, r"has the name torch\.ComplexFloatStorage"),
     ],
 )
 def test_what_is_no_tensor_is_refused_by_name(tmp_path, monkeypatch, content, message):
@@ -216,9 +216,7 @@ def test_tensors_share_storages_up_to_32_times_the_bytes_of_the_file(tmp_path, c
     table = torch.ones(1 << 18)
     path = saved({f"layers.{i}.weight": table.view(2, -1) for i in range(count)}, tmp_path / "shared.bin")
     if count > 32:
-        with pytest.raises(
-            ValueError, match=r"its tensors have 209715200 together, since they share storages; allowed"
-        ):
+        with pytest.raises(ValueError, match=r"its tensors, which share storages, have 209715200 together; allowed"):
             open_torch(path)
         return
     found = open_torch(path)

@@ -1,4 +1,4 @@
-"""Training: data as batches, steps, loops, loss scales, and going on after an interruption."""
+"""Training: data as batches, steps, loops, loss scales, and continuing after an interruption."""
 
 import copy
 import hashlib
@@ -545,7 +545,8 @@ def test_predict_and_the_import_load_no_gradients():
     code = (
         "import sys, numpy as np, mp_core as mp; m = mp.Sequential([mp.Input((3,)), mp.layers.Dense(2)]); "
         "m.predict(np.ones((70, 3)), verbose=0); "
-        "print([n for n in sys.modules if n.startswith(('mp_core.gradients', 'mp_core.optimizers', 'mp_core.losses'))])"
+        "print([n for n in sys.modules if n.startswith(('mp_core.ops.gradients', 'mp_core.training.optimizers',"
+        " 'mp_core.training.losses'))])"
     )
     assert processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

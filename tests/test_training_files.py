@@ -1,4 +1,4 @@
-"""Files of models: Keras opens them, and the other way round; they appear whole or not at all."""
+"""Files of models: Keras opens them, and the reverse; they are written completely or not at all."""
 
 import sys
 import zipfile
@@ -79,6 +79,7 @@ def folder(tmp_path_factory):
     return path, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_keras_opens_the_file_and_computes_the_same(folder, name):
     path, found = folder

@@ -16,6 +16,7 @@ def of_keras(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "bound"), [("float32", 1e-3), ("mixed_bfloat16", 2e-2)])
 def test_all_variables_are_those_of_keras(of_keras, source, bound):
     """Keras rounds the gradient of the bias to bfloat16 on its way through a cast, here it is not rounded."""

@@ -1,4 +1,4 @@
-"""Training beside Keras with JAX: the same models, weights and batches."""
+"""Training, compared with Keras on JAX: the same models, weights and batches."""
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ def curves(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases.CASES)
 def test_the_loss_of_each_of_100_steps_is_that_of_keras(curves, name):
     want = np.load(curves / f"{name}.losses.npy")
@@ -44,6 +45,7 @@ POLICIES = [
 LOSES = dict.fromkeys(POLICIES, 0.005) | {policy: 0.009 for policy in POLICIES if "float8" in policy}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", cases.CASES)
 def test_the_mean_score_of_5_seeds_is_that_of_keras_in_float32(curves, name, policy):

@@ -1,4 +1,4 @@
-"""Masks in training: losses and metrics count what a mask has; and the names of metrics in the logs."""
+"""Masks in training: losses and metrics count unmasked elements; and the names of metrics in the logs."""
 
 import copy
 import os

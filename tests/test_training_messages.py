@@ -1,4 +1,4 @@
-"""What compile, fit and evaluate say of a wrong loss, target, weight or metric: the argument at fault by its name."""
+"""Errors of compile, fit and evaluate for a wrong loss, target, weight or metric: they name the argument."""
 
 import numpy as np
 import pytest

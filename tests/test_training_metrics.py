@@ -1,4 +1,4 @@
-"""Metrics that a model was compiled with, or that it and its layers have among their attributes."""
+"""Metrics that a model was compiled with, or that are attributes of it and its layers."""
 
 import os
 

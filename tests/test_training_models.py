@@ -1,4 +1,4 @@
-"""Models that are made by calling layers, and what they consist of, beside NumPy."""
+"""Models made by calling layers, and their parts, compared with NumPy."""
 
 import copy
 import pickle
@@ -10,7 +10,7 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
-from mp_core.plans.backward import GradientPlan
+from mp_core.layers.plans.backward import GradientPlan
 
 rng = np.random.default_rng(0)
 

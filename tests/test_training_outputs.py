@@ -1,4 +1,4 @@
-"""Several outputs: losses, weights, metrics and targets arranged as they are, inside each other too, beside Keras'."""
+"""Several outputs: losses, weights, metrics and targets in the same nested structure, compared with Keras'."""
 
 import os
 from collections import namedtuple

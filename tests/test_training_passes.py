@@ -1,4 +1,4 @@
-"""Batches in passes: the bits of the whole batch, in bounded memory; what needs all samples at once is refused."""
+"""Batches in passes: the bits of the whole batch, in bounded memory; losses over all samples at once are errors."""
 
 import hashlib
 import sys
@@ -10,9 +10,9 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
-from mp_core.gradients.parts import Meeting, Sums
+from mp_core.layers.plans.parts import PartGradients, unit_of
+from mp_core.ops.gradients.parts import Meeting, Sums
 from mp_core.ops.random import dropout, normal, uniform
-from mp_core.plans.parts import PartGradients, unit_of
 
 SAMPLES = 5000
 

@@ -1,4 +1,4 @@
-"""Fine-tuning: losses beside sentence-transformers, gradients beside transformers, bits, resuming, damaged data."""
+"""Fine-tuning: losses and gradients compared with other libraries, bits, resuming, damaged data."""
 
 import gc
 import itertools
@@ -21,11 +21,11 @@ from tuned_folders import digest_of
 
 import mp_core as mp
 from mp_core.autocast import AutoCastVariable
+from mp_core.layers.plans.recorded_call import record
 from mp_core.models import BertEncoder, Reranker, tuning
 from mp_core.models.tuning.batches import TextBatches, groups_of
 from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import read_examples
-from mp_core.plans.recorded_call import record
 
 PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
 TRIPLETS = [(*pair, other) for pair, (_, other) in zip(PAIRS, PAIRS[1:] + PAIRS[:1], strict=True)]
@@ -243,6 +243,7 @@ def test_no_bit_depends_on_how_many_activations_are_kept(tmp_path, monkeypatch, 
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_batch(tmp_path):
     """Peaks of what NumPy allocates: MiniLM has them within 1.04 by resident memory (docs/finetuning.md)."""
     pairs = [("a b c d e f g h " * 3, "h g f e d c b a " * 3)] * 192
@@ -270,7 +271,7 @@ def test_groups_of_one_shape_and_the_loss_are_recorded_once(tmp_path, monkeypatc
         recorded.append(layer)
         return record(layer, *args)
 
-    monkeypatch.setattr("mp_core.plans.backward.record", noting)
+    monkeypatch.setattr("mp_core.layers.plans.backward.record", noting)
     monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", 2)
     encoder_at(tmp_path).fit([("a b", "c d")] * 8, epochs=2, batch_size=8, chunk=1, dropout=0, verbose=0, seed=1)
     assert len(recorded) == 2
@@ -315,6 +316,7 @@ encoder.save(out)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [None, 1])
 def test_a_killed_run_ends_with_the_bits_of_one_that_was_not_on_any_threads_and_set(tmp_path, chunk):
     folder = tiny_bert.write(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""Type checkers see the types of mp_core from an empty folder, and names that do not exist."""
+"""Type checkers see the types of mp_core from an empty folder, and report names that do not exist."""
 
 import ast
 import re
@@ -27,11 +27,13 @@ def errors(python, folder):
     return re.sub(r"^Success.*\n", "", run.stdout) + run.stderr
 
 
+@pytest.mark.slow
 def test_types_are_seen_where_this_installation_is(tmp_path):
     """Of an editable installation too: .ci/editable_types.py makes it so, which `make demo` runs."""
     assert errors(sys.executable, tmp_path) == ""
 
 
+@pytest.mark.slow
 def test_types_are_seen_of_a_wheel(wheel, tmp_path):
     site = tmp_path / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     venv.create(tmp_path / "venv")
@@ -40,11 +42,29 @@ def test_types_are_seen_of_a_wheel(wheel, tmp_path):
     assert errors(tmp_path / "venv" / "bin" / "python", tmp_path) == ""
 
 
-def test_names_that_python_imports_late_are_known_to_type_checkers(monkeypatch):
-    """What the package imports for type checkers alone is what it has."""
-    block = next(part for part in ast.parse(Path(mp.__file__).read_text()).body if isinstance(part, ast.If))
-    names = [alias.name for statement in block.body for alias in statement.names]
-    assert sorted(names) == sorted([*mp._MODULES, *mp._HOMES])
+def test_names_that_python_imports_late_are_known_to_type_checkers():
+    """The stub, which .ci/stub.py writes, has the names of the tables."""
+    stub = ast.parse(Path(mp.__file__).with_suffix(".pyi").read_text()).body
+    names = [alias.name for statement in stub if isinstance(statement, ast.ImportFrom) for alias in statement.names]
+    assert sorted(names) == sorted([*mp._MODULES, *mp._UNLISTED, *mp._HOMES])
+
+
+FACES = [path.stem for path in Path(mp.__file__).parent.glob("*.py") if "import * " in path.read_text()]
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_module_of_public_names_has_all_names_of_its_home(name):
+    face = getattr(mp, name)
+    home = sys.modules[re.search(r"from (mp_core\.\S+) import \*", Path(face.__file__).read_text())[1]]
+    assert face.__all__ is home.__all__ and len(FACES) > 15
+    assert all(getattr(face, each) is getattr(home, each) for each in home.__all__)
+
+
+def test_schedules_can_be_imported_as_from_keras():
+    code = "from mp_core.optimizers.schedules import CosineDecay as a; import mp_core as mp; "
+    code += "print(a is mp.optimizers.schedules.CosineDecay)"
+    done = processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize("name", ["", *(name for name in mp.__all__ if isinstance(getattr(mp, name), ModuleType))])

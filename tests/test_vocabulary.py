@@ -1,6 +1,6 @@
-"""Each word of the kernels' vocabulary does what the table of vocabulary.h says, on every instruction set.
+"""Each word of the kernels' vocabulary works as the table of vocabulary.h says, on every instruction set.
 
-vocabulary.py has the words as functions; what a word should give is computed by NumPy.
+vocabulary.py has the words as functions; NumPy computes the expected results.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Pooling of windows: maxima, sums and their gradients are those of NumPy, window by window, bit for bit."""
+"""Pooling of windows: maxima, sums and their gradients equal those of NumPy, window by window, bit for bit."""
 
 import itertools
 
@@ -11,7 +11,7 @@ import mp_core as mp
 from mp_core import layers, ops
 from mp_core.core import cpu
 from mp_core.dtypes import parse
-from mp_core.gradients.windows import maxima_gradient, sums_gradient
+from mp_core.ops.gradients.windows import maxima_gradient, sums_gradient
 
 # places, size of a window, strides, channels: apart, overlapping, with gaps; one to three axes; whole vectors and not
 CASES = {

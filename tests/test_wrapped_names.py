@@ -1,4 +1,4 @@
-"""Names of tensors that programs put names of their own before, and what is said of names that no network has."""
+"""Names of tensors with prefixes of other programs, and the errors for names that no network has."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Data sets of scikit-learn's wheel, and for each a model, an optimizer and a loss, for mp_core and Keras alike."""
+"""Data sets of scikit-learn's wheel, with a model, an optimizer and a loss for each, for mp_core and Keras."""
 
 import numpy as np
 from sklearn import datasets

@@ -1,6 +1,6 @@
 """A small encoder and reranker, tuned in batches of two groups: ``python tuned_folders.py HOME OUT THREADS STOP``.
 
-The process ends hard behind the batch number STOP; started again, it goes on. HOME has the models.
+The process kills itself after batch number STOP; started again, it continues. HOME has the models.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""The words of vocabulary.h as functions, for test_vocabulary.py: each instruction set's, compiled and loaded.
+"""The words of vocabulary.h as functions, for test_vocabulary.py: compiled and loaded for each instruction set.
 
-tests/vocabulary.c has each word as a function over memory. It is compiled with the flags that the build gave the
-kernels of that set. With MP_CORE_CROSS, a build directory for another CPU, the sets of that build are compiled instead:
-tests/c/words.c calls their functions, run by MP_CORE_EMULATOR.
+tests/vocabulary.c has each word as a function over memory. It is compiled with the flags of the kernels of that set.
+With MP_CORE_CROSS, a build directory for another CPU, the sets of that build are compiled instead: tests/c/words.c
+calls their functions, and MP_CORE_EMULATOR runs it.
 """
 
 import ctypes

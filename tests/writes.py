@@ -1,6 +1,6 @@
-"""Every way by which NumPy, and Python through it, could write into a variable, tried on one.
+"""Every way by which NumPy, or Python through NumPy, could write into a variable, tried on one variable.
 
-Run as a program, it tries them on a variable that reads a file's map, where one write would end the process.
+Run as a program, it tries them on a variable that reads a mapped file, where one write would end the process.
 """
 
 import ctypes

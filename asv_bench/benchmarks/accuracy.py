@@ -14,7 +14,7 @@ BLOCK = {"float32": 1024, "float16": 1024, "bfloat16": 2048}
 
 
 def every(step, low, high):
-    """Every `step`-th float32 number from `low` to `high`, by code, each sign from the number nearest to 0."""
+    """Return every `step`-th float32 number from `low` to `high` in the order of their bits, each sign from 0 on."""
 
     def magnitudes(near, far):
         first, last = np.array([near, max(near, far)], np.float32).view(np.uint32)
@@ -24,12 +24,12 @@ def every(step, low, high):
 
 
 def ulps(y, exact):
-    """|y - exact| in units in the last place of float32 at `exact`."""
+    """Return |y - exact| in units in the last place of float32 at `exact`."""
     return np.abs(y.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
 
 
 def exp(x):
-    """e^x for x < -19.5, by softmax: 15 such terms beside a 0 leave the sum of the row at exactly 1."""
+    """Return e^x for x < -19.5, by softmax: with a 0 and 15 such terms, the sum of the row is exactly 1."""
     rows = np.zeros((len(x) // 15, 16), np.float32)
     rows[:, 1:] = x.reshape(-1, 15)
     return mp.softmax(rows)[:, 1:].reshape(-1)
@@ -48,7 +48,7 @@ def gelu_tanh(x):
     return mp.gelu(x, approximate=True)
 
 
-# Function, float64 reference, from and to which argument; beyond, the result is 0, 1 or the argument.
+# Function, float64 reference, first and last argument; beyond them the result is 0, 1 or the argument.
 FUNCTIONS = {
     "exp": (exp, np.exp, -87.33, -19.5),
     "gelu": (mp.gelu, exact_gelu, -15.0, 15.0),

@@ -29,7 +29,7 @@ class Cast(PerIsa):
 
 
 class CastFloat64(PerIsa):
-    """float64 is rounded once, by way of rounding to odd."""
+    """float64 is rounded once, through rounding to odd."""
 
     params = (ISAS, NARROW)
     param_names = ("isa", "format")

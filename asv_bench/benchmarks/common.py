@@ -1,4 +1,4 @@
-"""What the benchmarks share: the literal tables, one instruction set and one thread at a time, a stopwatch."""
+"""Shared code of the benchmarks: literal tables, one instruction set and one thread at a time, a stopwatch."""
 
 import time
 
@@ -23,7 +23,7 @@ FORMATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 class PerIsa:
-    """Parameters begin with the instruction set; one thread, so that the figures are those of a core."""
+    """The first parameter is the instruction set; one thread, so that the figures are those of a core."""
 
     params = (ISAS,)
     param_names = ("isa",)
@@ -46,12 +46,12 @@ class PerIsa:
 
 
 def normal(*shape, dtype="float32", seed=20261121):
-    """Normal deviates."""
+    """Return normal deviates."""
     return mp.cast(np.random.default_rng(seed).standard_normal(shape, np.float32), dtype)
 
 
 def seconds(call, budget=0.05):
-    """Return the time of the fastest call of those that fit in `budget` seconds; the first only warms up."""
+    """Return the time of the fastest call among those that fit in `budget` seconds; the first call is a warm-up."""
     call()
     best, end = float("inf"), time.perf_counter() + budget
     while (start := time.perf_counter()) < end:

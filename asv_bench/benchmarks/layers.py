@@ -1,4 +1,4 @@
-"""Layers under policies, on the best instruction set and one thread: what a policy costs and saves."""
+"""Layers under policies, on the best instruction set and one thread: the cost and the gain of a policy."""
 
 import mp_core as mp
 

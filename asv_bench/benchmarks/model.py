@@ -1,9 +1,9 @@
-"""all-MiniLM-L6-v2 on token ids of a fixed seed; skipped where its package is not installed (see docs/demo.md)."""
+"""all-MiniLM-L6-v2 on token ids of a fixed seed; skipped if its package is not installed (see docs/demo.md)."""
 
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 
 from .common import seconds
 from .layers import POLICIES
@@ -46,4 +46,4 @@ class Encoder:
 
 class Reference:
     def peakmem_reference(self):
-        """The interpreter and the imports, for every peakmem_ of this module."""
+        """Measure the interpreter and the imports, the reference for every peakmem_ of this module."""

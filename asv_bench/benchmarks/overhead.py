@@ -1,4 +1,4 @@
-"""What a call and an import cost before any work is done."""
+"""The cost of a call and of an import before any work is done."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from .common import normal
 
 
 class Overhead:
-    """Small enough that the arithmetic takes a few nanoseconds."""
+    """Calls so small that the arithmetic takes a few nanoseconds."""
 
     def setup(self):
         self.x = normal(64)
@@ -48,7 +48,7 @@ class Overhead:
 
 
 class ImportTime:
-    """Fresh interpreters. Finding mp_core first keeps the build check of an editable install out of the time."""
+    """Imports in fresh interpreters. Finding mp_core first excludes the build check of an editable install."""
 
     def timeraw_import_mp_core_after_numpy(self):
         return "import mp_core", "import numpy, importlib.util; importlib.util.find_spec('mp_core')"

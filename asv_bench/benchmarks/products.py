@@ -52,7 +52,7 @@ class Product(PerIsa):
 
 
 class Epilogue(PerIsa):
-    """What bias and activation add to a product."""
+    """The cost of bias and activation in a product."""
 
     params = (ISAS, ("none", "bias", "relu", "gelu", "silu"))
     param_names = ("isa", "epilogue")
@@ -79,14 +79,14 @@ class Pack(PerIsa):
 
 
 class PeakMemory:
-    """A product holds its operands, its result and some scratch, and no widened copy of either operand."""
+    """A product needs its operands, its result and some scratch, but no widened copy of an operand."""
 
     params = ("bfloat16", "int8")
     param_names = ("type",)
 
     def setup(self, dtype):
         mp.config.set_num_threads(1)
-        # Tiled from a few rows: making the data must not take more memory than the product.
+        # Repeat a few rows: creating the data must not take more memory than the product.
         self.a, self.b = (
             np.tile(operand(16, 4096, dtype=dtype, seed=seed), (rows // 16, 1)) for seed, rows in ((1, 1024), (2, 4096))
         )
@@ -95,7 +95,7 @@ class PeakMemory:
         mp.matmul(self.a, self.b)
 
     def peakmem_reference(self, dtype):
-        """The interpreter, the imports and the operands: asv measures the whole process."""
+        """Measure the interpreter, the imports and the operands, because asv measures the whole process."""
 
 
 class Einsum(PerIsa):

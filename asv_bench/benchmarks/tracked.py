@@ -1,6 +1,6 @@
 """The history: a short set of times, shares, errors and sizes, on the best instruction set and one thread.
 
-The benchmarks run against commits that are older than they are. What such a commit lacks is skipped.
+These benchmarks also run on commits that are older than the benchmarks. Functions that such a commit lacks are skipped.
 """
 
 import os
@@ -30,7 +30,7 @@ def skipped_if_missing():
 
 
 class Tracked:
-    """What a commit may lack is used in `prepare`: asv skips a benchmark by an exception of `setup` only."""
+    """Subclasses use functions that a commit may lack in `prepare`: asv skips a benchmark only if `setup` raises."""
 
     timeout = 120
     version = "1"  # asv shows results of one version only; by default that is a hash of the code
@@ -41,7 +41,7 @@ class Tracked:
             self.prepare(*args)
 
     def prepare(self, *args):
-        """Compute the figure, or make what it is measured on."""
+        """Compute the figure, or create the objects to measure."""
 
 
 class Times(Tracked):
@@ -112,7 +112,7 @@ class Model(Tracked):
     param_names = ("policy",)
 
     def prepare(self, policy):
-        from mp_core import demo
+        from mp_core.cli import demo
 
         self.folder, self.texts = demo.model_folder(), demo.documents_and_ratings()[0][:TEXTS]
         self.encoder = mp.models.BertEncoder.from_folder(self.folder, policy)
@@ -133,11 +133,11 @@ class Model(Tracked):
     track_lowest_cosine.unit = "cosine with float32"
 
     def peakmem_encode(self, policy):
-        """Includes what loads the model."""
+        """Measure the peak, with loading the model."""
 
 
 class Product(Tracked):
-    """Peak memory of a product whose operands take 40 MiB."""
+    """The peak memory of a product whose operands take 40 MiB."""
 
     params = ("bfloat16",)
     param_names = ("type",)

@@ -1,7 +1,7 @@
-"""A hash of the bits of many calls, by family, instruction set and thread count: `python bits.py [FILE]`.
+"""Hash the bits of many calls, by family, instruction set and thread count: `python bits.py [FILE]`.
 
-Two builds that print the same lines give the same bits. Operands are random in every exponent, with infinities and NaN,
-whose payloads are left out of the hash: they are no part of the numerics contract.
+Two builds that print the same lines give the same bits. Operands are random in every exponent, with infinities and NaN.
+The hash leaves out payloads of NaN, which the numerics contract does not promise.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Digest:
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], name: str, wild: bool = False) -> np.ndarray:
-    """Return deviates of many exponents, or bits at random if `wild`: they are the same beside every C library.
+    """Return deviates of many exponents, or random bits if `wild`: the same with every C library.
 
     NumPy's normal deviates are not: their tails come from the library's ``log1pf``, whose last bit differs.
     """

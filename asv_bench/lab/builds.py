@@ -1,10 +1,10 @@
-"""Two builds of mp_core beside each other: `python builds.py OLD NEW`, each an interpreter or a folder with mp_core.
+"""Compare the speed of two builds of mp_core: `python builds.py OLD NEW`, each an interpreter or a folder with mp_core.
 
-Each build runs in a process of its own, which times one cell whenever it is asked. Round by round both are asked in
-turn, so that what else the machine does meets both. Both are pinned to the same CPUs, one for each thread: two cores of
-a shared machine differ. A cell's ratio is that of two low quantiles, of the samples that nobody disturbed. Where a
-process has its arrays decides up to 20 % of a cell that fills the second-level cache, so both are started several
-times, and the median over the starts counts. Above 1 the new build is faster.
+Each build runs in its own process, which times one cell per request. In each round both are asked in turn, so that
+other load of the machine affects both. Both are pinned to the same CPUs, one for each thread, because two cores of a
+shared machine differ. The ratio of a cell compares two low quantiles, because undisturbed samples are the fastest. The
+addresses of a process' arrays change the time of a cell that fills the L2 cache by up to 20 %. So both builds are
+started several times, and the median over the starts counts. Above 1 the new build is faster.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import shapes
 
 SAMPLE = 4e-4  # seconds that one build is timed for, per cell and round
-QUANTILE = 8  # one in so many samples is faster than the one that counts
+QUANTILE = 8  # the quantile that counts: one sample in so many is faster
 WEIGHTS = ("bfloat16@int8", "bfloat16@int4", "bfloat16@int4/64")  # rows of bfloat16 times packed codes: cells.codes
 
 
@@ -45,9 +45,9 @@ def names() -> Iterator[str]:
 
 
 class Figures(NamedTuple):
-    """A cell: old time over new time in each start, by low quantiles and by the median over the rounds; the best time.
+    """A cell: old time / new time in each start, by low quantiles and by the median over the rounds; and the best time.
 
-    `best` is that of the new build, in seconds.
+    `best` is the best time of the new build, in seconds.
     """
 
     ratios: tuple[float, ...]
@@ -92,7 +92,7 @@ def work(threads: int, folder: str) -> None:
     """Time the cell whose name is read from each line, and write the seconds of a call."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     if folder:
-        # The finder of an editable install would come before the folder.
+        # The finder of an editable install would be asked before the folder.
         sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "MesonpyMetaFinder"]
         sys.path.insert(0, folder)
     import cells
@@ -100,11 +100,11 @@ def work(threads: int, folder: str) -> None:
     import mp_core as mp
 
     mp.config.set_num_threads(threads)
-    clock = time.process_time if threads == 1 else time.perf_counter  # of one thread: what others take is not counted
+    clock = time.process_time if threads == 1 else time.perf_counter  # one thread: CPU time, without other programs
     current, timer, number = "", None, 0
     for line in sys.stdin:
         if line != current:
-            current = timer = None  # the memory of the cell before is free first
+            current = timer = None  # free the memory of the previous cell first
             current, timer = line, Timer(cells.call(line.rstrip("\n")), timer=clock)
             timer.timeit(1)
             number = math.ceil(SAMPLE / max(min(timer.repeat(2, 1)), 1e-7))
@@ -143,13 +143,13 @@ def compare(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("old", help="interpreter that imports the old build, or folder that holds its mp_core")
+    parser.add_argument("old", help="interpreter that imports the old build, or folder with its mp_core")
     parser.add_argument("new", help="the same of the new build")
-    parser.add_argument("--cells", default="", metavar="REGEX", help="only those in whose names this is found")
+    parser.add_argument("--cells", default="", metavar="REGEX", help="only cells whose names match this pattern")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=25, help="of each start")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="in all: cells that do not fit are left out")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="total; cells that do not fit are left out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     cells = [name for name in names() if re.search(options.cells, name)]

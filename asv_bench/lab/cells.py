@@ -10,7 +10,7 @@ from shapes import COPIES, LABELS
 
 import mp_core as mp
 
-BEYOND_CACHES = 128 << 20  # bytes of all copies of b together: as many as this takes, at most COPIES
+BEYOND_CACHES = 128 << 20  # bytes of all copies of b: as many copies as fit, at most COPIES
 
 Call = Callable[[], object]
 rng = np.random.default_rng(0)
@@ -18,13 +18,13 @@ offsets = cycle(range(0, 4096, 832))
 
 
 def call(name: str) -> Call:
-    """Return what the cell of this name times; its operands and its result are in memory."""
+    """Return the call that the cell of this name times; its operands and its result are allocated."""
     subject, rest = name.split(" ", 1)
     return {"products": product, "dynamic": dynamic, "casts": cast, "quantize": quantize, "rows": rows}[subject](rest)
 
 
 def placed(x: np.ndarray) -> np.ndarray:
-    """Return a copy at the same place in a page in every process: loads 4 KiB from a store wait for it."""
+    """Return a copy at the same offset in a page in every process: a load waits for a store that is 4 KiB away."""
     raw = np.empty(x.nbytes + 8192, np.uint8)
     first = -raw.ctypes.data % 4096 + next(offsets)
     copy = raw[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
@@ -42,7 +42,7 @@ def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
 def product(rest: str) -> Call:
     dtypes, shape, form, *copies = rest.split()
     *batch, m, k, n = map(int, shape.split("x"))
-    dtype, *quantized = dtypes.split("@")  # of a; of the weights, where they are quantized
+    dtype, *quantized = dtypes.split("@")  # of a; of the weights, if they are quantized
     a = normal(*batch, m, k, dtype=dtype)
     w = normal(*batch, *((n, k) if form == "nk" else (k, n)), dtype="float32" if quantized else dtype)
     settings = {"out_dtype": "float32"} if "float8" in dtype else {}

@@ -1,7 +1,7 @@
-"""Opens the published chart pages in a headless Chromium: ``python charts.py`` says what it finds.
+"""Open the published chart pages in a headless Chromium, and report the result: ``python charts.py``.
 
-asv's pages load their libraries from other sites. Copies of the same libraries from npm packages lie beside them
-instead, so that the pages open without the internet.
+asv's pages load their libraries from other sites. We put copies of these libraries (npm packages) beside the pages, so
+that the pages open without internet.
 """
 
 import functools
@@ -42,7 +42,7 @@ FLAGS = (
 
 
 class Page(NamedTuple):
-    """What Chromium made of a page: its document once the scripts have run, and what it wrote to the console."""
+    """A page in Chromium: its document after the scripts have run, and the messages on the console."""
 
     document: str
     console: tuple[str, ...]
@@ -68,7 +68,7 @@ def bring_libraries(html: Path) -> None:
     """Put the libraries beside the pages, which then open without the internet."""
     shutil.copytree(libraries(), html / "libraries", dirs_exist_ok=True)
     page = (html / "index.html").read_text()
-    # npm's files of a library are not minified byte by byte as those of the other sites: no integrity is asked.
+    # npm's files of a library differ in bytes from those of the other sites, so integrity hashes are removed.
     page = re.sub(r' integrity="[^"]*"| crossorigin="[^"]*"', "", page)
     page = re.sub(r'"https://[^"]*/([^"/]+\.(?:js|css))"', r'"libraries/\1"', page)
     (html / "index.html").write_text(page)
@@ -90,7 +90,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def opened(address: str, *flags: str) -> Page:
-    """Open a page, let its scripts run, and return what became of it."""
+    """Open a page, let its scripts run, and return the result."""
     with tempfile.TemporaryDirectory() as profile:
         command = [chromium(), *FLAGS, *flags, f"--user-data-dir={profile}", "--dump-dom", address]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
@@ -99,7 +99,7 @@ def opened(address: str, *flags: str) -> Page:
 
 
 def commits(html: Path) -> dict[str, int]:
-    """Return of how many commits each benchmark has a figure, in the one line of charts that there should be.
+    """Return the number of commits with a figure, for each benchmark, in the only line that its chart should have.
 
     asv draws a line for each set of parameters of an environment, in a folder of its own; the summary joins them.
     """

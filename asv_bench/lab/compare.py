@@ -1,15 +1,15 @@
-"""Whether a revision is slower than another: ``python compare.py BASE`` compares the working tree with BASE.
+"""Check whether a revision is slower than another: ``python compare.py BASE`` compares the working tree with BASE.
 
-Both are built for the instruction set in use (trees.py) and timed in turns, round by round, on one core (builds.py).
-A cell is reported if it is more than 5 % slower in the first measurement and in each of two that repeat it with new
-processes and more rounds; noise hardly ever does that three times. Then the exit status is 1, and the files that
-differ and that the reported cells are computed by are named.
+Both are built for the instruction set in use (trees.py) and timed alternately on one core (builds.py). A cell is
+reported if it is more than 5 % slower in the first measurement and in each of two repetitions with new processes and
+more rounds; noise hardly ever does that three times. Then the exit status is 1, and the report names the changed files
+that compute the reported cells.
 
 A cell of less than a microsecond must be 15 % slower, of less than 0.6 microseconds 30 %. Such a call runs some
-thousands of instructions of the interpreter and of several libraries, and where these lie decides how fast: on Zen 5,
+thousands of instructions of the interpreter and of several libraries, and their addresses change its speed: on Zen 5,
 nearly the same machine code at other addresses took 0.8 to 1.27 times as long (26 November 2026; planted.py moves it).
 
-``--short`` times the cells of the history only, and has nothing to do if BASE is not in the clone.
+``--short`` times only the cells of the history, and does nothing if BASE is not in the clone.
 """
 
 import argparse
@@ -24,20 +24,22 @@ from builds import Figures, compare, names
 from tracked import CELLS
 
 SLOWER = 1.05
-SHORT_CALLS = ((0.6e-6, 1.3), (1e-6, 1.15))  # the limit of calls of the new build that take less than so many seconds
+SHORT_CALLS = ((0.6e-6, 1.3), (1e-6, 1.15))  # limits for calls of the new build that take less than so many seconds
 CLEAR = 1.03  # the least slowdown in every start of a repeated measurement
 FIRST = {"starts": 2, "rounds": 15}
 REPEATED = {"starts": 3, "rounds": 41}
 REPEATS = 2
-SHORT, LEAST = 150, 40  # seconds with --short: for building and the first measurement, and for that one at least
+SHORT, LEAST = 150, 40  # seconds with --short: building and the first measurement; the least for measuring
 
-# Cells that take long and tell nothing that others do not: beyond all caches, or a second and more in all.
+# Cells that take long and add no information: operands beyond all caches, or a second and more in total.
 LEFT_OUT = r"copies=|casts 33554432|quantize 4096x8192|2048x2048x2048|1024x1024x1024"
 
-# Subject of a cell -> what computes it, beside what everything goes through.
+# Subject of a cell -> the files that compute it, in addition to those that every call uses.
 KERNELS, LIBRARY = "mp_core/core/kernels", "mp_core/core/library"
-PRODUCTS = rf"{KERNELS}/products/|{LIBRARY}/(contract|packing|plan|product|tuning)|mp_core/products/|mp_core/core/run\."
-QUANTIZE = rf"{KERNELS}/quantize/|{LIBRARY}/quantize|mp_core/quantization/"
+PRODUCTS = (
+    rf"{KERNELS}/products/|{LIBRARY}/(contract|packing|plan|product|tuning)|mp_core/arrays/products/|mp_core/core/run\."
+)
+QUANTIZE = rf"{KERNELS}/quantize/|{LIBRARY}/quantize|mp_core/arrays/quantization/"
 COMPUTED_BY = {
     "casts": rf"{KERNELS}/casts/|{LIBRARY}/cast|mp_core/arrays/casting|mp_core/core/convert",
     "products": rf"{PRODUCTS}|{KERNELS}/casts/",
@@ -47,17 +49,17 @@ COMPUTED_BY = {
 }
 OF_ALL = re.compile(
     rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|operation|pool\.|runtime|system)"
-    r"|mp_core/core/(__init__|cpu|header|library\.pxd|recording|scopes)|mp_core/arrays/|mp_core/dtypes|meson"
+    r"|mp_core/core/(__init__|cpu|header|library\.pxd|recording|scopes)|mp_core/arrays/|mp_core/arrays/dtypes|meson"
 )
 
 
 def slower(cell: Figures) -> float:
-    """Return how many times as long the cell takes, by the lower of two statistics: median over the starts of each."""
+    """Return new time / old time of a cell: the lower of two statistics, each the median over the starts."""
     return 1 / max(cell.ratio, cell.paired)
 
 
 def counts(cell: Figures) -> bool:
-    """Return whether the cell takes so much longer that it counts."""
+    """Return whether the slowdown of the cell exceeds its limit."""
     return slower(cell) > next((limit for seconds, limit in SHORT_CALLS if cell.best < seconds), SLOWER)
 
 
@@ -67,7 +69,7 @@ def clearly(cell: Figures) -> bool:
 
 
 def regressions(base: Path, head: Path, cells: list[str], *, seconds: float | None = None) -> dict[str, float]:
-    """Return the cells that the build `head` computes more slowly, and how many times as long they take."""
+    """Return the cells that the build `head` computes more slowly, with new time / old time."""
     limit = {} if seconds is None else {"limit": seconds}
     found = compare(str(base), str(head), cells, **FIRST, **limit)
     print(f"{len(found)} of {len(cells)} cells timed")
@@ -81,7 +83,7 @@ def regressions(base: Path, head: Path, cells: list[str], *, seconds: float | No
 
 
 def suspects(cells: list[str], changed: list[str]) -> list[str]:
-    """Return those of the changed files that compute one of the cells."""
+    """Return the changed files that compute one of the cells."""
     subjects = {cell.split()[0] for cell in cells}
     computes = re.compile("|".join(COMPUTED_BY[subject] for subject in sorted(subjects)))
     return [name for name in changed if computes.match(name) or OF_ALL.match(name)]
@@ -97,7 +99,7 @@ def report(times: dict[str, float], changed: list[str]) -> str:
 
 
 def full() -> list[str]:
-    """Return the cells that a comparison times unless it is short."""
+    """Return the cells of a comparison without ``--short``."""
     return [name for name in names() if not re.search(LEFT_OUT, name)]
 
 
@@ -105,7 +107,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("base", help="revision that must not be faster")
     parser.add_argument("head", nargs="?", help="revision that must not be slower (default: the working tree as it is)")
-    parser.add_argument("--cells", default="", metavar="REGEX", help="only those in whose names this is found")
+    parser.add_argument("--cells", default="", metavar="REGEX", help="only cells whose names match this pattern")
     parser.add_argument("--short", action="store_true", help="the cells of the history only")
     options = parser.parse_args()
     known = ("git", "-C", str(trees.ROOT), "rev-parse", "--quiet", "--verify", f"{options.base}^{{commit}}")

@@ -1,8 +1,8 @@
-"""The history: measures commits with asv, keeps the results in the repository, publishes their charts.
+"""Measure commits with asv, store the results in the repository, and publish their charts.
 
 ``python history.py 20`` measures the last 20 commits of the first-parent history and every tag; ``--revisions A B``
-measures these. Commits that have results are skipped, so it can be stopped and started again. asv builds each commit in
-an environment of its own; the benchmarks are those of this checkout. ``--html`` publishes what is kept.
+measures these two. Commits with results are skipped, so you can stop and restart the script. asv builds each commit in
+a separate environment; the benchmarks are those of this checkout. ``--html`` publishes the stored results.
 """
 
 import argparse
@@ -23,7 +23,7 @@ HERE = Path(__file__).parents[1]  # where asv is run
 CONFIG, RESULTS = HERE / "asv.conf.json", HERE / "results"
 REFERENCE = "zen3-2cores"
 TRACKED = r"^tracked\."
-COLUMNS = ("result", "params", "version")  # of asv's results: what charts are drawn from
+COLUMNS = ("result", "params", "version")  # the parts of asv's results that charts need
 PARAMS = ("arch", "cpu", "machine", "num_cpu", "os", "ram", "python")  # asv adds the packages of an environment
 DIGITS = 5
 VERSION = 2  # of asv's files of results
@@ -50,7 +50,7 @@ def kept(machine: str, commit: str) -> Path:
 
 
 def describe(machine: str) -> None:
-    """Keep what the machine is, under a name that says nothing of whose it is, or check that it is the same one."""
+    """Store the description of the machine, under a name without its owner, or check that it is the same machine."""
     file = RESULTS / machine / "machine.json"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     parts = {"arch": platform.machine(), "cpu": cpu(), "num_cpu": str(os.cpu_count()), "ram": f"{memory:.0f} GiB"}
@@ -60,11 +60,11 @@ def describe(machine: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(compact(described))
     described.pop("version")
-    MachineCollection.save(machine, described)  # `asv machine` leaves out what it would have guessed
+    MachineCollection.save(machine, described)  # `asv machine` leaves out values that equal its guesses
 
 
 def measure(machine: str, commit: str) -> bool:
-    """Measure a commit and keep its results; return whether there are any."""
+    """Measure a commit and store its results; return whether there are any."""
     core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     asv("run", "--machine", machine, "--cpu-affinity", str(core), "--bench", TRACKED, f"{commit}^!")
     for file in (HERE / ".asv/results" / machine).glob(f"{commit[:8]}-virtualenv*.json"):
@@ -77,15 +77,15 @@ def measure(machine: str, commit: str) -> bool:
 
 
 def short(results: dict) -> dict:
-    """Return what charts need of one of asv's files: no statistics, no durations, few digits.
+    """Return the parts of one of asv's files that charts need: no statistics, no durations, few digits.
 
-    Nor the packages of its environment: charts would have a line for every set of packages that a commit needs.
+    The packages of its environment are left out too: charts would have a line for every set of packages.
     """
     columns = [results["result_columns"].index(name) for name in COLUMNS]
     cut = {}
     for name, row in results["results"].items():
         if re.search(TRACKED, name):
-            row = [*row, *[None] * len(results["result_columns"])]  # asv leaves out what is empty at the end
+            row = [*row, *[None] * len(results["result_columns"])]  # asv leaves out empty values at the end
             cut[name] = [rounded(row[column]) for column in columns]
     parts = {key: results[key] for key in ("commit_hash", "date", "python", "env_vars")}
     parts |= {"env_name": f"virtualenv-py{results['python']}", "requirements": {}}
@@ -100,7 +100,7 @@ def rounded(values: object) -> object:
 
 
 def keep_benchmarks() -> None:
-    """Keep what asv knows of the tracked benchmarks: their parameters and units."""
+    """Store asv's data on the tracked benchmarks: their parameters and units."""
     known = json.loads((HERE / ".asv/results/benchmarks.json").read_text())
     known = {name: each for name, each in known.items() if name == "version" or re.search(TRACKED, name)}
     (RESULTS / "benchmarks.json").write_text(compact(known))
@@ -111,7 +111,7 @@ def compact(value: object) -> str:
 
 
 def publish() -> Path:
-    """Write the chart pages of the results that are kept, and return their folder."""
+    """Write the chart pages of the stored results, and return their folder."""
     config = load_json(CONFIG, js_comments=True)
     html = HERE / config["html_dir"]
     places = {"repo": HERE.parent, "benchmark_dir": HERE / config["benchmark_dir"], "results_dir": RESULTS}
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("number", nargs="?", type=int, default=20, help="of commits, beside the tags (default: 20)")
     parser.add_argument("--revisions", nargs="*", metavar="REVISION", help="measure these instead")
     parser.add_argument("--machine", default=REFERENCE, help=f"name to keep results under (default: {REFERENCE})")
-    parser.add_argument("--html", action="store_true", help="publish the charts of what is kept, measure nothing")
+    parser.add_argument("--html", action="store_true", help="publish the charts of the stored results, measure nothing")
     options = parser.parse_args()
     if options.html:
         print(f"python -m http.server -d {publish()}")

@@ -1,8 +1,9 @@
-"""Whether compare.py finds what it should: ``python planted.py`` plants a slowdown, and compares builds without one.
+"""Check that compare.py finds a planted slowdown, and finds none without it: ``python planted.py``.
 
-The slowdown: the kernel of softmax scales its scores several times. compare.py must report the cells of softmax, and
-no others. Then the working tree is compared with a copy of its build, `--runs` times: it must report nothing. At last
-the same machine code is compared at other addresses, to count the cells whose speed depends on them.
+- The slowdown: the kernel of softmax scales its scores several times. compare.py must report the cells of softmax, and
+  no others.
+- The working tree is compared with a copy of its build, `--runs` times: compare.py must report nothing.
+- The same machine code is compared at other addresses, to count the cells whose speed depends on them.
 """
 
 import argparse
@@ -19,7 +20,7 @@ PLANTED = trees.Edit(KERNEL, CALL, f"for (int again = 0; again < 9; again++) {CA
 
 MESON = "mp_core/meson.build"
 ALIGNED = "-falign-functions=64"
-ALIGNMENTS = (16, 32, 128)  # bytes between two places where a function may begin; those of the build are 64
+ALIGNMENTS = (16, 32, 128)  # alignment of functions in bytes; the build has 64
 
 
 def expected(cells: list[str]) -> list[str]:
@@ -27,7 +28,7 @@ def expected(cells: list[str]) -> list[str]:
 
 
 def planted(cells: list[str]) -> bool:
-    """Return whether exactly the cells of softmax are reported when its kernel is slower."""
+    """Return whether compare.py reports exactly the cells of softmax if its kernel is slower."""
     files = trees.sources()
     base, head = trees.build(files), trees.build(trees.edited(files, (PLANTED,)))
     times = compare.regressions(base, head, cells)
@@ -36,7 +37,7 @@ def planted(cells: list[str]) -> bool:
 
 
 def unchanged(cells: list[str], runs: int) -> int:
-    """Return in how many of the runs nothing is reported when a build is compared with a copy of itself."""
+    """Return the number of runs in which a build is compared with a copy of itself and nothing is reported."""
     base = trees.build(trees.sources())
     copy = trees.FOLDER / "copy"
     shutil.rmtree(copy, ignore_errors=True)
@@ -55,7 +56,7 @@ def elsewhere(files: trees.Sources, alignment: int) -> trees.Sources:
 
 
 def moved(cells: list[str]) -> set[str]:
-    """Return the cells that are reported, in either direction, when functions lie elsewhere."""
+    """Return the cells that are reported, in either direction, if functions have other addresses."""
     files, found = trees.sources(), set()
     for alignment in ALIGNMENTS:
         builds = trees.build(files), trees.build(elsewhere(files, alignment))

@@ -1,12 +1,12 @@
-"""The share of peak that the micro-kernels of products can reach on a CPU, by llvm-mca's model of its ports.
+"""Predict the share of peak that the micro-kernels of products reach on a CPU, with llvm-mca's model of its ports.
 
     python asv_bench/lab/predict.py BUILD MODEL...          MODEL: neoverse-v1, sapphirerapids, znver4, ...
 
-The inner loop of each micro-kernel is read from the object files of a build: of all loops of a function, the one of
-whose instructions the largest share are multiply-adds. llvm-mca runs it over and over; caches, branches and what
-surrounds the loop are not modelled. The peak is the throughput of the ports for its multiply-adds alone ("Block
-RThroughput" of the same model), whatever depends on what. So the share says what loads, broadcasts, decoding and the
-latency of the sums cost; it is a prediction, not a measurement.
+The inner loop of each micro-kernel is read from the object files of a build: the loop of a function with the largest
+share of multiply-adds. llvm-mca runs it repeatedly; caches, branches and the code around the loop are not modelled. The
+peak is the throughput of the ports for the multiply-adds alone ("Block RThroughput" of the same model), without
+dependencies. So the share shows the cost of loads, broadcasts, decoding and the latency of the sums. It is a
+prediction, not a measurement.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ITERATIONS = 300
 
 
 def tool(name):
-    """An LLVM tool, the newest one of those that are installed."""
+    """Return the newest installed version of an LLVM tool."""
     found = [path for version in range(25, 13, -1) if (path := shutil.which(f"{name}-{version}"))] + [
         shutil.which(name)
     ]
@@ -47,14 +47,14 @@ def output(*command, text=None):
 
 
 def objects(build):
-    """(instruction set, object file of its products) of a build."""
+    """Return (instruction set, object file of its products) of a build."""
     for isa in ISAS:
         for path in sorted(Path(build).glob(f"**/libmp_kernels_{isa}.a.p/*products_products.c.o")):
             yield isa, path
 
 
 def innermost(body):
-    """The loop in which the most of all instructions are multiply-adds, as lines of assembly."""
+    """Return the loop with the largest share of multiply-adds, as lines of assembly."""
     lines = [(int(m["address"], 16), m["text"]) for m in map(LINE.match, body.splitlines()) if m]
     index = {address: i for i, (address, _) in enumerate(lines)}
     loops = []
@@ -70,7 +70,7 @@ def innermost(body):
 
 
 def straight(loop):
-    """A loop as llvm-mca takes it: what is run each time, so up to the last multiply-add and the first branch after."""
+    """Return a loop for llvm-mca: the code of one iteration, up to the first branch after the last multiply-add."""
     last = max(i for i, text in enumerate(loop) if MULTIPLY_ADD.match(text))
     kept = []
     for i, text in enumerate(loop):
@@ -83,7 +83,7 @@ def straight(loop):
 
 
 def simulated(code, model, architecture, figure):
-    """A figure of llvm-mca's summary for the code, which is run over and over."""
+    """Return a figure of llvm-mca's summary for the code, which is run repeatedly."""
     mca = [tool("llvm-mca"), f"-mtriple={architecture}-linux-gnu", f"-mcpu={model}", f"-iterations={ITERATIONS}"]
     if architecture == "aarch64":
         mca.append("-mattr=+bf16,+i8mm,+dotprod")
@@ -97,12 +97,12 @@ def share_of_peak(code, model, architecture):
 
 
 def alone(code):
-    """The multiply-adds alone: their operands are never written. (x86: those in memory become a register.)"""
+    """Return the multiply-adds alone: nothing writes their operands. (x86: memory operands become a register.)"""
     return tuple(re.sub(r"-?\w*\(%[^)]*\)(\{1to\d+\})?", "%xmm0", text) for text in code if MULTIPLY_ADD.match(text))
 
 
 def widened(code):
-    """The register that stands for memory has the width of the others."""
+    """Return the register that replaces a memory operand, in the width of the others."""
     return tuple(
         text.replace("%xmm0", "%zmm31" if "%zmm" in text else "%ymm15") if "%xmm0" in text else text for text in code
     )
@@ -112,8 +112,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", help="a meson build directory")
     parser.add_argument("models", nargs="+", help="CPUs, as llvm-mca -mcpu names them")
-    parser.add_argument("--least", type=float, default=0, help="exit with 1 if a share of the kinds below is less")
-    parser.add_argument("--kinds", default=r"wide_f32|pairs_bf16|quads_\w+", help="kinds that --least is about")
+    parser.add_argument("--least", type=float, default=0, help="exit with 1 if a share of these kinds is less")
+    parser.add_argument("--kinds", default=r"wide_f32|pairs_bf16|quads_\w+", help="kinds that --least checks")
     parser.add_argument("--show", action="store_true", help="print the loops too")
     options = parser.parse_args()
     objdump, low = tool("llvm-objdump"), []

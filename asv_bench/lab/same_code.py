@@ -1,9 +1,9 @@
-"""Which kernels have other machine code in one build than in another: `python same_code.py OLD NEW`, two build folders.
+"""List the kernels whose machine code differs between two builds: `python same_code.py OLD NEW`, two build folders.
 
-A function whose instructions are the same should take the same time, on a CPU that is not at hand too, except for what
-its address changes; constants that it reads and functions that it calls are not compared with it. What is compared is
-the disassembly of each object file of kernels, without addresses: those of jumps, calls and constants follow from where
-the linker puts things. A function that only moved is the same.
+A function with the same instructions should take the same time on any CPU, also one that you do not have, apart from
+the effects of its address. The constants that it reads and the functions that it calls are not compared. The script
+compares the disassembly of each object file of kernels, without the addresses of jumps, calls and constants, which the
+linker chooses. A function that only moved counts as equal.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Which products are planned otherwise by one build than by another, for a CPU that need not be at hand.
+"""List the products that two builds plan differently, for any CPU, also one that you do not have.
 
     python same_plans.py OLD NEW --cpu zen4 --isa avx512_bf16 --caches 32768 1048576
 
-OLD and NEW are interpreters that import a build, or folders that hold its mp_core. A plan decides how B is read, how a
-product is cut and what is prefetched. So a product with the same plan, whose kernels have the same machine code
-(same_code.py), does the same work in both builds. Compared is what both builds say of a plan.
+OLD and NEW are interpreters that import a build, or folders with its mp_core. A plan decides how B is read, how a
+product is divided and what is prefetched. So a product with the same plan, whose kernels have the same machine code
+(same_code.py), does the same work in both builds. The fields of a plan that both builds have are compared.
 """
 
 import argparse
@@ -47,10 +47,10 @@ def products():
 def work(folder, machine):
     """Write the plans of the build that this process imports, a line each."""
     if folder:
-        # The finder of an editable install would come before the folder.
+        # The finder of an editable install would be asked before the folder.
         sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "MesonpyMetaFinder"]
         sys.path.insert(0, folder)
-    from mp_core.products.plans import SETTINGS, product_plan
+    from mp_core.arrays.products.plans import SETTINGS, product_plan
 
     order = {"reproducible": True} if "reproducible" in SETTINGS else {}
     for m, k, n, a, settings in products():
@@ -68,7 +68,7 @@ def plans(where, machine):
 
 
 def differences(old, new):
-    """Return the names of what two plans, of which both speak, say otherwise."""
+    """Return the names of the fields that both plans have and that differ."""
     return tuple(sorted(key for key in old.keys() & new.keys() if old[key] != new[key]))
 
 

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 PRODUCT_SHAPES = (  # m x k x n, or batch x m x k x n
-    *("1x1024x1024", "1x4096x4096", "8x1024x1024", "16x4096x4096"),  # reading b is all the work, or most of it
+    *("1x1024x1024", "1x4096x4096", "8x1024x1024", "16x4096x4096"),  # most of the time is reading b
     *("64x768x768", "128x768x3072", "128x3072x768", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
     *("12x128x32x128", "12x128x128x32"),  # 12 heads of attention
     *("1x64x64", "4x16x16", "16x64x64"),
 )
 PRODUCT_DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
 PACKED, ARRAYS = "packed", ("kn", "nk")  # b: packed, an array (k, n), or the transpose of an array (n, k)
-COPIES = 48  # pairs of operands that take turns, as the layers of a model do: b comes from memory
+COPIES = 48  # pairs of operands, used in turn like the layers of a model: b comes from memory
 
 DYNAMIC_SHAPES = (
     *("1x1024x1024", "1x4096x4096", "8x1024x1024", "16x4096x4096"),
@@ -27,7 +27,7 @@ GROUP = 64  # elements that share a scale
 
 @dataclass(frozen=True)
 class Kind:
-    """Which elements share a scale, what the codes are; `back`: codes to numbers."""
+    """The elements that share a scale, and the type of the codes; `back`: from codes to numbers."""
 
     axis: int | None = None
     group: bool = False
@@ -48,7 +48,7 @@ class Kind:
         return {"axis": self.axis, "group_size": group_size, "dtype": self.dtype, "symmetric": self.dtype != "uint8"}
 
     def twice(self, size: int) -> bool:
-        """Whether x is read from memory twice: its range must be known before its first code."""
+        """Whether x is read from memory twice, because its range must be known before its first code."""
         return not (self.given or self.back or self.group or self.axis == 0) and size > 1 << 16
 
 

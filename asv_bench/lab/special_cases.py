@@ -1,12 +1,12 @@
-"""What each special case of the core is worth on this CPU: `python special_cases.py FOLDER [CASE ...]`.
+"""Measure the gain of each special case of the core on this CPU: `python special_cases.py FOLDER [CASE ...]`.
 
-The checkout is built in FOLDER for the instruction set in use, once as it is and once without each special case, by
-meson's option `without` (mp_core/core/kernels/special_cases.h). Each of these builds is compared with the first one, as
-builds.py does it, on rows that the case is for. The table is printed as Markdown; docs/performance.md has two of them.
-What FOLDER holds already is neither built nor measured again.
+The checkout is built in FOLDER for the instruction set in use, once complete and once without each special case, by
+meson's option `without` (mp_core/core/kernels/special_cases.h). Each of these builds is compared with the complete one,
+as in builds.py, on the rows that the case affects. The table is printed as Markdown; docs/performance.md has two of
+them. Builds and results that are in FOLDER already are reused.
 
-A row's figure is time without the case over time with it, in the start where that is lowest for the best row, and
-highest for the worst one: what else the machine does hardly ever looks the same in every start.
+The figure of a row is the time without the case divided by the time with it. Of the starts, the best row shows the
+lowest figure and the worst row the highest: other load of the machine hardly ever looks the same in every start.
 """
 
 import argparse
@@ -24,27 +24,26 @@ from tracked import cpu
 
 import mp_core as mp
 
-SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
-FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # rows of a product that reads B above all
+SEED = 26  # shuffles the cells: if there is no time for all, some of every kind are measured
+FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # products that mostly read B
 MANY = r"(float32|bfloat16|int8) (64x768x768|128x768x3072|12x128x32x128)"
 
 
 class Case(NamedTuple):
     name: str
     does: str
-    cells: str  # a regular expression for the rows that it is for
+    cells: str  # a regular expression for the rows that it affects
 
     @property
     def option(self) -> str:
-        """How meson's option `without` names it."""
+        """Its name in meson's option `without`."""
         return re.sub(r"\W+", "_", self.name).lower()
 
 
 CASES = (
     Case(
         "in place",
-        "Up to 24 rows of A (pairs: 18, integers: 6) are multiplied by row-major B where it lies; B is not packed "
-        "first.",
+        "Up to 24 rows of A (pairs: 18, integers: 6) are multiplied by row-major B directly; B is not packed first.",
         f"products {FEW} kn",
     ),
     Case(
@@ -60,7 +59,7 @@ CASES = (
     ),
     Case(
         "one row in place",
-        "One row of A and row-major B: all columns are multiplied over some rows of B, their partial sums in a cache.",
+        "One row of A and row-major B: all columns are multiplied by some rows of B, with partial sums in a cache.",
         r"products \w+ 1x(1024x1024|4096x4096) kn",
     ),
     Case(
@@ -80,7 +79,7 @@ CASES = (
     ),
     Case(
         "prefetch rows, one row",
-        "The same beside one row of A, line by line.",
+        "With one row of A, the next rows of row-major B are prefetched one cache line at a time.",
         r"products \w+ 1x1024x1024 kn",
     ),
     Case(
@@ -95,17 +94,17 @@ CASES = (
     ),
     Case(
         "decode in registers",
-        "Beside at most few_rows rows of A, codes of B are decoded in registers, not into a panel first.",
+        "With at most `few_rows` rows of A, codes of B are decoded in registers, not into a panel first.",
         r"products (bfloat16@int.|float8_e4m3fn) (1x1024x1024|8x1024x1024|16x4096x4096) packed",
     ),
     Case(
         "decode into a panel",
-        "Beside more rows of A, codes of B are decoded once, not in each register block.",
+        "With more rows of A, codes of B are decoded once, not in each register block.",
         r"products (bfloat16@int.|float8_e4m3fn|float16) (64x768x768|512x512x512|16x4096x4096) packed",
     ),
     Case(
         "stores before loads",
-        "Loads of the next register block wait for the stores that end this one, so nothing is spilled.",
+        "Loads of the next register block wait for the last stores of this one, so no register is spilled.",
         rf"products {MANY} (packed|kn)$",
     ),
     Case(
@@ -115,13 +114,13 @@ CASES = (
     ),
     Case(
         "made wider",
-        "On AVX2, beside 16 rows of A and more, pairs of bfloat16 are multiplied as float32, and int8 as int16.",
+        "On AVX2, with 16 or more rows of A, pairs of bfloat16 are multiplied as float32, and int8 as int16.",
         r"products (bfloat16|bfloat16@int.|float8_e4m3fn|int8) (64x768x768|128x768x3072|512x512x512) (packed|nk)$",
     ),
     Case(
         "micro-panels",
-        "On AVX2 and AArch64, panels beside many rows of A are copied, decoded or made wider into micro-panels of 16 "
-        "columns, of which longer ranges of K are multiplied at once.",
+        "On AVX2 and AArch64, with many rows of A, panels are copied, decoded or made wider into micro-panels of 16 "
+        "columns, and longer ranges of K are multiplied at once.",
         r"products (float32|bfloat16|float16|int8) (64x768x768|128x768x3072|512x512x512|1024x1024x1024) packed",
     ),
     Case(
@@ -136,13 +135,13 @@ CASES = (
     ),
     Case(
         "columns where they lie",
-        "One row is multiplied by columns of a transposed B where they lie: of float32, and on AVX-512 of bfloat16 and "
-        "float16.",
+        "One row of A is multiplied by columns of a transposed B that are not copied: of float32, and on AVX-512 of "
+        "bfloat16 and float16.",
         r"products (float32|bfloat16|float16) 1x(1024x1024|4096x4096|64x64) nk",
     ),
     Case(
         "transposing by eight",
-        "On AVX2, 8 columns at a time are transposed, since 16 of 16 words need 32 registers.",
+        "On AVX2, 8 columns at a time are transposed, because transposing 16 columns of 16 words needs 32 registers.",
         r"products (float32|bfloat16|int8) (8x1024x1024|16x4096x4096|64x768x768) nk",
     ),
     Case(
@@ -157,12 +156,12 @@ CASES = (
     ),
     Case(
         "even heights",
-        "Rows of A are cut into register blocks as equally high as possible: seven rows into 4 and 3, not 6 and 1.",
+        "Rows of A are divided into register blocks of almost equal height: seven rows into 4 and 3, not 6 and 1.",
         r"products \w+ (8x1024x1024|16x4096x4096|64x768x768|16x64x64|4x16x16) packed$",
     ),
     Case(
         "blocks in one call",
-        "Register blocks of one height, one below the other, are one call of a micro-kernel.",
+        "One call of a micro-kernel computes all consecutive register blocks of the same height.",
         f"products {MANY} packed$",
     ),
     Case(
@@ -172,17 +171,17 @@ CASES = (
     ),
     Case(
         "zero points first",
-        "Accumulators of int8 begin at the zero points' share of the sums.",
+        "Accumulators of int8 start with the contribution of the zero points.",
         "products int8 (64x768x768|128x768x3072|12x128x32x128|16x64x64) packed$|dynamic",
     ),
     Case(
         "streaming stores",
-        "Results of casts and quantization that no cache can hold are stored past the caches.",
+        "Results of casts and quantization that exceed the caches are stored with non-temporal stores.",
         f"casts {1 << 25} |quantize 4096x8192 .*(given|back)",
     ),
     Case(
         "reciprocals",
-        "Quantization multiplies by the inverse of a scale, and divides only where the code is not sure.",
+        "Quantization multiplies by the inverse of a scale, and divides only where that may give another code.",
         r"quantize (1024x1024|64x64) (?!.*back)",
     ),
 )
@@ -191,11 +190,11 @@ BY_NAME = {case.name: case for case in CASES}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the builds and their measurements are kept")
+    parser.add_argument("folder", type=Path, help="folder for the builds and their measurements")
     parser.add_argument("cases", nargs="*", choices=[[], *BY_NAME], metavar="CASE", help="default: all")
-    parser.add_argument("--seconds", type=float, default=60, help="to measure a case in")
+    parser.add_argument("--seconds", type=float, default=60, help="per case, for measuring")
     parser.add_argument("--build", action="store_true", help="only build")
-    parser.add_argument("--table", action="store_true", help="only print what is measured")
+    parser.add_argument("--table", action="store_true", help="only print the stored results")
     options = parser.parse_args()
     cases = [BY_NAME[name] for name in options.cases or BY_NAME]
     for case in [] if options.table else cases:
@@ -208,12 +207,12 @@ def main() -> None:
 
 
 def place(folder: Path, case: Case | None) -> Path:
-    """Return where the build without `case` is, or the one with everything."""
+    """Return the folder of the build without `case`, or of the complete build."""
     return folder / (case.name.replace(" ", "_") if case else "everything")
 
 
 def build(folder: Path, case: Case | None) -> None:
-    """Build the checkout without a special case, unless that is done."""
+    """Build the checkout without a special case, unless the build exists."""
     target = place(folder, case)
     if not target.exists():
         print(f"building {target}", file=sys.stderr)
@@ -221,7 +220,7 @@ def build(folder: Path, case: Case | None) -> None:
 
 
 def measure(folder: Path, case: Case, seconds: float) -> None:
-    """Compare the two builds, unless that is done; write the ratio of each start of each cell."""
+    """Compare the two builds, unless the results exist; write the ratio of each start of each cell."""
     file = place(folder, case).with_suffix(".json")
     if file.exists():
         return
@@ -233,7 +232,7 @@ def measure(folder: Path, case: Case, seconds: float) -> None:
 
 
 def table(folder: Path, cases: list[Case]) -> str:
-    """Return what has been measured, as Markdown."""
+    """Return the results as Markdown."""
     lines = [f"{cpu()}, `{mp.config.isa()}`, one thread.", ""]
     lines += ["| case | what it does | best gain | worst row | rows | measured |", "|---|---|---|---|---|---|"]
     for case in cases:

@@ -1,6 +1,6 @@
-"""What the history tracks: a short set of cells, and figures that are no times (wheel, imports, lines, shares).
+"""The cells that the history tracks, and other figures (wheel, imports, lines, shares).
 
-Times are those of the CPU, not of the clock: on one thread both are the same, unless other programs share the core.
+Times are CPU time, not wall time: on one thread both are the same, unless other programs share the core.
 """
 
 import io
@@ -17,7 +17,7 @@ from timeit import Timer
 
 ROOT = Path(__file__).parents[2]
 
-# Of the cells of builds.py: those whose time every commit of the history shows, and that a short comparison times.
+# The cells of builds.py that the history measures for every commit, and that a short comparison times.
 CELLS = (
     *("casts 4096 float32:bfloat16", "casts 1048576 float32:bfloat16", "casts 1048576 float8_e4m3fn:float32"),
     *("quantize 1024x1024 axis=1", "quantize 1024x1024 axis=1, group", "quantize 1024x1024 axis=1, back"),
@@ -27,7 +27,7 @@ CELLS = (
     *("products bfloat16 1x4096x4096 packed", "products float32 16x4096x4096 kn", "products float32 1x64x64 packed"),
     *("dynamic 64x768x768", "rows 512x384 softmax bfloat16", "rows 512x384 layer_norm float32"),
 )
-# Cell -> what bounds it: the multiplications and additions of a type in registers, or a plain copy.
+# Cell -> its limit: the multiplications and additions of a type in registers, or a plain copy.
 LIMITED = {
     "products float32 512x512x512 packed": "float32",
     "products bfloat16 128x768x3072 packed": "bfloat16",
@@ -40,11 +40,11 @@ LANGUAGES = {
     "C": ("mp_core/*.c", "mp_core/*.h", "mp_core/*.def"),
     "tests": ("tests/*.py", "tests/*.c"),
 }
-SAMPLE = 4e-4  # seconds that calls are timed for together
+SAMPLE = 4e-4  # seconds for a group of calls
 
 
 def fastest(call: Callable[[], object], rounds: int = 101) -> float:
-    """Return the seconds of CPU that a call takes in the fastest of the rounds, which others disturbed least."""
+    """Return the CPU seconds of a call in the fastest round, which other programs disturbed least."""
     timer = Timer(call, timer=time.process_time)
     timer.timeit(1)
     number = math.ceil(SAMPLE / max(min(timer.repeat(3, 1)), 1e-7))
@@ -52,14 +52,14 @@ def fastest(call: Callable[[], object], rounds: int = 101) -> float:
 
 
 def share(call: Callable[[], object], cell: str) -> float:
-    """Return the share of its limit that a cell reaches, fastest round by fastest round."""
+    """Return the share of its limit that a cell reaches, each in its fastest round."""
     from mp_core.benchmark import Limit, measure
 
     subject, what, rest, *_ = cell.split()
     if subject == "products":
         limit, work = Limit.multiply(LIMITED[cell]), 2 * math.prod(map(int, rest.split("x")))
     else:
-        work = int(what) * 6  # bytes: float32 on the one side, bfloat16 on the other
+        work = int(what) * 6  # bytes: float32 on one side, bfloat16 on the other
         limit = Limit.copy(work)
     timers = {"ours": Timer(call), "limit": limit.timer}
     for timer in timers.values():
@@ -79,19 +79,19 @@ def wheel_bytes() -> int:
 
 
 def import_seconds(name: str, times: int = 9) -> float:
-    """Return the seconds of CPU that an import takes in a fresh interpreter that has NumPy, the fewest of some."""
+    """Return the CPU seconds of an import in a fresh interpreter with NumPy, the fewest of some runs."""
     code = f"import numpy, time; start = time.process_time(); import {name}; print(time.process_time() - start)"
     return min(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(times))
 
 
 def lines(commit: str, language: str) -> int:
-    """Return how many lines a commit has in a language."""
+    """Return the number of lines of a commit in a language."""
     command = ["git", "-C", str(ROOT), "grep", "--count", "", commit, "--", *LANGUAGES[language]]
     return sum(map(int, re.findall(r":(\d+)$", subprocess.check_output(command, text=True), re.MULTILINE)))
 
 
 def cpu() -> str:
-    """Return the model, family and model number of this CPU, as Linux has them."""
+    """Return the name, family and model number of this CPU, as Linux reports them."""
     text = Path("/proc/cpuinfo").read_text()
     name, family, model = (
         re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE)[1] for key in ("model name", "cpu family", "model")

@@ -12,7 +12,7 @@ import numpy as np
 import mp_core as mp
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
-CHILD = "child"  # the argument with which this program runs itself, on one instruction set and number of threads
+CHILD = "child"  # the argument of a child process, which trains on one instruction set and number of threads
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def trained(isa: str, threads: int) -> list[str]:
-    """Return the lines that a process of its own prints with these settings."""
+    """Return the lines that a separate process prints with these settings."""
     settings = {"MP_CORE_ISA": isa, "MP_CORE_NUM_THREADS": str(threads), "MP_CORE_REPRODUCIBLE": "1"}
     command = [sys.executable, __file__, CHILD]
     run = subprocess.run(command, env=os.environ | settings, stdout=subprocess.PIPE, text=True, check=True)
@@ -48,7 +48,7 @@ def child() -> None:
 
 
 def fitted(model: "mp.Model") -> "mp.Model":
-    """Return a model after three epochs on samples that are the same everywhere."""
+    """Return a model after three epochs on samples that are the same on every machine."""
     rng = np.random.default_rng(7)
     x = rng.random((1500, 64), np.float32) * 4 - 2  # NumPy's normal deviates differ by C library
     y = x[:, :10].argmax(axis=1).astype(np.int32)

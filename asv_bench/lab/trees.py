@@ -1,7 +1,7 @@
-"""Sources of revisions, and builds of them for the instruction set in use.
+"""Get the sources of revisions, and build them for the instruction set in use.
 
 All builds are made one after another in one folder. Only files that differ are written there, so that ninja compiles
-what the revisions do not share, and both sides of a comparison come from one compiler with one set of flags.
+only these, and both sides of a comparison come from one compiler with one set of flags.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ import mp_core as mp
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "asv_bench/.asv/trees"
-BUILD = "build/trees"  # as deep as build/editable: ccache then finds what that has compiled
-KEPT = 12  # builds; those that were not used for longest go
+BUILD = "build/trees"  # as deep as build/editable, so that ccache finds the files compiled there
+KEPT = 12  # builds; the least recently used are deleted
 NEEDED = ("mp_core", "meson.build", "meson.options", "pyproject.toml", "README.md", "LICENSE", ".ci/commit.py")
 
 Sources = dict[str, bytes]  # path -> content
 
 
 class Edit(NamedTuple):
-    """Text that occurs once in a source file, and what stands there instead."""
+    """Text that occurs once in a source file, and its replacement."""
 
     path: str
     old: str
@@ -39,7 +39,7 @@ def git(*arguments: str) -> bytes:
 
 
 def sources(revision: str | None = None) -> Sources:
-    """Return what a build of a revision needs; without one, of the working tree as it is."""
+    """Return the sources of a revision; without one, those of the working tree."""
     if revision is None:
         names = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED).decode().split("\0")
         return {name: (ROOT / name).read_bytes() for name in names if name and (ROOT / name).is_file()}
@@ -60,7 +60,7 @@ def edited(files: Sources, edits: tuple[Edit, ...]) -> Sources:
 
 
 def build(files: Sources) -> Path:
-    """Return a folder that holds mp_core as built from the sources; what was built before is not built again."""
+    """Return a folder with mp_core built from the sources; an existing build is reused."""
     key = hashlib.sha256(mp.config.isa().encode())
     for name in sorted(files):
         key.update(f"{name} {len(files[name])} ".encode() + files[name])
@@ -77,7 +77,7 @@ def install(files: Sources, tree: Path, target: Path, *options: str) -> None:
     """Build the sources in the folder `tree`, with these options of meson, and put mp_core into the folder `target`."""
     lay(files, tree)
     sets = ",".join(compiled_sets(mp.config.isa()))
-    if "meson.options" in files:  # before there was this option: all of them
+    if "meson.options" in files:  # revisions without this option build all sets
         options = (f"-Disas={sets}", *options)
     again = ["--reconfigure"] if (tree / BUILD / "build.ninja").exists() else []
     run(tree, "meson", "setup", BUILD, "--buildtype=release", "-Db_ndebug=if-release", *options, *again)
@@ -89,7 +89,7 @@ def install(files: Sources, tree: Path, target: Path, *options: str) -> None:
 
 
 def lay(files: Sources, tree: Path) -> None:
-    """Make the folder hold these sources; leave alone what is the same already."""
+    """Write these sources into the folder; leave equal files alone."""
     for name in NEEDED:
         for path in [tree / name, *(tree / name).rglob("*")]:
             if path.is_file() and str(path.relative_to(tree)) not in files:
@@ -102,7 +102,7 @@ def lay(files: Sources, tree: Path) -> None:
 
 
 def compiled_sets(isa: str) -> list[str]:
-    """Return the sets for which the kernels of an instruction set are compiled: those that its row of isa.def names."""
+    """Return the sets whose kernels an instruction set uses: those that its row of isa.def names."""
     row = re.search(rf"^MP_ISA\({isa},.*$", (ROOT / "mp_core/core/kernels/isa.def").read_text(), re.MULTILINE)[0]
     flags = (ROOT / "mp_core/meson.build").read_text()
     return sorted({name for name in re.findall(r"\w+", row) if f"'{name}':" in flags})

@@ -1,8 +1,8 @@
-"""Print one page about this machine, in Markdown: instruction sets, bits, exactness, speed beside the peers.
+"""Print one page about this machine, in Markdown: instruction sets, bits, exactness, speed compared with the peers.
 
-`make -s verify-machine > machine.md` on a CPU or system that docs/platforms.md does not have, for the maintainers.
-The exit status is 1 if bits differ from those of all machines before, which `--learn` writes down after numerics have
-changed on purpose.
+Run `make -s verify-machine > machine.md` on a CPU or system that docs/platforms.md does not have, and send the page to
+the maintainers. The exit status is 1 if bits differ from the stored hashes of all machines. After an intended change of
+numerics, `--learn` stores new hashes.
 """
 
 import argparse
@@ -20,11 +20,11 @@ import numpy as np
 import training_bits
 
 import mp_core as mp
-from mp_core.benchmark import operations
+from mp_core.cli.benchmark import operations
 from mp_core.config import available_isas, show_config
 
 KNOWN = Path(__file__).with_name("known_bits.json")
-"""Family of calls, or network and policy -> the hash that every machine gives."""
+"""Family of calls, or network and policy -> its hash, the same on every machine."""
 
 
 def main() -> int:
@@ -40,13 +40,13 @@ def main() -> int:
     if options.learn:
         KNOWN.write_text(json.dumps({name: next(iter(each)) for name, each in found.items()}, indent=2) + "\n")
     known = json.loads(KNOWN.read_text())
-    mp.config.set_isa(isas[0])  # the last set that was hashed is the slowest
+    mp.config.set_isa(isas[0])  # the set that was hashed last is the slowest
     print(*of_bits(found, known), *of_casts(), *of_speed(), sep="\n")
     return any(set(each) != {known[name]} for name, each in found.items()) or any(inexact().values())
 
 
 def machine() -> Iterator[str]:
-    """Yield what the machine and the build are."""
+    """Yield the description of the machine and the build."""
     config = show_config(as_dict=True)
     yield f"# mp_core {config['version']} ({config['commit']}) on {processor()}\n"
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
@@ -55,7 +55,7 @@ def machine() -> Iterator[str]:
 
 
 def processor() -> str:
-    """Return the name of the CPU, where the system says it."""
+    """Return the name of the CPU, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -66,7 +66,7 @@ def processor() -> str:
 
 
 def hashes(isas: list[str], threads: tuple[int, ...]) -> dict[str, dict[str, list[str]]]:
-    """Return family of calls, or network and policy -> hash -> the instruction sets and threads that gave it."""
+    """Return family of calls, or network and policy -> hash -> the instruction sets and threads with this hash."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for line in bits.lines(tuple(isas), threads):
         family, isa, count, digest = line.split()
@@ -90,7 +90,7 @@ def of_bits(found: dict[str, dict[str, list[str]]], known: dict[str, str]) -> It
 
 
 def inexact() -> dict[str, int]:
-    """Return cast -> how many results differ from those of ml_dtypes and NumPy, of all codes and 16 million floats."""
+    """Return cast -> number of results that differ from ml_dtypes and NumPy, for all codes and 16 million floats."""
     codes = np.arange(2**16, dtype=np.uint16)
     patterns = np.random.default_rng(1).integers(0, 2**32, 2**24, np.uint32).view(np.float32)
     found = {}
@@ -104,7 +104,7 @@ def inexact() -> dict[str, int]:
 
 
 def differing(got: np.ndarray, expected: np.ndarray) -> int:
-    """Return how many elements have other bits; NaN is NaN, whatever its payload."""
+    """Return the number of elements with different bits; NaN equals NaN, whatever its payload."""
     bits_of = f"u{got.itemsize}"
     both_nan = np.isnan(got.astype(np.float32)) & np.isnan(expected.astype(np.float32))
     return int(((got.view(bits_of) != expected.view(bits_of)) & ~both_nan).sum())
@@ -118,7 +118,7 @@ def of_casts() -> Iterator[str]:
 
 
 def of_speed() -> Iterator[str]:
-    """Yield a table of speeds beside the peers that are installed."""
+    """Yield a table of speeds, compared with the installed peers."""
     yield "\n## Speed\n"
     rows = operations.run(("cast", "matmul"), quick=True)
     peers = list(dict.fromkeys(name for row in rows for name in row["rates"]))

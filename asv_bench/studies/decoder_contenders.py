@@ -1,7 +1,7 @@
-"""Who embeds with the decoder of `peers.py decoder`: mp_core and the peers, by precision.
+"""The contenders of `peers.py decoder`: mp_core and the peers, by precision.
 
 A contender is a function of the token ids of one text, (1, tokens), that returns the vector of its last token. Each is
-made in a process of its own, which imports what it needs. The files are those of decoder_files.py.
+created in a separate process, which imports only its own library. The files are those of decoder_files.py.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ GROUP = 64  # weights along the depth that share a scale in int4
 
 
 def contenders(precision: str, folder: Path, threads: int) -> dict[str, Callable[[], Call]]:
-    """Return what makes each contender, ours first."""
+    """Return the functions that create the contenders, mp_core first."""
     ways = {name: partial(by_mp_core, folder, policy, threads) for name, policy in OURS[precision].items()}
     if precision != "int4":
         ways["torch"] = partial(by_torch, folder, precision, threads)
@@ -43,7 +43,7 @@ def by_mp_core(folder: Path, policy: str, threads: int) -> Call:
 
 
 def by_torch(folder: Path, precision: str, threads: int) -> Call:
-    """Return the network; its linear layers in int8 are those of torch's dynamic quantization."""
+    """Return the network; in int8 its linear layers use torch's dynamic quantization."""
     import torch
     from decoder_files import opened
 

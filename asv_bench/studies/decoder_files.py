@@ -1,4 +1,4 @@
-"""The files of the decoder of `peers.py decoder`: a random network, as each contender reads it in each precision."""
+"""Write the files of the decoder of `peers.py decoder`: a random network, for each contender in each precision."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ SIZES = {
     "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16,
     "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 1e6,
 }  # fmt: skip
-WORDS = 256  # of the vocabulary, from which texts are drawn: few, if llama.cpp multiplies by their vectors too
+WORDS = 256  # words of the vocabulary that texts use: few, because llama.cpp multiplies by their vectors too
 
 
 class LastToken(torch.nn.Module):
@@ -35,7 +35,7 @@ class LastToken(torch.nn.Module):
 def prepare(
     blocks: int, vocabulary: int, precisions: list[str], texts: list[np.ndarray], folder: Path
 ) -> list[np.ndarray]:
-    """Write the files that are not there yet; return the vectors of some texts in float32."""
+    """Write the missing files; return the vectors of some texts in float32."""
     if not (folder / "config.json").exists():
         save(blocks, vocabulary, folder)
     module = opened(folder, "float32")
@@ -68,7 +68,7 @@ def opened(folder: Path, precision: str) -> LastToken:
 
 
 def save_onnx(module: LastToken, precision: str, folder: Path) -> None:
-    """Write the network in float32, then in a precision, if they are not there."""
+    """Write the network in float32, then in a precision, unless the files exist."""
     path, whole = folder / f"{precision}.onnx", folder / "float32.onnx"
     if not whole.exists():
         axes = {"ids": {0: "texts", 1: "tokens"}}
@@ -107,7 +107,7 @@ def compress(model: openvino.Model, precision: str) -> None:
 
 
 def in_nibbles(codes: np.ndarray) -> openvino.Tensor:
-    """Return codes of 4 bits, two in a byte."""
+    """Return 4-bit codes, two per byte."""
     pairs = codes.reshape(-1, 2).view(np.uint8) & 15
     tensor = openvino.Tensor(openvino.Type.i4, openvino.Shape(codes.shape))
     tensor.data.reshape(-1)[:] = pairs[:, 0] | pairs[:, 1] << 4

@@ -1,10 +1,10 @@
-"""Memory of a decoder: opened from a folder in float32 under each policy, then asked one query, on one thread.
+"""Measure the memory of a decoder: opened from a float32 folder under each policy, then one query, on one thread.
 
     python decoder_memory.py float32 bfloat16 mixed_bfloat16 int8 int4/64
 
-The network is random, by default of the sizes of Qwen3-Embedding-0.6B. Each line is a process of its own, and in MB
-(1e6 bytes): the weights, counted from their shapes; then by how much the process has grown since it imported mp_core,
-after opening, after the query, and at most until each of the two (VmRSS and VmHWM of Linux).
+The network is random, by default with the sizes of Qwen3-Embedding-0.6B. Each line is a separate process, in MB
+(1e6 bytes): the weights, counted from their shapes; then the growth of the process since it imported mp_core: after
+opening, after the query, and the peak until each of the two (VmRSS and VmHWM of Linux).
 """
 
 import argparse
@@ -24,7 +24,7 @@ def write(blocks: int, vocabulary: int, folder: Path) -> None:
 
 
 def resident() -> tuple[float, float]:
-    """Return the resident memory of this process, and the most that it had."""
+    """Return the resident memory of this process, and its peak."""
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     now, most = (int(lines[name].split()[0]) * 1024 / MB for name in ("VmRSS", "VmHWM"))
     return now, most

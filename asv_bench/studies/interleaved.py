@@ -1,8 +1,8 @@
-"""What `peers.py` measures with, whatever the subject.
+"""Time contenders in interleaved rounds, for all subjects of `peers.py`.
 
-Round by round every contender of a cell is timed in turn, so that a ratio is of samples milliseconds apart and what
-the machine does meanwhile cancels out. Reported are the median of these ratios, each contender's best rate,
-and the share of mp_core's best in what nobody can beat.
+In each round every contender of a cell is timed once, so a ratio compares samples that are milliseconds apart, and
+other load of the machine cancels out. The report has the median of these ratios, the best rate of each contender, and
+the best rate of mp_core as a share of the roofline.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,22 +20,22 @@ import torch
 
 from mp_core.benchmark import Limit, Record, measure
 
-CACHED, MEMORY = 1 << 26, 1 << 30  # bytes: what moves more than CACHED is compared with a copy that moves MEMORY
+CACHED, MEMORY = 1 << 26, 1 << 30  # bytes: a cell that moves more than CACHED is compared with a copy of MEMORY bytes
 
 
 @dataclass
 class Cell:
-    """One row of a table: ways to do the same `work` (elements, operations a call) on the same numbers."""
+    """One row of a table: several ways to do the same `work` (elements or operations per call) on the same numbers."""
 
-    key: dict[str, object]  # what identifies the row
+    key: dict[str, object]  # identifies the row
     work: float
-    contenders: dict[str, Timer]  # ours first
-    ratios: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]  # column: the best of these over the best of those
-    limits: dict[str, tuple[Timer, float]]  # a call takes at least each of these: so many times what the timer takes
+    contenders: dict[str, Timer]  # mp_core first
+    ratios: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]  # column: best of the first / best of the second
+    limits: dict[str, tuple[Timer, float]]  # a call takes at least each of these: factor x time of the timer
     wrong: set[str] = field(default_factory=set)
-    sample: float = 200e-6  # seconds of each contender and round
+    sample: float = 200e-6  # seconds per contender and round
     unit: float = 1e9  # of rates
-    one_by_one: bool = False  # whether the limits come one after the other: then their times add up
+    one_by_one: bool = False  # whether the limits apply one after the other, so that their times add up
     timing: Callable[[Mapping[str, Timer]], dict[str, list[float]]] | None = None  # instead of `measure`
 
 
@@ -78,19 +78,19 @@ def records(row: dict, operation: str, unit: str) -> Iterator[Record]:
 
 
 def _short(value):
-    """Return a value with its floats to six digits: what is measured has no more."""
+    """Return a value with its floats rounded to six digits; measurements have no more."""
     if isinstance(value, dict):
         return {key: _short(each) for key, each in value.items()}
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def over(theirs, ours) -> float:
-    """Return how many times as long they take, the median over the rounds."""
+    """Return the ratio of the times, as the median over the rounds."""
     return median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
 def show_ratio(ratios: dict[str, float]) -> str:
-    """Return the contender to whom the ratio is lowest and that ratio, in 20 characters."""
+    """Return the contender with the lowest ratio, and that ratio, in 20 characters."""
     if not ratios:
         return f"{'-':20}"
     best = min(ratios, key=lambda name: ratios[name])
@@ -98,7 +98,7 @@ def show_ratio(ratios: dict[str, float]) -> str:
 
 
 def show_rates(row: dict, names: tuple[str, ...]) -> str:
-    """Return the rates of the named contenders, `*` with those that are wrong and `-` for those that are not there."""
+    """Return the rates of the named contenders: `*` marks a wrong result, `-` a missing contender."""
 
     def show(name: str) -> str:
         return f"{row['rate'][name]:8.2f}{'*' if name in row['wrong'] else ' '}"
@@ -107,7 +107,7 @@ def show_rates(row: dict, names: tuple[str, ...]) -> str:
 
 
 def binary(size: int) -> str:
-    """Return a size with the largest binary unit of which it is a multiple."""
+    """Return a size in the largest binary unit that divides it."""
     for shift, unit in ((20, " Mi"), (10, " Ki")):
         if size % (1 << shift) == 0:
             return f"{size >> shift}{unit}"
@@ -119,7 +119,7 @@ def dtype(name: str) -> np.dtype:
 
 
 def aligned(size: int, dtype: np.dtype) -> np.ndarray:
-    """Return uninitialized memory at a cache line's start, as every contender likes it."""
+    """Return uninitialized memory that is aligned to a cache line, which is best for every contender."""
     raw = np.empty(size * dtype.itemsize + 64, np.uint8)
     return raw[-raw.ctypes.data % 64 :][: size * dtype.itemsize].view(dtype)
 
@@ -129,7 +129,7 @@ def as_torch(x: np.ndarray) -> torch.Tensor:
 
 
 def as_numkong(x: np.ndarray) -> numkong.Tensor:
-    """Return a view: NumKong is 30 ns a call faster on its own tensors, and reads no 8-bit floats from NumPy."""
+    """Return a NumKong tensor: 30 ns faster per call than an ndarray, and NumKong reads no 8-bit floats from NumPy."""
     return numkong.from_pointer(x.ctypes.data, x.shape, x.dtype.name.removesuffix("fn"), owner=x)
 
 
@@ -139,7 +139,7 @@ def onnx_call(
     constants: dict[str, np.ndarray],
     outputs: dict[str, np.ndarray],
 ) -> Callable[[], np.ndarray]:
-    """Return what runs a graph on one thread, into the arrays that it is given, and returns the first of them."""
+    """Return a function that runs a graph on one thread into the given arrays, and returns the first of them."""
 
     def described(arrays: dict[str, np.ndarray]) -> list[onnx.ValueInfoProto]:
         number = onnx.helper.np_dtype_to_tensor_dtype
@@ -161,7 +161,7 @@ def session_call(model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs:
     for name, x in outputs.items():
         binding.bind_output(name, "cpu", 0, x.dtype, x.shape, x.ctypes.data)
 
-    def call(owned: tuple = (inputs, outputs)) -> np.ndarray:  # the session holds their addresses only
+    def call(owned: tuple = (inputs, outputs)) -> np.ndarray:  # keep them alive: the session has only their addresses
         session.run_with_iobinding(binding)
         return first
 
@@ -169,7 +169,7 @@ def session_call(model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs:
 
 
 def copy_limit(nbytes: int) -> dict[str, tuple[Timer, float]]:
-    """Return, as limits of a cell, a plain copy that moves `nbytes`, half of them read and half written."""
+    """Return the limit of a cell: a plain copy that moves `nbytes`, half of them read and half written."""
     copy = plain_copy(nbytes if nbytes <= CACHED else MEMORY)
     return {"copy": (copy.timer, nbytes / copy.work)}
 

@@ -1,7 +1,7 @@
-"""How long an interrupt waits: ``python asv_bench/studies/interrupts.py [NAME ...] [--times N]``.
+"""Measure how long an interrupt waits: ``python asv_bench/studies/interrupts.py [NAME ...] [--times N]``.
 
-A process repeats an action. SIGINT comes after a random time, and the process tells when KeyboardInterrupt is caught:
-the median and the longest of the times between are printed, with how long the action itself takes.
+A process repeats an action. SIGINT arrives after a random time, and the process reports when it catches
+KeyboardInterrupt. The script prints the median and the longest delay, and the time of the action itself.
 """
 
 import argparse
@@ -18,8 +18,9 @@ from statistics import median
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo, layers
+from mp_core import layers
 from mp_core.checkpoint import convert, save_tensors
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
 TEXTS = [f"A man is eating {number} pieces of food." for number in range(64)]
@@ -102,7 +103,7 @@ ACTIONS: dict[str, Callable[[Path], Callable[[], object]]] = {
 
 
 def repeat(name: str) -> None:
-    """Do an action until an interrupt comes, again and again; print how long it takes, and when each was caught."""
+    """Repeat an action until an interrupt comes, again and again; print its time, and when each one was caught."""
     with tempfile.TemporaryDirectory() as folder:
         act = ACTIONS[name](Path(folder))
         act()
@@ -118,7 +119,7 @@ def repeat(name: str) -> None:
 
 
 def waits(name: str, times: int) -> tuple[float, list[float]]:
-    """Return the seconds of an action, and those that each interrupt waits."""
+    """Return the seconds of an action, and the delay of each interrupt."""
     command, draw = [sys.executable, __file__, "--repeat", name], random.Random(0)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -137,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--repeat", help=argparse.SUPPRESS)  # in a process of one action
+    parser.add_argument("--repeat", help=argparse.SUPPRESS)  # in the child process of one action
     options = parser.parse_args()
     if options.repeat:
         repeat(options.repeat)

@@ -1,4 +1,4 @@
-"""`predict` of Keras' NumPy backend as it is, accelerated, and by `from_keras`, in interleaved rounds.
+"""Compare `predict` of Keras' NumPy backend, plain, accelerated, and through `from_keras`, in interleaved rounds.
 
 ``python asv_bench/studies/keras_numpy.py [--rounds N] [--policy POLICY ...]`` prints a table. It needs the extra
 `test`.
@@ -47,7 +47,7 @@ def transformer() -> tuple[keras.Model, np.ndarray]:
 
 
 def contenders(make: Callable[[], tuple[keras.Model, np.ndarray]], policy: str) -> dict[str, Callable[[], object]]:
-    """Return what computes the same in three ways."""
+    """Return three ways to compute the same."""
     keras.config.set_dtype_policy("float32" if policy == "int8" else policy)
     model, x = make()
     if policy == "int8":

@@ -1,10 +1,10 @@
-"""What each quantization of all-MiniLM-L6-v2 costs: the table of docs/quantization.md (the data: docs/demo.md).
+"""Print the accuracy and speed of each quantization of all-MiniLM-L6-v2: the table of docs/quantization.md.
 
-``python asv_bench/studies/minilm_accuracy.py`` prints it. Every model is a folder that was saved and is opened without
-a policy. Cosines are those with the embeddings in float32, over the 50 news items of the demonstration; what is
-calibrated has seen the first 200 of the 300 other items that were published with them. Models are timed in turns, and
-the best round counts. ``--alphas`` prints the table of docs/calibration.md instead, judged also on 40 more of
-the others.
+``python asv_bench/studies/minilm_accuracy.py`` prints it (the data: docs/demo.md). Every model is saved to a folder,
+and opened without a policy. Cosines are with the embeddings in float32, over the 50 news items of the demonstration.
+Calibrated models have seen the first 200 of the 300 other items that were published with them. Models are timed in
+interleaved rounds, and the best round counts. ``--alphas`` prints the table of docs/calibration.md instead, evaluated
+also on 40 more of the other items.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.utilities.progress import progress
 
@@ -48,7 +48,7 @@ def cosines(encoder, expected, texts):
 
 
 def milliseconds(encoder, texts, batch):
-    """Return what one text takes."""
+    """Return the milliseconds per text."""
     start = time.perf_counter()
     for first in range(0, len(texts), batch):
         encoder.encode(texts[first : first + batch])
@@ -56,7 +56,7 @@ def milliseconds(encoder, texts, batch):
 
 
 def made(plain, sample, policy, folder):
-    """Yield the model as it comes and calibrated, opened from folders; None where it is not to be had."""
+    """Yield the model without and with calibration, opened from folders; None if a variant is not possible."""
     scheme = mp.dtype_policies.policy_of(policy).scheme
     ways = (
         (lambda: plain.with_policy(policy)) if scheme is None or scheme.inputs != "fixed" else None,

@@ -1,7 +1,7 @@
-"""Who embeds sentences with all-MiniLM-L6-v2 in `peers.py minilm`: mp_core and the peers, by precision.
+"""The contenders of `peers.py minilm`, which embed texts with all-MiniLM-L6-v2: mp_core and the peers, by precision.
 
-A contender is a function of `Inputs` that returns the embeddings in their order. It may prepare whatever it likes in
-the first call with each shape. The peers take the padded batches one after the other, mp_core takes the rows.
+A contender is a function of `Inputs` that returns the embeddings in their order. It may prepare anything in the first
+call with each shape. The peers get the padded batches one after the other, mp_core gets the rows.
 """
 
 import importlib
@@ -16,7 +16,7 @@ import torch
 from minilm_inputs import Inputs, in_batches
 from minilm_torch import SentenceEncoder
 
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.models.texts import pad
 
@@ -29,7 +29,7 @@ FOLDER = Path("build", "minilm")
 
 
 def contenders(precision: str, threads: int, folder: Path, left_out: list[str]) -> dict[str, Call]:
-    """Return who takes part, first who is compared with the peers. What is not installed is not there."""
+    """Return the contenders, first the one that is compared with the peers. Libraries that are missing are left out."""
     ways: dict[str, dict[str, Callable[[], Call]]] = {
         "float32": {
             "mp_core": partial(by_mp_core, demo.model_folder(), "float32"),
@@ -62,7 +62,7 @@ def reference() -> Call:
 
 @cache
 def by_mp_core(folder: Path, policy: str | None) -> Call:
-    """Open a model. Calls use as many threads as the configuration says at that time."""
+    """Open a model. Calls use the number of threads that is configured at that time."""
     return partial(embed_rows, BertEncoder.from_folder(folder, policy))
 
 
@@ -106,7 +106,7 @@ def by_openvino(path: Path, threads: int, precision: str) -> Call:
 
 
 def by_torch(dtype: torch.dtype, threads: int) -> dict[str, Callable[[], Call | None]]:
-    """Return the ways of torch. Calls use as many threads as torch is set to at that time."""
+    """Return the contenders of torch. Calls use the number of threads that torch has at that time."""
     return {
         "torch": lambda: over_batches(torch_network(torch_module(dtype))),
         "compiled": partial(compiled, dtype, threads, "inductor"),
@@ -123,9 +123,9 @@ def torch_network(call: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) ->
 
 @cache
 def compiled(dtype: torch.dtype, threads: int, backend: str) -> Call | None:
-    """Compile once for all shapes, with the weights as constants, which the library packs beforehand.
+    """Compile once for all shapes, with the weights as constants, which the library packs in advance.
 
-    Code for each shape is as fast to within 5 %, and takes 10 to 15 s a shape to compile (Zen 4, November 2026).
+    Code for each shape is equally fast (within 5 %) and takes 10 to 15 s per shape to compile (Zen 4, November 2026).
     """
     if backend != "inductor":
         try:
@@ -133,5 +133,5 @@ def compiled(dtype: torch.dtype, threads: int, backend: str) -> Call | None:
         except (ImportError, OSError):  # zentorch is for x86-64 only
             return None
     torch._inductor.config.freezing = True
-    torch._dynamo.config.recompile_limit = 64  # by default, code for at most 8 kinds of inputs
+    torch._dynamo.config.recompile_limit = 64  # the default allows at most 8 kinds of inputs
     return over_batches(torch_network(torch.compile(SentenceEncoder(dtype), backend=backend, dynamic=True)))

@@ -1,16 +1,16 @@
-"""What distillation gains over calibration for all-MiniLM-L6-v2: the table of docs/adapting.md.
+"""Print the gain of distillation over calibration for all-MiniLM-L6-v2: the table of docs/adapting.md.
 
-``python asv_bench/studies/minilm_distilled.py`` prints it. The teacher is the model in float32; students are calibrated
-on and trained with the first ``--texts`` of the first 200 of the 300 other items that were published with the 50 news
-items of the demonstration (docs/demo.md). Cosines are those with the embeddings of the teacher, over the 50 items and
-over 40 more of the others: no student was trained with these. Time is that of the processor, all threads together.
+``python asv_bench/studies/minilm_distilled.py`` prints it. The teacher is the model in float32. Students are calibrated
+and trained with the first ``--texts`` of 200 news items, the first of the 300 that were published beside the 50 items
+of the demonstration (docs/demo.md). Cosines are with the embeddings of the teacher, over the 50 items and over 40 more
+of the 300: no student was trained with these. Time is CPU time, all threads together.
 """
 
 import argparse
 import time
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.models.tuning.evaluation import cosines
 

@@ -1,24 +1,24 @@
-"""What all-MiniLM-L6-v2 embeds in `peers.py minilm`: token ids of the demonstration's news items, and the work in them.
+"""The inputs of `peers.py minilm`: token ids of the demonstration's news items, and the number of operations.
 
-Needs NumPy and mp_core with the demonstration's packages only.
+Needs only NumPy and mp_core with the demonstration's packages.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 from mp_core.models.texts import pad
 
 NEWS = "news"
 SHAPES = ("32x128", "8x64", "1x32", NEWS)  # documents x tokens, or the 50 news items at their natural lengths
-BATCH = 32  # documents that go through a network at once
-SAMPLE = 200  # other news items, for whoever calibrates
+BATCH = 32  # documents per batch
+SAMPLE = 200  # other news items, for calibration
 
 LAYERS, WIDTH, INNER = 6, 384, 1536
-LINEAR = 2 * LAYERS * (4 * WIDTH * WIDTH + 2 * WIDTH * INNER)  # multiplications and additions of a token
-ATTENTION = 2 * LAYERS * 2 * WIDTH  # of a token with each token of its document: scores and context
+LINEAR = 2 * LAYERS * (4 * WIDTH * WIDTH + 2 * WIDTH * INNER)  # multiplications and additions per token
+ATTENTION = 2 * LAYERS * 2 * WIDTH  # per token and token of its document: scores and context
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def in_batches(rows: list[np.ndarray]) -> list[list[np.ndarray]]:
 
 
 def sample() -> list[np.ndarray]:
-    """Return the tokens of other news items, which nobody is judged on."""
+    """Return the tokens of other news items, which are not used for evaluation."""
     return tokens(demo.background()[:SAMPLE])
 
 
@@ -70,6 +70,6 @@ def tokens(texts: list[str]) -> list[np.ndarray]:
 
 
 def min_cosine(embeddings: np.ndarray, expected: np.ndarray) -> float:
-    """Return the least cosine between two embeddings of one document, computed in float64."""
+    """Return the lowest cosine between two embeddings of a document, computed in float64."""
     x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (embeddings.astype(np.float64), expected))
     return float((x * y).sum(axis=1).min())

@@ -1,10 +1,10 @@
-"""Write all-MiniLM-L6-v2 in the forms that contenders of `peers.py minilm` open: `python minilm_models.py FOLDER`.
+"""Write all-MiniLM-L6-v2 in the formats of the contenders of `peers.py minilm`: `python minilm_models.py FOLDER`.
 
-| file | what | who opens it |
+| file | content | contender |
 |---|---|---|
 | float32.onnx | the network with mean pooling | onnxruntime, OpenVINO, NNCF |
 | int8.onnx | the same by quantize_dynamic: int8 weights, one scale per column | onnxruntime |
-| sample.npz | tokens of the news items that models are calibrated on | NNCF |
+| sample.npz | tokens of the news items for calibration | NNCF |
 | fixed, int4-32, int4-64 | calibrated by mp_core on these news items | mp_core |
 """
 
@@ -21,7 +21,7 @@ from minilm_torch import SentenceEncoder
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
 CALIBRATED = ("int8/fixed", "int4/32", "int4/64")  # policies
@@ -30,7 +30,7 @@ CALIBRATED = ("int8/fixed", "int4/32", "int4/64")  # policies
 def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     export(folder / "float32.onnx")
-    logging.disable()  # advice to simplify the graph first: that makes this one 5 % slower
+    logging.disable()  # a warning that advises to simplify the graph first, which makes this one 5 % slower
     quantize_dynamic(folder / "float32.onnx", folder / "int8.onnx", per_channel=True, weight_type=QuantType.QInt8)
     logging.disable(logging.NOTSET)
     rows = sample()
@@ -47,9 +47,9 @@ def calibrated_folder(folder: Path, policy: str) -> Path:
 
 
 def export(path: Path) -> None:
-    """Write the graph of attention in single steps, in which onnxruntime and OpenVINO recognize attention.
+    """Write the graph with attention as single steps, which onnxruntime and OpenVINO recognize as attention.
 
-    Of four exports (attention in one step or in several, by either exporter of torch) this is the fastest in both
+    Of four exports (attention as one step or several, with both exporters of torch) this is the fastest in both
     libraries: by 3 to 15 % for onnxruntime in float32, by 13 to 20 % in int8 (Zen 4, November 2026).
     """
     ids = torch.ones((2, 16), dtype=torch.int64)

@@ -3,14 +3,14 @@
 import torch
 import transformers
 
-from mp_core import demo
+from mp_core.cli import demo
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 
 class SentenceEncoder(torch.nn.Module):
-    """Token ids and their mask in, the mean of the tokens' vectors out, in float32 at least."""
+    """From token ids and their mask to the mean of the tokens' vectors, at least in float32."""
 
     def __init__(self, dtype: torch.dtype, attention: str = "sdpa") -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""mp_core beside the best peers, all in one interleaved run: `make bench-peers`.
+"""Compare mp_core with the best peers in one interleaved run: `make bench-peers`.
 
 A subject is a module that defines `add_options`, `cells` (it yields the rows to measure, see interleaved.py),
 `HEADING`, `unit` (of the rates, by type), `line` (one measured row as text) and `summary`.
@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "lab"))  # where the shapes are
+sys.path.append(str(Path(__file__).parents[1] / "lab"))  # has the shapes
 
 import peers_casts
 import peers_decoder
@@ -48,7 +48,7 @@ def main() -> None:
     for name, subject in SUBJECTS.items():
         command = commands.add_parser(name, help=subject.__doc__.splitlines()[0])
         subject.add_options(command)
-        command.add_argument("--json", type=Path, metavar="FILE", help="write a report, anew after every row")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write a report, and update it after every row")
         command.add_argument("--cpu", metavar="NAME", help="of this machine, for the report, if the system hides it")
         command.set_defaults(subject=subject)
     options = parser.parse_args()

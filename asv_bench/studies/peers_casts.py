@@ -1,4 +1,4 @@
-"""Casts between float32 and the narrow formats. Everyone reads and writes the same two arrays."""
+"""Casts between float32 and the narrow formats. All contenders read and write the same two arrays."""
 
 import argparse
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def numbers(name: str, size: int) -> np.ndarray:
 
 
 def wrong(contenders: dict[str, Timer], out: np.ndarray, expected: np.ndarray) -> set[str]:
-    """Return those who, called once, do not leave the expected bytes in `out`."""
+    """Return the contenders that do not write the expected bytes into `out`."""
     found = set()
     for name, contender in contenders.items():
         out.view(np.uint8).fill(0xA5)
@@ -85,7 +85,7 @@ def line(row: dict) -> str:
 
 
 def summary(rows: list[dict]) -> str:
-    """Say what a call costs where there is hardly any work."""
+    """Return the cost of a call with hardly any work."""
     small = [row for row in rows if row["shape"] == "64"]
     taken = {name: median(row["seconds"][name] for row in small) for name in (OURS, *PEERS)} if small else {}
     return "64 elements, us a call: " + ", ".join(f"{name} {1e6 * each:.2f}" for name, each in taken.items())

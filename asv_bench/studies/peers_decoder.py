@@ -1,4 +1,4 @@
-"""A decoder that embeds, of the sizes of Qwen3-Embedding-0.6B with random weights: a query and a document."""
+"""A decoder that embeds a query and a document: the sizes of Qwen3-Embedding-0.6B, with random weights."""
 
 import argparse
 import tempfile
@@ -18,8 +18,8 @@ import mp_core as mp
 from mp_core.benchmark import Limit
 
 BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 1 / 2 + 5 / 64}  # of a weight
-LEAST_COSINE = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.98, "int4": 0.9}  # below it a contender is wrong
-PAUSE = 0.3  # seconds in which the threads of the contender before stop spinning
+LEAST_COSINE = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.98, "int4": 0.9}  # lowest allowed cosine
+PAUSE = 0.3  # seconds in which threads of the previous contender stop spinning
 
 HEADING = (
     "embeddings/s of one text (* wrong), then its cosine with torch's in float32. mp_core: under the policy float32,\n"
@@ -97,7 +97,7 @@ def cell_of(
 
 
 def limits_of(precision: str, blocks: int, tokens: int, realtime: bool) -> dict[str, tuple[Timed, float]]:
-    """Return what nobody can beat: multiplying by the matrices of the blocks, and reading these once from memory."""
+    """Return the roofline: multiplying by the matrices of the blocks, and reading these once from memory."""
     heads = (2 * SIZES["num_attention_heads"] + 2 * SIZES["num_key_value_heads"]) * SIZES["head_dim"]
     weights = blocks * SIZES["hidden_size"] * (heads + 3 * SIZES["intermediate_size"])
     multiply, read = Limit.multiply("int8" if precision == "int4" else precision), Limit.read(MEMORY)

@@ -70,7 +70,7 @@ def by_onnxruntime(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> Callable[[
     weights = [onnx.numpy_helper.from_array(w, "w"), onnx.numpy_helper.from_array(bias, "bias")]
     graph = onnx.helper.make_graph(nodes, "dense", [value("x", real, x.shape)], [value("y", real, out.shape)], weights)
     model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 21)])
-    logging.disable()  # advice to simplify the graph of a model first
+    logging.disable()  # a warning that advises to simplify the graph first
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "quantized.onnx")
         quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8)
@@ -83,14 +83,14 @@ def by_torch(x: np.ndarray, w: np.ndarray, bias: np.ndarray, engine: str) -> Cal
     linear = torch.nn.Linear(*w.shape)
     linear.weight.copy_(torch.from_numpy(w.T))
     linear.bias.copy_(torch.from_numpy(bias))
-    torch.backends.quantized.engine = engine  # decides how the weights are packed, and with that who multiplies
+    torch.backends.quantized.engine = engine  # decides how the weights are packed, and so which engine multiplies
     with warnings.catch_warnings(action="ignore"):
         model = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(linear), {torch.nn.Linear}, torch.qint8)
     return partial(model, torch.from_numpy(x))
 
 
 def wrong(calls: dict[str, Callable[[], object]], x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> set[str]:
-    """Return those that are farther off than half a step in each operand explains, with 63 steps up to the largest."""
+    """Return the contenders whose error exceeds half a step in each operand, with 63 steps up to the largest value."""
     a, b = np.abs(x).max() / 126, np.abs(w).max(0) / 126
     exact = x.astype(np.float64) @ w + bias
     bound = np.abs(x).sum(1, keepdims=True) * b + a * np.abs(w).sum(0) + w.shape[0] * a * b
@@ -107,5 +107,5 @@ def line(row: dict) -> str:
 
 
 def summary(rows: list[dict]) -> str:
-    """Count the rows where somebody is faster."""
+    """Count the rows in which a peer is faster."""
     return f"of {len(rows)} rows below a peer: {sum(min(row['ratios']['best'].values()) < 1 for row in rows)}"

@@ -1,6 +1,6 @@
-"""Value and gradients (forward, backward) of an encoder and of a perceptron, beside torch, from the same weights.
+"""Value and gradients (forward, backward) of an encoder and of a perceptron, compared with torch, with equal weights.
 
-``python peers_gradients.py NETWORK CONTENDER`` prints how many bytes a step of it needs beside the weights and inputs.
+``python peers_gradients.py NETWORK CONTENDER`` prints the bytes that a step needs in addition to weights and inputs.
 """
 
 import argparse
@@ -20,14 +20,15 @@ from peers_minilm import turns
 from peers_training import NETWORKS, SEED, TORCH, allowed, built, gradients_by_torch, initial, shapes, torch_module
 
 import mp_core as mp
-from mp_core import demo, ops
+from mp_core import ops
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
-DOCUMENTS, LENGTH, SHARPNESS = 32, 128, 20.0  # of pairs, whose cosines are multiplied by the last
+DOCUMENTS, LENGTH, SHARPNESS = 32, 128, 20.0  # of pairs; the last is the factor of their cosines
 OURS = ("float32", "mixed_bfloat16", "mixed_float16")
 WIDE = tuple(name for name in TORCH if "bfloat16" not in name)
 NARROW = tuple(name for name in TORCH if "bfloat16" in name)
-IN_MEMORY = (*OURS, "torch float32", "torch bfloat16")  # what compiles keeps the compiler in memory
+IN_MEMORY = (*OURS, "torch float32", "torch bfloat16")  # compiled contenders keep the compiler in memory
 
 HEADING = (
     "steps/s and the loss (* not that of torch in float32, within 1e-3 or, with 16 bits, 0.02); ratios of mp_core to\n"
@@ -36,7 +37,7 @@ HEADING = (
 )
 
 Calls = tuple[Callable[[], object], Callable[[], object] | None]
-"""A step, which returns the loss, and a forward pass."""
+"""A step that returns the loss, and a forward pass."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +70,7 @@ def cell(name: str, threads: int, rounds: int, memory: dict[str, float]) -> Cell
     return Cell(key, 1, timers, ratios, {}, wrong, unit=1.0, timing=partial(turns, rounds=rounds, pause=pause))
 
 
-# ---- all-MiniLM-L6-v2 with a contrastive loss: every second document belongs to the one before
+# ---- all-MiniLM-L6-v2 with a contrastive loss: documents 2i and 2i + 1 are a pair
 
 
 def encoder_of(label: str) -> Calls:
@@ -137,17 +138,17 @@ def perceptron_by_torch(module: torch.nn.Module, x: np.ndarray, y: np.ndarray, *
 
 MAKERS: dict[str, Callable[[str], Calls]] = {"minilm": encoder_of, "mlp": perceptron_of}
 
-# ---- memory, in a process of its own
+# ---- memory, in a separate process
 
 
 def memory_of(name: str, label: str) -> float:
-    """Return how many MB a step needs, at its peak, beside what was there before the first one."""
+    """Return the peak memory of a step in MB, less the memory before the first step."""
     done = subprocess.run([sys.executable, __file__, name, label], capture_output=True, text=True, check=True)
     return int(done.stdout.split()[-1]) / 1e6
 
 
 def resident(entry: str) -> int:
-    """Return an entry of the system's account of this process, in bytes: VmRSS is now, VmHWM the peak."""
+    """Return an entry of the system's status of this process, in bytes: VmRSS is the present, VmHWM the peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(entry))
 
@@ -158,7 +159,7 @@ def needed(name: str, label: str) -> int:
     step, _ = MAKERS[name](label)
     before = resident("VmRSS")
     step()  # makes the plan
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     step()
     return resident("VmHWM") - before
 

@@ -1,6 +1,6 @@
-"""A decoder that embeds in llama.cpp, by the packages llama-cpp-python and gguf, where they are installed.
+"""A decoder that embeds, in llama.cpp, if the packages llama-cpp-python and gguf are installed.
 
-No wheel of llama.cpp knows the instructions of the machine at hand, so this one is compiled there:
+The wheels of llama.cpp do not use all instructions of the machine, so compile it there:
 
     CMAKE_ARGS=-DGGML_NATIVE=ON .venv-peers/bin/pip install llama-cpp-python gguf
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import transformers
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("llama_cpp", "gguf"))
-TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}  # of GGUF, by precision
-TOKENS = 1024  # of a text, at most
+TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}  # types of GGUF, by precision
+TOKENS = 1024  # tokens per text, at most
 NAMES = {
     "embed_tokens": "token_embd", "norm": "output_norm", "input_layernorm": "attn_norm", "mlp.up_proj": "ffn_up",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -27,7 +27,7 @@ NAMES = {
 
 
 def save(network: "transformers.Qwen3Model", precision: str, words: int, path: Path) -> None:
-    """Write the file of a network of Qwen3 with its first `words` tokens, if it is not there."""
+    """Write the file of a Qwen3 network with its first `words` tokens, unless it exists."""
     import gguf
 
     if path.exists():
@@ -57,7 +57,7 @@ def save(network: "transformers.Qwen3Model", precision: str, words: int, path: P
 
 
 def gguf_name(name: str) -> str:
-    """Return what GGUF calls a tensor of transformers."""
+    """Return the name in GGUF of a tensor of transformers."""
     name = name.removesuffix(".weight")
     if not name.startswith("layers."):
         return f"{NAMES[name]}.weight"

@@ -16,9 +16,9 @@ from minilm_inputs import SHAPES, Inputs, inputs, min_cosine
 import mp_core as mp
 from mp_core.benchmark import Limit
 
-LEAST_COSINE = {"float32": 0.99999, "bfloat16": 0.999, "int8": 0.97}  # below it a contender is wrong
+LEAST_COSINE = {"float32": 0.99999, "bfloat16": 0.999, "int8": 0.97}  # lowest allowed cosine
 SAMPLE = 50e-3  # seconds
-PAUSE = 0.3  # seconds in which the threads of the contender before stop spinning
+PAUSE = 0.3  # seconds in which threads of the previous contender stop spinning
 
 HEADING = (
     "documents/s (* wrong); below them the least cosine with float64. mp_core: under the policy float32,\n"
@@ -64,7 +64,7 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
 
 
 def limits_of(precision: str, given: Inputs) -> dict[str, tuple[Timer, float]]:
-    """Return what nobody can beat: the dense layers, then attention, which int8 networks compute in bfloat16."""
+    """Return the roofline: the dense layers, then attention, which int8 networks compute in bfloat16."""
     peaks = {"linear": (precision, given.linear), "attention": (precision, given.attention)}
     if precision == "int8":
         peaks["attention"] = ("bfloat16", given.attention)
@@ -73,9 +73,9 @@ def limits_of(precision: str, given: Inputs) -> dict[str, tuple[Timer, float]]:
 
 
 def turns(timers: Mapping[str, Timer], rounds: int, pause: float, rest: float = 0) -> dict[str, list[float]]:
-    """Time everyone in turn, round by round: a pause, an untimed call unless one call is a sample, then a sample.
+    """Time all contenders in each round: a pause, an untimed call unless one call is a sample, then a sample.
 
-    Before a round is a rest, in which other programs of the machine may use the CPUs.
+    Each round begins with a rest, in which other programs of the machine may use the CPUs.
     """
     time.sleep(rest)
     calls = {name: max(1, math.ceil(SAMPLE / timer.timeit(1))) for name, timer in timers.items()}
@@ -103,7 +103,7 @@ def line(row: dict) -> str:
 
 
 def summary(rows: list[dict]) -> str:
-    """Count the rows where somebody is faster, or a tenth slower at most; and compare float16 with float32."""
+    """Count the rows in which a peer is faster, or at most a tenth slower; and compare float16 with float32."""
     best = [min(row["ratios"]["best"].values()) for row in rows if row["ratios"]["best"]]
     float16 = [min(row["ratios"]["float16"].values()) for row in rows if "float16" in row["ratios"]]
     text = f"of {len(best)} rows below a peer: {sum(ratio < 1 for ratio in best)}, below 1.1 times the best peer: "

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 under every policy and in every precision of the peers, all in turn: speed, megabytes, accuracy."""
+"""all-MiniLM-L6-v2 under every policy and in every precision of the peers: speed, megabytes, accuracy."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from minilm_models import CALIBRATED, calibrated_folder
 from peers_minilm import turns
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 
 POLICIES = (
     *("float32", "mixed_float16", "mixed_bfloat16"),
@@ -61,7 +61,7 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
 
 
 def contenders(threads: int, folder: Path) -> dict[str, Callable[[], tuple[Call, int]]]:
-    """Return who takes part: what returns its call and the bytes of its weights."""
+    """Return the contenders: functions that return a call and the bytes of the weights."""
     found: dict[str, Callable[[], tuple[Call, int]]] = {}
     for policy in POLICIES:
         fitted = policy in CALIBRATED

@@ -1,4 +1,4 @@
-"""Products of m x k by k x n, b packed or an array. Everyone multiplies the same numbers, one or many pairs of them."""
+"""Products of m x k by k x n, b packed or an array. All contenders multiply the same operands, one or many pairs."""
 
 import argparse
 import time
@@ -21,10 +21,10 @@ TORCH = ("torch kn", "torch nk")
 PEERS, ARRAY_PEERS = (*TORCH, "NumPy", "NumKong", "ORT"), (*TORCH, "NumPy")
 ONE_THREAD = "packed, 1 thread"
 
-# What a result may be off by, relative to itself: half a unit in the last place.
+# Allowed relative error of a result: half a unit in the last place.
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-SAMPLE, AWAKE = 200e-6, 4e-3  # seconds of a sample; of several threads, who rested: most of it they are awake
-REST = 25e-3  # seconds in which idle threads of the contender before fall asleep: OpenBLAS spins for 2^26 ticks
+SAMPLE, AWAKE = 200e-6, 4e-3  # seconds of a sample; longer for several threads, which first wake up
+REST = 25e-3  # seconds until idle threads of the previous contender sleep: OpenBLAS spins for 2^26 ticks
 
 HEADING = (
     "GFLOP/s, int8 GOP/s (* wrong). kn, nk: b is an array (k, n), or one (n, k) transposed. Ratios: packed to the\n"
@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtypes", nargs="+", choices=PRODUCT_DTYPES, default=PRODUCT_DTYPES)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N")
     parser.add_argument(
-        "--copies", type=int, default=1, metavar="N", help="pairs of operands that take turns, as layers of a model do"
+        "--copies", type=int, default=1, metavar="N", help="pairs of operands, used in turn like the layers of a model"
     )
 
 
@@ -52,7 +52,7 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
 
 
 def cell(shape: str, name: str, threads: int, copies: int) -> Cell:
-    take_turn("limits", threads)  # a limit is made for the threads that it is measured on
+    take_turn("limits", threads)  # a limit depends on the number of threads
     *batch, m, k, n = map(int, shape.split("x"))
     work, nbytes = 2.0 * m * k * n * (batch or [1])[0], dtype(name).itemsize * k * n * (batch or [1])[0]
     turns, missing = [], set()
@@ -83,10 +83,10 @@ def in_turn(calls: list[Callable[[], object]]) -> Callable[[], object]:
 
 
 def contenders(a: np.ndarray, b: np.ndarray, threads: int) -> dict[str, Callable[[], object]]:
-    """Return who multiplies these operands; each writes to memory that stays, if it can be told to."""
+    """Return the contenders for these operands; each writes to the same memory in every call, if it can."""
     name, float8 = a.dtype.name, "float8" in a.dtype.name
     packed, turned = mp.pack(b), aligned(b.size, b.dtype).reshape(*b.shape[:-2], *b.shape[:-3:-1])
-    turned[:] = b.swapaxes(-1, -2)  # the same numbers as weights are stored: (n, k)
+    turned[:] = b.swapaxes(-1, -2)  # the same numbers, stored like weights: (n, k)
     out = np.empty((*a.shape[:-1], b.shape[-1]), {"int8": "int32", "float8_e4m3fn": "float32"}.get(name, a.dtype))
     ours = partial(mp.matmul, a, out=out, out_dtype=out.dtype) if float8 else partial(mp.matmul, a, out=out)
     found = {
@@ -118,7 +118,7 @@ def torch_products(a: torch.Tensor, b: torch.Tensor, turned: torch.Tensor) -> di
         partial(torch.nn.functional.linear, a, turned.mT) if matrices else partial(torch.matmul, a, turned, out=out)
     )
     if a.dtype == torch.float16 and a.numel() * b.shape[-1] > 1 << 30:
-        return {TORCH[1]: weights}  # the other takes minutes a call, at 0.4 GFLOP/s
+        return {TORCH[1]: weights}  # the other function takes minutes per call, at 0.4 GFLOP/s
     return {TORCH[0]: partial(torch.matmul, a, b, out=out), TORCH[1]: weights}
 
 
@@ -126,7 +126,7 @@ _turn = [("", 0)]
 
 
 def take_turn(who: str, threads: int) -> None:
-    """Let the threads of whoever was before go to rest, and set how many there are now."""
+    """Let the threads of the previous contender fall asleep, and set the number of threads."""
     if _turn[0] != (who, threads):
         if max(threads, _turn[0][1]) > 1:
             time.sleep(REST)
@@ -159,7 +159,7 @@ def numbers(name: str, *shape: int, seed: int) -> np.ndarray:
 
 
 def wrong(calls: dict[str, Callable[[], object]], a: np.ndarray, b: np.ndarray) -> set[str]:
-    """Return those whose results are farther from float64's than gamma_k |a| |b| and one rounding; int8: not equal.
+    """Return the contenders whose error exceeds gamma_k |a| |b| and one rounding; for int8, whose results differ.
 
     The bound holds for float32 sums in any order (Higham 2002, section 3.1); integers this small are exact in float64.
     """
@@ -196,7 +196,7 @@ def line(row: dict) -> str:
 
 
 def summary(rows: list[dict]) -> str:
-    """Count the rows where somebody is faster."""
+    """Count the rows in which a peer is faster."""
 
     def below(column: str) -> int:
         return sum(min(row["ratios"][column].values(), default=1) < 1 for row in rows)

@@ -1,4 +1,4 @@
-"""float32 to codes of 8 or 4 bits and back, by scales that are given or found. Everyone gets the same array."""
+"""float32 to codes of 8 or 4 bits and back, with given or computed scales. All contenders get the same array."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ import mp_core as mp
 
 OURS, PEERS = "mp_core", ("NumPy", "torch", "ORT")
 LIMITS = {"int8": (-127, 127), "uint8": (0, 255), "int4": (-7, 7), "float8_e4m3fn": (-448, 448)}
-SLOW = 1 << 22  # elements from which onnxruntime's way along axis 1 takes seconds: it quantizes one at a time
+SLOW = 1 << 22  # from so many elements on, onnxruntime takes seconds along axis 1: it quantizes one element at a time
 
 Call = Callable[[], object]
 
@@ -71,11 +71,11 @@ def by_mp_core(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
     return lambda: mp.quantize(x, out=q, **settings).values
 
 
-# ---- the definition, which NumPy computes
+# ---- the definition, computed by NumPy
 
 
 def grouped(x, kind: Kind):
-    """Return `x`, a view, so that each slice along the returned axes has a scale of its own."""
+    """Return a view of `x` and axes, so that each slice along these axes has its own scale."""
     if not kind.group:
         return x, {None: (0, 1), 0: (1,), 1: (0,)}[kind.axis]
     m, n = x.shape
@@ -83,7 +83,7 @@ def grouped(x, kind: Kind):
 
 
 def spread(scale, kind: Kind):
-    """Return scales (or zero points) so that they broadcast against what `grouped` returns."""
+    """Return scales (or zero points) that broadcast against the view of `grouped`."""
     return scale if not kind.group else scale[:, None] if kind.axis == 1 else scale[..., None]
 
 
@@ -138,7 +138,7 @@ def by_numpy(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
 
 
 def by_torch(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
-    """torch's own functions where there are any, else the same expression as NumPy's; int4 are not packed."""
+    """Use torch's own functions where they exist, else the same expression as with NumPy; int4 codes are not packed."""
     by_expression = kind.group or kind.dtype not in ("int8", "uint8")
     if not kind.back:
         return torch_expression(x, q, kind) if by_expression else torch_function(x, q, kind)
@@ -192,14 +192,14 @@ def torch_step(x: torch.Tensor, over: tuple[int, ...] | None, kind: Kind, keepdi
 
 
 def torch_range(x: torch.Tensor, over: tuple[int, ...], keepdim: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return steps and zero points of uint8."""
+    """Return scales and zero points of uint8."""
     least, most = torch.aminmax(x, dim=over[0], keepdim=keepdim)
     step = (most.clamp_(min=0) - least.clamp_(max=0)).div_(255)
     return step, least.div_(step).neg_().round_().clamp_(0, 255)
 
 
 def by_onnxruntime(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call | None:
-    """QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear; no operator finds the scales of the others."""
+    """Use QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear; no operator computes the scales of the others."""
     if kind.dtype == "uint8" and kind.axis is None:
         outputs = {"y": q.values, "scale": q.scale[0, 0, ...], "zero": np.empty((), np.uint8)}
         return onnx_call([onnx.helper.make_node("DynamicQuantizeLinear", ["x"], list(outputs))], {"x": x}, {}, outputs)

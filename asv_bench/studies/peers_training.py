@@ -1,6 +1,6 @@
-"""A step of training (forward, backward, AdamW) of small networks and of MiniLM, beside torch and Keras.
+"""A step of training (forward, backward, AdamW) of small networks and of MiniLM, compared with torch and Keras.
 
-All contenders of a row begin with the same weights, and have the same batch.
+All contenders of a row begin with the same weights and use the same batch.
 """
 
 import argparse
@@ -22,14 +22,15 @@ from minilm_torch import SentenceEncoder
 from peers_minilm import turns
 
 import mp_core as mp
-from mp_core import demo, ops
+from mp_core import ops
+from mp_core.cli import demo
 from mp_core.models import BertEncoder
 
 RATE, DECAY, EPSILON = 1e-3, 4e-3, 1e-8
-TUNING_RATE = 2e-5  # of an encoder that has been trained before
-STEPS = 5  # after so many from the same weights, losses are compared
+TUNING_RATE = 2e-5  # for an encoder that was trained before
+STEPS = 5  # losses are compared after so many steps from the same weights
 OURS = ("float32", "mixed_bfloat16", "mixed_float16")
-CLOSE = 1e-3  # of losses in float32, relative: sums have other orders, and torch adds epsilon in another place
+CLOSE = 1e-3  # relative, for losses in float32: sums have another order, and torch adds epsilon at another place
 
 HEADING = (
     "steps/s (* the loss after five steps is not that of torch in float32, within 1e-3 or, with 16 bits, 0.02);\n"
@@ -42,7 +43,7 @@ Step = Callable[[], float]
 
 @dataclass(frozen=True)
 class Network:
-    """A network of dense layers, some 3 x 3 convolutions before them, and the size of a batch."""
+    """A network of 3 x 3 convolutions and dense layers, and the size of a batch."""
 
     batch: int
     shape: tuple[int, ...]  # of an input
@@ -115,7 +116,7 @@ def initial(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Array, Ar
 
 
 def built(network: Network, library: object) -> list:
-    """Return the layers, the last one in float32 whatever the policy, of mp_core or of Keras: names are the same."""
+    """Return the layers of mp_core or Keras (their names are equal); the last one is float32 whatever the policy."""
     found = [library.Input(network.shape)]
     layers = library.layers
     for filters in network.filters:
@@ -126,7 +127,7 @@ def built(network: Network, library: object) -> list:
 
 
 def contenders(network: Network, threads: int) -> dict[str, Step]:
-    """Return the steps of a network, all from the same weights, with the same batch."""
+    """Return the training steps of all contenders, from the same weights, with the same batch."""
     rng = np.random.default_rng(SEED)
     x = rng.standard_normal((network.batch, *network.shape), np.float32)
     y = rng.integers(0, network.units[-1], network.batch).astype(np.int32)
@@ -140,7 +141,7 @@ def contenders(network: Network, threads: int) -> dict[str, Step]:
     images = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if network.filters else x
     for label, options in TORCH.items():
         steps[label] = by_torch(torch_module(network, weights), [images], y, RATE, **options)
-    if threads > 1 or (os.cpu_count() or 1) == 1:  # XLA has as many threads as the machine, whatever is set
+    if threads > 1 or (os.cpu_count() or 1) == 1:  # XLA uses all CPUs of the machine, whatever is set
         steps["Keras JAX"] = by_keras(network, weights, x, y, keras)
     return steps
 
@@ -152,7 +153,7 @@ def by_keras(network: Network, weights: list[Array], x: Array, y: Array, library
 
 
 def compiled(model: object, x: Array, y: Array, rate: float, library: object) -> Step:
-    """Return the step of a model of Keras, or of mp_core: names are the same."""
+    """Return the training step of a model of Keras or mp_core: their names are equal."""
     loss = library.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(library.optimizers.AdamW(rate, weight_decay=DECAY, epsilon=EPSILON), loss)
     return lambda: float(model.train_on_batch(x, y))
@@ -177,7 +178,7 @@ def gradients_by_torch(
     model: torch.nn.Module, given: list[Array], loss: Callable[[torch.Tensor], torch.Tensor], *,
     half: bool = False, fused: bool = False,
 ) -> Step:  # fmt: skip
-    """Return what computes the loss of float32 outputs, and the gradients of the model's parameters."""
+    """Return a function that computes the loss of float32 outputs and the gradients of the model's parameters."""
     forward, tensors = torch.compile(model) if fused else model, [*map(torch.from_numpy, given)]
 
     def step() -> float:
@@ -200,7 +201,7 @@ TORCH = {
 
 
 def torch_module(network: Network, weights: list[Array]) -> torch.nn.Module:
-    """Return the network with the same weights; the dense layer after images has its rows in torch's order."""
+    """Return the network with the same weights; the dense layer after the images has its rows in torch's order."""
     parts: list[torch.nn.Module] = []
     given = iter(weights)
     for filters in network.filters:
@@ -245,7 +246,7 @@ class TorchClassifier(torch.nn.Module):
     def __init__(self, kernel: Array, bias: Array) -> None:
         super().__init__()
         self.encoder = SentenceEncoder(torch.float32)
-        self.encoder.bert.embeddings.token_type_embeddings.requires_grad_(False)  # mp_core has one sum of both tables
+        self.encoder.bert.embeddings.token_type_embeddings.requires_grad_(False)  # mp_core has the sum of both tables
         self.head = filled(torch.nn.Linear(WIDTH, CLASSES), kernel.T, bias)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -253,13 +254,13 @@ class TorchClassifier(torch.nn.Module):
 
 
 def classifiers() -> dict[str, Step]:
-    """Return the steps of all contenders, all from the same weights, with the same documents."""
+    """Return the training steps of all contenders, from the same weights, with the same documents."""
     rng, (ids, mask) = np.random.default_rng(SEED), inputs(DOCUMENTS).batches[0]
     y, head = rng.integers(0, CLASSES, len(ids)).astype(np.int32), initial(rng, (WIDTH, CLASSES))
     steps: dict[str, Step] = {}
     for policy in OURS:
         model = Classifier(policy)
-        model(ids)  # makes the weights of the head
+        model(ids)  # creates the weights of the head
         model.head.set_weights(head)
         steps[policy] = compiled(model, ids, y, TUNING_RATE, mp)
     for label, options in TORCH.items():

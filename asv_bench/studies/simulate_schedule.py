@@ -1,17 +1,17 @@
-"""How the plan of MiniLM would scale on many cores: its schedule, simulated.
+"""Simulate how the plan of MiniLM scales on many cores.
 
-``python asv_bench/studies/simulate_schedule.py`` prints it.
+``python asv_bench/studies/simulate_schedule.py`` prints the result.
 
-Two cores measure what one thread takes: for a pass of some texts, and for each operation of a pass that all threads
-share, cut into tasks as for P threads. Simulated threads then take the longest waiting pass or task, as the pool's do.
+One thread is measured: the time of a pass of some texts, and of each operation of a shared pass, divided into tasks as
+for P threads. Simulated threads then take the longest waiting pass or task, like the threads of the pool.
 
-- Texts are cut into passes by the encoder's own rule. Passes side by side have no barrier. One pass for all threads has
-  one after each operation.
-- The end of an operation, which two threads measure, takes P / 2 times as long for P: all of them add to one counter.
+- Texts are divided into passes by the encoder's own rule. Parallel passes have no barrier. One pass for all threads has
+  a barrier after each operation.
+- The barrier is measured with two threads and takes P / 2 times as long for P: all of them add to one counter.
 - Each pass reads the weights once, from a memory whose bandwidth all cores share (--bandwidth, GB/s).
 
-What is not simulated: clock rates that fall when many cores work, caches that cores share, NUMA. P = 1 and 2 are
-measured as well, by the encoder's plan, and stand beside the predictions. The weights are random.
+Not simulated: clock rates that fall when many cores work, caches that cores share, NUMA. P = 1 and 2 are also measured,
+with the encoder's plan, and printed beside the predictions. The weights are random.
 """
 
 import argparse
@@ -40,11 +40,11 @@ MINILM = {
 }
 SHAPES = (32, 128), (8, 64), (1, 32)  # texts, tokens of each
 THREADS = 1, 2, 4, 8, 16, 32, 64
-STEPS = 500  # of the plan that measures the barrier
+STEPS = 500  # layers of the plan that measures the barrier
 
 
 def seconds(run: Callable[[], Any], budget: float = 1.0) -> float:
-    """Return the shortest time of the calls within some seconds: what a neighbour has not disturbed."""
+    """Return the shortest time of the calls within some seconds: the least disturbed one."""
     run()
     times, end = [], perf_counter() + budget
     while perf_counter() < end:
@@ -55,7 +55,7 @@ def seconds(run: Callable[[], Any], budget: float = 1.0) -> float:
 
 
 def finish(tasks: list[float], threads: int) -> float:
-    """Return when the last task ends, if each thread that is free takes the next one."""
+    """Return when the last task ends, if each free thread takes the next task."""
     ends = [0.0] * min(threads, len(tasks))
     for task in tasks:
         heapq.heapreplace(ends, ends[0] + task)
@@ -63,7 +63,7 @@ def finish(tasks: list[float], threads: int) -> float:
 
 
 def barrier() -> float:
-    """Return the seconds that two threads spend at the end of an operation, beside half the time of one thread."""
+    """Return the time of an operation on two threads, less half its time on one: the seconds of the barrier."""
 
     def chain(x: Any) -> Any:
         for _ in range(STEPS):
@@ -93,7 +93,7 @@ class Simulation:
         self.passes: dict[tuple[int, int], float] = {}
 
     def measured(self, texts: int, length: int, threads: int) -> float:
-        """Return the seconds that texts take here."""
+        """Return the measured seconds of the texts on this machine."""
         ids, lengths = np.ones(texts * length, np.int32), [length] * texts
         with mp.config.num_threads(threads):
             return seconds(lambda: self.texts(ids, lengths))
@@ -110,7 +110,7 @@ class Simulation:
         return self.passes[texts, length]
 
     def predicted(self, texts: int, length: int, threads: int) -> float:
-        """Return the seconds that texts would take on so many cores."""
+        """Return the predicted seconds of the texts on a number of cores."""
         passes = cut([length] * texts, threads)
         read = len(passes) * self.weights / self.bandwidth
         if threads == 1 or len(passes) > 1:

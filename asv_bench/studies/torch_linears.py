@@ -1,8 +1,8 @@
-"""BERT-base in torch, with random weights: its own linears against those of mp_core, in one interleaved run.
+"""Compare the linears of torch with those of mp_core in BERT-base with random weights, in one interleaved run.
 
     python asv_bench/studies/torch_linears.py [--threads 1 2] [--tokens 128] [--rounds 15]
 
-Between two contenders there is a pause, in which threads that wait awake, as torch's do, go to sleep.
+Between two contenders there is a pause, in which spinning threads, such as those of torch, fall asleep.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""One SHA-256 of the folder that ``mp-core tune`` writes, whoever runs it: the table of docs/finetuning.md.
+"""Check that ``mp-core tune`` always writes the same bytes, by SHA-256 of its folder: the table of docs/finetuning.md.
 
 ``python asv_bench/studies/tune_bytes.py`` tunes the encoder of the demonstration (docs/demo.md) on a few pairs of
-docstrings, those of tune_retrieval.py with the shortest documents: in float32, to int8 codes that are trained, and by
-LoRA over int8. Each runs on one and two threads, with other sets of instructions, killed and resumed, and on 1, 2 and 4
-workers of a dask cluster. It prints a table, and ends with an error unless each recipe has one digest. For CPUs with
+docstrings, those of tune_retrieval.py with the shortest documents: in float32, with trained int8 codes, and with LoRA
+over int8. Each runs on one and two threads, with other instruction sets, killed and resumed, and on 1, 2 and 4 workers
+of a dask cluster. The script prints a table, and ends with an error unless each recipe has one digest. For CPUs with
 AMX it sets MP_CORE_REPRODUCIBLE.
 """
 
@@ -20,7 +20,8 @@ from tempfile import TemporaryDirectory
 
 from tune_retrieval import examples
 
-from mp_core import config, demo
+from mp_core import config
+from mp_core.cli import demo
 
 RECIPES = {
     "float32": [],
@@ -32,7 +33,7 @@ LIMIT = 600  # seconds of one command
 
 
 def ways():
-    """Return the name of each way to run a recipe -> its options, its environment, and its number of dask workers."""
+    """Return name of each way to run a recipe -> its options, its environment, and its number of dask workers."""
     sets = [isa for isa in ("avx2", "scalar") if isa in config.available_isas()]
     return {
         "1 thread": (["--threads", "1"], {}, 0),
@@ -44,7 +45,7 @@ def ways():
 
 
 def cluster(workers):
-    """Return a dask cluster of so many processes as a context; of none if there are to be none."""
+    """Return a context manager with a dask cluster of some processes, or without a cluster for none."""
     if not workers:
         return nullcontext()
     from distributed import LocalCluster
@@ -66,7 +67,7 @@ def kill(command, environment, state):
 
 
 def digest_of(command, home, options, variables, workers):
-    """Run the command one way, and return the SHA-256 of the names and bytes of the files that it writes."""
+    """Run the command in one way, and return the SHA-256 of the names and bytes of the files that it writes."""
     out, state = home / "out", home / "state"
     environment = os.environ | {"MP_CORE_REPRODUCIBLE": "1"} | variables
     with cluster(workers) as found:

@@ -1,4 +1,4 @@
-"""CPU seconds of the groups of 32 pairs that workers compute when MiniLM is fine-tuned on a cluster, one thread.
+"""Measure the CPU seconds of groups of 32 pairs, which workers compute when a cluster fine-tunes MiniLM, on one thread.
 
     python tune_groups.py
 
@@ -15,24 +15,24 @@ from typing import Any
 from tune_memory import WORDS
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 
 PAIRS, BATCHES = 96, 2
 
 
 class Here:
-    """Takes the place of a cluster: it computes the groups in this process, and notes what that takes."""
+    """Replaces a cluster: computes the groups in this process, and measures the time."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
         self.size = 0
 
     def job(self) -> "Here":
-        """Return what computes the groups."""
+        """Return the object that computes the groups."""
         return self
 
     def __call__(self, compiled: Any, method: str, pieces: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """Yield what a method gives for each group."""
+        """Yield the result of a method for each group."""
         parts = compiled.model.in_parts()
         for piece in pieces:
             content = pickle.dumps(self.timed(method, lambda piece=piece: getattr(parts, method)(*piece)), protocol=5)
@@ -43,7 +43,7 @@ class Here:
             self.seconds.setdefault(f"adding, {method}", []).append(time.process_time() - begun)
 
     def timed(self, name: str, function: Callable[[], Any]) -> Any:
-        """Return what a function returns, and note its CPU seconds."""
+        """Return the result of a function, and store its CPU seconds."""
         begun = time.process_time()
         result = function()
         self.seconds.setdefault(name, []).append(time.process_time() - begun)

@@ -1,19 +1,20 @@
-"""Fine-tuning on a retrieval task made of docstrings, beside sentence-transformers with the same hyperparameters.
+"""Fine-tune on a retrieval task made of docstrings; compare with sentence-transformers with the same hyperparameters.
 
     python tune_retrieval.py run --train 256 --eval 256 --epochs 1 --seeds 0 1 2 3 4
     python tune_retrieval.py data FOLDER
 
-The task: SciPy and NumPy as installed, read and never imported. Each function, class and method with a docstring of at
-least two paragraphs gives one example: the query is the first paragraph, the document the paragraphs after it up to the
-first headed section, both with single blanks. Examples whose query (at least 4 words) or document (at least 12) is
-short or has been seen are left out. The split is that of SHA-256 of the query: a first byte below 51 is for evaluation.
-Of both parts those with the smallest digests are taken, so a smaller task is a part of a larger one.
+The task is made of the installed SciPy and NumPy, which are read and never imported. Each function, class and method
+with a docstring of at least two paragraphs gives one example: the query is the first paragraph, the document is the
+following paragraphs up to the first section with a heading, both with single spaces. Examples are left out if the query
+has less than 4 words, the document less than 12, or one of them was seen before. The SHA-256 of the query decides the
+split: a first byte below 51 means evaluation. Each part takes the examples with the smallest digests, so a smaller task
+is a subset of a larger one.
 
-Every contender is a process of its own, with one thread; the contenders take turns, seed by seed. Reported are
-recall@10 before (of the first seed) and after, seconds of CPU and of the clock for training alone, examples a second of
-CPU, and the peak memory. "int8" is float32, whose codes are then trained as `mp-core tune --policy int8` does it: it
-reports the recall of the codes as they are rounded too, and the least cosines of both with the trained floats, of the
-documents to find.
+Every contender runs in a separate process with one thread; the contenders alternate, seed by seed. The table has
+recall@10 before (for the first seed) and after training, CPU seconds and wall seconds of training alone, examples per
+CPU second, and the peak memory. "int8" is float32 whose codes are then trained, as `mp-core tune --policy int8` does:
+it also has the recall of the codes that are only rounded, and for both codes the lowest cosine of a document with its
+vector in the trained floats.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from typing import Any
 
 PACKAGES = ("numpy", "scipy")
 HELD, RATE, LONGEST = 51, 5e-5, 64  # of 256; learning rate; tokens of a text
-CODED, CODED_EPOCHS = 128, 2  # texts that train int8 codes, and epochs
+CODED, CODED_EPOCHS = 128, 2  # texts and epochs for training int8 codes
 CONTENDERS = ("float32", "mixed_bfloat16", "lora int8", "int8", "sentence-transformers", "sentence-transformers bf16")
 SECTION = re.compile(r"^\s*\S[^\n]*\n\s*[-=]{3,}\s*$", re.MULTILINE)
 
@@ -60,7 +61,7 @@ def docstrings() -> Iterator[str]:
 
 
 def examples() -> dict[str, list[tuple[str, str]]]:
-    """Return the parts of the task: pairs of a query and its document, those of the smallest digests first."""
+    """Return the parts of the task: pairs of a query and its document, those with the smallest digests first."""
     seen, parts = set(), {"train": [], "eval": []}
     for text in docstrings():
         body = SECTION.split(text)[0]
@@ -76,7 +77,7 @@ def examples() -> dict[str, list[tuple[str, str]]]:
 
 
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
-    """Return the order in which all contenders see the examples of an epoch."""
+    """Return the order of the examples in an epoch, the same for all contenders."""
     from mp_core.training.order import order_of
 
     return order_of(lambda: seed)(count, epoch).tolist()
@@ -98,7 +99,7 @@ def recall(encode: Any, pairs: list[tuple[str, str]]) -> float:
 
 def ours(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]:
     import mp_core as mp
-    from mp_core import demo
+    from mp_core.cli import demo
 
     policies = {"lora int8": "int8_from_mixed_bfloat16", "int8": "float32"}
     policy = policies.get(options.contender, options.contender)
@@ -121,7 +122,7 @@ def ours(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]:
 
 
 def coded(encoder: Any, train: Any, held: Any, seed: int) -> dict[str, Any]:
-    """Return the recall in int8, and the least cosines with the floats, of codes as they are rounded and as trained."""
+    """Return recall in int8 and lowest cosine with the floats, for codes that are only rounded and for trained ones."""
     import mp_core as mp
     from mp_core.models.tuning.evaluation import cosines
 
@@ -153,7 +154,7 @@ def theirs(options: argparse.Namespace, train: Any, held: Any) -> dict[str, Any]
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    from mp_core import demo
+    from mp_core.cli import demo
 
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)

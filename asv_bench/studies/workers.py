@@ -1,6 +1,6 @@
-"""Contenders in processes of their own: each is timed while the others wait, and has a resident memory of its own.
+"""Contenders in separate processes: each is timed while the others wait, and has its own resident memory.
 
-As a script, this is such a process: it reads questions from its input and writes answers to its output, by pickle.
+As a script, this is such a process: it reads requests from its input and writes answers to its output, as pickles.
 """
 
 import os
@@ -17,20 +17,20 @@ from typing import BinaryIO
 import numpy as np
 
 Call = Callable[[np.ndarray], np.ndarray]
-PRIORITY = 10  # of SCHED_FIFO: above all that has no real-time priority
+PRIORITY = 10  # priority of SCHED_FIFO: above all processes without real-time priority
 
 
 @dataclass
 class Timed:
-    """A `timeit.Timer` of another kind: the seconds that a number of calls take."""
+    """Like `timeit.Timer`: returns the seconds of a number of calls."""
 
     timeit: Callable[[int], float]
 
 
 class Worker:
-    """A process that makes a contender, which is a function of one array, calls it and times it.
+    """A process that creates a contender (a function of one array), calls it and times it.
 
-    `make` returns the contender. It is from a module of this folder.
+    `make` returns the contender. It is defined in a module of this folder.
     """
 
     def __init__(self, make: Callable[[], Call], realtime: bool) -> None:
@@ -61,7 +61,7 @@ class Worker:
 
 
 def timed(timer: Timer, realtime: bool) -> Timed:
-    """Return a timer whose samples may have real-time priority, with all threads that the process has by then."""
+    """Return a timer whose samples may run at real-time priority, with all threads that the process has by then."""
 
     def in_real_time(number: int) -> float:
         _schedule(os.SCHED_FIFO, PRIORITY)
@@ -79,7 +79,7 @@ def _schedule(policy: int, priority: int) -> None:
 
 
 def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until the questions end: with the result for 0 calls, else with the seconds that the calls take."""
+    """Answer requests until the input ends: with the result for 0 calls, else with the seconds of the calls."""
     make, realtime = pickle.load(questions)
     call = make()
     while True:
@@ -94,5 +94,5 @@ def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
 
 if __name__ == "__main__":
     own = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with answers
     _serve(sys.stdin.buffer, own)

@@ -1,4 +1,4 @@
-"""How accurate operations are: functions in ULP, products beside the bound that is proved."""
+"""Accuracy of operations: functions in ULP, products as a share of the proved bound."""
 
 from style import INK, LIBRARIES, Figure, load, log_axis, new
 

@@ -1,8 +1,8 @@
-"""Bandwidth of casts by size, beside the peers and a plain copy."""
+"""Bandwidth of casts by size, compared with the peers and a plain copy."""
 
 from style import INK, LIBRARIES, Figure, legend, load, log_axis, new
 
-from mp_core.benchmark.records import library
+from mp_core.cli.benchmark.records import library
 
 PAIRS = ("float32:bfloat16", "bfloat16:float32", "float32:float16", "float16:float32",
          "float32:float8_e4m3fn", "float8_e4m3fn:float32")  # fmt: skip
@@ -10,7 +10,7 @@ SIZES = {64: "64", 1 << 12: "4 Ki", 1 << 16: "64 Ki", 1 << 20: "1 Mi", 1 << 24: 
 
 
 def draw() -> Figure:
-    """A panel for each pair of types, a curve for each contender, in bytes read and written."""
+    """Draw a panel for each pair of types and a curve for each contender, in bytes read plus written."""
     report = load("casts-zen3")
     figure, grid = new(6.0, 3, 2, sharex=True, sharey=True)
     for axes, pair in zip(grid.flat, PAIRS, strict=True):

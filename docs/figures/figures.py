@@ -1,4 +1,4 @@
-"""Draw the figures of docs/, of stored data or by training: make figures, python docs/figures/figures.py NAME..."""
+"""Draw the figures of docs/ from stored data or by training: make figures, python docs/figures/figures.py NAME..."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A loss scale at work: how it falls and rises while a small network trains under mixed_float16."""
+"""A loss scale that falls and rises while a small network trains under mixed_float16."""
 
 import numpy as np
 from style import LIBRARIES, Figure, log_axis, new

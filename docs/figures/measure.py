@@ -1,8 +1,9 @@
-"""Measure what depends on no peer and on no machine: `python docs/figures/measure.py accuracy` or `layers`.
+"""Measure data that depend on no peer and no machine: `python docs/figures/measure.py accuracy` or `layers`.
 
-accuracy: the largest errors of functions, on every 257th float32 number, and of products, as shares of the bound
-that docs/numerics.md proves. layers: how far the embeddings of all-MiniLM-L6-v2 are off if one layer alone is
-quantized; and the bytes of the weights under every policy.
+- accuracy: the largest errors of functions, on every 257th float32 number, and of products, as shares of the bound that
+  docs/numerics.md proves.
+- layers: the error of the embeddings of all-MiniLM-L6-v2 if only one layer is quantized; and the bytes of the weights
+  under every policy.
 """
 
 import sys
@@ -14,8 +15,8 @@ sys.path.insert(0, str(HERE.parents[1] / "asv_bench"))
 from benchmarks import accuracy  # noqa: E402
 
 import mp_core as mp  # noqa: E402
-from mp_core import demo  # noqa: E402
 from mp_core.benchmark import Record, Report  # noqa: E402
+from mp_core.cli import demo  # noqa: E402
 
 DTYPES, DEPTHS = ("float32", "float16", "bfloat16"), (16, 64, 256, 1024, 4096, 16384)
 SCHEMES = ("bfloat16", "int8", "int8/weight_only", "float8_e4m3fn", "int4/64")
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def errors():
-    """Yield errors of functions in ULP, those of products as shares of their bound."""
+    """Yield errors of functions in ULP, then errors of products as shares of their bound."""
     for function in accuracy.FUNCTIONS:
         worst, where = accuracy.max_ulp(function, 257)
         yield Record("function", function, "float32", 1, "mp_core", round(worst, 3), "ULP", details={"where": where})

@@ -1,10 +1,10 @@
-"""all-MiniLM-L6-v2 as a whole: the front page's figure, speed beside the peers, latency, threads."""
+"""The whole model all-MiniLM-L6-v2: the front page's figure, speed compared with the peers, latency, threads."""
 
 from typing import Any
 
 from style import INK, LIBRARIES, Figure, legend, load, log_axis, new, points
 
-from mp_core.benchmark.records import Record, Report, library
+from mp_core.cli.benchmark.records import Record, Report, library
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 SHAPES = {
@@ -14,11 +14,11 @@ SHAPES = {
     "1x32": "1 text, 32 tokens",
 }
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "int8": "int8/fixed+"}  # of policies-zen4.json
-COSINE = {"float32": 0.99999, "bfloat16": 0.9999, "int8": 0.997}  # what that of every document exceeds
+COSINE = {"float32": 0.99999, "bfloat16": 0.9999, "int8": 0.997}  # lower bound for every document
 
 
 def pair(report: Report, shape: str, dtype: str, threads: int) -> tuple[Record, Record]:
-    """Return what mp_core and its fastest peer reach."""
+    """Return the records of mp_core and its fastest peer."""
     rows = [r for r in report.records if (r.shape, r.dtype, r.threads) == (shape, dtype, threads)]
     ours = next(record for record in rows if library(record.contender) == "mp_core")
     peers = [record for record in rows if library(record.contender) != "mp_core"]
@@ -35,7 +35,7 @@ def bar(axes: Any, place: float, record: Record, text: str) -> None:
 
 
 def summary() -> Figure:
-    """Documents per second of mp_core and the fastest peer by precision, with what the weights take."""
+    """Draw documents per second of mp_core and the fastest peer by precision, with the size of the weights."""
     report = load("minilm-zen4")
     sizes = {record.contender: record.details["MB"] for record in load("policies-zen4").records}
     figure, axes = new(2.6)
@@ -52,7 +52,7 @@ def summary() -> Figure:
 
 
 def speed() -> Figure:
-    """Documents per second in every shape and precision, on one thread, with the roofline."""
+    """Draw documents per second in every shape and precision, on one thread, with the roofline."""
     report = load("minilm-zen4")
     figure, grid = new(4.6, 2, 2)
     for axes, (shape, text) in zip(grid.flat, SHAPES.items(), strict=True):
@@ -73,14 +73,14 @@ def speed() -> Figure:
 
 
 def threads() -> Figure:
-    """How many times as fast two threads are as one."""
+    """Draw the speed of two threads over that of one."""
     report = load("minilm-zen4")
     figure, axes = new(3.6)
     names, gains = [], []
     for dtype in PRECISIONS:
         for shape, text in SHAPES.items():
             for few, many in zip(pair(report, shape, dtype, 1), pair(report, shape, dtype, 2), strict=True):
-                if few.contender == many.contender:  # of the peers the table has the fastest only
+                if few.contender == many.contender:  # of the peers, the table has only the fastest
                     gains.append((many.rate / few.rate, len(names), few.contender))
             names.append(f"{dtype}, {text}")
     points(axes, gains)
@@ -100,7 +100,7 @@ LINES = {"float32": ("#1a7fd4", "o"), "mixed_bfloat16": ("#5c8a00", "D"), "int8"
 
 
 def scaling() -> Figure:
-    """The predicted speed-up on many threads, by shape and policy."""
+    """Draw the predicted speed-up on many threads, by shape and policy."""
     report = load("scaling-zen4")
     figure, grid = new(2.6, 1, 3, sharey=True)
     for axes, (shape, text) in zip(grid, SIMULATED.items(), strict=True):
@@ -120,7 +120,7 @@ def scaling() -> Figure:
 
 
 def latency() -> Figure:
-    """Milliseconds of one sentence alone."""
+    """Draw the milliseconds of one sentence."""
     report = load("minilm-zen4")
     figure, grid = new(2.4, 1, 2, sharey=True)
     for axes, threads in zip(grid, (1, 2), strict=True):

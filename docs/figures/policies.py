@@ -2,7 +2,7 @@
 
 from style import INK, LIBRARIES, Figure, legend, load, log_axis, new, points
 
-from mp_core.benchmark.records import library
+from mp_core.cli.benchmark.records import library
 
 SCHEMES = {
     "bfloat16": ("#5c8a00", "o"), "int8/weight_only": ("#00939e", "D"), "float8_e4m3fn": ("#6a7fdb", "^"),
@@ -11,7 +11,7 @@ SCHEMES = {
 
 
 def layers() -> Figure:
-    """One point for each layer and scheme, layer by layer from the embeddings to the last block."""
+    """Draw one point for each layer and scheme, layer by layer from the embeddings to the last block."""
     report = load("layers")
     figure, axes = new(3.2)
     rows = [record for record in report.records if record.operation == "layer"]
@@ -32,9 +32,9 @@ def layers() -> Figure:
     return figure
 
 
-FLOOR = 1e-5  # 1 - cosine of what has no more digits
-# Where the text of a point stands: points to the right and up, alignment. The others stand to the right; None: no text,
-# since that of ONNX Runtime beside it says the same.
+FLOOR = 1e-5  # 1 - cosine, for data without more digits
+# Position of the text of a point: points to the right and up, alignment. By default the text is on the right. None: no
+# text, because the text of ONNX Runtime beside it is the same.
 TEXTS = {
     "float32": (6, 4, "left"), "mixed_float16": (-2, -14, "right"), "int4/64+": (6, -9, "left"),
     "int4/32+": (-7, -3, "right"), "ORT float32": (-7, -3, "right"), "torch float32": None, "OpenVINO float32": None,
@@ -43,7 +43,7 @@ TEXTS = {
 
 
 def accuracy() -> Figure:
-    """Documents per second and 1 - cosine of every policy, and of the peers in every precision."""
+    """Draw documents per second and 1 - cosine of every policy, and of the peers in every precision."""
     report = load("policies-zen3")
     figure, axes = new(4.4)
     for record in report.records:
@@ -66,7 +66,7 @@ def accuracy() -> Figure:
 
 
 def memory() -> Figure:
-    """Megabytes of the weights: mp_core by policy, then the peers' models."""
+    """Draw the megabytes of the weights: mp_core by policy, then the peers' models."""
     found = [record for name in ("layers", "models") for record in load(name).records if record.operation == "weights"]
     found.sort(key=lambda record: -record.rate)
     figure, axes = new(2.9)

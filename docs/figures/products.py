@@ -2,11 +2,11 @@
 
 from style import Figure, legend, load, log_axis, new, points, spans
 
-from mp_core.benchmark.records import library
+from mp_core.cli.benchmark.records import library
 
 
 def draw() -> Figure:
-    """A line for each shape: mp_core with packed weights and the fastest peer."""
+    """Draw a line for each shape: mp_core with packed weights, and the fastest peer."""
     report = load("products-memory-zen5")
     shapes = list(dict.fromkeys(record.shape for record in report.records))
     figure, grid = new(3.9, 2, 2, sharey=True)

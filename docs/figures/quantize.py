@@ -1,10 +1,10 @@
-"""Speed of quantization beside the fastest peer."""
+"""Speed of quantization, compared with the fastest peer."""
 
 from style import Figure, legend, load, log_axis, new, points, spans
 
 
 def draw() -> Figure:
-    """A line for each kind: mp_core, the fastest peer, and what a copy of as many bytes reaches."""
+    """Draw a line for each kind: mp_core, the fastest peer, and a copy of as many bytes."""
     report = load("quantize-zen5")
     figure, grid = new(6.6, 1, 2, sharey=True)
     kinds = list(dict.fromkeys(record.details["kind"] for record in report.records))

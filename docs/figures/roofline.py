@@ -5,7 +5,7 @@ from typing import Any
 
 from style import INK, Figure, legend, load, log_axis, new, points
 
-from mp_core.benchmark.records import Record, Report
+from mp_core.cli.benchmark.records import Record, Report
 
 DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m3fn": 1}
@@ -32,7 +32,7 @@ def limit(report: Report, dtype: str) -> tuple[float, float]:
 
 
 def best(records: list[Record]) -> dict[tuple[str, str], Record]:
-    """Return for each shape and contender's name without its way ("torch kn") the fastest record."""
+    """Return the fastest record for each shape and contender, without the layout in its name ("torch kn")."""
     found: dict[tuple[str, str], Record] = {}
     for record in records:
         key = record.shape, record.contender.partition(" ")[0]

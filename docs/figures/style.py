@@ -1,4 +1,4 @@
-"""What all figures share: where data and pictures are, how a figure begins, how it is saved."""
+"""Shared code of the figures: folders of data and pictures, creating a figure, saving it."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,8 +8,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from mp_core.benchmark.plots import INK, LIBRARIES, LOOK, as_svg
-from mp_core.benchmark.records import Report, library
+from mp_core.cli.benchmark.plots import INK, LIBRARIES, LOOK, as_svg
+from mp_core.cli.benchmark.records import Report, library
 
 __all__ = ["INK", "LIBRARIES", "Figure", "legend", "load", "log_axis", "new", "points", "render", "spans"]
 
@@ -29,13 +29,13 @@ def new(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple
 
 
 def render(draw: Callable[[], Figure], title: str) -> bytes:
-    """Return what a function draws, as SVG."""
+    """Return the drawing of a function as SVG."""
     with rc_context(LOOK):
         return as_svg(draw(), title)
 
 
 def points(axes: Any, found: Iterable[tuple[float, float, str]], **options: Any) -> None:
-    """Draw points (x, y, contender) in the colours of the contenders' libraries, those of mp_core last."""
+    """Draw points (x, y, contender) in the colours of the contenders' libraries, mp_core last."""
     places: dict[str, list[tuple[float, float]]] = {}
     for x, y, contender in found:
         places.setdefault(library(contender), []).append((x, y))
@@ -66,7 +66,7 @@ def legend(figure: Figure, axes: Iterable[Any], columns: int = 5, **options: Any
 
 
 def log_axis(axis: Any, ticks: Iterable[float], labels: Iterable[str] | None = None) -> None:
-    """Make an axis logarithmic with these ticks only."""
+    """Make an axis logarithmic, with only these ticks."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     ticks = list(ticks)
     axis.set_minor_locator(NullLocator())

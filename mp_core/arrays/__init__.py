@@ -1,4 +1,7 @@
-"""Arrays in and out: what every operation does first, and the cast, which it may do next."""
+"""Arrays in and out, and what is computed on arrays alone: dtypes, casts, matrix products, quantization.
+
+It imports utilities and core; ops and the rooms above it may import it.
+"""
 
 from mp_core.arrays.casting import cast
 from mp_core.arrays.conversion import FORMATS

@@ -6,12 +6,12 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from mp_core.arrays.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 from mp_core.arrays.formats import CASTS
 from mp_core.arrays.received import F32, F64, Array, asarray, check_out, imported, imported_out, may_overlap
 from mp_core.arrays.recorded import comes_from_input, recordable, refuse_recorded, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import convert
-from mp_core.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 from mp_core.utilities.arguments import boolean
 
 __all__ = ["FORMATS", "cast_any"]

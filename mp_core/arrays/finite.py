@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes
+from mp_core.arrays import dtypes
 from mp_core.arrays.conversion import FORMATS
 from mp_core.arrays.received import Array, asarray
 from mp_core.core import pointwise

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays.casting import cast
+from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.received import F32, Array, asarray, refuse_masked
 from mp_core.arrays.recorded import is_recorded
 from mp_core.core.convert import copied
-from mp_core.dtypes import is_float
 
 __all__ = ["as_float", "as_mask", "as_vector", "contiguous"]
 

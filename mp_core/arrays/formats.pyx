@@ -14,7 +14,7 @@ from mp_core.core.arrays cimport may_be_key
 from mp_core.core.header cimport MP_FLOATS, MP_I8, MP_I32, MP_PANEL_FORMATS, MP_U8, mp_format_names, mp_group
 from mp_core.core.library cimport MP_F64, mp_types_multiply
 
-from mp_core.dtypes import ALLOWED, dtype_of, result_type
+from mp_core.arrays.dtypes import ALLOWED, dtype_of, result_type
 
 cnp.import_array()
 

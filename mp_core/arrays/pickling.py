@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays.dtypes import dtype_of, name_of
 from mp_core.arrays.received import Array
-from mp_core.dtypes import dtype_of, name_of
 
 __all__ = ["out_of_band"]
 

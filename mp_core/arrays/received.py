@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays.dtypes import ALLOWED, STORED, name_of
 from mp_core.arrays.recorded import SymbolicError, UnseenError
 from mp_core.arrays.recorded_array import address_of
 from mp_core.core.dlpack import from_dlpack
-from mp_core.dtypes import ALLOWED, STORED, name_of
 
 __all__ = ["Array", "asarray", "check_out", "imported", "imported_all", "imported_out", "may_overlap", "refuse_masked"]
 

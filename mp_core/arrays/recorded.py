@@ -91,7 +91,7 @@ class Offsets(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A call of an operation, from which :mod:`mp_core.gradients` finds its way back.
+    """A call of an operation, from which :mod:`mp_core.ops.gradients` finds its way back.
 
     Attributes
     ----------

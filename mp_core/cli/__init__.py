@@ -1,6 +1,8 @@
 """The ``mp-core`` command: results go to stdout, progress and one-line errors to stderr.
 
-Its exit codes are those of docs/cli.md.
+It imports all other rooms; no room imports it.
+
+docs/cli.md lists the exit codes.
 """
 
 import argparse
@@ -11,9 +13,20 @@ import sys
 from collections.abc import Sequence
 
 import mp_core
-from mp_core import benchmark, config, demo
-from mp_core.checkpoint import RequestError
-from mp_core.cli import about, checkpoints, choose, completion, embed, options, product_plan, profile, serve, tune
+from mp_core.cli import (
+    about,
+    benchmark,
+    checkpoints,
+    choose,
+    completion,
+    demo,
+    embed,
+    options,
+    product_plan,
+    profile,
+    serve,
+    tune,
+)
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -21,11 +34,13 @@ from mp_core.cli.common import (
     FAILED,
     INTERRUPTED,
     USAGE,
+    cleanup_on_signals,
     path,
     printable,
-    removable,
 )
 from mp_core.cli.grammar import Parser, error_text, new_command
+from mp_core.files.checkpoint import RequestError
+from mp_core.policies import config
 from mp_core.utilities.tables import outline
 
 __all__ = ["main"]
@@ -39,12 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        The arguments without the program's name; those of the process by default.
+        The arguments without the program's name (default: ``sys.argv[1:]``).
     """
     parser = _parser()
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for as long as the process lives
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names of tensors may have characters that it cannot show
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of tensors may have characters that the encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = argparse.Namespace(parser=parser)
     try:
@@ -54,10 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return USAGE
         _, beyond = parser.parse_known_args(given, arguments)
         arguments.parser.refuse(beyond)
-        if sys.stdout is None:  # the process started with it closed
+        if sys.stdout is None:  # it was closed when the process started
             return CLOSED_PIPE
         _check_threads(parser)
-        with removable(), options.threads_of(arguments):
+        with cleanup_on_signals(), options.threads_of(arguments):
             code: int = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -68,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
         arguments.parser.error(printable(_message(error)))
     except MemoryError:
-        print(error_text(parser.prog, "not enough memory"), file=sys.stderr)
+        print(error_text(parser.prog, "not enough memory for this command"), file=sys.stderr)
         return BAD_INPUT
     except (OSError, ValueError, ImportError) as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
@@ -79,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_threads(parser: argparse.ArgumentParser) -> None:
-    """End with a usage error if the environment asks for a number of threads that cannot be."""
+    """End with a usage error if the environment sets an invalid number of threads."""
     try:
         config.get_num_threads()
     except ValueError as error:
@@ -87,13 +102,13 @@ def _check_threads(parser: argparse.ArgumentParser) -> None:
 
 
 def _discard_output() -> None:
-    """Send stdout nowhere: the interpreter writes what is left once more when it ends, and would complain."""
+    """Redirect stdout to the null device: the interpreter flushes it at exit, and that would fail again."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _message(error: BaseException) -> str:
-    """Return what an error says; of the system's errors the file and the reason."""
+    """Return the text of an error; for errors of the operating system, "file: reason"."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     name = "standard output" if error.filename is None and error.errno in _FULL else error.filename
@@ -102,13 +117,11 @@ def _message(error: BaseException) -> str:
 
 def _parser() -> Parser:
     parser = Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.", epilog=_EPILOG)
-    parser.add_argument("-V", "--version", action="version", version=about.version(), help="print version and commit")
+    parser.add_argument("-V", "--version", action=about.Version, help="print version and commit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     examples = ["info", "info --json", "info --plan 16x4096x4096 --dtype bfloat16 --threads 1"]
-    info = new_command(
-        commands, "info", _info, "report versions, CPU features, the kernels in use and the threads", examples
-    )
+    info = new_command(commands, "info", _info, "show versions, CPU features, kernels and threads", examples)
     options.add(info, "json")
     product_plan.add_options(info)
 
@@ -121,26 +134,26 @@ def _parser() -> Parser:
 
     examples = ["demo", "demo --policies int8 int4/64 --threads 1"]
     demonstration = new_command(
-        commands, "demo", _demo, "run a real model under several policies: speed, memory, quality", examples
+        commands, "demo", _demo, "compare policies on a real model: speed, memory, quality", examples
     )
     options.add(demonstration, "policies", default=demo.POLICIES, help=f"default: {' '.join(demo.POLICIES)}")
     options.add(demonstration, "json", "threads", "quiet", "no-progress")
 
     examples = ["bench --quick", "bench --ops matmul --peers --json bench.json", "bench --limits"]
     bench = new_command(
-        commands, "bench", _bench, "measure operations here, beside NumPy and peers, and what bounds them", examples
+        commands, "bench", _bench, "compare the speed of operations with NumPy and this machine's limits", examples
     )
-    bench.add_argument("--limits", action="store_true", help="measure the machine only: multiply-adds, reads, copies")
+    bench.add_argument("--limits", action="store_true", help="measure only the machine: multiply-adds, reads, copies")
     bench.add_argument(
         "--ops",
         nargs="+",
         choices=benchmark.OPERATIONS,
         default=tuple(benchmark.OPERATIONS),
         metavar="OP",
-        help=f"some of {', '.join(benchmark.OPERATIONS)} (default: all)",
+        help=f"any of {', '.join(benchmark.OPERATIONS)} (default: all)",
     )
-    bench.add_argument("--quick", action="store_true", help="three samples of each: does it run?")
-    bench.add_argument("--peers", action="store_true", help="beside the peers that are installed too, not only NumPy")
+    bench.add_argument("--quick", action="store_true", help="take three samples of each, to see whether it runs")
+    bench.add_argument("--peers", action="store_true", help="compare with other installed libraries too")
     options.add(bench, "json", "plot", "threads", "quiet")
 
     completion.add_command(commands, parser)
@@ -153,12 +166,12 @@ def _parser() -> Parser:
 
 _EPILOG = """\
 examples:
-  $ mp-core info                                  what this machine gets
+  $ mp-core info                                  this machine
   $ mp-core demo                                  speed, memory and quality
-  $ mp-core convert MODEL -o small --policy int8  a smaller model, what it costs
+  $ mp-core convert MODEL -o small --policy int8  a smaller model, and its errors
   $ mp-core embed small news.txt > vectors.jsonl  texts in, vectors out
 
-mp-core help COMMAND shows the options of a command, mp-core help policies
+mp-core help COMMAND shows the options of a command; mp-core help policies
 lists the policies."""
 
 

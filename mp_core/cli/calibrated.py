@@ -1,57 +1,57 @@
-"""``mp-core convert --calibrate``: an encoder fitted to a sample of texts, saved, and reported on as a conversion."""
+"""``mp-core convert --calibrate``: calibrate an encoder on sample texts, save it, and report its losses."""
 
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mp_core import checkpoint
-from mp_core.checkpoint import RequestError, Threshold
-from mp_core.checkpoint.conversion_plan import plain_name
-from mp_core.checkpoint.errors import failures
-from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
-from mp_core.checkpoint.output import check_free, replace, temporary_beside
 from mp_core.cli import options
 from mp_core.cli.embed import read_texts
-from mp_core.dtype_policies import DTypePolicyMap, policy_of
-from mp_core.fitting import calibrate
+from mp_core.files import checkpoint
+from mp_core.files.checkpoint import RequestError, Threshold
+from mp_core.files.checkpoint.conversion_plan import plain_name
+from mp_core.files.checkpoint.errors import failures
+from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint
+from mp_core.files.checkpoint.output import check_free, replace, temporary_beside
 from mp_core.models import TextEncoder
+from mp_core.models.fitting import calibrate
+from mp_core.policies.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.utilities.patterns import matcher
 from mp_core.utilities.system import files_below
 
 __all__ = ["convert"]
 
-_NOT_HERE: dict[str, Callable[[argparse.Namespace], bool]] = {
+_REJECTED: dict[str, Callable[[argparse.Namespace], bool]] = {
     "--exclude": lambda given: bool(given.exclude),
     "--no-saturate": lambda given: not given.saturate,
     "--dry-run": lambda given: given.dry_run,
     "--max-memory": lambda given: given.max_memory is not None,
 }
-"""Options that mean nothing where the encoder is in memory and is saved whole."""
+"""Option that --calibrate rejects (the whole encoder is in memory and is saved whole) -> whether it is given."""
 
 
 def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Do what the arguments of ``mp-core convert`` say and return the report of :func:`mp_core.checkpoint.convert`.
+    """Run ``mp-core convert --calibrate`` and return a report like that of :func:`mp_core.checkpoint.convert`.
 
     Parameters
     ----------
     arguments : argparse.Namespace
-        Those of the command; `calibrate` and `held_out` hold the names of files with texts.
+        The arguments of the command; `calibrate` and `held_out` are names of text files.
     policy : str
-        The policy of all layers that no pair matches.
+        The policy of all layers that no pattern matches.
     pairs : sequence of (str, str)
-        Patterns for names of tensors, and the policies of the layers whose weights they match.
+        (pattern for names of tensors, policy of the layers whose weights match).
 
     Raises
     ------
     argparse.ArgumentError
-        An option is given that means nothing beside --calibrate.
+        An option does not work with --calibrate.
     RequestError
-        A pattern matches the weights of no layer, source or target cannot be, or the source is quantized already.
+        A pattern matches no layer, source or target is invalid, or the source is quantized already.
     OSError, ValueError
-        As :meth:`TextEncoder.from_folder` and :func:`mp_core.calibrate`.
+        From :meth:`TextEncoder.from_folder` and :func:`mp_core.calibrate`.
     """
-    for option, is_given in _NOT_HERE.items():
+    for option, is_given in _REJECTED.items():
         if is_given(arguments):
             raise argparse.ArgumentError(None, f"argument {option}: not allowed with argument --calibrate")
     thresholds = [Threshold.parse(condition) for condition in arguments.fail_if]
@@ -59,25 +59,25 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     source = open_checkpoint(Path(arguments.model))
     if not Path(arguments.model).is_dir() or target.suffix == ".safetensors":
         raise RequestError(
-            f"MODEL and OUT of --calibrate must be folders; received {arguments.model} and {arguments.output}"
+            f"with --calibrate, MODEL and OUT must be folders; received {arguments.model} and {arguments.output}"
         )
     if source.folder.resolve() in target.parents:
-        raise RequestError(f"the target {target} lies inside the folder that is converted")
-    check_free(target, _names(source), source.paths, force=arguments.force)
+        raise RequestError(f"the target {target} is inside the folder that is converted; choose another place")
+    check_free(target, _target_files(source), source.paths, force=arguments.force)
     encoder = TextEncoder.from_folder(arguments.model, "float32" if arguments.allow_requantize else None)
-    held = next((layer for layer in encoder.flatten() if layer.quantized), None)
-    if held is not None:
+    quantized = next((layer for layer in encoder.flatten() if layer.quantized), None)
+    if quantized is not None:
         raise RequestError(
-            f"{arguments.model} holds codes already, in layer '{held.path}'; quantizing them again needs "
-            "allow_requantize (--allow-requantize)"
+            f"{arguments.model} is quantized already, in layer '{quantized.path}'; use --allow-requantize to quantize "
+            "it again"
         )
-    policies = _by_layer(encoder, policy, pairs, arguments.keep)
+    policies = _policies_by_layer(encoder, policy, pairs, arguments.keep)
     texts = list(read_texts(arguments.calibrate))
-    options.tell(arguments, f"fitting {len(encoder.tensor_names)} layers to {len(texts):,} texts")
+    options.announce(arguments, f"calibrating {len(encoder.tensor_names)} layers on {len(texts):,} texts")
     held_out = list(read_texts(arguments.held_out)) if arguments.held_out else None
     fitted = calibrate(encoder, texts, policies, held_out=held_out)
     with temporary_beside(target) as temporary:
-        options.tell(arguments, f"writing {arguments.output} and measuring its losses")
+        options.announce(arguments, f"writing {arguments.output} and measuring its losses")
         fitted.save(temporary)
         report = _report(source, temporary, thresholds)
         if not report["failed"]:
@@ -87,15 +87,15 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     return named | report
 
 
-def _names(source: Checkpoint) -> set[str]:
-    """Return all names that the files of the new folder may have."""
+def _target_files(source: Checkpoint) -> set[str]:
+    """Return all names of files that the new folder may have."""
     return source.files | {Path(name).with_name("model.safetensors").as_posix() for name in source.shards}
 
 
-def _by_layer(
+def _policies_by_layer(
     encoder: TextEncoder, policy: str, pairs: Sequence[tuple[str, str]], keep: Sequence[str]
 ) -> DTypePolicyMap:
-    """Return the map of policies that the patterns for names of weights mean."""
+    """Turn patterns for names of weights into a map of policies by layer."""
     default = policy_of(policy)
     rules = [(pattern, plain_name(default)) for pattern in keep]
     rules += [(pattern, policy_of(mapped).name) for pattern, mapped in pairs]
@@ -109,7 +109,7 @@ def _by_layer(
 
 
 def _report(source: Checkpoint, folder: Path, thresholds: Sequence[Threshold]) -> dict[str, Any]:
-    """Compare the model in a folder with the one that it was made of."""
+    """Compare the new model in a folder with its source."""
     saved = open_checkpoint(folder)
     name = next(name for name, shard in saved.shards.items() if "mp_core.policy" in shard.header.metadata)
     index = f"{name}.index.json"

@@ -1,4 +1,4 @@
-"""``mp-core convert``, ``inspect`` and ``verify``: safetensors files."""
+"""``mp-core convert``, ``inspect`` and ``verify``: write, list and compare checkpoints."""
 
 import argparse
 import os
@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mp_core import checkpoint, demo
-from mp_core.checkpoint import Threshold
-from mp_core.cli import calibrated, finite_outputs, options, reports
+from mp_core.cli import calibrated, demo, finite_outputs, options, reports
 from mp_core.cli.common import DONE, FAILED, finite, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import stored_map, stored_policy
+from mp_core.files import checkpoint
+from mp_core.files.checkpoint import Threshold
 from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.folder import read_optional
 from mp_core.utilities.patterns import matcher
@@ -23,44 +23,45 @@ from mp_core.utilities.suggest import refusal
 __all__ = ["add_commands"]
 
 _SOURCE = "safetensors file, shard index, or folder of a model"
-_OTHER_FORMS = {
+_OTHER_FORMATS = {
     ".bin": "a PyTorch file",
     ".ckpt": "a checkpoint of another program",
     ".gguf": "a GGUF file",
     ".h5": "an HDF5 file",
     ".keras": "a Keras file",
-    ".npz": "an archive of NumPy",
+    ".npz": "a NumPy archive",
     ".onnx": "an ONNX file",
     ".pt": "a PyTorch file",
     ".pth": "a PyTorch file",
 }
-"""Suffix -> what has it."""
+"""Suffix -> the kind of file, for an error about OUT."""
 
 
 def add_commands(commands: Any) -> None:
-    """Add the commands to the program's."""
+    """Add `convert`, `inspect` and `verify` to the program."""
     _add_convert(commands)
     examples = ["inspect MODEL", "inspect MODEL --all", "inspect model.safetensors --json"]
-    inspect = new_command(commands, "inspect", _inspect, "list the tensors of a checkpoint and their values", examples)
+    summary = "list the tensors of a checkpoint and the range of their values"
+    inspect = new_command(commands, "inspect", _inspect, summary, examples)
     options.add_model(inspect, _SOURCE)
     options.add(inspect, "all", "json", "threads", "quiet", "no-progress")
 
     examples = ["verify MODEL OTHER", "verify MODEL OTHER --rtol 0.01 --json report.json"]
     verify = new_command(commands, "verify", _verify, "compare two checkpoints", examples)
     options.add_model(verify, _SOURCE)
-    verify.add_argument("other", metavar="OTHER", help="what is compared with it")
+    verify.add_argument("other", metavar="OTHER", help="the checkpoint to compare with MODEL")
     verify.add_argument(
         "--rtol",
         type=finite,
         default=0.0,
         metavar="R",
-        help="exit with 1 if the RMS of a tensor's differences exceeds R times its own (default: 0)",
+        help="exit with 1 if the RMS difference of a tensor exceeds R times the tensor's RMS (default: 0)",
     )
     options.add(verify, "all", "json", "threads", "quiet", "no-progress")
 
 
 def _add_convert(commands: Any) -> None:
-    summary = "write a checkpoint in a smaller type and report what that costs"
+    summary = "write a checkpoint in a smaller type and report the errors"
     examples = (
         "convert MODEL -o small --policy int8",
         "convert MODEL -o small --policy int4/64 --fail-if 'sqnr<20'",
@@ -77,7 +78,8 @@ def _add_convert(commands: Any) -> None:
         default=[],
         type=_mapping,
         metavar="REGEX=POLICY|FILE",
-        help="another policy for names that match, the first match counts; or a map of `choose --output NAME.json`",
+        help="use POLICY for tensors whose names match (first match wins), or the map that "
+        "`mp-core choose --output NAME.json` wrote",
     )
     convert.add_argument(
         "--keep",
@@ -85,33 +87,33 @@ def _add_convert(commands: Any) -> None:
         default=[],
         metavar="REGEX",
         type=_checked(partial(matcher, how="search")),
-        help="leave tensors whose names match as they are",
+        help="do not convert tensors whose names match",
     )
     convert.add_argument(
         "--exclude",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="leave out files whose paths end so, such as '*.txt', as weights in other forms are anyway",
+        help="do not copy files whose paths match, such as '*.txt'; weights in other formats are never copied",
     )
     convert.add_argument(
         "--calibrate",
         nargs="+",
         metavar="FILE",
-        help="texts, one a line: fit the layers of the encoder MODEL to the inputs that these give them",
+        help="sample texts, one per line: choose the scales of an encoder from the inputs that its layers get",
     )
     convert.add_argument(
         "--held-out",
         nargs="+",
         default=[],
         metavar="FILE",
-        help="beside --calibrate, more texts: widen the ranges of inputs by theirs if the worst of them gains by it",
+        help="more texts for --calibrate: include their input ranges if that improves the worst of them",
     )
     convert.add_argument(
         "--saturate",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="clamp what overflows instead of making it infinite (default: yes)",
+        help="clamp values that overflow instead of storing infinity (default: clamp)",
     )
     options.add(convert, "force")
     convert.add_argument("--dry-run", action="store_true", help="report types and sizes, write nothing")
@@ -119,7 +121,7 @@ def _add_convert(commands: Any) -> None:
         "--max-memory",
         type=_size,
         metavar="SIZE",
-        help=f"default: {checkpoint.MAX_MEMORY >> 20}MiB",
+        help=f"memory that the process may use (default: {checkpoint.MAX_MEMORY >> 20}MiB)",
     )
     convert.add_argument(
         "--fail-if",
@@ -127,20 +129,20 @@ def _add_convert(commands: Any) -> None:
         default=[],
         type=_checked(Threshold.parse),
         metavar="CONDITION",
-        help="such as 'sqnr<30': write nothing and exit with 1 if a tensor meets it",
+        help="such as 'sqnr<30': write nothing and exit with 1 if it is true for a tensor",
     )
     convert.add_argument(
         "--verify",
         nargs="+",
         metavar="FILE",
-        help="texts, one a line: exit with 1 if OUT has an infinite output or NaN",
+        help="run OUT on these texts, one per line; exit with 1 if an output is infinite or NaN",
     )
-    convert.add_argument("--allow-requantize", action="store_true", help="quantize what is quantized already")
+    convert.add_argument("--allow-requantize", action="store_true", help="quantize tensors that are quantized already")
     options.add(convert, "all", "json", "threads", "quiet", "no-progress")
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
-    """Return a type of argument that is text which `parse` accepts."""
+    """Return an argument type: text that `parse` accepts, unchanged."""
 
     def check(text: str) -> str:
         try:
@@ -153,17 +155,17 @@ def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
 
 
 def _mapping(text: str) -> tuple[str, str] | str:
-    """Return a pattern and its policy, or the name of a file."""
+    """Read REGEX=POLICY as (pattern, policy), or return the name of a file."""
     pattern, equals, policy = text.rpartition("=")
     if Path(text).is_file():
         return text
     if not equals:
-        raise argparse.ArgumentTypeError(refusal(text, "must be REGEX=POLICY or a file that is there"))
+        raise argparse.ArgumentTypeError(refusal(text, "must be REGEX=POLICY or an existing file"))
     return _checked(partial(matcher, how="search"))(pattern), stored_policy(policy)
 
 
 def _policies(arguments: argparse.Namespace) -> tuple[str, list[tuple[str, str]]]:
-    """Return the policy of a conversion and those of patterns."""
+    """Return the default policy of a conversion and (pattern, policy) pairs."""
     policy, pairs = arguments.policy, []
     for mapping in arguments.map:
         if isinstance(mapping, str):
@@ -178,7 +180,7 @@ def _policies(arguments: argparse.Namespace) -> tuple[str, list[tuple[str, str]]
 
 
 def _size(text: str) -> int:
-    """Read bytes with a unit."""
+    """Read a number of bytes with an optional unit."""
     found = re.fullmatch(r"([0-9]{1,15})\s*(?:([kmgt])(i?))?b?", text, re.IGNORECASE)
     if not found:
         raise argparse.ArgumentTypeError(refusal(text, "must be a number of bytes such as 512MiB or 2GB"))
@@ -188,37 +190,38 @@ def _size(text: str) -> int:
 
 def _convert(arguments: argparse.Namespace) -> int:
     texts = [*(arguments.calibrate or ()), *arguments.held_out, *(arguments.verify or ())]
-    options.check_outputs(arguments, _place(arguments.model), arguments.output, *texts)
+    options.check_outputs(arguments, _path_of(arguments.model), arguments.output, *texts)
     if arguments.held_out and not arguments.calibrate:
         raise argparse.ArgumentError(None, "argument --held-out: not allowed without argument --calibrate")
-    _check_form(arguments.output)
+    _check_format(arguments.output)
     if arguments.verify and (arguments.dry_run or not Path(arguments.model).is_dir()):
-        told = "not allowed with argument --dry-run" if arguments.dry_run else "MODEL must be a folder that embed opens"
-        raise argparse.ArgumentError(None, f"argument --verify: {told}")
+        reason = "not allowed with argument --dry-run" if arguments.dry_run else "MODEL must be a folder"
+        raise argparse.ArgumentError(None, f"argument --verify: {reason}")
     policy, pairs = _policies(arguments)
-    report = (calibrated.convert if arguments.calibrate else _streamed)(arguments, policy, pairs)
+    report = (calibrated.convert if arguments.calibrate else _convert_streamed)(arguments, policy, pairs)
     if arguments.verify and not report["failed"]:
         report["failed"] = finite_outputs.failures(arguments)
-    options.show(arguments, report, lambda: "\n".join(_told(arguments, report)))
-    return _judged(report)
+    options.show(arguments, report, lambda: "\n".join(_conversion_text(arguments, report)))
+    return _exit_code(report)
 
 
-def _place(model: str) -> str:
-    """Return the file of a model, or the folder that its files are in."""
+def _path_of(model: str) -> str:
+    """Return the file of a model; for an index of shards, the folder of the shards."""
     return os.path.dirname(model) or os.curdir if model.endswith(".safetensors.index.json") else model
 
 
-def _check_form(output: str) -> None:
-    """Raise if the name of the output is that of a file of another form, which this program does not write."""
+def _check_format(output: str) -> None:
+    """Raise if the suffix of OUT belongs to a format that this program does not write."""
     suffix = Path(output).suffix.lower()
-    if suffix in _OTHER_FORMS:
-        form = _OTHER_FORMS[suffix]
-        told = f"{output} is the name of {form}, which mp_core does not write; must be a folder or a .safetensors file"
-        raise argparse.ArgumentError(None, f"argument -o/--output: {told}")
+    if suffix in _OTHER_FORMATS:
+        reason = (
+            f"{output} is {_OTHER_FORMATS[suffix]}, which mp_core does not write; use a folder or a .safetensors file"
+        )
+        raise argparse.ArgumentError(None, f"argument -o/--output: {reason}")
 
 
-def _told(arguments: argparse.Namespace, report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is told of a conversion."""
+def _conversion_text(arguments: argparse.Namespace, report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that report a conversion."""
     yield (reports.sizes if arguments.dry_run else reports.losses)(report, every=arguments.all)
     if report["left_out"]:
         yield f"left out: {', '.join(map(printable, report['left_out']))}"
@@ -226,22 +229,21 @@ def _told(arguments: argparse.Namespace, report: Mapping[str, Any]) -> Iterator[
         undo = "Undo with convert --policy float32"
         yield f"{report['codes']} tensors are stored as codes; other programs cannot read them. {undo}"
     if (kind := _unknown_network(Path(arguments.model))) is not None:
-        runs = f"embed, choose and its models run {', '.join(ARCHITECTURES)}"
-        yield f"mp_core has no network for model_type {printable(kind)}: {runs}"
+        yield f"mp_core cannot run model_type {printable(kind)}; it runs {', '.join(ARCHITECTURES)}"
 
 
 def _unknown_network(folder: Path) -> str | None:
-    """Return the architecture that the configuration in a folder names, if mp_core has no network of that name."""
+    """Return the model_type in a folder's config.json if mp_core cannot run that architecture, else None."""
     path = folder / "config.json"
     try:
         config = read_optional(path)
-    except (OSError, ValueError):  # a conversion copies it, whatever it holds
+    except (OSError, ValueError):  # a conversion copies the file even if it is damaged
         return None
     kind = config.get("model_type")
     return None if kind is None or (isinstance(kind, str) and kind in ARCHITECTURES) else str(kind)
 
 
-def _streamed(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _convert_streamed(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     max_memory = checkpoint.MAX_MEMORY if arguments.max_memory is None else arguments.max_memory
     return checkpoint.convert(
         arguments.model,
@@ -253,7 +255,7 @@ def _streamed(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[
         saturate=arguments.saturate,
         force=arguments.force,
         dry_run=arguments.dry_run,
-        max_memory=_beyond_own(max_memory),
+        max_memory=_memory_left(max_memory),
         fail_if=arguments.fail_if,
         allow_requantize=arguments.allow_requantize,
         show_progress=options.shows_progress(arguments),
@@ -261,23 +263,23 @@ def _streamed(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    options.check_outputs(arguments, _place(arguments.model))
+    options.check_outputs(arguments, _path_of(arguments.model))
     report = checkpoint.inspect(arguments.model, show_progress=options.shows_progress(arguments))
     options.show(arguments, report, lambda: "\n".join(reports.contents(report, every=arguments.all)))
     return DONE
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    options.check_outputs(arguments, _place(arguments.model), _place(arguments.other))
+    options.check_outputs(arguments, _path_of(arguments.model), _path_of(arguments.other))
     report = checkpoint.verify(
         arguments.model, arguments.other, rtol=arguments.rtol, show_progress=options.shows_progress(arguments)
     )
     options.show(arguments, report, lambda: reports.losses(report, every=arguments.all))
-    return _judged(report)
+    return _exit_code(report)
 
 
-def _beyond_own(max_memory: int) -> int:
-    """Return what the process, which is to stay below `max_memory`, has left."""
+def _memory_left(max_memory: int) -> int:
+    """Return `max_memory` less the memory that the process uses already."""
     left = max_memory - demo.peak_rss_bytes()
     if left < checkpoint.MIN_MEMORY:
         needed = -(-(max_memory - left + checkpoint.MIN_MEMORY) // 2**20)
@@ -285,7 +287,8 @@ def _beyond_own(max_memory: int) -> int:
     return left
 
 
-def _judged(report: Mapping[str, Any]) -> int:
+def _exit_code(report: Mapping[str, Any]) -> int:
+    """Print the failures of a report; return the exit code."""
     for failure in report["failed"]:
         print(f"mp-core: failed: {printable(failure)}", file=sys.stderr)
     return FAILED if report["failed"] else DONE

@@ -1,4 +1,4 @@
-"""``mp-core choose``: the cheapest policies under which embeddings stay good."""
+"""``mp-core choose``: find the cheapest policy of each layer that keeps the error of embeddings below a limit."""
 
 import argparse
 import os
@@ -7,33 +7,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.output import check_free, new_file
 from mp_core.cli import options
 from mp_core.cli.common import DONE, as_json, check_output, finite
 from mp_core.cli.embed import input_files, read_texts
 from mp_core.cli.grammar import new_command
-from mp_core.dtype_policies import policy_of, serialize
-from mp_core.fitting import METRICS, POLICIES, PolicyChoice, choose_policy
+from mp_core.files.checkpoint.output import check_free, new_file
 from mp_core.models import TextEncoder
+from mp_core.models.fitting import METRICS, POLICIES, PolicyChoice, choose_policy
+from mp_core.policies.dtype_policies import policy_of, serialize
 from mp_core.utilities.system import files_below
 
 __all__ = ["add_command"]
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the program's."""
-    summary = "find the cheapest policies under which embeddings stay good"
+    """Add `choose` to the program."""
+    summary = "find the cheapest policy of each layer that keeps embeddings accurate"
     examples = (
         "choose MODEL --texts news.txt --max-error 1e-3 --output smaller",
         "choose MODEL --texts news.txt --max-error 1e-3 --output map.json",
     )
     choose = new_command(commands, "choose", _choose, summary, examples)
     options.add_model(choose)
-    choose.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="the sample, one text a line")
-    choose.add_argument("--max-error", type=finite, required=True, metavar="E", help="the most that --metric may be")
-    choose.add_argument("--metric", choices=METRICS, help="default: max")
-    options.add(choose, "policies", default=POLICIES, help=f"default: {' '.join(POLICIES)}")
-    options.add(choose, "output", help="write the model here, or if the name ends in .json the map, for --map")
+    choose.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="sample texts, one per line")
+    choose.add_argument("--max-error", type=finite, required=True, metavar="E", help="upper limit of --metric")
+    choose.add_argument("--metric", choices=METRICS, help="the error to limit (default: max)")
+    options.add(choose, "policies", default=POLICIES, help=f"policies to try (default: {' '.join(POLICIES)})")
+    options.add(choose, "output", help="write the model here; if the name ends in .json, only the map for --map")
     options.add(choose, "force", "json", "threads", "quiet", "no-progress")
 
 
@@ -43,24 +43,24 @@ def _choose(arguments: argparse.Namespace) -> int:
     options.check_outputs(arguments, arguments.model, *arguments.texts, *others)
     output, inputs = arguments.output, input_files(arguments.model, arguments.texts)
     if output is None:
-        _, choice = _chosen(arguments)
+        _, choice = _search(arguments)
     elif output.endswith(".json"):
         check_output("--output", output)
         with new_file(Path(output), force=arguments.force, inputs=inputs) as stream:
-            _, choice = _chosen(arguments)
+            _, choice = _search(arguments)
             stream.write(f"{as_json(serialize(choice.map))}\n".encode())
     else:
         files = {path.relative_to(arguments.model).as_posix() for path in files_below(Path(arguments.model))}
         check_free(Path(os.path.realpath(output)), files, inputs, force=arguments.force)
         _check_stored(arguments.policies)
-        encoder, choice = _chosen(arguments)
+        encoder, choice = _search(arguments)
         encoder.with_policy(choice.map).save(output, force=arguments.force)
     options.show(arguments, asdict(choice) | {"map": serialize(choice.map)}, lambda: str(choice))
     return DONE
 
 
 def _check_stored(policies: Iterable[str]) -> None:
-    """Raise before the search if a folder could not hold what it may find."""
+    """Raise before the search if a folder cannot store one of the policies."""
     for scheme in (policy_of(name).scheme for name in policies):
         try:
             if scheme is not None:
@@ -69,7 +69,8 @@ def _check_stored(policies: Iterable[str]) -> None:
             raise argparse.ArgumentError(None, f"argument --policies: {error}") from error
 
 
-def _chosen(arguments: argparse.Namespace) -> tuple[TextEncoder, PolicyChoice]:
+def _search(arguments: argparse.Namespace) -> tuple[TextEncoder, PolicyChoice]:
+    """Return the float32 encoder and the policies that were found for it."""
     encoder = TextEncoder.from_folder(arguments.model, "float32")
     return encoder, choose_policy(
         encoder,

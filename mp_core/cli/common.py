@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, types of arguments."""
+"""Shared by the commands: exit codes, argument types, output files."""
 
 import argparse
 import json
@@ -12,19 +12,19 @@ from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.output import new_file
+from mp_core.files.checkpoint.output import new_file
 from mp_core.utilities.numerals import integer_of, number_of
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.system import ENDING
 
-__all__ = ["as_json", "check_output", "finite", "path", "positive", "printable", "removable", "write_json"]
+__all__ = ["as_json", "check_output", "cleanup_on_signals", "finite", "path", "positive", "printable", "write_json"]
 
 DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 130, 141
 
 
 @contextmanager
-def removable() -> Iterator[None]:
-    """Let a process that is terminated or hung up end in order: what it has begun to write is removed."""
+def cleanup_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that unfinished files are removed before the process ends."""
     in_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in ENDING if in_main and signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
@@ -57,17 +57,17 @@ def finite(text: str) -> float:
 
 
 def path(text: str) -> str:
-    """Take the name of a file or folder, but not the empty one, which pathlib takes for the working directory."""
+    """Return the name of a file or folder; reject "", which pathlib would read as the working directory."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty; the working directory is .")
     return text
 
 
 def check_output(option: str, output: str) -> None:
-    """Raise before the work is done if what it gives could not be written here."""
+    """Raise before the work starts if the output cannot be written."""
     parent, real = Path(output).parent, Path(os.path.realpath(output))
     if not (parent.is_dir() and real.parent.is_dir()):
-        raise argparse.ArgumentError(None, f"argument {option}: no folder {parent}")
+        raise argparse.ArgumentError(None, f"argument {option}: the folder {parent} does not exist")
     if real.is_dir() or output.endswith(os.sep):
         raise argparse.ArgumentError(None, f"argument {option}: {output} is a folder")
     if not os.access(real if real.exists() else real.parent, os.W_OK):
@@ -75,7 +75,7 @@ def check_output(option: str, output: str) -> None:
 
 
 def as_json(report: Mapping[str, Any]) -> str:
-    """Return a report as JSON, which has no infinity: it is the string "inf"."""
+    """Return a report as JSON; infinity and NaN, which JSON lacks, become the strings "inf", "-inf" and "nan"."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -94,5 +94,5 @@ def write_json(path: str, report: Mapping[str, Any]) -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text from elsewhere so that it cannot end a line or steer a terminal."""
+    """Escape a text from a file or a user if it has characters that break lines or control a terminal."""
     return text if text.isprintable() else ascii(text)

@@ -1,4 +1,4 @@
-"""``mp-core completion``: a script that lets a shell complete commands, options, choices and names of files."""
+"""``mp-core completion``: print a script with which a shell completes commands, options, choices and file names."""
 
 import argparse
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from mp_core.utilities.extras import needed_by
 __all__ = ["actions_of", "add_command", "is_path"]
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
-_PATHS = {"FILE", "MODEL", "OTHER", "OUT", "REGEX=POLICY|FILE"}  # what help calls an argument that is a file or folder
+_PATHS = {"FILE", "MODEL", "OTHER", "OUT", "REGEX=POLICY|FILE"}  # metavars of arguments that are a file or folder
 
 
 def add_command(commands: Any, parser: Parser) -> None:
@@ -22,10 +22,10 @@ def add_command(commands: Any, parser: Parser) -> None:
         commands,
         "completion",
         lambda arguments: _completion(parser, arguments.shell),
-        "print a script for a shell that completes what is typed",
+        "print a script with which a shell completes mp-core commands",
         examples,
     )
-    command.add_argument("shell", choices=SHELLS)
+    command.add_argument("shell", choices=SHELLS, help="the shell to print a script for")
 
 
 def _completion(parser: Parser, shell: str) -> int:
@@ -41,7 +41,7 @@ def _completion(parser: Parser, shell: str) -> int:
 
 
 def is_path(action: argparse.Action) -> bool:
-    """Whether an argument is the name of a file or folder."""
+    """Return whether an argument is the name of a file or folder."""
     return action.metavar in _PATHS
 
 

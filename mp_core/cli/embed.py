@@ -1,4 +1,4 @@
-"""``mp-core embed``: texts in, vectors out."""
+"""``mp-core embed``: compute vectors of texts."""
 
 import argparse
 import io
@@ -16,13 +16,13 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.output import naming, new_file
-from mp_core.checkpoint.reading import lines_of
 from mp_core.cli import options
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.kinds import KINDS, Kind, kind_of
 from mp_core.cli.policies import policy_map
+from mp_core.files.checkpoint.output import naming, new_file
+from mp_core.files.checkpoint.reading import lines_of
 from mp_core.interop.sources import text_of
 from mp_core.models import Reranker, TextEncoder
 from mp_core.models.opening import class_of
@@ -35,49 +35,49 @@ from mp_core.utilities.system import files_below
 
 __all__ = ["add_command", "input_files", "read_texts"]
 
-_FILES = "UTF-8 text; standard input if none is given, or for -"
-# Texts are read, embedded and written piece by piece: a piece ends once it has this many texts or characters.
+_FILES = "UTF-8 texts, one per line (default: standard input, also written -)"
+# Texts are read, embedded and written in windows; a window ends when it has this many texts or characters.
 _TEXTS, _CHARACTERS = 1024, 2**22
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the program's."""
+    """Add `embed` to the program."""
     examples = "embed MODEL news.txt > vectors.jsonl", "embed MODEL --policy int8 --output vectors.npy news.txt"
-    embed = new_command(commands, "embed", _embed, "embed texts, one a line, with a model from a folder", examples)
+    embed = new_command(commands, "embed", _embed, "compute vectors of texts, one text per line", examples)
     options.add_model(embed)
     embed.add_argument("files", nargs="*", default=(), metavar="FILE", help=_FILES)
     policies = embed.add_mutually_exclusive_group()
     options.add(policies, "policy")
-    policies.add_argument("--map", metavar="FILE", help="policies by layer, of `mp-core choose --output NAME.json`")
-    embed.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
+    policies.add_argument("--map", metavar="FILE", help="policies by layer, from `mp-core choose --output NAME.json`")
+    embed.add_argument(
+        "--batch-size", type=positive, default=32, metavar="N", help="texts per batch (default: %(default)s)"
+    )
     prompt = embed.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", help="what to put before each text (default: what the model says)")
-    prompt.add_argument("--prompt-name", metavar="NAME", help="the same, by its name in the model's folder")
+    prompt.add_argument("--prompt", metavar="TEXT", help="text to put before each text (default: set by the model)")
+    prompt.add_argument("--prompt-name", metavar="NAME", help="use the prompt with this name in the model's folder")
     embed.add_argument(
         "--normalize",
         action=argparse.BooleanOptionalAction,
-        help="scale embeddings to length 1, or not (default: what the model says)",
+        help="scale embeddings to length 1, or not (default: set by the model)",
     )
     embed.add_argument(
-        "--truncate-dim", type=positive, metavar="N", help="keep N numbers of each (default: what the model says)"
+        "--truncate-dim", type=positive, metavar="N", help="keep the first N numbers (default: set by the model)"
     )
-    embed.add_argument("--precision", choices=PRECISIONS, help="fewer bits for each number (default: float32)")
-    embed.add_argument("--kind", choices=KINDS, help="of vectors, of models that have several (default: dense)")
-    embed.add_argument(
-        "--task", metavar="NAME", help="what the texts are, such as query, of models that tell tasks apart"
-    )
-    options.add(embed, "output", help="default: standard output; with --dask, a folder")
+    embed.add_argument("--precision", choices=PRECISIONS, help="type of the written numbers (default: float32)")
+    embed.add_argument("--kind", choices=KINDS, help="kind of vectors, for models that have several (default: dense)")
+    embed.add_argument("--task", metavar="NAME", help="kind of texts, such as query, for models that distinguish tasks")
+    options.add(embed, "output", help="file to write (default: standard output); with --dask, a folder")
     embed.add_argument(
         "--format",
         choices=(*_FORMATS, "parquet"),
-        help="default: by the suffix of --output, else jsonl; with --dask, npy",
+        help="format of the output (default: from the suffix of --output, else jsonl; with --dask: npy)",
     )
     embed.add_argument("--dask", metavar="ADDRESS", help="embed on the workers of this dask cluster (npy or parquet)")
     options.add(embed, "force", "threads", "quiet", "no-progress")
 
 
 class _Line(NamedTuple):
-    """A text and where it is from."""
+    """A text, its file and the number of its line."""
 
     file: str
     number: int
@@ -85,13 +85,13 @@ class _Line(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is from, in words."""
+        """Return "FILE, line NUMBER"."""
         return f"{self.file}, line {self.number}"
 
 
 @dataclass
 class _Tally:
-    """The number of texts, how many were cut off, and where the first of them is, in words."""
+    """The number of texts, the number that were cut off, and the place of the first of those."""
 
     texts: int = 0
     cut: int = 0
@@ -107,24 +107,24 @@ def _embed(arguments: argparse.Namespace) -> int:
         check_output("--output", arguments.output)
     with _destination(arguments) as stream:
         encoder = _encoder(arguments)
-        tally = _written(stream, encoder, kind_of(encoder, arguments, chosen), chosen, arguments)
+        tally = _write_vectors(stream, encoder, kind_of(encoder, arguments, chosen), chosen, arguments)
     if tally.cut and not arguments.quiet:
         texts_cut = f"{tally.cut} of {tally.texts} texts were cut off at {encoder.max_length} tokens"
-        print(f"mp-core: {texts_cut}, the first is {printable(tally.first)}", file=sys.stderr)
+        print(f"mp-core: {texts_cut}; the first is {printable(tally.first)}", file=sys.stderr)
     return DONE
 
 
 def _format_of(arguments: argparse.Namespace) -> str:
-    """Return the format that is named, or that of the suffix of the output."""
+    """Return the format of --format, or the one that the suffix of --output means."""
     if arguments.format == "parquet":
         raise argparse.ArgumentError(None, "argument --format: parquet needs --dask")
     suffix = Path(arguments.output or "").suffix[1:]
     if arguments.format is None and suffix not in ("", *_FORMATS):
-        known = f"none of {', '.join(_FORMATS)}: give --format"
-        raise argparse.ArgumentError(None, f"argument --output: the suffix of {arguments.output} is {known}")
+        reason = f"the suffix of {arguments.output} is none of {', '.join(_FORMATS)}; use --format to choose one"
+        raise argparse.ArgumentError(None, f"argument --output: {reason}")
     chosen: str = arguments.format or suffix or "jsonl"
     if chosen == "npy" and not arguments.output and sys.stdout.isatty():
-        raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
+        raise argparse.ArgumentError(None, "npy is binary; redirect standard output or use --output")
     return chosen
 
 
@@ -133,10 +133,10 @@ def _policy_of(arguments: argparse.Namespace) -> Any:
 
 
 def _encoder(arguments: argparse.Namespace) -> Any:
-    """Return the encoder in a folder, of whichever kind it is, for the task that is named."""
+    """Open the encoder in MODEL, of any kind, for the task of --task."""
     folder = Path(arguments.model)
     found = class_of(folder)
-    kind: Any = TextEncoder if found is Reranker else found  # which refuses a reranker by name
+    kind: Any = TextEncoder if found is Reranker else found  # TextEncoder's error says that MODEL is a reranker
     encoder = kind.from_folder(folder, _policy_of(arguments))
     if arguments.task is not None and isinstance(encoder, TextEncoder):
         try:
@@ -149,11 +149,11 @@ def _encoder(arguments: argparse.Namespace) -> Any:
     return encoder
 
 
-def _written(stream: BinaryIO, encoder: Any, kind: Kind, chosen: str, arguments: argparse.Namespace) -> _Tally:
-    """Write the vectors of all texts in a format, and return what is to be told of the texts."""
+def _write_vectors(stream: BinaryIO, encoder: Any, kind: Kind, chosen: str, arguments: argparse.Namespace) -> _Tally:
+    """Write the vectors of all texts in the format `chosen`; return the counts for the last message."""
     tally, show, names = _Tally(), options.shows_progress(arguments), arguments.files or ["-"]
     if show and "-" in names and sys.stdin is not None and sys.stdin.isatty():
-        print("mp-core: reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
+        print("mp-core: reading texts from standard input, one per line; end with Ctrl-D", file=sys.stderr)
     with counting(show=show, total=_number_of_lines(names) if show else None, unit="text") as done:
         batches = _embedded(partial(kind.encode, encoder), _read_lines(names), arguments, tally, done)
         if chosen == "npy":
@@ -168,15 +168,16 @@ def _written(stream: BinaryIO, encoder: Any, kind: Kind, chosen: str, arguments:
 def _embed_on_cluster(arguments: argparse.Namespace) -> int:
     options.check_address(arguments)
     if arguments.kind not in (None, "dense") or arguments.task is not None:
-        raise argparse.ArgumentError(None, "argument --dask: embeds texts as dense vectors, on the default route only")
+        raise argparse.ArgumentError(None, "argument --dask: computes only dense vectors; remove --kind and --task")
     if arguments.precision not in (None, "float32"):
-        raise argparse.ArgumentError(None, "argument --precision: does not go with --dask, which writes float32")
+        raise argparse.ArgumentError(None, "argument --precision: not allowed with --dask, which writes float32")
     if arguments.threads is not None:
-        raise argparse.ArgumentError(None, "argument --threads: does not go with --dask, whose workers have their own")
+        raise argparse.ArgumentError(None, "argument --threads: not allowed with --dask; set it on the workers")
     if not arguments.output or not arguments.files or "-" in arguments.files:
-        raise argparse.ArgumentError(None, "argument --dask: needs --output and files, which the workers read")
+        raise argparse.ArgumentError(None, "argument --dask: needs --output, and files that the workers can read")
     if arguments.format not in (None, "npy", "parquet"):
-        raise argparse.ArgumentError(None, f"argument --format: {arguments.format} does not go with --dask")
+        reason = f"must be npy or parquet with --dask; received {arguments.format}"
+        raise argparse.ArgumentError(None, f"argument --format: {reason}")
     from mp_core.interop import dask  # needs the package distributed
 
     with options.client_of(arguments) as client:
@@ -200,13 +201,13 @@ def _embed_on_cluster(arguments: argparse.Namespace) -> int:
             raise ValueError(str(error)) from error
     if not arguments.quiet:
         cut = f"; {report['cut']} of {report['texts']} texts were cut off" if report["cut"] else ""
-        print(f"mp-core: {report['done']} files written, {report['kept']} were there{cut}", file=sys.stderr)
+        print(f"mp-core: {report['done']} files written, {report['kept']} existed already{cut}", file=sys.stderr)
     return DONE
 
 
 @contextmanager
 def _destination(arguments: argparse.Namespace) -> Iterator[BinaryIO]:
-    """Yield the stream to write to. A file appears under its name at the end, and not at all if there is an error."""
+    """Yield the stream to write to. A file gets its name at the end; after an error there is no file."""
     if not arguments.output:
         yield sys.stdout.buffer
         return
@@ -216,7 +217,7 @@ def _destination(arguments: argparse.Namespace) -> Iterator[BinaryIO]:
 
 
 def input_files(model: str, names: list[str]) -> list[Path]:
-    """Return the files that are read, so that no output may replace them: those of a model, and the named ones."""
+    """Return the files that a command reads (the model's and the named ones): no output may replace them."""
     return [*(Path("/dev/stdin" if name == "-" else name) for name in names), *files_below(Path(model))]
 
 
@@ -227,7 +228,7 @@ def _embedded(
     tally: _Tally,
     done: Callable[[int], object],
 ) -> Iterator[tuple[list[str], Any]]:
-    """Yield some texts and their embeddings, until there are no more lines; `done` is called with numbers of texts."""
+    """Yield the texts and embeddings of each window of lines; call `done` with the number of new texts."""
     for window in _windows(lines):
         texts = [line.text for line in window]
 
@@ -245,7 +246,7 @@ def _embedded(
 
 
 def _windows(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
-    """Yield the lines in pieces that fit into memory."""
+    """Yield lists of lines that fit into memory."""
     window: list[_Line] = []
     characters = 0
     for line in lines:
@@ -259,7 +260,7 @@ def _windows(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
 
 
 def read_texts(names: list[str]) -> Iterator[str]:
-    """Yield the lines of the named files, of standard input for ``-``."""
+    """Yield the lines of the named files; ``-`` is standard input."""
     return (line.text for line in _read_lines(names))
 
 
@@ -273,7 +274,7 @@ def _read_lines(names: list[str]) -> Iterator[_Line]:
 
 
 def _number_of_lines(names: list[str]) -> int | None:
-    """Return how many lines files have; None if one of them can be read only once."""
+    """Return the number of lines of all files; None if one of them can be read only once."""
     if not all(Path(name).is_file() for name in names):
         return None
     number = 0
@@ -284,9 +285,9 @@ def _number_of_lines(names: list[str]) -> int | None:
 
 
 def _write_npy(stream: BinaryIO, batches: Iterable[tuple[list[str], Array]], empty: Array) -> None:
-    """Write one array; its header, which says how many rows there are, is written again at the end.
+    """Write one array. Its header has the number of rows, so it is written again at the end.
 
-    `empty` is the array of no text.
+    `empty` is the embedding of no texts: it has the dtype and the number of columns.
     """
     with TemporaryFile() if stream is sys.stdout.buffer or not stream.seekable() else nullcontext(stream) as file:
         rows = 0
@@ -302,7 +303,7 @@ def _write_npy(stream: BinaryIO, batches: Iterable[tuple[list[str], Array]], emp
 
 
 def _npy_header(rows: int, empty: Array) -> bytes:
-    """Return how a file starts; NumPy leaves room, so that the length does not depend on the rows."""
+    """Return the header of an .npy file; NumPy pads it, so its length does not depend on the number of rows."""
     header = io.BytesIO()
     description = {"shape": (rows, empty.shape[1]), "fortran_order": False, "descr": empty.dtype.str}
     np.lib.format.write_array_header_1_0(header, description)

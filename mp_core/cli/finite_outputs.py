@@ -1,4 +1,4 @@
-"""``mp-core convert --verify``: the folder that was written runs on texts, and its outputs must be finite."""
+"""``mp-core convert --verify``: run the written model on texts and check that all outputs are finite."""
 
 import argparse
 from collections.abc import Callable
@@ -19,30 +19,30 @@ _RUN: dict[type, Callable[[Any, list[str]], object]] = {
     MultiVectorEncoder: lambda model, texts: model.encode_multi(texts),
     Reranker: lambda model, texts: model.predict([(text, text) for text in texts]),
 }
-"""Class of a model -> what runs it on texts; a reranker compares each with itself."""
+"""Class of a model -> function that runs it on texts. A reranker scores each text against itself."""
 
 
 def failures(arguments: argparse.Namespace) -> list[str]:
-    """Return why the model in the folder OUT fails, one sentence at most.
+    """Return an empty list if all outputs of the model in OUT are finite, else one sentence with the reason.
 
     Parameters
     ----------
     arguments : argparse.Namespace
-        Those of ``mp-core convert``; `verify` holds the names of files with texts.
+        The arguments of ``mp-core convert``; `verify` is a list of text files.
 
     Raises
     ------
     OSError, ValueError
-        A file is missing or damaged, or no model of mp_core is in the folder.
+        A file is missing or damaged, or mp_core cannot run the model.
     """
     kind = class_of(Path(arguments.output))
     model = kind.from_folder(arguments.output)
     texts = list(read_texts(arguments.verify))
-    options.tell(arguments, f"running {arguments.output} on {len(texts):,} texts")
-    found = next(work for known, work in _RUN.items() if issubclass(kind, known))
+    options.announce(arguments, f"running {arguments.output} on {len(texts):,} texts")
+    run = next(run for known, run in _RUN.items() if issubclass(kind, known))
     try:
         with nonfinite("raise"):
-            found(model, texts)
+            run(model, texts)
     except NonFiniteError as error:
         return [f"text {error.position + 1} of --verify {error.reason}"]
     return []

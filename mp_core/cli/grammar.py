@@ -1,4 +1,8 @@
-"""The grammar of the command line: how arguments are read, how help and errors look."""
+"""How ``mp-core`` reads arguments and prints help and errors.
+
+Of argparse's privates it uses two, because no public name does the same: ``_actions``, the list of all arguments,
+and ``_check_value``, which decides what an error says about a wrong choice.
+"""
 
 import argparse
 import os
@@ -21,30 +25,29 @@ _WIDEST = 100
 def new_command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: Sequence[str]
 ) -> "Parser":
-    """Add a command to the program's and return its parser.
+    """Add a command to the program and return its parser.
 
     Parameters
     ----------
     commands : argparse action
-        The commands of the program.
+        What ``add_subparsers`` returned.
     name : str
     run : callable
-        What does the work and returns the exit code.
+        Does the work and returns the exit code.
     summary : str
         What the command does, in a few words.
     examples : sequence of str
-        Command lines, without the name of the program, for its help.
+        Command lines for its help, without ``mp-core``.
     """
     shown = "\n".join(["examples:", *(f"  $ mp-core {line}" for line in examples)])
-    command: Parser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=shown
-    )
+    description = textwrap.fill(f"{summary[0].upper()}{summary[1:]}.", _width() - 2)
+    command: Parser = commands.add_parser(name, help=summary, description=description, epilog=shown)
     command.set_defaults(run=run, parser=command)
     return command
 
 
 def error_text(program: str, message: str) -> str:
-    """Return an error as it is printed on standard error: in colour and wrapped if that is a terminal."""
+    """Return an error line; if standard error is a terminal, wrap and colour it."""
     text = f"{program}: error: {message}"
     if not sys.stderr.isatty():
         return text
@@ -59,7 +62,7 @@ def _width() -> int:
 
 
 def _has_colour(stream: Any) -> bool:
-    """Whether to colour what is written to a stream: it is a terminal, and nobody objects (https://no-color.org)."""
+    """Return whether a stream gets colours: it is a terminal and NO_COLOR is not set (https://no-color.org)."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -69,18 +72,25 @@ def _coloured(text: str) -> str:
     return re.sub(r"(?<![\w-])--?[a-zA-Z][\w-]*", rf"{_CYAN}\g<0>{_PLAIN}", text)
 
 
-class _Formatter(argparse.HelpFormatter):
-    """Help in the width of the terminal, whose examples keep their lines."""
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Format help for the width of the terminal; descriptions and examples keep their line breaks."""
 
     def __init__(self, prog: str, **rest: Any) -> None:
         super().__init__(prog, **rest | {"width": _width() - 2, "max_help_position": 26})
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+class _Store(argparse.Action):
+    """Store the value of an argument, like argparse's own action."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Store the value. Python 3.11 drops the second "--" of a line and passes []: then the value was "--"."""
+        if self.nargs is None and values == []:
+            values = self.type("--") if callable(self.type) else "--"
+        setattr(namespace, self.dest, values)
 
 
 def _with_files(words: list[str]) -> list[str]:
-    """Return words in which each --json has a file: "-", unless the next word is one by its name."""
+    """Return words in which each ``--json`` has a value: "-" (standard output) if no name of a file follows."""
     end = words.index("--") if "--" in words else len(words)
     pairs = zip(words[:end], [*words[1:end], "--"], strict=False)
     given = [
@@ -90,37 +100,56 @@ def _with_files(words: list[str]) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what was meant, and whose errors end with the command that shows the help."""
+    """An argument parser whose errors suggest the right word and end with the command that shows the help."""
 
     commands: Any = None
-    """The action that :meth:`add_subparsers` has returned: its ``choices`` are the parsers of the commands."""
+    """What :meth:`add_subparsers` returned: its ``choices`` are the parsers of the commands."""
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(**rest | {"formatter_class": _Formatter})
-        self.color = False  # from Python 3.14 on argparse colours by itself, by other rules
+        self.color = False  # argparse adds its own colours from Python 3.14 on
+        self.register("action", None, _Store)
+        self.register("action", "store", _Store)
         self._intermixed = False
 
-    def add_subparsers(self, **told: Any) -> Any:
-        """Add commands, and remember the action as :attr:`commands`."""
-        self.commands = super().add_subparsers(**told)
+    def add_subparsers(self, **settings: Any) -> Any:
+        """Add commands and store the action as :attr:`commands`."""
+        self.commands = super().add_subparsers(**settings)
         return self.commands
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """The arguments, those of groups too: argparse has no public list of them."""
+        """All arguments, those of groups too."""
         return self._actions
 
     @property
     def options(self) -> list[str]:
-        """The options in all their spellings."""
+        """All options, in all spellings."""
         return [option for action in self.arguments for option in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
-        """End with a usage error: what is wrong, then the command that shows the help."""
+        """Print what is wrong and the command that shows the help; exit with the code for usage errors."""
         self.exit(USAGE, f"{error_text(self.prog, message)}\nHelp: {self.prog} --help\n")
 
+    def print_help(self, file: Any = None) -> None:
+        """Print the help, in colour if standard output is a terminal.
+
+        Raises
+        ------
+        BrokenPipeError
+            The process started with standard output closed.
+        """
+        stream = sys.stdout if file is None else file
+        if stream is None:
+            raise BrokenPipeError
+        if stream is not sys.stdout:
+            super().print_help(stream)
+            return
+        text = self.format_help()
+        print(_coloured(text) if _has_colour(stream) else text, end="", flush=True)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Read arguments; an unknown option is the first thing that is said, also where others are missing."""
+        """Read arguments. An unknown option is reported before a missing argument."""
         words = sys.argv[1:] if args is None else list(args)
         if self._intermixed:
             return super().parse_known_args(words, namespace)
@@ -129,7 +158,7 @@ class Parser(argparse.ArgumentParser):
         self._check_options(words)
         if not any(not action.option_strings and action.nargs in ("*", "+") for action in self.arguments):
             return super().parse_known_args(words, namespace)
-        self._intermixed = True  # so that options may stand between the first and the last of many arguments
+        self._intermixed = True  # options may come between the files of a list: `embed MODEL a.txt --quiet b.txt`
         try:
             return self.parse_known_intermixed_args(words, namespace)
         finally:
@@ -145,17 +174,12 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name}{suggestion(name, known)}")
 
     def refuse(self, words: list[str]) -> None:
-        """End with a usage error about the first of the words that no argument takes, if there are any."""
+        """End with a usage error about the first of the words that no argument accepted; do nothing if none is left."""
         if words and words[0].startswith("-"):
             self.error(f"unknown option {words[0]}")
         if words:
-            hint = "; a file of another name than .json is --json=FILE" if "--json" in self.options else ""
+            hint = "; if it is the file of --json, write --json=FILE" if "--json" in self.options else ""
             self.error(f"unexpected argument {words[0]}{hint}")
-
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Return the value of an argument; the second "--" of a line, which Python 3.11 drops, is one as any other."""
-        value = super()._get_values(action, arg_strings)
-        return self._get_value(action, "--") if action.nargs is None and value == [] else value
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -163,11 +187,3 @@ class Parser(argparse.ArgumentParser):
         if action is self.commands:
             self.error(f"unknown command: {not_one_of(value, action.choices)}")
         raise argparse.ArgumentError(action, not_one_of(str(value), map(str, action.choices)))
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        if file is None:  # standard output, with which the process started closed
-            raise BrokenPipeError
-        if file is sys.stdout:
-            print(_coloured(message) if _has_colour(file) else message, end="", file=file, flush=True)
-        else:
-            super()._print_message(message, file)

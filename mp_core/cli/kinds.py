@@ -1,4 +1,4 @@
-"""The kinds of vectors that ``mp-core embed`` writes: what each is computed by, and how a line of JSON says it."""
+"""The kinds of vectors that ``mp-core embed`` writes: how each is computed and written as JSON."""
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
@@ -18,12 +18,12 @@ class Kind(NamedTuple):
     Attributes
     ----------
     encode : callable
-        Returns the vectors of texts, given a model and the options. Its last two arguments are called with the
-        positions of texts that were cut off, if there are any, and with the number of texts that are done.
+        ``encode(model, texts, options, on_cut, on_batch)`` -> vectors. It calls `on_cut` with the positions of texts
+        that were cut off, if any, and `on_batch` with the number of texts that are done.
     entries : callable
         Returns the members of the JSON object of a text, without braces.
     formats : tuple of str
-        The formats of files that can hold such vectors.
+        The file formats that can store such vectors.
     options : tuple of str
         Options that only this kind has.
     """
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
 
 
 def _dense(model: TextEncoder, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
-    """Return embeddings; codes are those of each alone, so that no line of the output depends on others."""
+    """Return embeddings. Each is quantized alone (--precision), so that no output line depends on the others."""
     precision = options.precision or "float32"
     embeddings = model.encode(
         texts,
@@ -50,8 +50,8 @@ def _dense(model: TextEncoder, texts: list[str], options: argparse.Namespace, cu
     return unit_codes(embeddings, precision)
 
 
-def _late(method: str, encoder: Any, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
-    """Return the vectors of texts that a method of an encoder gives for their tokens."""
+def _by_tokens(method: str, encoder: Any, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
+    """Tokenize texts and return the vectors that `method` of the encoder computes for the tokens."""
     task = {} if options.task is None else {"task": options.task}
     tokens = encoder.tokenize(texts, prompt=options.prompt, prompt_name=options.prompt_name, **task)
     if tokens.cut:
@@ -60,7 +60,7 @@ def _late(method: str, encoder: Any, texts: list[str], options: argparse.Namespa
 
 
 def _numbers(row: Iterable[Any]) -> str:
-    # str() of a float32 is its shortest exact decimal; json would write the digits of the float64.
+    # str() of a float32 is its shortest exact decimal; json would write the digits of a float64.
     return f"[{', '.join(map(str, row))}]"
 
 
@@ -80,30 +80,30 @@ KINDS = {
         ("npy", "jsonl", "tsv"),
         ("normalize", "truncate_dim", "precision"),
     ),
-    "sparse": Kind(partial(_late, "encode_sparse_tokens"), _sparse_entries, ("jsonl",)),
-    "multi-vector": Kind(partial(_late, "encode_multi_tokens"), _multi_entries, ("jsonl",)),
+    "sparse": Kind(partial(_by_tokens, "encode_sparse_tokens"), _sparse_entries, ("jsonl",)),
+    "multi-vector": Kind(partial(_by_tokens, "encode_multi_tokens"), _multi_entries, ("jsonl",)),
 }
 
 
 def kind_of(encoder: TextModel, options: argparse.Namespace, chosen: str) -> Kind:
-    """Return the kind of vectors that options ask of a model, for a format of files.
+    """Return the kind of vectors that the options choose; `chosen` is the file format.
 
     Raises
     ------
     argparse.ArgumentError
-        The message names the option.
+        The model, the format or another option does not fit; the message names the option.
     """
     known = encoder.vector_kinds
     options.kind = options.kind or known[0]
     if options.kind not in known:
-        raise argparse.ArgumentError(None, f"argument --kind: the model has {' or '.join(known)} vectors only")
+        raise argparse.ArgumentError(None, f"argument --kind: this model computes only {' or '.join(known)} vectors")
     kind = KINDS[options.kind]
     if chosen not in kind.formats:
-        raise argparse.ArgumentError(None, f"argument --format: {options.kind} vectors are written as jsonl only")
+        raise argparse.ArgumentError(None, f"argument --format: must be jsonl for {options.kind} vectors")
     if options.precision in CODES and options.normalize is False:
-        raise argparse.ArgumentError(None, f"argument --no-normalize: does not go with --precision {options.precision}")
+        raise argparse.ArgumentError(None, f"argument --no-normalize: not allowed with --precision {options.precision}")
     for name in {name for other in KINDS.values() for name in other.options} - {*kind.options}:
         if getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            raise argparse.ArgumentError(None, f"argument {option}: does not go with {options.kind} vectors")
+            raise argparse.ArgumentError(None, f"argument {option}: not allowed with {options.kind} vectors")
     return kind

@@ -1,4 +1,4 @@
-"""The options that commands share: one table, in which each has one spelling and one meaning."""
+"""The options that commands share: one table gives each option one spelling and one meaning."""
 
 import argparse
 import os
@@ -8,14 +8,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from mp_core import config
 from mp_core.cli.common import as_json, check_output, path, positive, write_json
 from mp_core.cli.policies import policy
+from mp_core.policies import config
 from mp_core.utilities.extras import needed_by
 
 __all__ = [
     "add",
     "add_model",
+    "announce",
     "check_address",
     "check_model",
     "check_outputs",
@@ -23,7 +24,6 @@ __all__ = [
     "prints_text",
     "show",
     "shows_progress",
-    "tell",
     "threads_of",
 ]
 
@@ -50,30 +50,30 @@ _TABLE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "const": _STANDARD_OUTPUT,
             "type": path,
             "metavar": "FILE",
-            "help": "print one JSON object; or write it to FILE, whose name ends in .json (else: --json=FILE)",
+            "help": "print one JSON object, or write it to FILE (write --json=FILE if FILE does not end in .json)",
         },
     ),
-    "plot": (("--plot",), {"metavar": "FILE", "help": "draw it, as .svg or .png (needs matplotlib)"}),
-    "all": (("--all",), {"action": "store_true", "help": "list every tensor, also those that are alike or exact"}),
+    "plot": (("--plot",), {"metavar": "FILE", "help": "draw the result as .svg or .png (needs matplotlib)"}),
+    "all": (("--all",), {"action": "store_true", "help": "list every tensor, also similar and exact ones"}),
     "threads": (
         ("--threads",),
-        {"type": _threads, "metavar": "N", "help": "threads that compute (default: as `mp-core info` says)"},
+        {"type": _threads, "metavar": "N", "help": "number of threads (default: see `mp-core info`)"},
     ),
-    "quiet": (("--quiet",), {"action": "store_true", "help": "print errors only, and what --json or OUT asks for"}),
-    "no-progress": (("--no-progress",), {"action": "store_true", "help": "show no progress"}),
+    "quiet": (("--quiet",), {"action": "store_true", "help": "print only errors and the output of --json or OUT"}),
+    "no-progress": (("--no-progress",), {"action": "store_true", "help": "do not show progress"}),
 }
-"""Option -> its names and what argparse is told about it."""
+"""Option -> its names and its settings for ``add_argument``."""
 
 
 class Arguments(Protocol):
     """A command, or a group of its arguments."""
 
-    def add_argument(self, *flags: str, **told: Any) -> Any:
+    def add_argument(self, *flags: str, **settings: Any) -> Any:
         """Add an argument."""
 
 
 def add(command: Arguments, *names: str, **changes: Any) -> None:
-    """Add options of the table to a command, with what is special about them there.
+    """Add options of the table to a command.
 
     Parameters
     ----------
@@ -81,32 +81,32 @@ def add(command: Arguments, *names: str, **changes: Any) -> None:
     *names : str
         Keys of the table.
     **changes
-        Other values for what argparse is told about all of them.
+        Settings that differ from the table for all of these options.
     """
     for name in names:
-        flags, told = _TABLE[name]
-        command.add_argument(*flags, **told | changes)
+        flags, settings = _TABLE[name]
+        command.add_argument(*flags, **settings | changes)
 
 
 def add_model(command: argparse.ArgumentParser, help: str = "folder of an encoder") -> None:
-    """Add the model that a command is about: its first argument."""
+    """Add MODEL, the first argument of a command."""
     command.add_argument("model", metavar="MODEL", type=path, help=help)
 
 
 def check_model(arguments: argparse.Namespace) -> None:
-    """Raise if the model is a file, where a folder is needed: mostly the model was forgotten."""
+    """Raise if MODEL is a file: usually the user forgot MODEL, and the first file of texts took its place."""
     if Path(arguments.model).is_file():
         raise argparse.ArgumentError(None, f"argument MODEL: {arguments.model} is a file; must be a folder of a model")
 
 
 def check_outputs(arguments: argparse.Namespace, *others: str) -> None:
-    """Raise before the work if --json or --plot could not be written, or would overwrite what it is about.
+    """Raise before the work starts if --json or --plot cannot be written or would overwrite another file.
 
     Parameters
     ----------
     arguments : argparse.Namespace
     *others : str
-        The files and folders that the command reads or writes besides.
+        The other files and folders that the command reads or writes.
     """
     for name in ("json", "plot"):
         file = getattr(arguments, name, None)
@@ -116,29 +116,31 @@ def check_outputs(arguments: argparse.Namespace, *others: str) -> None:
         path = Path(os.path.realpath(file))
         for other in others:
             if Path(os.path.realpath(other)) in (path, *path.parents):
-                raise argparse.ArgumentError(None, f"argument --{name}: {file} is {other}, or in it")
+                raise argparse.ArgumentError(
+                    None, f"argument --{name}: {file} would overwrite {other}, or a file in it; choose another name"
+                )
 
 
 def check_address(arguments: argparse.Namespace) -> None:
-    """Raise if --dask names no scheduler."""
+    """Raise if --dask is empty."""
     if not arguments.dask:
         raise argparse.ArgumentError(None, "argument --dask: must be the address of a scheduler; received ''")
 
 
 def client_of(arguments: argparse.Namespace) -> Any:
-    """Return a client of the scheduler that --dask names, as a context."""
+    """Return a client of the dask scheduler at --dask; use it as a context manager."""
     with needed_by("--dask"):
         from distributed import Client
     return Client(arguments.dask)
 
 
 def prints_text(arguments: argparse.Namespace) -> bool:
-    """Whether a command tells on standard output, in words, what it does and finds."""
+    """Return whether a command prints its results as text."""
     return arguments.json != _STANDARD_OUTPUT and not getattr(arguments, "quiet", False)
 
 
 def show(arguments: argparse.Namespace, report: Mapping[str, Any], text: Callable[[], str]) -> None:
-    """Print what a command found, as text or JSON, and write it to the file of --json."""
+    """Print the report of a command as text or JSON, and write it to the file of --json."""
     if arguments.json == _STANDARD_OUTPUT:
         print(as_json(report))
         return
@@ -149,17 +151,17 @@ def show(arguments: argparse.Namespace, report: Mapping[str, Any], text: Callabl
 
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
-    """Whether a command shows how far it is: a bar in a terminal, elsewhere a line now and then."""
+    """Return whether a command shows progress: a bar in a terminal, otherwise a line every few seconds."""
     return not (arguments.quiet or arguments.no_progress)
 
 
-def tell(arguments: argparse.Namespace, step: str) -> None:
-    """Say on standard error which step of a long command begins."""
+def announce(arguments: argparse.Namespace, step: str) -> None:
+    """Print on standard error which step of a long command starts."""
     if shows_progress(arguments):
         print(f"mp-core: {step}", file=sys.stderr, flush=True)
 
 
 def threads_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Return the scope in which a command computes on as many threads as --threads says."""
+    """Return a context manager that applies --threads."""
     number = getattr(arguments, "threads", None)
     return nullcontext() if number is None else config.num_threads(number)

@@ -1,19 +1,19 @@
-"""Policies on the command line: one spelling for all commands, and maps in files."""
+"""Policies on the command line: read their names, read maps from files, print the table of policies."""
 
 import argparse
 from collections.abc import Callable
 from re import escape, match
 from typing import Any, TypeVar
 
-from mp_core import dtype_policies
-from mp_core.checkpoint import stored_as
-from mp_core.checkpoint.header import load_json
-from mp_core.checkpoint.reading import read_file
 from mp_core.cli.common import printable
-from mp_core.dtype_policies import SPELLINGS, DTypePolicyMap
-from mp_core.dtype_policies.registry import PLAIN
-from mp_core.dtype_policies.schemes import Scheme
+from mp_core.files.checkpoint import stored_as
+from mp_core.files.checkpoint.header import load_json
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.models import TextEncoder
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import SPELLINGS, DTypePolicyMap
+from mp_core.policies.dtype_policies.registry import PLAIN
+from mp_core.policies.dtype_policies.schemes import Scheme
 from mp_core.utilities.patterns import matcher
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.tables import aligned
@@ -23,20 +23,20 @@ __all__ = ["WORDS", "policy", "policy_map", "stored_map", "stored_policy", "tabl
 T = TypeVar("T")
 
 WORDS = (*PLAIN, *(spelling.replace("N", "64") for spelling in SPELLINGS))
-"""The policies that have a name of their own; groups have 64 weights."""
+"""The names of policies, for help and completion; groups have 64 weights."""
 
 _SHARED = {"channel": "channel", "tensor": "matrix", "group": "64 weights"}
 _INPUTS = {"float": "floats", "dynamic": "quantized row by row", "fixed": "quantized, fixed scales"}
 
 
 _END = """\
-Groups may be of another length than 64. A scheme (from int8 on) alone means
-SCHEME_from_mixed_bfloat16. `fixed` needs a sample of texts:
+Groups can have other lengths than 64. A scheme alone (int8 and the rows below)
+means SCHEME_from_mixed_bfloat16. `fixed` needs sample texts:
 mp-core convert --calibrate."""
 
 
 def table_of_policies() -> str:
-    """Return the policies, one a line: the type of weights, what shares a scale, and the inputs of products."""
+    """Return a table of the policies: type of the weights, the weights that share a scale, inputs of products."""
     rows = [["policy", "weights", "a scale for", "inputs of products"]]
     for name in PLAIN:
         chosen = dtype_policies.policy_of(name)
@@ -48,11 +48,11 @@ def table_of_policies() -> str:
 
 
 def policy(word: str) -> str:
-    """Check the word for a policy to compute under; return the name of the policy."""
+    """Check that a word is a policy that layers can compute in; return the full name of the policy."""
     chosen = _read(dtype_policies.policy_of, word)
     compute_dtype = chosen.compute_dtype
     if chosen.scheme is None and chosen.quantization_mode not in (None, "float8"):
-        raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {word!r} only names its weights")
+        raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {word!r} only describes weights")
     if "float" not in compute_dtype:
         raise argparse.ArgumentTypeError(
             f"must compute in a floating-point dtype; {word!r} computes in {compute_dtype}"
@@ -61,13 +61,13 @@ def policy(word: str) -> str:
 
 
 def stored_policy(word: str) -> str:
-    """Check the word for a policy to store tensors under."""
+    """Check that a word is a policy that tensors can be stored in."""
     _read(stored_as, word)
     return word
 
 
 def _read(read: Callable[[str], T], word: str) -> T:
-    """Return what `read` makes of a word; what it says against one names what may be meant and what would do."""
+    """Return ``read(word)``; turn its error into one that suggests a similar name and lists the choices."""
     try:
         return read(word)
     except (TypeError, ValueError) as error:
@@ -79,14 +79,14 @@ def _read(read: Callable[[str], T], word: str) -> T:
 
 
 def policy_map(path: str) -> DTypePolicyMap:
-    """Read a map of policies as ``mp-core choose`` writes it, with ``--output`` or ``--json``.
+    """Read a map of policies that ``mp-core choose`` wrote with ``--output`` or ``--json``.
 
     Raises
     ------
     OSError
         The file cannot be read.
     ValueError
-        It holds something else.
+        The file is not a map of policies.
     """
     content: dict[str, Any] = load_json(read_file(path), f"{path} is not a map of policies")
     try:
@@ -94,22 +94,22 @@ def policy_map(path: str) -> DTypePolicyMap:
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} is not a map of policies: {error}") from error
     if not isinstance(found, DTypePolicyMap):
-        raise ValueError(f"{path} is not a map of policies: it holds the policy {found.name!r}")
+        raise ValueError(f"{path} is not a map of policies: it is the policy {found.name!r}")
     return found
 
 
 def stored_map(path: str, folder: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return a map of the layers of the encoder in a folder as the default and the policies of its tensors, by pattern.
+    """Read a map of policies by layer; return the default policy and (pattern for names of tensors, policy) pairs.
 
     Raises
     ------
     OSError, ValueError
-        As :func:`policy_map`, and where the folder holds no encoder.
+        From :func:`policy_map`; or the folder has no encoder, or the encoder lacks a layer of the map.
     """
     policies = policy_map(path)
     tensors = TextEncoder.from_folder(folder).tensor_names
     for key in policies:
         if not any(map(matcher(key, "search"), tensors)):
-            raise ValueError(f"{path}: no layer of the model in {folder} is called {printable(key)}")
+            raise ValueError(f"{path}: the model in {folder} has no layer that matches {printable(key)}")
     names = {f"^{escape(start)}": policies[layer].name for layer, start in tensors.items()}
     return policies.default_policy.name, list(names.items())

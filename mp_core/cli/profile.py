@@ -1,4 +1,4 @@
-"""``mp-core profile``: where the time of a forward pass goes, and how near to its limit each operation is."""
+"""``mp-core profile``: the time of each operation of a forward pass, and how close it is to the machine's limit."""
 
 import argparse
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import config
-from mp_core.benchmark import Limit, measure
-from mp_core.checkpoint.output import new_file
 from mp_core.cli import options
+from mp_core.cli.benchmark import Limit, measure
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
+from mp_core.files.checkpoint.output import new_file
+from mp_core.layers.plans import ForwardPlan, Operation
 from mp_core.models import TextEncoder
-from mp_core.plans import ForwardPlan, Operation
+from mp_core.policies import config
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.suggest import refusal
 
@@ -21,14 +21,14 @@ __all__ = ["add_command", "rows_of", "table"]
 
 
 def add_command(commands: Any) -> None:
-    """Add the command `profile`."""
+    """Add `profile` to the program."""
     examples = "profile MODEL", "profile MODEL --policy int8 --batch-size 1 --plot profile.svg"
-    summary = "tell where the time of an encoder goes, operation by operation"
+    summary = "show how long each operation of an encoder takes"
     command = new_command(commands, "profile", _profile, summary, examples)
     options.add_model(command)
     options.add(command, "policy")
-    command.add_argument("--batch-size", type=positive, default=8, metavar="N", help="texts (default 8)")
-    command.add_argument("--length", type=positive, default=64, metavar="N", help="tokens of each text (default 64)")
+    command.add_argument("--batch-size", type=positive, default=8, metavar="N", help="number of texts (default: 8)")
+    command.add_argument("--length", type=positive, default=64, metavar="N", help="tokens per text (default: 64)")
     options.add(command, "json", "plot", "threads", "quiet")
 
 
@@ -54,16 +54,15 @@ def _profile(arguments: argparse.Namespace) -> int:
 
 
 def rows_of(operations: list[Operation]) -> list[dict[str, Any]]:
-    """Return the operations of each name as one row, the slowest first, with the seconds that nothing can beat.
+    """Sum operations by name, slowest first, with the least time that this machine needs for them.
 
-    The limit of a product is its multiplications at the rate of this machine in registers; of all else, and of a
-    product with few rows, the bytes that it moves at the rate at which the second-level cache is read. Both are
-    measured now.
+    limit = max(multiplications / rate of multiply-adds in registers, bytes moved / read rate of the L2 cache); both
+    rates are measured now. Only products have multiplications.
     """
     kinds = {op.arithmetic for op in operations if op.arithmetic is not None}
     limits = {kind: Limit.multiply(kind) for kind in kinds} | {"read": Limit.read(1 << 18)}
     taken = measure({name: limit.timer for name, limit in limits.items()})
-    each = {name: min(taken[name]) / limit.work for name, limit in limits.items()}  # seconds of an operation or a byte
+    each = {name: min(taken[name]) / limit.work for name, limit in limits.items()}  # seconds per operation or byte
     rows: dict[str, dict[str, Any]] = {}
     for op in operations:
         row = rows.setdefault(op.name, {"operation": op.name, "times": 0, "seconds": 0.0, "limit": 0.0})
@@ -75,7 +74,7 @@ def rows_of(operations: list[Operation]) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as text, with their sum."""
+    """Return the rows and their sum as text."""
     total = sum(row["seconds"] for row in rows)
     least = sum(row["limit"] for row in rows)
     times = sum(row["times"] for row in rows)
@@ -90,7 +89,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _plot(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Draw a bar for each row: its milliseconds, and those of its limit."""
+    """Draw two bars for each row: milliseconds taken, and the limit."""
     with needed_by("--plot"):
         from matplotlib.figure import Figure
     figure = Figure(figsize=(8, 0.4 * len(rows) + 1.2), layout="constrained")

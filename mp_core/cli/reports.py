@@ -1,4 +1,4 @@
-"""What ``mp-core convert``, ``inspect`` and ``verify`` print: what changed, and what is alike or exact in one line."""
+"""The tables that ``mp-core convert``, ``inspect`` and ``verify`` print. Similar tensors share one row."""
 
 import re
 import sys
@@ -8,23 +8,24 @@ from math import inf, isnan
 from shutil import get_terminal_size
 from typing import Any
 
-from mp_core import checkpoint
 from mp_core.cli.common import printable
+from mp_core.files import checkpoint
 from mp_core.utilities.tables import aligned
 
 __all__ = ["contents", "losses", "sizes"]
 
-_WORST = 5
-_LONGEST = 200
+_WORST = 5  # tensors that are listed again because their losses are largest
+_LONGEST = 200  # characters of a name
 _Row = Mapping[str, Any]
 
 
 def _lowest(values: Sequence[float]) -> float:
-    """Return the least of some measures; NaN, which is worse than all others, if it is among them."""
+    """Return the lowest value; NaN counts as lower than all others."""
     return min(values, key=lambda value: -inf if isnan(value) else value)
 
 
 def _highest(values: Sequence[float]) -> float:
+    """Return the highest value; NaN counts as higher than all others."""
     return max(values, key=lambda value: inf if isnan(value) else value)
 
 
@@ -34,11 +35,11 @@ _FOLDED: dict[str, Callable[[Sequence[Any]], Any]] = {
     **dict.fromkeys(("sqnr", "cosine"), _lowest),
     **dict.fromkeys(("rel_rmse", "max_abs_error", "max_abs"), _highest),
 }
-"""Entry of a row -> that of several rows in one: their sum, or the worst of them."""
+"""Column -> how the values of several rows become one: their sum, or the worst."""
 
 
-def _alike(rows: Sequence[_Row]) -> list[_Row]:
-    """Return rows with one for all tensors of the same shape and types whose names differ in numbers only."""
+def _fold(rows: Sequence[_Row]) -> list[_Row]:
+    """Merge the rows of tensors with the same shape and types whose names differ only in numbers."""
     groups: dict[tuple[Any, ...], list[_Row]] = {}
     for row in rows:
         name = re.sub(r"(?<![^./_])\d+(?![^./_])", "*", row["name"])
@@ -66,7 +67,7 @@ def _head(row: _Row) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """Return a name as a column has room for it: all rows are as long as the longest."""
+    """Shorten a name of a tensor to `_LONGEST` characters: the longest name sets the width of the column."""
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}...{name[-_LONGEST // 2 :]}"
 
 
@@ -83,33 +84,33 @@ _MEASURES: dict[str, Callable[[Any], str]] = {
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a table: in a terminal as wide as that, elsewhere one line each."""
+    """Format rows as a table, wrapped to the width of the terminal if there is one."""
     return aligned(rows, width=get_terminal_size().columns if sys.stdout.isatty() else None)
 
 
 def sizes(report: _Row, *, every: bool) -> str:
-    """Return the types and sizes of tensors before a conversion and after it, as :func:`losses` returns measures."""
+    """Return a table of types and sizes of tensors before and after a conversion; `every` is as in :func:`losses`."""
     rows = report["tensors"]
     kept = [] if every else [row for row in rows if row["new_dtype"] == row["dtype"]]
-    shown = rows if every else _alike([row for row in rows if row["new_dtype"] != row["dtype"]])
+    shown = rows if every else _fold([row for row in rows if row["new_dtype"] != row["dtype"]])
     parts = [_table([_HEAD, *map(_head, shown)])] if shown else []
-    return "\n".join([*parts, *_total(report), *_types("as they are", kept)]).lstrip("\n")
+    return "\n".join([*parts, *_total(report), *_types("not converted", kept)]).lstrip("\n")
 
 
 def losses(report: _Row, *, every: bool) -> str:
-    """Return the measures of tensors that changed, and once more those that have lost most.
+    """Return a table of the errors of tensors that changed, then a table of the worst.
 
     Parameters
     ----------
     report : mapping
-        That of a conversion or comparison.
+        The report of a conversion or comparison.
     every : bool
-        Whether to list each tensor, instead of one line for those that are alike and one for those that are exact.
+        Whether to list each tensor. Otherwise similar tensors share a row, and exact tensors are only counted.
     """
     rows = report["tensors"]
     lossy = [row for row in rows if row["sqnr"] != inf]
     exact = [] if every else [row for row in rows if row["sqnr"] == inf]
-    shown = rows if every else _alike(lossy)
+    shown = rows if every else _fold(lossy)
     worst = sorted(lossy, key=lambda row: -inf if isnan(row["sqnr"]) else row["sqnr"])[:_WORST]
     parts = [_measured(shown)] if shown else []
     parts += [*_total(report), *_types("exact", exact)]
@@ -129,28 +130,28 @@ def _total(report: _Row) -> list[str]:
 
 
 def _types(what: str, rows: Sequence[_Row]) -> Iterator[str]:
-    """Yield one line for tensors that are not listed, if there are any."""
+    """Yield one line that counts the tensors that are not listed, if any."""
     types = Counter(_head(row)[2] for row in rows)
     if types:
         yield f"{what}: {', '.join(f'{number} of {name}' for name, number in types.items())} (--all lists them)"
 
 
 def contents(report: _Row, *, every: bool) -> Iterator[str]:
-    """Yield the lines of an inspection; unless `every` tensor is asked for, those that are alike are one."""
+    """Yield the lines of an inspection. Similar tensors share a row, unless `every` is True."""
     heads = ["tensor", "shape", "type", "MB", "max abs", "> 65504", "< 2^-14", "inf", "NaN"]
     counts = ("above_float16", "below_float16", "infinite", "nan")
     rows = report["tensors"]
-    shown = rows if every else _alike(rows)
+    shown = rows if every else _fold(rows)
     yield _table(
         [heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in shown)]
     )
-    folded = " (* stands for numbers; --all lists every tensor)" if len(shown) < len(rows) else ""
+    folded = " (* replaces numbers; --all lists every tensor)" if len(shown) < len(rows) else ""
     yield f"\n{len(rows)} tensors: {report['bytes'] / 1e6:.1f} MB{folded}"
     for tool, number in Counter(row["tool"] for row in rows if row["tool"]).items():
-        yield f"{number} tensors are of {printable(tool)}, whose codes mp_core cannot read: taken as numbers here"
+        yield f"{number} tensors are of {printable(tool)}, whose codes mp_core cannot read; they are listed undecoded"
     foreign = [row["name"] for row in rows if row["quantization"] and "blocks" in row["quantization"]]
     if foreign:
-        yield f"{len(foreign)} tensors are float8 with scales of another tool, and count as the numbers they stand for"
+        yield f"{len(foreign)} tensors are float8 with scales of another tool; the values are listed decoded"
     if report["left_out"]:
         yield f"left out: {', '.join(map(printable, report['left_out']))}"
     for file, metadata in report["metadata"].items():

@@ -1,4 +1,4 @@
-"""``mp-core serve``: models over HTTP, under the addresses of OpenAI and of text-embeddings-inference."""
+"""``mp-core serve``: answer requests over HTTP, in the formats of OpenAI and of text-embeddings-inference."""
 
 import argparse
 import errno
@@ -14,11 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mp_core import config
-from mp_core.checkpoint.reading import read_file
 from mp_core.cli import options
 from mp_core.cli.common import positive, printable
 from mp_core.cli.grammar import new_command
+from mp_core.files.checkpoint.reading import read_file
+from mp_core.policies import config
 from mp_core.serving.limits import Limits
 from mp_core.utilities.extras import missing
 from mp_core.utilities.numerals import integer_of
@@ -27,43 +27,43 @@ from mp_core.utilities.suggest import refusal
 __all__ = ["add_command"]
 
 _PACKAGES = ("starlette", "uvicorn")
-_KEYS = 1 << 16  # bytes of a file of keys
+_KEYS = 1 << 16  # most bytes of a file of keys
 _LIMITS = {
-    "body_bytes": "bytes of the body of a request",
-    "texts": "texts of a request",
-    "tokens": "tokens of a request",
-    "requests": "requests that are answered at once",
-    "queue_tokens": "tokens that wait in the queue",
-    "batch_tokens": "tokens that are computed together",
-    "flight_bytes": "bytes of all requests and answers under way",
-    "connections": "connections at once, as far as descriptors go",
+    "body_bytes": "bytes in the body of a request",
+    "texts": "texts in a request",
+    "tokens": "tokens in a request",
+    "requests": "requests at the same time",
+    "queue_tokens": "tokens in the queue",
+    "batch_tokens": "tokens in a batch",
+    "flight_bytes": "bytes of all unfinished requests and answers",
+    "connections": "connections at the same time; fewer if file descriptors run out",
 }
-"""Limit -> what its option is the most of."""
+"""Limit -> what its option limits."""
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the program's."""
+    """Add `serve` to the program."""
     examples = (
         "serve MODEL", "serve MODEL --policy int8 --port 8080 --threads 4", "serve small=MODEL large=OTHER",
         "serve MODEL --adapter legal=FOLDER --adapter news=OTHER",
     )  # fmt: skip
     serve = new_command(commands, "serve", _serve, "answer requests for embeddings and scores over HTTP", examples)
     serve.add_argument(
-        "models", nargs="+", metavar="MODEL", help="folder of a model, which goes by its name, or NAME=FOLDER"
+        "models", nargs="+", metavar="MODEL", help="folder of a model (requests use the folder's name), or NAME=FOLDER"
     )
     serve.add_argument(
         "--adapter", action="append", default=[], metavar="NAME=FOLDER",
-        help="the only MODEL with an adapter of peft, by another name; several share its memory",
+        help="serve MODEL with this peft adapter as NAME too; needs exactly one MODEL, whose weights are shared",
     )  # fmt: skip
-    options.add(serve, "policy", help="of all models (default: as each folder holds its weights)")
+    options.add(serve, "policy", help="policy of all models (default: as each folder is stored)")
     options.add(serve, "threads")
     serve.add_argument("--host", metavar="HOST", help="name or address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=_port, metavar="PORT", help="0 is any that is free (default: 8000)")
-    serve.add_argument("--unix-socket", metavar="FILE", help="listen there, and on no port")
-    serve.add_argument("--api-key-file", metavar="FILE", help="a key in each line; requests need one of them")
+    serve.add_argument("--port", type=_port, metavar="PORT", help="0 picks a free port (default: 8000)")
+    serve.add_argument("--unix-socket", metavar="FILE", help="listen on this socket instead of a port")
+    serve.add_argument("--api-key-file", metavar="FILE", help="file with one key per line; requests need one of them")
     serve.add_argument(
         "--cors-allow-origin", action="append", type=_origin, default=[], metavar="ORIGIN",
-        help="whose pages a browser may let ask, as https://example.org; again for each, or * for all",
+        help="allow pages of this origin, such as https://example.org; may be repeated; * allows all",
     )  # fmt: skip
     for field in fields(Limits):
         if field.name in _LIMITS:
@@ -72,14 +72,16 @@ def add_command(commands: Any) -> None:
                 type=positive,
                 default=field.default,
                 metavar="N",
-                help=f"{_LIMITS[field.name]}, at most (default: %(default)s)",
+                help=f"most {_LIMITS[field.name]} (default: %(default)s)",
             )
     serve.add_argument("--grace-seconds", type=positive, default=30, metavar="N", help=_GRACE)
-    serve.add_argument("--log-format", choices=("plain", "json"), default="plain", help="default: %(default)s")
-    options.add(serve, "quiet", help="log no requests, except those in which the server failed")
+    serve.add_argument(
+        "--log-format", choices=("plain", "json"), default="plain", help="format of the log (default: %(default)s)"
+    )
+    options.add(serve, "quiet", help="log only requests in which the server failed")
 
 
-_GRACE = "after SIGTERM, to answer what was received (default: %(default)s)"
+_GRACE = "after SIGTERM, finish received requests for so many seconds (default: %(default)s)"
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -94,7 +96,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     adapters = _folders(arguments.adapter, "--adapter")
     origins = tuple(dict.fromkeys(arguments.cors_allow_origin))
     if "*" in origins and len(origins) > 1:
-        raise argparse.ArgumentError(None, "argument --cors-allow-origin: * allows all; name no others beside it")
+        raise argparse.ArgumentError(None, "argument --cors-allow-origin: * allows all origins; remove the others")
     _check_adapters(adapters, folders)
     keys = _keys(arguments.api_key_file)
     place = _Place.of(arguments)
@@ -106,15 +108,15 @@ def _serve(arguments: argparse.Namespace) -> int:
         for served in models:
             log.write("info", f"serving {served.name}", **served.describe())
         if not keys and not place.local:
-            log.write("warning", f"anybody who reaches {place.host} may ask: --api-key-file is not given")
+            log.write("warning", f"anybody who reaches {place.host} can send requests; --api-key-file prevents it")
         limits = Limits(**{name: getattr(arguments, f"max_{name}") for name in _LIMITS})
         app = front.create_app(models, limits=limits, keys=keys, log=log, origins=Origins(origins))
         code = server.serve(
             app, listener, log, grace=arguments.grace_seconds, connections=limits.connections,
-            started=place.tell(listener), stopping=app.finish,
+            started=place.announcer(listener), stopping=app.finish,
         )  # fmt: skip
     log.write("info", "stopped")
-    if app.busy:  # the interpreter would wait for the thread
+    if app.busy:  # a thread still computes, and the interpreter would wait for it
         sys.stdout.flush()
         os._exit(code)
     return code
@@ -134,17 +136,17 @@ def _port(word: str) -> int:
 
 
 def _origin(word: str) -> str:
-    """Return an origin as browsers write it."""
+    """Check an origin and return it as browsers write it: lower case, without the default port."""
     if word != "*" and not (word.isascii() and re.fullmatch(r"https?://[^\s/?#@*\\,]+", word, re.IGNORECASE)):
         raise argparse.ArgumentTypeError(
-            refusal(word, "must be * or an origin, as https://example.org, in ASCII and without a path")
+            refusal(word, "must be * or an origin such as https://example.org, in ASCII and without a path")
         )
     origin = word.lower()
     return origin.removesuffix(":443" if origin.startswith("https") else ":80")
 
 
 def _folders(words: list[str], argument: str) -> dict[str, Path]:
-    """Return the name of each model or adapter and its folder."""
+    """Read FOLDER or NAME=FOLDER words; return name -> folder."""
     found: dict[str, Path] = {}
     for word in words:
         name, equals, folder = ("", "", word) if Path(word).is_dir() else word.rpartition("=")
@@ -152,8 +154,8 @@ def _folders(words: list[str], argument: str) -> dict[str, Path]:
         if not (name and folder and name.isprintable()):
             raise argparse.ArgumentError(None, f"argument {argument}: {refusal(word, 'must be FOLDER or NAME=FOLDER')}")
         if name in found:
-            twice = f"two have the name {name}; NAME=FOLDER gives another"
-            raise argparse.ArgumentError(None, f"argument {argument}: {twice}")
+            reason = f"two have the name {name}; use NAME=FOLDER to give one of them another name"
+            raise argparse.ArgumentError(None, f"argument {argument}: {reason}")
         found[name] = Path(folder)
     return found
 
@@ -163,23 +165,23 @@ def _check_adapters(adapters: dict[str, Path], folders: dict[str, Path]) -> None
         raise argparse.ArgumentError(None, f"argument --adapter: needs one MODEL; received {len(folders)}")
     both = sorted(adapters.keys() & folders.keys())
     if both:
-        raise argparse.ArgumentError(None, f"argument --adapter: {both[0]} is the name of the model")
+        raise argparse.ArgumentError(None, f"argument --adapter: {both[0]} is the name of the model; choose another")
 
 
 def _keys(path: str | None) -> list[str]:
-    """Return the keys in a file, one a line."""
+    """Return the keys in a file, which has one per line."""
     if path is None:
         return []
     content = read_file(Path(path), _KEYS)
     lines = [line.strip() for line in content.decode("ascii", "replace").splitlines()]
     keys = [line for line in lines if line]
     if not keys or not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
-        raise ValueError(f"{path} must hold a key in each line, of printable ASCII characters without spaces")
+        raise ValueError(f"{path} must have one key per line, of printable ASCII characters without spaces")
     return keys
 
 
 class _Place(NamedTuple):
-    """Where the server listens: on a host and port, or at a path."""
+    """Where the server listens: a host and port, or the path of a Unix socket."""
 
     host: str
     port: int
@@ -187,17 +189,17 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> "_Place":
-        """Return where the options say."""
+        """Read --host, --port and --unix-socket."""
         path = arguments.unix_socket
         if path is not None and (arguments.host is not None or arguments.port is not None):
-            raise argparse.ArgumentError(None, "argument --unix-socket: excludes --host and --port")
+            raise argparse.ArgumentError(None, "argument --unix-socket: not allowed with --host or --port")
         if path is not None and not hasattr(socket, "AF_UNIX"):
-            raise argparse.ArgumentError(None, "argument --unix-socket: this system has none for Python")
+            raise argparse.ArgumentError(None, "argument --unix-socket: Python does not support it on this system")
         return cls(arguments.host or "127.0.0.1", 8000 if arguments.port is None else arguments.port, path)
 
     @property
     def local(self) -> bool:
-        """Whether only programs on this machine reach it."""
+        """Return whether only programs on this machine can connect."""
         try:
             loopback = ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -206,7 +208,7 @@ class _Place(NamedTuple):
 
     @contextmanager
     def bound(self) -> Iterator[socket.socket]:
-        """Yield a socket that listens there; in the end nothing is left of it."""
+        """Yield a listening socket; close it, and remove its path, at the end."""
         from mp_core.serving import server  # needs uvicorn, which is checked before
 
         with ExitStack() as stack:
@@ -215,19 +217,19 @@ class _Place(NamedTuple):
                 listener = stack.enter_context(place)
             except (OSError, UnicodeError) as error:
                 why = getattr(error, "strerror", None) or error
-                raise argparse.ArgumentError(None, f"argument {self._blamed(error)}: {why}") from None
+                raise argparse.ArgumentError(None, f"argument {self._option_at_fault(error)}: {why}") from None
             yield listener
 
-    def _blamed(self, error: Exception) -> str:
-        """Return the option, with its value, that an error comes from."""
+    def _option_at_fault(self, error: Exception) -> str:
+        """Return the option, with its value, that caused an error."""
         if self.path is not None:
             return f"--unix-socket: {self.path}"
         if isinstance(error, socket.gaierror | UnicodeError) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
             return f"--host: {self.host}"
         return f"--port: {self.host}:{self.port}"
 
-    def tell(self, listener: socket.socket) -> Callable[[], None]:
-        """Return what prints the address once requests are answered."""
+    def announcer(self, listener: socket.socket) -> Callable[[], None]:
+        """Return a function that prints the address; the server calls it when it is ready."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         address = f"unix:{self.path}" if self.path is not None else f"http://{host}:{listener.getsockname()[1]}"
         return lambda: print(printable(address), flush=True)

@@ -1,4 +1,4 @@
-"""The kinds of models that ``mp-core tune`` trains: how each is opened, trained and measured, and its codes judged."""
+"""The kinds of models that ``mp-core tune`` trains: how each is opened, trained, measured and compared."""
 
 import argparse
 from collections.abc import Callable
@@ -30,15 +30,15 @@ class Subject(NamedTuple):
     measured : callable
         Returns the quality of a model on examples.
     inputs : callable
-        Returns the different inputs of examples.
+        Returns the distinct inputs of examples.
     outputs : callable
         Returns the outputs of a model for inputs, before any activation.
     compared : callable
-        Returns how near outputs are to others: first the number that decides, then the mean.
+        ``compared(outputs, expected)`` -> the deciding measure, then the mean.
     nearness : callable
-        Returns the number that decides so that larger is nearer, from what `compared` returns.
+        Turns what `compared` returns into one number; larger is closer.
     measure : str
-        What the number that decides is, in words.
+        The name of the deciding measure.
     """
 
     opens: Any
@@ -53,12 +53,12 @@ class Subject(NamedTuple):
     measure: str
 
     def chosen_loss(self, name: str | None, examples: Examples) -> str:
-        """Return the loss that --loss names, or the one by default.
+        """Return the loss of --loss, or the default loss.
 
         Raises
         ------
         argparse.ArgumentError
-            --loss does not train this kind of model.
+            The loss does not fit this kind of model.
         """
         if name is not None and name not in self.losses:
             known = f"the losses of a {self.opens.__name__} are {', '.join(self.losses)}"
@@ -67,7 +67,7 @@ class Subject(NamedTuple):
 
 
 def subject_of(folder: str) -> Subject:
-    """Return the kind of the model in a folder; one that is never trained is taken for an encoder, which refuses it."""
+    """Return the kind of the model in a folder; ``TextEncoder.from_folder`` refuses kinds that cannot be trained."""
     return _RERANKER if class_of(Path(folder)) is Reranker else _ENCODER
 
 

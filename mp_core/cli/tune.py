@@ -1,4 +1,4 @@
-"""``mp-core tune``: an encoder or a reranker trained on examples, saved, with its quality before and after."""
+"""``mp-core tune``: train an encoder or a reranker on examples, save it, and measure it before and after."""
 
 import argparse
 import math
@@ -6,20 +6,20 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint import RequestError
-from mp_core.checkpoint.output import check_free, temporary_beside
 from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
-from mp_core.dtype_policies import policy_of
+from mp_core.files.checkpoint import RequestError
+from mp_core.files.checkpoint.output import check_free, temporary_beside
 from mp_core.models.adapters import ADAPTER_FILES
+from mp_core.policies.dtype_policies import policy_of
 from mp_core.utilities.numerals import integer_of, number_of
 from mp_core.utilities.suggest import refusal
 from mp_core.utilities.system import files_below
 
 __all__ = ["add_command"]
 
-_DISTILLED = 2  # epochs; docs/adapting.md has what training codes gains and costs
+_DISTILLED = 2  # epochs; docs/adapting.md shows the gain and the cost of training codes
 _LOSSES = (
     "multiple_negatives", "multiple_negatives_symmetric", "cosine", "cosent", "triplet", "mse", "margin_mse",
     "cross_entropy",
@@ -27,7 +27,7 @@ _LOSSES = (
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the program's."""
+    """Add `tune` to the program."""
     examples = (
         "tune MODEL pairs.jsonl -o OUT",
         "tune MODEL pairs.jsonl -o OUT --eval eval.jsonl --policy int8",
@@ -37,32 +37,44 @@ def add_command(commands: Any) -> None:
         "tune RERANKER labelled.jsonl -o OUT --eval eval.jsonl --policy int8",
         "tune MODEL pairs.jsonl -o OUT --lora 8 --policy int8 --adapter-only",
     )
-    tune = new_command(commands, "tune", _tune, "train an encoder or a reranker on examples of texts", examples)
+    tune = new_command(commands, "tune", _tune, "train an encoder or a reranker on examples", examples)
     options.add_model(tune, "folder of an encoder or a reranker")
-    tune.add_argument("examples", metavar="FILE", help="examples, .jsonl, .csv or .tsv: texts, maybe a label or score")
-    options.add(tune, "output", required=True, help="the folder of the trained model")
+    tune.add_argument(
+        "examples", metavar="FILE", help="examples as .jsonl, .csv or .tsv: texts, optionally with a label or score"
+    )
+    options.add(tune, "output", required=True, help="folder for the trained model")
     options.add(tune, "force")
-    tune.add_argument("--eval", metavar="FILE", help="examples to measure the quality on: before and after")
+    tune.add_argument("--eval", metavar="FILE", help="examples on which to measure quality before and after training")
     tune.add_argument(
         "--loss", choices=_LOSSES, metavar="LOSS",
-        help=f"one of {', '.join(_LOSSES)} (default: by the model and the examples)",
+        help=f"one of {', '.join(_LOSSES)} (default: depends on the model and the examples)",
     )  # fmt: skip
-    tune.add_argument("--epochs", type=positive, default=1, metavar="N", help="default: %(default)s")
-    tune.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
     tune.add_argument(
-        "--chunk", type=positive, metavar="N", help="activations of so many examples are kept: less memory"
+        "--epochs", type=positive, default=1, metavar="N", help="passes over the examples (default: %(default)s)"
     )
-    tune.add_argument("--learning-rate", type=_rate, metavar="X", help="default: 5e-05, of rerankers 2e-05")
+    tune.add_argument(
+        "--batch-size", type=positive, default=32, metavar="N", help="examples per step (default: %(default)s)"
+    )
+    tune.add_argument(
+        "--chunk", type=positive, metavar="N", help="keep the activations of only N examples at a time: less memory"
+    )
+    tune.add_argument(
+        "--learning-rate", type=_rate, metavar="X", help="default: 5e-05 for encoders, 2e-05 for rerankers"
+    )
     tune.add_argument("--lora", type=positive, metavar="RANK", help="train adapters of this rank, not the weights")
-    tune.add_argument("--adapter-only", action="store_true", help="write the adapter of --lora, which MODEL goes with")
-    options.add(tune, "policy", help="of OUT, such as int8 or mixed_bfloat16 (default: float32)")
+    tune.add_argument("--adapter-only", action="store_true", help="with --lora: write only the adapter")
+    options.add(tune, "policy", help="policy of OUT, such as int8 or mixed_bfloat16 (default: float32)")
     tune.add_argument(
         "--distill", type=_count, metavar="N",
-        help=f"epochs that train the codes of --policy, int8 or int4; 0: round only (default: {_DISTILLED})",
+        help=f"with an int8 or int4 --policy: epochs that train the codes; 0 only rounds (default: {_DISTILLED})",
     )  # fmt: skip
     tune.add_argument("--dask", metavar="ADDRESS", help="embed batches on the workers of this dask cluster")
-    tune.add_argument("--seed", type=_seed, default=0, metavar="N", help="of all random numbers; default: %(default)s")
-    tune.add_argument("--resume", metavar="FOLDER", help="keep the state of training there, and go on from it")
+    tune.add_argument(
+        "--seed", type=_seed, default=0, metavar="N", help="seed of all random numbers (default: %(default)s)"
+    )
+    tune.add_argument(
+        "--resume", metavar="FOLDER", help="save the state of training in FOLDER, and continue from a state found there"
+    )
     options.add(tune, "json", "plot", "threads", "quiet", "no-progress")
 
 
@@ -99,17 +111,17 @@ def _tune(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Raise before the work for what could not be done at its end."""
+    """Raise before training for anything that would fail after it."""
     options.check_model(arguments)
     if arguments.plot is not None:
-        from mp_core.benchmark import check_plots  # looks for matplotlib, which only drawing needs
+        from mp_core.cli.benchmark import check_plots  # looks for matplotlib, which only drawing needs
 
         check_plots()
     files = [arguments.examples, *([arguments.eval] if arguments.eval else [])]
     options.check_outputs(arguments, arguments.model, *files, arguments.output)
     model, target = Path(os.path.realpath(arguments.model)), Path(os.path.realpath(arguments.output))
     if model in target.parents:
-        raise RequestError(f"the target {target} lies inside the folder {model}")
+        raise RequestError(f"the target {target} is inside the folder {model}; choose another place")
     inputs = [*files_below(model)]
     names = {path.relative_to(model).as_posix() for path in inputs}
     if arguments.adapter_only:
@@ -117,30 +129,32 @@ def _check(arguments: argparse.Namespace) -> None:
             raise argparse.ArgumentError(None, "argument --adapter-only: needs --lora")
         names = {*ADAPTER_FILES}
     check_free(target, names, [*inputs, *map(Path, files)], force=arguments.force)
-    with temporary_beside(target) as probe:  # it raises if OUT could not be written
+    with temporary_beside(target) as probe:  # raises if OUT cannot be written
         probe.mkdir()
     _check_codes(arguments)
     _check_state_and_workers(arguments, model, target)
 
 
 def _check_state_and_workers(arguments: argparse.Namespace, model: Path, target: Path) -> None:
-    """Raise if --resume would write into MODEL or OUT, or --dask has nothing to do."""
+    """Raise if --resume would write into MODEL or OUT, or if --dask has only one group of examples per batch."""
     if arguments.resume is not None:
         state = Path(os.path.realpath(arguments.resume))
         for name, folder in {"MODEL": model, "OUT": target}.items():
             if folder in (state, *state.parents):
-                raise argparse.ArgumentError(None, f"argument --resume: {arguments.resume} is {name}, or in it")
+                raise argparse.ArgumentError(
+                    None, f"argument --resume: {arguments.resume} is {name} or inside it; choose another folder"
+                )
     if arguments.dask is not None:
         from mp_core.models.tuning.batches import GROUP  # loads training
 
         options.check_address(arguments)
         if arguments.batch_size <= GROUP:
-            needed = f"needs --batch-size above {GROUP}, the examples that one worker computes together"
-            raise argparse.ArgumentError(None, f"argument --dask: {needed}")
+            reason = f"needs --batch-size above {GROUP}; a worker computes {GROUP} examples together"
+            raise argparse.ArgumentError(None, f"argument --dask: {reason}")
 
 
 def _check_codes(arguments: argparse.Namespace) -> None:
-    """Raise if files cannot hold the codes of --policy, or if they cannot be trained and --distill says so."""
+    """Raise if files cannot store the codes of --policy, or if --distill is given for codes that cannot be trained."""
     scheme = None if arguments.policy is None else policy_of(arguments.policy).scheme
     try:
         if scheme is not None:
@@ -149,14 +163,14 @@ def _check_codes(arguments: argparse.Namespace) -> None:
         raise argparse.ArgumentError(None, f"argument --policy: {error}") from error
     trainable = scheme is not None and scheme.has_trainable_codes and arguments.lora is None
     if arguments.distill and not trainable:
-        needed = "--policy with int8 codes, or int4 codes beside float inputs, and no --lora"
+        needed = "a --policy with int8 codes or with int4 codes and float inputs, and no --lora"
         raise argparse.ArgumentError(None, f"argument --distill: needs {needed}")
     if arguments.distill is None:
         arguments.distill = _DISTILLED if trainable else 0
 
 
 def _text(report: dict[str, Any]) -> str:
-    """Return the report in words."""
+    """Return the report as text."""
     lines = [
         f"{report['output']}: {report['examples']:,} examples, {report['epochs']} epochs, {report['loss']}, "
         f"policy {report['policy']}",
@@ -171,16 +185,16 @@ def _text(report: dict[str, Any]) -> str:
 
 
 def _text_of_codes(codes: dict[str, Any]) -> str:
-    """Return how near the codes are to what they stand for, in words."""
-    ways = [name for name in ("rounded", "trained", "merged") if name in codes]
-    found = ", ".join(f"{name} {next(iter(codes[name].values())):.4f}" for name in ways)
-    kept = f"; {codes['kept']} kept" if len(ways) > 1 else ""
-    return f"{codes['measure']} with {codes['beside']}, {codes['judged']} texts: {found}{kept}"
+    """Return one line: how close the outputs of the quantized model are to those of the trained floats."""
+    names = [name for name in ("rounded", "trained", "merged") if name in codes]
+    measured = ", ".join(f"{name} {next(iter(codes[name].values())):.4f}" for name in names)
+    kept = f"; {codes['kept']} kept" if len(names) > 1 else ""
+    return f"{codes['measure']} with {codes['beside']}, {codes['judged']} texts: {measured}{kept}"
 
 
 def _plot(report: dict[str, Any], file: str) -> None:
     """Draw the loss of each step."""
-    from mp_core.benchmark.plots import plot_curve  # needs matplotlib
+    from mp_core.cli.benchmark.plots import plot_curve  # needs matplotlib
 
     title = f"{report['loss']}, {report['examples']:,} examples"
     plot_curve(report["steps"], file, title, "step", "loss")

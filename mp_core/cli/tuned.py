@@ -1,4 +1,4 @@
-"""The work of ``mp-core tune``: training, what is kept of it meanwhile, and the folder at its end."""
+"""Run ``mp-core tune``: train, save the state of training from time to time, write the folder, measure."""
 
 import argparse
 import math
@@ -12,19 +12,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core.callbacks import BackupAndRestore, Callback
-from mp_core.callbacks.base import NUMBERS, Rule
-from mp_core.checkpoint import RequestError
-from mp_core.checkpoint.header import load_json
-from mp_core.checkpoint.output import new_file, temporary_beside
-from mp_core.checkpoint.reading import read_file
 from mp_core.cli import options
 from mp_core.cli.common import as_json
 from mp_core.cli.subjects import Subject, subject_of
-from mp_core.dtype_policies import DTypePolicy, policy_of
-from mp_core.fitting.quantization_aware import distill
+from mp_core.files.checkpoint import RequestError
+from mp_core.files.checkpoint.header import load_json
+from mp_core.files.checkpoint.output import new_file, temporary_beside
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.interop.manifest import digest_of_files
+from mp_core.models.fitting.quantization_aware import distill
 from mp_core.models.tuning.examples import Examples, read_examples
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of
+from mp_core.training.callbacks import BackupAndRestore, Callback
+from mp_core.training.callbacks.base import NUMBERS, Rule
 from mp_core.training.order import order_of
 from mp_core.utilities.nonfinite import nonfinite
 from mp_core.utilities.system import files_below, is_present
@@ -34,14 +34,15 @@ __all__ = ["tuned"]
 _EVERY = 2.0  # seconds between two lines of progress
 _SAVE_EVERY = 50  # batches between two states of training
 _STATE = "training.state"  # what BackupAndRestore writes
-_TRAINED_WITH, _JUDGED = 512, 64  # texts, at most, that train codes, and others by which these are judged
+_TRAINED_WITH = 512  # most texts that train codes
+_JUDGED = 64  # most other texts on which the codes are compared with the floats
 
 
 def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train, save and measure; return the report."""
+    """Train, save and measure a model; return the report."""
     subject = subject_of(arguments.model)
     examples = read_examples(arguments.examples, arguments.examples)
-    held = read_examples(arguments.eval, arguments.eval) if arguments.eval else None
+    evaluation = read_examples(arguments.eval, arguments.eval) if arguments.eval else None
     loss = subject.chosen_loss(arguments.loss, examples)
     if arguments.learning_rate is None:
         arguments.learning_rate = subject.learning_rate
@@ -50,26 +51,26 @@ def tuned(arguments: argparse.Namespace) -> dict[str, Any]:
         model.enable_lora(arguments.lora, seed=arguments.seed)
     report: dict[str, Any] = {"model": arguments.model, "output": arguments.output, "examples": len(examples)}
     report |= {"epochs": arguments.epochs, "loss": loss, "policy": _policy(arguments).name}
-    if held is not None:
-        options.tell(arguments, f"measuring {arguments.model} on {len(held):,} examples")
-        report["before"] = subject.measured(model, held)
+    if evaluation is not None:
+        options.announce(arguments, f"measuring {arguments.model} on {len(evaluation):,} examples")
+        report["before"] = subject.measured(model, evaluation)
     started = time.perf_counter()
     report |= _trained(arguments, subject, model, examples, loss)
-    options.tell(arguments, f"writing {arguments.output}")
+    options.announce(arguments, f"writing {arguments.output}")
     model = _saved(arguments, subject, model, examples, report)
     if arguments.resume is not None:
         (Path(arguments.resume) / _STATE).unlink(missing_ok=True)
     report["seconds"] = time.perf_counter() - started
-    if held is not None:
-        options.tell(arguments, f"measuring {arguments.output} on {len(held):,} examples")
-        report["after"] = subject.measured(model, held)
+    if evaluation is not None:
+        options.announce(arguments, f"measuring {arguments.output} on {len(evaluation):,} examples")
+        report["after"] = subject.measured(model, evaluation)
     return report
 
 
 def _trained(
     arguments: argparse.Namespace, subject: Subject, model: Any, examples: Examples, loss: str
 ) -> dict[str, Any]:
-    """Train the model, and return what the report says of it."""
+    """Train the model; return the entries of the report about training."""
     steps = _Steps(arguments, len(examples))
     callbacks: list[Any] = [steps]
     if arguments.resume is not None:
@@ -81,10 +82,10 @@ def _trained(
             learning_rate=arguments.learning_rate, chunk=arguments.chunk,
             cluster=None if client is None else _workers(client), seed=arguments.seed, callbacks=callbacks, verbose=0,
         )  # fmt: skip
-    found = [v.numpy() for v in model.model.trainable_variables]
-    with nonfinite("ignore"):  # what follows makes an error of it
+    weights = [v.numpy() for v in model.model.trainable_variables]
+    with nonfinite("ignore"):  # _check_finite raises instead
         outputs = subject.outputs(model, subject.inputs(examples)[:2])
-    _check_finite([*found, outputs], steps.losses)
+    _check_finite([*weights, outputs], steps.losses)
     return {"examples_per_second": steps.rate, "losses": history.history.get("loss", []), "steps": steps.losses}
 
 
@@ -100,7 +101,7 @@ def _policy(arguments: argparse.Namespace) -> DTypePolicy:
 
 
 def _training_policy(arguments: argparse.Namespace) -> str:
-    """Return the policy under which the model trains: one of codes only under LoRA, which leaves them as they are."""
+    """Return the policy for training: float32 if OUT has codes, unless LoRA trains adapters beside fixed codes."""
     policy = _policy(arguments)
     return "float32" if policy.scheme is not None and arguments.lora is None else policy.name
 
@@ -108,7 +109,7 @@ def _training_policy(arguments: argparse.Namespace) -> str:
 def _saved(
     arguments: argparse.Namespace, subject: Subject, model: Any, examples: Examples, report: dict[str, Any]
 ) -> Any:
-    """Write the folder, and return the model that it makes."""
+    """Write OUT; return the model that it contains."""
     policy, force = _policy(arguments), arguments.force
     if arguments.adapter_only:
         model.save_adapter(arguments.output, force=force)
@@ -131,16 +132,16 @@ def _saved(
 def _with_codes(
     arguments: argparse.Namespace, subject: Subject, floats: Path, examples: Examples, report: dict[str, Any]
 ) -> Any:
-    """Return the model in a folder under the policy of OUT, which has codes.
+    """Quantize the model in the folder `floats` under the policy of OUT.
 
-    The codes are trained to give the outputs of the floats. They stay as they are rounded if these outputs, of texts
-    that did not train them, come nearer.
+    With --distill the codes are then trained to give the outputs of the floats. The trained codes are kept only if
+    their outputs for other texts are closer to the floats than those of the rounded codes.
     """
     policy, teacher = _policy(arguments), subject.opens.from_folder(floats)
     students = {"rounded": subject.opens.from_folder(floats, policy)}
     inputs, judged = _parts(subject.inputs(examples), arguments.seed)
     if arguments.distill:
-        options.tell(arguments, f"training the codes of {arguments.policy} with {len(inputs)} texts")
+        options.announce(arguments, f"training the codes of {arguments.policy} with {len(inputs)} texts")
         students["trained"] = distill(teacher, inputs, policy, epochs=arguments.distill, seed=arguments.seed, verbose=0)
     found = _nearness(subject, students, "the floats", teacher, judged)
     kept = max(students, key=lambda name: subject.nearness(found[name]))
@@ -149,27 +150,27 @@ def _with_codes(
 
 
 def _nearness(subject: Subject, models: dict[str, Any], beside: str, other: Any, judged: list[Any]) -> dict[str, Any]:
-    """Return what the report says of how near the outputs of models are to those of another one: `beside` names it."""
+    """Compare the outputs of `models` with those of `other`, which the report calls `beside`; return the report."""
     expected = subject.outputs(other, judged)
     found = {name: subject.compared(subject.outputs(model, judged), expected) for name, model in models.items()}
     return {"measure": subject.measure, "beside": beside, "judged": len(judged), **found}
 
 
 def _parts(inputs: list[Any], seed: int) -> tuple[list[Any], list[Any]]:
-    """Return different inputs, drawn at random: those that train codes, and those that judge them."""
+    """Split inputs at random into those that train codes and those on which the codes are compared."""
     drawn = [inputs[place] for place in order_of(lambda: seed)(len(inputs), 0)]
     judged = min(_JUDGED, max(1, len(drawn) // 8))
     return drawn[judged:][:_TRAINED_WITH] or drawn, drawn[:judged]
 
 
 def _check_finite(arrays: list[Any], losses: list[float]) -> None:
-    """Raise if training has diverged, before anything is written."""
+    """Raise if training diverged, before anything is written."""
     if not all(np.isfinite(np.asarray(x, np.float32)).all() for x in arrays) or not all(map(math.isfinite, losses)):
         raise ValueError("training has diverged: a loss, weight or output is not finite; try a lower --learning-rate")
 
 
 def _check_state(arguments: argparse.Namespace, loss: str) -> None:
-    """Raise if the folder of --resume has the state of a run of another model, other examples or options."""
+    """Raise if the state in the folder of --resume is of a run with another model, other examples or options."""
     folder, model, file = Path(arguments.resume), Path(arguments.model), Path(arguments.examples)
     here: dict[str, Any] = {
         "the model's SHA-256": digest_of_files(model, _files(model)),
@@ -184,7 +185,8 @@ def _check_state(arguments: argparse.Namespace, loss: str) -> None:
         for name, value in here.items():
             if there.get(name) != value:
                 raise RequestError(
-                    f"{folder} has the state of another run: there {name} is {there.get(name)}, here {value}; remove it"
+                    f"{folder} has the state of another run: there {name} is {there.get(name)}, here {value}; remove "
+                    "the folder or choose another"
                 )
     folder.mkdir(parents=True, exist_ok=True)
     with new_file(path, force=True) as stream:
@@ -196,7 +198,7 @@ def _files(folder: Path) -> list[str]:
 
 
 class _Steps(Callback):
-    """Notes the loss of each step, and says how far training is."""
+    """Record the loss of each step and print progress."""
 
     _state_rules: ClassVar[Mapping[str, Rule]] = {
         "losses": NUMBERS,
@@ -208,28 +210,28 @@ class _Steps(Callback):
         self.losses: list[float] = []
         self.rate = 0.0
         self._arguments, self._examples = arguments, examples
-        self._seen, self._told, self._epoch, self._begin = 0, 0.0, 0, 0.0
-        self._state = [0.0, 0]
+        self._seen, self._last_print, self._epoch, self._begin = 0, 0.0, 0, 0.0
+        self._state = [0.0, 0]  # sum and count of the epoch's mean loss
 
     def get_state(self) -> dict[str, Any]:
-        """Return the losses of all steps, and where the mean of the epoch stands."""
+        """Return the losses of all steps, and the sum and count of the epoch's mean."""
         return {"losses": self.losses, "mean": self._state}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on with the losses of an interrupted run."""
+        """Restore the losses of an interrupted run."""
         self._check_state(state)
         self.losses, self._state = state["losses"], state["mean"]
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Begin to measure time."""
-        self._begin = self._told = time.perf_counter()
+        """Start the clock."""
+        self._begin = self._last_print = time.perf_counter()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Note the epoch, and where its mean stands."""
+        """Record the epoch, and the sum and count of its mean."""
         self._epoch, self._state = epoch, self.model.metrics[0].state
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Note the loss of a step, and tell the mean of the epoch now and then."""
+        """Record the loss of a step; print the mean of the epoch every `_EVERY` seconds."""
         (total, count), (before, fewer) = self.model.metrics[0].state, self._state
         self.losses.append((total - before) / (count - fewer))
         self._state = [total, count]
@@ -238,8 +240,8 @@ class _Steps(Callback):
         moment = time.perf_counter()
         self.rate = self._seen / max(moment - self._begin, 1e-9)
         last = done == self._examples
-        if options.shows_progress(self._arguments) and (last or moment - self._told >= _EVERY):
-            self._told = moment
+        if options.shows_progress(self._arguments) and (last or moment - self._last_print >= _EVERY):
+            self._last_print = moment
             place = f"epoch {self._epoch + 1}/{self._arguments.epochs}, {done:,} of {self._examples:,} examples"
             print(
                 f"mp-core: {place}, loss {total / count:.4f}, {self.rate:.1f} examples/s", file=sys.stderr, flush=True

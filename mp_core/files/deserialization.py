@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.files.registry import (
+from mp_core.arrays import dtypes
+from mp_core.utilities.registry import (
     check_depth,
     check_registered,
     class_and_config,

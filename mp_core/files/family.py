@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from inspect import cleandoc, signature
 from typing import Any
 
-from mp_core.files.registry import class_and_config, get_registered_name, known_classes, named_function
-from mp_core.files.serialization import serialize_keras_object
+from mp_core.utilities.registry import class_and_config, get_registered_name, known_classes, named_function
+from mp_core.utilities.serialization import serialize_keras_object
 
 __all__ = ["Family"]
 

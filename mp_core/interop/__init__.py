@@ -1,9 +1,11 @@
-"""Integrations with other programs: arrays without copies, and models of Keras and torch.
+"""Integrations with other libraries: arrays without copies, and models of Keras and torch.
 
-:func:`dlpack`, :func:`to_torch` and :func:`to_jax` hand arrays on. Each module imports its library only when it is used
-or imported itself: ``mp_core.interop.keras`` and ``mp_core.interop.torch`` bring models in, ``mp_core.interop.dask``
-spreads work over machines, ``mp_core.interop.sklearn`` is an estimator, and ``mp_core.interop.threads`` registers the
-number of threads with threadpoolctl.
+It imports models and the rooms below it; cli may import it.
+
+:func:`dlpack`, :func:`to_torch` and :func:`to_jax` export arrays. ``mp_core.interop.keras`` and
+``mp_core.interop.torch`` import models, ``mp_core.interop.dask`` distributes work over machines,
+``mp_core.interop.sklearn`` has estimators, and ``mp_core.interop.threads`` registers mp_core's threads with
+threadpoolctl. Each module imports its library only when it is first used.
 """
 
 import importlib
@@ -32,7 +34,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         """Import a module at its first use.
 
-        It is in no list of names: who reads all that a list has, such as ``help()``, would need every library.
+        ``__dir__`` omits these modules: otherwise ``help()`` would import all of them, and need every library.
         """
         if name in _MODULES:
             return importlib.import_module(f"mp_core.interop.{name}")

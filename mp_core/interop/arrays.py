@@ -1,10 +1,10 @@
-"""Arrays out: DLPack for every dtype, and tensors of torch and JAX on the same memory."""
+"""Export arrays: DLPack for every dtype, and tensors of torch and JAX that share memory."""
 
 from typing import Any
 
 from mp_core.arrays import Array, imported
+from mp_core.arrays.dtypes import name_of
 from mp_core.core.dlpack_export import CODES, Exported
-from mp_core.dtypes import name_of
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.extras import needed_by
 
@@ -12,27 +12,27 @@ __all__ = ["dlpack", "to_jax", "to_torch"]
 
 
 def dlpack(x: Any) -> Any:
-    """Return an object with ``__dlpack__`` and ``__dlpack_device__`` whose memory is that of `x`.
+    """Return an object with ``__dlpack__`` and ``__dlpack_device__`` that shares the memory of `x`.
 
-    NumPy exports its own types; this also exports those of ml_dtypes for which DLPack has codes, bfloat16 and float8
-    among them, so that every library which imports DLPack can read them without a copy.
+    NumPy exports its own types. This function also exports those types of ml_dtypes for which DLPack has codes, such as
+    bfloat16 and float8. Any library that imports DLPack can read them without a copy.
 
     Parameters
     ----------
     x : array-like
-        Any shape, and whole elements as strides. An :class:`mp_core.AutoCastVariable` gives the value that it reads as
-        here, read-only. A :class:`mp_core.QuantizedArray` and a :class:`mp_core.PackedMatrix` are no arrays: export
-        ``q.values`` and ``q.scale``, or what ``dequantize()`` and ``unpack()`` return.
+        Any shape; strides must be whole elements. An :class:`mp_core.AutoCastVariable` exports the value that reading
+        it gives in the current scope, read-only. A :class:`mp_core.QuantizedArray` and a :class:`mp_core.PackedMatrix`
+        are not arrays: export ``q.values`` and ``q.scale``, or the result of ``dequantize()`` or ``unpack()``.
 
     Returns
     -------
     ndarray or mp_core.core.dlpack_export.Exported
-        An ndarray where NumPy exports the type, else an object that does nothing but export.
+        An ndarray if NumPy exports the type, else an object that only exports.
 
     Raises
     ------
     TypeError
-        `x` is no array, or DLPack has no code for its type.
+        `x` is not an array, or DLPack has no code for its type.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def dlpack(x: Any) -> Any:
     array([3, 2], dtype=bfloat16)
     """
     array = imported(x, "x")
-    if array.dtype.isbuiltin != 2 and array.dtype.kind in "biufc":  # 2: of ml_dtypes
+    if array.dtype.isbuiltin != 2 and array.dtype.kind in "biufc":  # isbuiltin is 2 for types of ml_dtypes
         return array
     if name_of(array.dtype) not in CODES:
         raise TypeError(f"`x` must be of NumPy's numbers or of {', '.join(CODES)}; received {array.dtype}")
@@ -54,16 +54,16 @@ def dlpack(x: Any) -> Any:
 
 
 def to_torch(x: Any, *, copy: bool | None = None) -> Any:
-    """Return a torch tensor on the memory of `x`.
+    """Return a torch tensor that shares the memory of `x`.
 
     Parameters
     ----------
     x : array-like
-        As for :func:`dlpack`.
+        See :func:`dlpack`.
     copy : bool, optional
-        None: copy only what torch cannot share. Its tensors are always writeable, and their strides positive and whole
+        None: copy only what torch cannot share. torch needs writeable memory, and strides that are positive and whole
         elements; so read-only arrays, such as variables and memory-mapped weights, are copied. False: raise instead.
-        True: copy always.
+        True: always copy.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def to_torch(x: Any, *, copy: bool | None = None) -> Any:
     Raises
     ------
     TypeError
-        `x` is no array, or torch has no type like its own.
+        `x` is not an array, or torch does not have its type.
     ValueError
         `copy` is False, and torch cannot share the memory.
 
@@ -95,15 +95,15 @@ def to_torch(x: Any, *, copy: bool | None = None) -> Any:
 
 
 def to_jax(x: Any, *, copy: bool | None = None) -> Any:
-    """Return a JAX array on the memory of `x`.
+    """Return a JAX array that shares the memory of `x`.
 
     Parameters
     ----------
     x : array-like
-        As for :func:`dlpack`. JAX takes its arrays to be constant: do not write into `x` while the result is used.
+        See :func:`dlpack`. JAX assumes that its arrays are constant: do not write into `x` while the result is in use.
     copy : bool, optional
-        None: copy only what JAX cannot share: what is read-only or not contiguous, and memory that does not begin at a
-        multiple of 64 bytes. False: raise instead. True: copy always.
+        None: copy only what JAX cannot share: arrays that are read-only, not contiguous, or not aligned to 64 bytes.
+        False: raise instead. True: always copy.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def to_jax(x: Any, *, copy: bool | None = None) -> Any:
     Raises
     ------
     TypeError
-        `x` is no array, or JAX has no type like its own.
+        `x` is not an array, or JAX does not have its type.
     ValueError
         `copy` is False, and JAX cannot share the memory.
 
@@ -134,7 +134,7 @@ def to_jax(x: Any, *, copy: bool | None = None) -> Any:
 
 
 def _shareable(array: Array, copy: bool | None, library: str, ordered: bool = False) -> Array:
-    """Return the array, or a copy where `copy` says so, or where it is None and the library cannot share the memory."""
+    """Return the array, or a copy if `copy` is True, or if it is None and the library cannot share the memory."""
     if copy is not None:
         copy = boolean(copy, "copy")
     contiguous = array.flags.c_contiguous or array.flags.f_contiguous

@@ -1,4 +1,4 @@
-"""Parts of a job on the workers of a dask cluster: a few at a time, again where it may help, and what came of each."""
+"""Run the parts of a job on a dask cluster: a few at a time, with retries, recording each result."""
 
 import sys
 from collections import Counter, deque
@@ -19,12 +19,12 @@ __all__ = ["PartError", "run"]
 
 
 class PartError(RuntimeError):
-    """Some parts of a job have failed. All others are done: the same call again does what is missing.
+    """Some parts of a job failed. All others are done: call again to run only the failed parts.
 
     Attributes
     ----------
     failed : dict of str to Exception
-        The name of the file of a part -> why it could not be written.
+        Name of the file of a part -> the error.
 
     Examples
     --------
@@ -40,12 +40,12 @@ class PartError(RuntimeError):
 
 
 def run(client: Any, manifest: Manifest, parts: Sequence[OutputPart], retries: int, show_progress: bool | None) -> int:
-    """Have the workers do what is not done; return how many parts that were, or raise PartError."""
+    """Run the parts that are not done; return their number, or raise PartError."""
     todo = manifest.begin(parts)
     failed: dict[str, BaseException] = {}
     show = sys.stderr.isatty() if show_progress is None else show_progress
-    with closing(_ended(client, manifest.folder, todo, retries)) as ended:
-        for part, result in progress(ended, show=show, total=len(todo), unit="part"):
+    with closing(_results(client, manifest.folder, todo, retries)) as results:
+        for part, result in progress(results, show=show, total=len(todo), unit="part"):
             if isinstance(result, BaseException):
                 failed[part.name] = result
             else:
@@ -55,10 +55,10 @@ def run(client: Any, manifest: Manifest, parts: Sequence[OutputPart], retries: i
     return len(todo)
 
 
-def _ended(
+def _results(
     client: Any, folder: Path, parts: Sequence[OutputPart], retries: int
 ) -> Generator[tuple[OutputPart, dict[str, Any] | BaseException], None, None]:
-    """Yield each part with its result, or its last error; no more parts are with the cluster than twice its threads."""
+    """Yield each part with its result or its last error. At most 2 parts per thread of the cluster are submitted."""
     waiting, tries = deque(parts), Counter[str]()
     running: dict[Any, OutputPart] = {}
     completed: Any = as_completed(loop=client.loop)

@@ -1,4 +1,4 @@
-"""Many texts and large checkpoints on the machines of a dask cluster, in jobs that go on where they ended."""
+"""Embed many texts and convert large checkpoints on a dask cluster, in jobs that can be resumed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from filecmp import cmp
@@ -6,19 +6,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint import MAX_MEMORY, RequestError
-from mp_core.checkpoint.conversion import PlannedShard, write_beside
-from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
-from mp_core.checkpoint.output import replace, temporary_beside
-from mp_core.checkpoint.places import path_in
 from mp_core.core.cpu import __version__
-from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
+from mp_core.files.checkpoint import MAX_MEMORY, RequestError
+from mp_core.files.checkpoint.conversion import PlannedShard, write_beside
+from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint
+from mp_core.files.checkpoint.output import replace, temporary_beside
+from mp_core.files.checkpoint.places import path_in
 from mp_core.interop.cluster import PartError, run
 from mp_core.interop.manifest import Manifest, OutputPart, digest, digest_of_files
 from mp_core.interop.sources import pieces
 from mp_core.interop.tasks import FORMATS, ConversionTask, EmbeddingTask
 from mp_core.interop.training import Workers
 from mp_core.models import TextEncoder
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.utilities.arguments import integer, path_of, positive_integer
 from mp_core.utilities.extras import needed_by
 
@@ -46,50 +46,50 @@ def embed(
     force: bool = False,
     show_progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Embed texts on the workers of a cluster, into files of a folder: the bits that one process computes.
+    """Embed texts on the workers of a cluster, into files of a folder; the bits are those of a single process.
 
-    The workers must see the same model, files and output under the same paths. Each opens the model once. A call that
-    was broken off, or has failed, goes on where it ended if it is made again; one that was complete does nothing, and
-    after a change of the texts only what has changed is done.
+    The workers must see the model, the files and the output under the same paths. Each worker opens the model once. To
+    resume an interrupted or failed call, repeat it: parts that are done are kept. If the texts have changed, only the
+    parts that differ are computed again.
 
     Parameters
     ----------
     client : distributed.Client
-        Of the cluster.
+        A client of the cluster.
     texts : iterable of str, or of paths
-        Texts, which are sent to the workers; or files with a text a line, which the workers read.
+        Texts, which are sent to the workers; or files with one text per line, which the workers read.
     model, policy
-        Those of :meth:`mp_core.models.TextEncoder.from_folder`.
+        See :meth:`mp_core.models.TextEncoder.from_folder`.
     output : path
-        A folder for the files ``part-000000.npy`` and so on; it is made, if the folder around it exists.
+        A folder for the files ``part-000000.npy`` and so on. It is created; its parent folder must exist.
     format : str
         ``"npy"``: float32 arrays of shape (n, dim). ``"parquet"``: tables with the columns ``text`` and ``embedding``.
     part_size : int
-        The most texts of a file.
+        The most texts in a file.
     batch_size, normalize, prompt, prompt_name, truncate_dim
-        Those of :meth:`mp_core.models.TextEncoder.encode`.
+        See :meth:`mp_core.models.TextEncoder.encode`.
     retries : int
-        How often a part is tried again that failed for another reason than its inputs.
+        How often to retry a part that failed for another reason than its inputs.
     force : bool
         Whether to replace the output of another job, such as one with another model or policy.
     show_progress : bool, optional
-        Whether to show a bar on stderr (needs tqdm). Default: if that is a terminal.
+        Whether to show a bar on stderr (needs tqdm). Default: only if stderr is a terminal.
 
     Returns
     -------
     dict
-        ``files`` (their paths, in the order of the texts), ``texts`` and ``cut`` (the numbers of all texts, and of
-        those with more tokens than the model takes), ``done`` and ``kept`` (the numbers of files that this call wrote,
-        and that it found).
+        ``files`` (their paths, in the order of the texts), ``texts`` and ``cut`` (the number of texts, and of texts
+        with more tokens than the model takes), ``done`` and ``kept`` (the number of files that this call wrote, and of
+        files that existed already).
 
     Raises
     ------
     PartError
-        Parts have failed.
+        Parts failed.
     OSError
-        A file is missing, or `output` is the output of another job (:class:`FileExistsError`), or of none.
+        A file is missing, or `output` has files of another job or of no job (:class:`FileExistsError`).
     TypeError, ValueError
-        As of the methods of TextEncoder; `format` is unknown; or `texts` is a single text, or texts and paths.
+        From the methods of TextEncoder; or `format` is unknown, or `texts` is a single text or mixes texts and paths.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def embed(
         raise ValueError(f"`format` must be one of {', '.join(map(repr, FORMATS))}; received {format!r}")
     folder, target = _real(model, "model"), _real(output, "output")
     if folder in (target, *target.parents):
-        raise FileExistsError(f"the output {target} lies inside the model's folder")
+        raise FileExistsError(f"the output {target} is inside the model's folder")
     found = pieces(texts, positive_integer(part_size, "part_size"))
     arguments: dict[str, Any] = {
         "normalize": normalize,
@@ -110,12 +110,14 @@ def embed(
         "prompt_name": prompt_name,
         "truncate_dim": truncate_dim,
     }
-    TextEncoder.from_folder(folder, policy).encode([], batch_size, **arguments)  # raises what every part would raise
+    TextEncoder.from_folder(folder, policy).encode([], batch_size, **arguments)  # raise errors of every part here
     names = open_checkpoint(folder, skip_links=True).files
     files = digest_of_files(folder, names)
     named = None if policy is None else serialize(policy_of(policy))
     job = {"job": "embed", "mp_core": __version__, "format": format, "model": files, "policy": named, **arguments}
-    task = EmbeddingTask(str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format)
+    task = EmbeddingTask(
+        str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format
+    )
     parts = [OutputPart(f"part-{number:06}.{format}", piece.key, (task, piece)) for number, piece in enumerate(found)]
     with Manifest(target, job, "part-[0-9]*", force=force) as manifest:
         done = run(client, manifest, parts, retries, show_progress)
@@ -144,41 +146,41 @@ def convert_shards(
     force: bool = False,
     show_progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Convert the shards of a checkpoint on the workers of a cluster: the bytes of :func:`mp_core.checkpoint.convert`.
+    """Convert the shards of a checkpoint on a cluster; the files equal those of :func:`mp_core.checkpoint.convert`.
 
-    The workers must see both folders under the same paths. A call that was broken off, or has failed, goes on where it
-    ended if it is made again; a shard counts as changed if its size or its time of modification has changed. The index
-    and the configuration are written last, so that an incomplete target cannot be loaded.
+    The workers must see both folders under the same paths. To resume an interrupted or failed call, repeat it. A shard
+    is converted again if its size or its time of modification has changed. The index and the configuration are written
+    last, so that an incomplete target cannot be loaded.
 
     Parameters
     ----------
     client : distributed.Client
-        Of the cluster.
+        A client of the cluster.
     source : path
         A folder with safetensors files.
     target : path
-        A folder; it is made, if the folder around it exists.
+        A folder. It is created; its parent folder must exist.
     policy, map, keep, saturate, allow_requantize
-        Those of :func:`mp_core.checkpoint.convert`.
+        See :func:`mp_core.checkpoint.convert`.
     max_memory : int
         Bytes of working memory of each task.
     retries, force, show_progress
-        Those of :func:`embed`.
+        See :func:`embed`.
 
     Returns
     -------
     dict
         ``source``, ``target``, ``policy``, ``bytes``, ``new_bytes`` and ``tensors`` as of
-        :func:`mp_core.checkpoint.convert`; ``done`` and ``kept``, the numbers of shards that this call wrote, and that
-        it found.
+        :func:`mp_core.checkpoint.convert`; ``done`` and ``kept``, the number of shards that this call wrote, and of
+        shards that existed already.
 
     Raises
     ------
     PartError
-        Shards have failed, such as one with a tensor that cannot be quantized.
+        Shards failed, for example because a tensor cannot be quantized.
     OSError, ValueError
-        As of :func:`mp_core.checkpoint.convert`; `target` is the output of another job (:class:`FileExistsError`), or
-        of none.
+        From :func:`mp_core.checkpoint.convert`; or `target` has files of another job or of no job
+        (:class:`FileExistsError`).
 
     Examples
     --------
@@ -194,9 +196,9 @@ def convert_shards(
     if checkpoint.is_file:
         raise RequestError(f"`source` must be a folder; received {folder}")
     if folder in (goal, *goal.parents):
-        raise RequestError(f"the target {goal} lies inside the folder that is converted")
-    asked = {"map": task.map, "keep": task.keep, "saturate": saturate, "allow_requantize": allow_requantize}
-    job = {"job": "convert", "mp_core": __version__, "policy": rules.policy.name, **asked}
+        raise RequestError(f"the target {goal} is inside the folder that is converted; choose another place")
+    options = {"map": task.map, "keep": task.keep, "saturate": saturate, "allow_requantize": allow_requantize}
+    job = {"job": "convert", "mp_core": __version__, "policy": rules.policy.name, **options}
     parts = []
     for shard in shards:
         state = shard.source.path.stat()
@@ -219,7 +221,7 @@ def convert_shards(
 
 
 def _write_rest(checkpoint: Checkpoint, shards: list[PlannedShard], goal: Path, policy: str) -> None:
-    """Write the files without tensors that are not there as they should be."""
+    """Write the files without tensors, except those that exist with the right content."""
     with temporary_beside(goal) as temporary:
         temporary.mkdir()
         write_beside(checkpoint, shards, temporary, policy)

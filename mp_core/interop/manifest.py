@@ -1,4 +1,4 @@
-"""The record of a job in its output folder: what it is, which parts are done. By it a job goes on where it ended."""
+"""The journal of a job in its output folder: what the job is and which parts are done, so that it can be resumed."""
 
 import json
 import os
@@ -8,30 +8,30 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Self
 
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.output import naming, new_file
-from mp_core.checkpoint.places import path_in
-from mp_core.checkpoint.reading import read_file
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.output import naming, new_file
+from mp_core.files.checkpoint.places import path_in
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.utilities.system import files_below, lock_folder
 
 __all__ = ["Manifest", "OutputPart", "digest", "digest_of_files"]
 
-_NAME = ".mp_core_manifest.jsonl"  # hidden: whoever reads all files of the folder reads none but the output
-_MOST = 1 << 30  # bytes of it: those of some million parts
+_NAME = ".mp_core_manifest.jsonl"  # hidden, so that programs that read all files of the folder skip it
+_MOST = 1 << 30  # most bytes of the journal: enough for some million parts
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPart:
-    """A piece of a job, which one task writes into one file.
+    """A part of a job; one task writes it into one file.
 
     Attributes
     ----------
     name : str
-        That of the file, in the output folder.
+        The name of the file in the output folder.
     key : str
         A digest of the inputs.
     arguments : tuple
-        What the task needs.
+        The task and its arguments.
     """
 
     name: str
@@ -40,30 +40,31 @@ class OutputPart:
 
 
 class Manifest:
-    """A journal: a line for the job, then one for each part that is done. Only one process at a time holds it.
+    """A journal: one line for the job, then one per finished part. It is locked: only one process can use it.
 
     Parameters
     ----------
     folder : Path
-        The output; it is made if it is not there.
+        The output folder; it is created if it does not exist.
     job : mapping
         What the parts have in common, as plain values.
     names : str
-        A shell pattern of the names of parts, of any job of this kind: nothing else in the folder is ever removed.
+        A shell pattern for the names of parts of any job of this kind: no other file in the folder is ever removed.
     force : bool
-        Whether the output of another job may be replaced. What the journal of that job says is not followed.
+        Whether the output of another job may be replaced; then the journal of that job is ignored.
 
     Attributes
     ----------
     done : dict of str to dict
-        The name of a part -> what its task returned.
+        Name of a part -> result of its task.
 
     Raises
     ------
     FileExistsError
-        The folder is the output of another job and `force` is false, or of none; or a job is under way there.
+        The folder has files of no job; or it has the output of another job and `force` is false; or another process
+        uses it.
     ValueError
-        The journal is no regular file, or it names a part outside of the folder, by a link too.
+        The journal is not a regular file, or a part in it is outside of the folder (links included).
     """
 
     def __init__(self, folder: Path, job: Mapping[str, Any], names: str, *, force: bool) -> None:
@@ -87,15 +88,17 @@ class Manifest:
         self._lock.close()
 
     def _read(self, force: bool) -> dict[str, dict[str, Any]]:
-        """Return what is done, or raise unless the folder is empty or holds this job."""
+        """Return the finished parts; raise unless the folder is empty or has this job."""
         if not self._path.exists():
             found = next(self.folder.iterdir(), None)
             if found is not None:
-                raise FileExistsError(f"{self.folder} holds {found.name!r} and is the output of no job")
+                raise FileExistsError(
+                    f"{self.folder} has {found.name!r} and is not the output of a job; choose an empty or new folder"
+                )
             return {}
-        if self._path.is_symlink():  # what is written into it would be written elsewhere
+        if self._path.is_symlink():  # writing would change a file elsewhere
             raise ValueError(f"{self._path} is not a regular file: it is a link")
-        lines = [_parsed(line) for line in read_file(self._path, _MOST).splitlines()]
+        lines = [_parse(line) for line in read_file(self._path, _MOST).splitlines()]
         job, records = lines[0] if lines else None, [line for line in lines[1:] if line and "part" in line]
         if job != self._job:
             if not force:
@@ -110,7 +113,7 @@ class Manifest:
         return {record["part"]: record for record in records}
 
     def begin(self, parts: Iterable[OutputPart]) -> list[OutputPart]:
-        """Return the parts that are to be done, and forget what is no part any more, its files included."""
+        """Return the parts that are not done; remove the files and entries of parts that no longer exist."""
         known, kept = {part.name: part for part in parts}, {}
         paths = {name: path_in(self.folder, name, "the job") for name in known}
         for name, record in self.done.items():
@@ -121,7 +124,7 @@ class Manifest:
             name = path.relative_to(self.folder).as_posix()
             if name not in known and (self._replaces or name in self.done) and path.match(self._names):
                 path.unlink(missing_ok=True)
-        for path in self.folder.glob(".*.tmp"):  # of workers that were killed
+        for path in self.folder.glob(".*.tmp"):  # left by workers that were killed
             path.unlink(missing_ok=True)
         self.done = kept
         with new_file(self._path, force=True) as stream:
@@ -129,7 +132,7 @@ class Manifest:
         return [part for part in known.values() if part.name not in kept]
 
     def add(self, part: OutputPart, result: Mapping[str, Any]) -> None:
-        """Record that a part is done, and how many bytes its file has: one that is cut off later is no output."""
+        """Record that a part is done, and the size of its file: if the file is truncated later, the part is redone."""
         size = (self.folder / part.name).stat().st_size
         record = {"part": part.name, "key": part.key, "size": size, **result}
         with naming(self._path), open(self._path, "ab") as stream:
@@ -143,8 +146,8 @@ def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return a line; None if the process ended while it wrote it, or another program wrote it."""
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object of a line; None if the line is incomplete or of another program."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -153,7 +156,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def digest(*contents: Any) -> str:
-    """Return a digest of bytes, texts and plain values, of which none can be taken for another."""
+    """Return a digest of bytes, texts and plain values; each is hashed with its length, so that they cannot mix."""
     found = sha256()
     for content in contents:
         code = content if isinstance(content, bytes) else json.dumps(content, sort_keys=True).encode()

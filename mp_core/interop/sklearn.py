@@ -9,11 +9,11 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.config import num_threads
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.interop.threads import register
 from mp_core.models import TextEncoder
 from mp_core.models.texts import in_order, list_of_texts
+from mp_core.policies.config import num_threads
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.sklearn"):
@@ -29,18 +29,18 @@ register()  # scikit-learn limits threads by threadpoolctl
 class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A transformer from texts to embeddings, for pipelines and searches of scikit-learn.
 
-    `fit` opens the model and learns nothing. A pickle of a fitted one holds the weights.
+    `fit` only opens the model. A pickle of a fitted transformer has the weights.
 
     Parameters
     ----------
     model : path
-        A folder, as of :meth:`mp_core.models.TextEncoder.from_folder`.
+        The folder of a model: see :meth:`mp_core.models.TextEncoder.from_folder`.
     policy : str or DTypePolicy, optional
-        The policy of the encoder. By default as the folder says.
+        The policy of the encoder. Default: as the folder is stored.
     batch_size, normalize, prompt_name, truncate_dim
-        Those of :meth:`mp_core.models.TextEncoder.encode`.
+        See :meth:`mp_core.models.TextEncoder.encode`.
     n_threads : int, optional
-        By default as many as :func:`mp_core.config.get_num_threads` says where `transform` is called.
+        The number of threads. Default: :func:`mp_core.config.get_num_threads` when `transform` is called.
 
     Attributes
     ----------
@@ -80,18 +80,18 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X : iterable of str
-            Not looked at, but that it is neither a single text nor a table.
+            Ignored, except that a single text or a table raises TypeError.
         y : object
-            Not looked at.
+            Ignored.
 
         Raises
         ------
         OSError, ValueError, TypeError
-            As of :meth:`mp_core.models.TextEncoder.from_folder` and :meth:`mp_core.models.TextEncoder.encode`.
+            From :meth:`mp_core.models.TextEncoder.from_folder` and :meth:`mp_core.models.TextEncoder.encode`.
         """
         in_order(X, "X", _TEXTS)
         self.encoder_ = TextEncoder.from_folder(self.model, self.policy)
-        self._n_features_out = self._embedded([]).shape[1]
+        self._n_features_out = self._embed([]).shape[1]
         return self
 
     def transform(self, X: Iterable[str]) -> Array:  # noqa: N803
@@ -104,21 +104,21 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         Returns
         -------
-        ndarray of float32, shape (n, dim), or what `set_output` says
+        ndarray of float32, shape (n, dim), or the container that `set_output` chose
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             `fit` was not called.
         TypeError
-            `X` is a single str, or yields no texts in an order, as a table does not; or something in it is no str.
+            `X` is a single str or not a sequence of texts (a table is not), or an element is not a str.
         ValueError
-            As of :meth:`mp_core.models.TextEncoder.encode`.
+            From :meth:`mp_core.models.TextEncoder.encode`.
         """
         check_is_fitted(self)
-        return self._embedded(list_of_texts(in_order(X, "X", _TEXTS), "X"))
+        return self._embed(list_of_texts(in_order(X, "X", _TEXTS), "X"))
 
-    def _embedded(self, texts: list[str]) -> Array:
+    def _embed(self, texts: list[str]) -> Array:
         with nullcontext() if self.n_threads is None else num_threads(self.n_threads):
             return self.encoder_.encode(
                 texts,
@@ -138,34 +138,34 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier of texts: the embeddings of an encoder, and a layer that gives the scores of classes.
+    """A classifier of texts: an encoder, and a layer that computes the scores of classes from embeddings.
 
-    `fit` embeds each text once and trains the layer on that. With `fine_tune` it then trains the encoder together with
-    the layer. The same texts, labels and seed give the same bits.
+    `fit` embeds each text once and trains the layer. With `fine_tune` it then trains the encoder together with the
+    layer. The same texts, labels and seed give the same bits.
 
     Parameters
     ----------
     model : path
-        A folder, as of :meth:`mp_core.models.TextEncoder.from_folder`.
+        The folder of a model: see :meth:`mp_core.models.TextEncoder.from_folder`.
     policy : str or DTypePolicy, optional
-        The policy of the encoder. By default as the folder says.
+        The policy of the encoder. Default: as the folder is stored.
     fine_tune : bool
-        Whether to train the encoder too; then its weights are floats.
+        Whether to train the encoder too; this needs float weights.
     epochs, learning_rate
-        Of that training: see :meth:`mp_core.models.TextEncoder.fit`.
+        For `fine_tune`: see :meth:`mp_core.models.TextEncoder.fit`.
     batch_size, prompt_name
-        Those of :meth:`mp_core.models.TextEncoder.encode`; the former is the number of texts in a step, too.
+        See :meth:`mp_core.models.TextEncoder.encode`. `batch_size` is also the number of texts in a training step.
     seed : int
-        Of the order of texts and the dropout.
+        The seed of the order of texts and of dropout.
 
     Attributes
     ----------
     encoder_ : TextEncoder
-        The model; ``encoder_.save(folder)`` writes what `fine_tune` has made of it.
+        The model; ``encoder_.save(folder)`` writes it, fine-tuned or not.
     head_ : Dense
-        The layer.
+        The layer that computes the scores.
     classes_ : ndarray
-        The labels, each once, in ascending order.
+        The different labels in ascending order.
 
     Examples
     --------
@@ -196,7 +196,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.seed = seed
 
     def fit(self, X: Iterable[str], y: Any) -> Self:  # noqa: N803
-        """Open the model, and learn the classes of texts.
+        """Open the model and train the classifier.
 
         Parameters
         ----------
@@ -207,11 +207,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         OSError, TypeError
-            As of :class:`TextEmbedder`.
+            See :meth:`TextEmbedder.fit`.
         ValueError
-            That too; `y` has another length than `X`, NaN, or fewer than two classes.
+            See :meth:`TextEmbedder.fit`; or `y` has another length than `X`, NaN, or fewer than two classes.
         """
-        from mp_core.models.tuning.fitting import Recipe  # loads training, which embedding does without
+        from mp_core.models.tuning.fitting import Recipe  # loads training, which embedding does not need
         from mp_core.models.tuning.scoring import fit_classifier, fit_head  # as above
 
         texts, labels = list_of_texts(in_order(X, "X", _TEXTS), "X"), np.asarray(y)
@@ -234,7 +234,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Iterable[str]) -> Array:  # noqa: N803
-        """Return the scores of classes, shape (n, classes); of two classes those of the second less those of the first.
+        """Return the scores of classes, shape (n, classes); for two classes score 1 - score 0, shape (n,).
 
         Parameters
         ----------
@@ -245,18 +245,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             `fit` was not called.
         TypeError, ValueError
-            As :meth:`TextEmbedder.transform`.
+            From :meth:`TextEmbedder.transform`.
         """
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Iterable[str]) -> Any:  # noqa: N803
-        """Return the class of each text; arguments and errors are of :meth:`decision_function`."""
+        """Return the class of each text; see :meth:`decision_function` for arguments and errors."""
         best = self._scores(X).argmax(axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X: Iterable[str]) -> Array:  # noqa: N803
-        """Return the probability of each class, shape (n, classes); as :meth:`decision_function`."""
+        """Return the probability of each class, shape (n, classes); see :meth:`decision_function` for errors."""
         return ops.softmax(self._scores(X))
 
     def _scores(self, texts: Iterable[str]) -> Array:

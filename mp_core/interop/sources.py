@@ -1,4 +1,4 @@
-"""Texts in pieces: of a list, or of the lines of files, which the process that needs a piece reads itself."""
+"""Cut texts into pieces: parts of a list, or ranges of lines in files, which each worker reads itself."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from hashlib import sha256
 from os import PathLike
 from typing import Any, BinaryIO
 
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.output import naming
-from mp_core.checkpoint.reading import lines_of
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.output import naming
+from mp_core.files.checkpoint.reading import lines_of
 from mp_core.interop.manifest import digest
 from mp_core.models.texts import in_order, list_of_texts
 from mp_core.utilities.arguments import path_of
@@ -16,12 +16,12 @@ from mp_core.utilities.arguments import path_of
 __all__ = ["FilePiece", "ListPiece", "pieces", "text_of"]
 
 _BYTES = 2**24
-"""A piece of a file ends with the line by which it has so many bytes, if not before."""
+"""A piece of a file ends after the line with which it reaches this many bytes, or earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPiece:
-    """Some texts, the first of which had the position `first`."""
+    """Texts of a list, from position `first` on."""
 
     texts: list[str]
     first: int
@@ -36,13 +36,13 @@ class ListPiece:
         return self.texts
 
     def place(self, position: int) -> str:
-        """Return in words which text it is."""
+        """Return the name of a text for errors."""
         return f"`texts[{self.first + position}]`"
 
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """Lines of a file: `size` bytes from `start` on, with a digest of them; the first one has the number `first`."""
+    """Lines of a file from line `first` on: `size` bytes from byte `start` on, and `content`, their SHA-256."""
 
     file: str
     start: int
@@ -52,7 +52,7 @@ class FilePiece:
 
     @property
     def key(self) -> str:
-        """A digest of the texts: the first line of a file loses a byte-order mark."""
+        """A digest of the texts. It depends on whether the first line is line 1, which loses a byte-order mark."""
         return digest(self.content, self.first == 1)
 
     def read(self) -> list[str]:
@@ -68,7 +68,7 @@ class FilePiece:
         return [text_of(line, self.file, number) for number, line in enumerate(lines, self.first)]
 
     def place(self, position: int) -> str:
-        """Return in words which text it is."""
+        """Return the name of a text for errors."""
         return f"{self.file}, line {self.first + position}"
 
 
@@ -82,15 +82,15 @@ def text_of(line: bytes, file: str, number: int) -> str:
 
 
 def pieces(texts: Iterable[str] | Iterable[PathLike[str]], most: int) -> Sequence[ListPiece | FilePiece]:
-    """Cut texts, or the lines of files, into pieces of at most `most` texts; there is at least one piece.
+    """Cut texts, or the lines of files, into one or more pieces of at most `most` texts.
 
     Raises
     ------
     OSError
         A file is missing or unreadable.
     TypeError, ValueError
-        `texts` is a single text or path, a table, dict or set, or holds something else than texts or paths, or both; or
-        a file is a pipe or a device, or has a line of more than 64 MiB.
+        `texts` is a single text or path, a table, a dict or a set, mixes texts and paths, or has other elements; or a
+        file is a pipe or a device, or has a line of more than 64 MiB.
     """
     given: list[Any] = list(in_order(texts, "texts", "an iterable of str or of paths"))
     if given and isinstance(given[0], PathLike):

@@ -1,4 +1,4 @@
-"""What the workers of a cluster do: each task computes one part of a job and writes it into one file."""
+"""The tasks of workers: each computes one part of a job and writes it into one file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ import numpy as np
 from distributed import get_worker
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.conversion import PlannedShard, plan_shards, row_of, write_shard
-from mp_core.checkpoint.conversion_plan import Rules
-from mp_core.checkpoint.folder import Checkpoint, open_checkpoint, refuse_tools
-from mp_core.checkpoint.output import new_file, replace, temporary_beside
-from mp_core.checkpoint.pool import Pool
-from mp_core.config import get_num_threads, num_threads
-from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
+from mp_core.files.checkpoint.conversion import PlannedShard, plan_shards, row_of, write_shard
+from mp_core.files.checkpoint.conversion_plan import Rules
+from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint, refuse_tools
+from mp_core.files.checkpoint.output import new_file, replace, temporary_beside
+from mp_core.files.checkpoint.pool import Pool
 from mp_core.interop.manifest import digest, digest_of_files
 from mp_core.interop.sources import FilePiece, ListPiece
 from mp_core.models import TextEncoder
 from mp_core.models.prompted import TextError
+from mp_core.policies.config import get_num_threads, num_threads
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.nonfinite import NonFiniteError, nonfinite
 
@@ -29,7 +29,7 @@ __all__ = ["FORMATS", "ConversionTask", "EmbeddingTask"]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingTask:
-    """What embeds a piece of the texts and writes it into a file."""
+    """Embeds a piece of the texts and writes the result into a file."""
 
     model: str
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class EmbeddingTask:
     format: str
 
     def __call__(self, path: str, piece: ListPiece | FilePiece) -> dict[str, Any]:
-        """Write the embeddings of a piece; return how many texts it has, and how many were cut off."""
+        """Write the embeddings of a piece; return the number of texts, and of texts that were cut off."""
         cut: list[int] = []
         texts = piece.read()
         try:
@@ -57,20 +57,20 @@ _opened: dict[str, TextEncoder] = {}
 
 
 def _encoder(task: EmbeddingTask) -> TextEncoder:
-    """Return the model of a job: the one that this process has opened for it, if the job was here before."""
+    """Return the model of a job; this process caches the last model."""
     policy = None if task.policy is None else serialize(policy_of(task.policy))
     key = digest(task.model, task.files, policy)
     with _opening:
         if key not in _opened:
             if digest_of_files(Path(task.model), task.names) != task.files:
-                raise ValueError(f"the model in {task.model} is another one here than where the job began")
+                raise ValueError(f"the model in {task.model} differs from that of the process that began the job")
             _opened.clear()
             _opened[key] = TextEncoder.from_folder(task.model, task.policy)
         return _opened[key]
 
 
 def _threads() -> int:
-    """Return how many threads a task may use: this worker runs as many tasks at once as dask gives it threads."""
+    """Return how many threads a task may use: mp_core's threads / tasks at a time (dask's threads of the worker)."""
     share: int = get_num_threads() // get_worker().state.nthreads
     return max(1, share)
 
@@ -89,12 +89,12 @@ def _write_parquet(stream: BinaryIO, texts: list[str], embeddings: Array) -> Non
 
 
 FORMATS: dict[str, Callable[[BinaryIO, list[str], Array], None]] = {"npy": _write_npy, "parquet": _write_parquet}
-"""The suffix of a file of embeddings -> what writes it."""
+"""Suffix of a file of embeddings -> function that writes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionTask:
-    """What converts one shard of a checkpoint."""
+    """Converts one shard of a checkpoint."""
 
     source: str
     policy: str
@@ -105,14 +105,14 @@ class ConversionTask:
     max_memory: int
 
     def planned(self) -> tuple[Checkpoint, Rules, list[PlannedShard]]:
-        """Return what is converted, and into what."""
+        """Plan the conversion; return the checkpoint, the rules and the shards."""
         rules = Rules.parse(self.policy, self.map, self.keep, self.allow_requantize)
         checkpoint = open_checkpoint(Path(self.source))
         refuse_tools(checkpoint)
         return checkpoint, rules, plan_shards(checkpoint, rules)
 
     def __call__(self, path: str, name: str) -> dict[str, Any]:
-        """Write the shard of that name; return what a report says of its tensors."""
+        """Write the shard `name`; return the rows of the report for its tensors."""
         _, _, shards = self.planned()
         (shard,) = (shard for shard in shards if shard.source.name == name)
         rows = [row_of(shard.source, plan) for plan in shard.plans]

@@ -1,4 +1,4 @@
-"""mp_core under threadpoolctl, which limits the threads of all libraries of a process at once."""
+"""Register mp_core with threadpoolctl, which limits the threads of all libraries in a process."""
 
 from functools import cache
 
@@ -12,10 +12,10 @@ __all__ = ["register"]
 
 
 class _Controller(threadpoolctl.LibController):
-    """What threadpoolctl asks and sets.
+    """How threadpoolctl reads and limits the number of threads.
 
-    By the symbol it finds the library with which the modules of mp_core are linked. The ``libmp_core`` that C programs
-    use does not export it: that one takes the number of threads in each call.
+    threadpoolctl finds the library by the symbol ``mp_run_steps``. Only the library that mp_core's Python modules use
+    exports it. The ``libmp_core`` for C programs does not: its calls take the number of threads as an argument.
     """
 
     user_api = internal_api = "mp_core"
@@ -33,10 +33,10 @@ class _Controller(threadpoolctl.LibController):
 
 
 def register() -> None:
-    """Let threadpoolctl see and limit the threads of mp_core. To call it again changes nothing.
+    """Let threadpoolctl see and limit the threads of mp_core. Further calls do nothing.
 
-    ``threadpool_limits`` then limits mp_core in the thread or task that calls it, as :func:`mp_core.config.num_threads`
-    does, and ``threadpool_info`` lists it as ``"mp_core"``.
+    Then ``threadpool_limits`` limits mp_core in the calling thread or task, like :func:`mp_core.config.num_threads`,
+    and ``threadpool_info`` lists it as ``"mp_core"``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Parts of a batch on the workers of a dask cluster: the gradients, and so the weights, that one process computes."""
+"""Compute parts of a batch on the workers of a dask cluster; gradients and weights equal those of one process."""
 
 import pickle
 import time
@@ -10,8 +10,8 @@ from threading import Lock
 from typing import Any
 
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.plans.backward import assign_arrays
+from mp_core.layers.plans.backward import assign_arrays
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.training.compiled import Compiled
 from mp_core.training.resume import state_variables
 from mp_core.utilities.arguments import integer
@@ -23,14 +23,14 @@ with needed_by("mp_core.interop.dask"):
 __all__ = ["Workers"]
 
 _MOST_WAITING = 30
-"""Seconds to wait for a first worker."""
+"""Seconds to wait for the first worker."""
 _PAUSE = 0.5
-"""Seconds until the scheduler knows of a worker that has died."""
+"""Seconds to wait until the scheduler notices that a worker has died."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Setup:
-    """A model as it was when the workers got it."""
+    """A pickled model, as the workers got it at the first step."""
 
     name: str
     model: bytes
@@ -38,32 +38,31 @@ class _Setup:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What variables hold during a step: those that have changed since the setup, by their numbers."""
+    """The values in a step of those variables that have changed since the setup, by index."""
 
     step: int
     arrays: dict[int, Array]
 
 
 class Workers:
-    """Computes the passes of batches on a cluster: the argument `cluster` of ``fit``.
+    """Computes the passes of batches on a cluster; use it as the argument `cluster` of ``fit``.
 
-    The workers must have the same version of mp_core, and the modules that define layers and losses of your own.
-    Each gets the model once, the weights that have changed at every step, and for each pass its samples. What it
-    returns is added up in the order of the passes, so the weights have the bits that one process gives them, for any
-    number of workers. The process that calls ``fit`` computes the last pass, and moves the weights.
+    The workers need the same version of mp_core, and the modules of your own layers and losses. Each worker gets the
+    model once, the changed weights at each step, and the samples of each pass. Results are added in the order of the
+    passes, so the weights have the bits of a single process, for any number of workers. The process that calls ``fit``
+    computes the last pass and updates the weights.
 
     Parameters
     ----------
     client : distributed.Client
-        Of the cluster.
+        A client of the cluster.
     retries : int
-        How often a pass is tried again that failed for another reason than its samples: because its worker has died,
-        for example.
+        How often to retry a pass that failed for another reason than its samples, for example a lost worker.
 
     Raises
     ------
     TypeError, ValueError
-        `client` is no Client, or `retries` is no integer from 0 on.
+        `client` is not a Client, or `retries` is not an integer >= 0.
 
     Examples
     --------
@@ -80,7 +79,7 @@ class Workers:
         self._client, self._retries = client, retries
 
     def job(self, compiled: Compiled) -> "Job":
-        """Return what computes the passes of one ``fit`` of a model that is compiled."""
+        """Return an object that computes the passes of one ``fit`` of a compiled model."""
         return Job(compiled, self._client, self._retries)
 
 
@@ -89,21 +88,21 @@ class Job:
 
     def __init__(self, compiled: Compiled, client: Client, retries: int) -> None:
         self._compiled, self._client, self._retries, self._step = compiled, client, retries, 0
-        self._variables: list[tuple[AutoCastVariable, object]] = []  # with their stamps when the workers got the model
-        self._stamps: list[object] = []  # when the workers got the values of this step
-        self._given: list[Any] = []  # the model, and the values of this step
-        self._held: list[Any] = []  # the same, as futures
+        self._variables: list[tuple[AutoCastVariable, object]] = []  # with their stamps when the model was sent
+        self._stamps: list[object] = []  # stamps when the values of this step were sent
+        self._sent: list[Any] = []  # the setup, and the values of this step
+        self._futures: list[Any] = []  # futures of `_sent` on the workers
 
     def __call__(self, method: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """Yield what a method of ``model.in_parts()`` gives for several arguments, in their order.
+        """Yield the results of a method of ``model.in_parts()`` for each of `pieces`, in their order.
 
         Raises
         ------
         Exception
-            That of a pass which has failed, for its samples or as often as is allowed.
+            The error of a pass that failed because of its samples, or after the last retry.
         """
         self._send()
-        futures = [self._submitted(method.__name__, piece) for piece in pieces]
+        futures = [self._submit(method.__name__, piece) for piece in pieces]
         try:
             for number, piece in enumerate(pieces):
                 yield self._result(futures, number, method.__name__, piece)
@@ -111,39 +110,39 @@ class Job:
             self._client.cancel(futures)
 
     def _send(self) -> None:
-        """Bring the model to the workers, at the first step, and what variables hold in this one."""
-        if not self._given:
+        """Send the model to the workers at the first step, and the values of variables at each step."""
+        if not self._sent:
             self._variables = [(variable, variable.stamp) for variable in state_variables(self._compiled.model)]
-            self._given = [_Setup(token_hex(8), pickle.dumps(self._compiled))]
-            self._held = [self._scattered(self._given[0])]
+            self._sent = [_Setup(token_hex(8), pickle.dumps(self._compiled))]
+            self._futures = [self._scatter(self._sent[0])]
         stamps = [variable.stamp for variable, _ in self._variables]
         if stamps == self._stamps:
             return
         self._step, self._stamps = self._step + 1, stamps
         numbered = enumerate(self._variables)
         arrays = {number: v.numpy() for number, (v, stamp) in numbered if v.stamp is not stamp}
-        self._given[1:] = [_Values(self._step, arrays)]
-        self._held[1:] = [self._scattered(self._given[1])]
+        self._sent[1:] = [_Values(self._step, arrays)]
+        self._futures[1:] = [self._scatter(self._sent[1])]
 
-    def _submitted(self, method: str, piece: tuple[Any, ...]) -> Any:
+    def _submit(self, method: str, piece: tuple[Any, ...]) -> Any:
         key = f"mp_core-{method}-{token_hex(4)}"
-        return self._client.submit(_computed, *self._held, method, piece, key=key, pure=False)
+        return self._client.submit(_run_pass, *self._futures, method, piece, key=key, pure=False)
 
     def _result(self, futures: list[Any], number: int, method: str, piece: tuple[Any, ...]) -> Any:
-        """Return what a pass gives, computed again if its worker has died."""
+        """Return the result of a pass; compute the pass again if its worker died."""
         for _ in range(self._retries):
             try:
                 return futures[number].result()
             except (TypeError, ValueError, IndexError):
                 raise
             except (Exception, CancelledError):
-                pairs = zip(self._given, self._held, strict=True)
-                self._held = [future if future.status == "finished" else self._scattered(x) for x, future in pairs]
-                futures[number] = self._submitted(method, piece)
+                pairs = zip(self._sent, self._futures, strict=True)
+                self._futures = [future if future.status == "finished" else self._scatter(x) for x, future in pairs]
+                futures[number] = self._submit(method, piece)
         return futures[number].result()
 
-    def _scattered(self, value: Any) -> Any:
-        """Return a value that is on every worker; it is sent again if one of them dies meanwhile."""
+    def _scatter(self, value: Any) -> Any:
+        """Send a value to every worker; return its future. Try again if a worker dies meanwhile."""
         for _ in range(self._retries):
             self._client.wait_for_workers(1, timeout=_MOST_WAITING)
             with suppress(OSError):
@@ -152,11 +151,11 @@ class Job:
         return self._client.scatter(value, broadcast=True, hash=False)
 
 
-# ---- what a worker does
+# ---- on a worker
 
 
 @dataclass
-class _Opened:
+class _WorkerModel:
     """A model on a worker."""
 
     name: str
@@ -166,25 +165,25 @@ class _Opened:
     lock: Lock = field(default_factory=Lock)
 
 
-_opening = Lock()
-_opened: list[_Opened] = []
-"""The model that this process has opened last."""
+_cache_lock = Lock()
+_cache: list[_WorkerModel] = []
+"""The last model of this process."""
 
 
-def _computed(setup: _Setup, values: _Values, method: str, piece: tuple[Any, ...]) -> Any:
-    """Compute a part of a batch with the values that variables have in its step; a process computes one at a time."""
-    opened = _open(setup)
-    with opened.lock:
-        if opened.step != values.step:
-            opened.step = -1  # if it is interrupted, the next pass begins anew
-            assign_arrays((opened.variables[number], array.copy()) for number, array in values.arrays.items())
-            opened.step = values.step
-        return getattr(opened.parts, method)(*piece)
+def _run_pass(setup: _Setup, values: _Values, method: str, piece: tuple[Any, ...]) -> Any:
+    """Compute a part of a batch with the values of its step. A process computes one part at a time."""
+    model = _model_of(setup)
+    with model.lock:
+        if model.step != values.step:
+            model.step = -1  # after an interrupt, the next pass assigns again
+            assign_arrays((model.variables[number], array.copy()) for number, array in values.arrays.items())
+            model.step = values.step
+        return getattr(model.parts, method)(*piece)
 
 
-def _open(setup: _Setup) -> _Opened:
-    with _opening:
-        if not _opened or _opened[0].name != setup.name:
+def _model_of(setup: _Setup) -> _WorkerModel:
+    with _cache_lock:
+        if not _cache or _cache[0].name != setup.name:
             compiled = pickle.loads(setup.model)
-            _opened[:] = [_Opened(setup.name, compiled.model.in_parts(), state_variables(compiled.model))]
-        return _opened[0]
+            _cache[:] = [_WorkerModel(setup.name, compiled.model.in_parts(), state_variables(compiled.model))]
+        return _cache[0]

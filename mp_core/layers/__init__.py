@@ -1,4 +1,7 @@
-"""Layers under dtype policies, with Keras' names, arguments and weights."""
+"""Layers under dtype policies, with Keras' names, arguments and weights.
+
+It imports files and the rooms below it; training and the rooms above it may import it.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -63,7 +66,7 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.merging import Add, Average, Concatenate, Dot, Maximum, Minimum, Multiply, Subtract
 from mp_core.layers.merging_calls import add, average, concatenate, dot, maximum, minimum, multiply, subtract
 from mp_core.layers.normalization import LayerNormalization, RMSNormalization
-from mp_core.layers.operation import Operation as Operation  # no name of Keras, but configurations have it
+from mp_core.layers.operation import Operation as Operation  # not a name of Keras; configurations need it
 from mp_core.layers.pointwise import (
     ELU,
     Activation,
@@ -261,10 +264,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # type checkers must report unknown names
 
     def __getattr__(name: str) -> Any:
-        """Return a class of Keras' module that a room above has, or raise an error that says why there is none."""
+        """Return a class of Keras' module that a higher room defines; raise an error for any other name."""
         if name not in ABOVE:
             refuse(name, "layers")
         found = globals()[name] = getattr(import_module(ABOVE[name]), name)

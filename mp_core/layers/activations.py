@@ -1,4 +1,4 @@
-"""Activation functions by Keras' names. Each computes in float32 (float64 in float64) and rounds once."""
+"""Activation functions with Keras' names. Each computes in float32 (float64 for float64) and rounds once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -8,11 +8,11 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.floats import as_float
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core.names import Activation
-from mp_core.files.registry import custom_object_scope, named_function
 from mp_core.layers.elementwise import rounded
 from mp_core.ops.activations import activate
-from mp_core.products.operands import ACTIVATIONS
+from mp_core.utilities.registry import custom_object_scope, named_function
 
 __all__ = [
     "celu",
@@ -66,35 +66,35 @@ def linear(x: Array) -> Array:
 
 
 def relu(x: Array, negative_slope: float = 0.0, max_value: float | None = None, threshold: float = 0.0) -> Array:
-    """Return `x`, at most `max_value`, above a threshold; ``negative_slope * (x - threshold)`` elsewhere."""
+    """Return ``min(x, max_value)`` where ``x > threshold``, else ``negative_slope * (x - threshold)``."""
     if negative_slope == threshold == 0.0 and max_value in (None, 6.0):
         return ops.relu(x) if max_value is None else ops.relu6(x)
 
     def piecewise(x: Array) -> Any:
         above = x if max_value is None else np.minimum(x, x.dtype.type(max_value))
-        low = x if negative_slope else np.maximum(x, np.finfo(np.float32).min)  # 0 times an infinity were NaN
+        low = x if negative_slope else np.maximum(x, np.finfo(np.float32).min)  # avoids 0 * inf = NaN
         return np.where(x > threshold, above, negative_slope * (low - threshold))
 
     return rounded(piecewise, x)
 
 
 def softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
-    """Return the softmax over an axis, or over several together."""
+    """Return the softmax over an axis, or jointly over several."""
     return ops.softmax(x, axis=axis)
 
 
 def threshold(x: Array, threshold: float, default_value: float) -> Array:
-    """Return `x` where it is above a threshold, a default value elsewhere."""
+    """Return `x` where ``x > threshold``, else `default_value`."""
     return rounded(lambda x: np.where(x > threshold, x, default_value), x)
 
 
 def gelu_tanh(x: Array) -> Array:
-    """Return the GELU by its approximation with tanh."""
+    """Return the tanh approximation of GELU."""
     return ops.gelu(x, approximate=True)
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
-    """Return `x` where it is not negative, ``alpha * (exp(x) - 1)`` elsewhere."""
+    """Return `x` where ``x >= 0``, else ``alpha * (exp(x) - 1)``."""
     if alpha == 1.0:
         return activate("elu", x)
     return rounded(lambda x: np.where(x >= 0, x, alpha * activate("elu", x)), x)
@@ -107,7 +107,7 @@ def selu(x: Array) -> Array:
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.2) -> Array:
-    """Return `x` where it is not negative, ``negative_slope * x`` elsewhere."""
+    """Return `x` where ``x >= 0``, else ``negative_slope * x``."""
     return rounded(lambda x: np.where(x >= 0, x, negative_slope * x), x)
 
 
@@ -140,14 +140,14 @@ def hard_silu(x: Array) -> Array:
     """Return `x` times its hard sigmoid."""
 
     def product(x: Array) -> Any:
-        x = np.maximum(x, -3)  # below, the hard sigmoid is 0, and 0 times an infinity were NaN
+        x = np.maximum(x, -3)  # below -3 the hard sigmoid is 0; avoids 0 * -inf = NaN
         return x * np.minimum(x / 6 + 0.5, 1)
 
     return rounded(product, x)
 
 
 def _finite_below(x: Array) -> Any:
-    """Return `x` with the least number in the place of -inf."""
+    """Return `x` with -inf replaced by the smallest finite number."""
     return np.maximum(x, np.finfo(x.dtype).min)
 
 
@@ -156,12 +156,12 @@ def _hard_sigmoid(x: Array) -> Any:
 
 
 def celu(x: Array, alpha: float = 1.0) -> Array:
-    """Return `x` where it is not negative, ``alpha * (exp(x / alpha) - 1)`` elsewhere."""
+    """Return `x` where ``x >= 0``, else ``alpha * (exp(x / alpha) - 1)``."""
     return rounded(lambda x: np.where(x >= 0, x, alpha * activate("elu", x / alpha)), x)
 
 
 def glu(x: Array, axis: int = -1) -> Array:
-    """Return the first half along an axis times the sigmoid of the second half.
+    """Return the first half of an axis times the sigmoid of the second half.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def glu(x: Array, axis: int = -1) -> Array:
 
 
 def hard_shrink(x: Array, threshold: float = 0.5) -> Array:
-    """Return `x` where its size is larger than a threshold, 0 elsewhere."""
+    """Return `x` where ``abs(x) > threshold``, else 0."""
     return rounded(lambda x: np.where(np.abs(x) > threshold, x, 0), x)
 
 
@@ -193,7 +193,7 @@ def log_sigmoid(x: Array) -> Array:
 
 
 def log_softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
-    """Return the logarithm of the softmax over an axis, or over several together."""
+    """Return the logarithm of the softmax over an axis, or jointly over several."""
     return ops.log_softmax(x, axis=axis)
 
 
@@ -203,12 +203,12 @@ def mish(x: Array) -> Array:
 
 
 def soft_shrink(x: Array, threshold: float = 0.5) -> Array:
-    """Return `x` moved towards 0 by a threshold, 0 where its size is smaller."""
+    """Return `x` moved towards 0 by `threshold`; 0 where ``abs(x) <= threshold``."""
     return rounded(lambda x: np.where(x > threshold, x - threshold, np.where(x < -threshold, x + threshold, 0)), x)
 
 
 def sparse_plus(x: Array) -> Array:
-    """Return 0 below -1, `x` above 1 and ``(x + 1) ** 2 / 4`` between them."""
+    """Return 0 where ``x <= -1``, `x` where ``x >= 1``, else ``(x + 1) ** 2 / 4``."""
     return rounded(lambda x: np.where(x <= -1, 0, np.where(x < 1, np.square(x + 1) / 4, x)), x)
 
 
@@ -218,7 +218,7 @@ def sparse_sigmoid(x: Array) -> Array:
 
 
 def sparsemax(x: Array, axis: int = -1) -> Array:
-    """Return the probabilities along an axis that are nearest to `x`: many of them are 0."""
+    """Return the Euclidean projection of `x` onto the probability simplex along an axis; many results are 0."""
 
     def nearest(x: Array) -> Any:
         lines = np.moveaxis(x, axis, -1)
@@ -246,14 +246,14 @@ def tanh_shrink(x: Array) -> Array:
     return rounded(lambda x: x - ops.tanh(x), x)
 
 
-class Named:
-    """An activation that has no function of its own in :mod:`mp_core.ops`, by its name."""
+class NamedActivation:
+    """An activation without a function in :mod:`mp_core.ops`; kernels know it by its name."""
 
     def __init__(self, name: Activation) -> None:
         self.name = name
 
     def __call__(self, x: Array) -> Array:
-        """Return the activation of each element."""
+        """Return the activation, element by element."""
         return activate(self.name, x)
 
     def __reduce__(self) -> tuple[Function, tuple[str]]:
@@ -273,10 +273,11 @@ FUSED: dict[Function, Activation] = {
     softplus: "softplus",
     exponential: "exponential",
 }
-FUSED |= {Named(name): name for name in cast("list[Activation]", list(ACTIVATIONS)[1:]) if name not in FUSED.values()}
-"""Function -> the name under which :func:`mp_core.ops.matmul` applies it before it rounds."""
+_names = cast("list[Activation]", list(ACTIVATIONS)[1:])
+FUSED |= {NamedActivation(name): name for name in _names if name not in FUSED.values()}
+"""Function -> its name as the argument `activation` of :func:`mp_core.ops.matmul`, which applies it before rounding."""
 
-# Keras' names of functions that are in :mod:`mp_core.ops`, and its other names.
+# Functions of :mod:`mp_core.ops` that Keras has here, and Keras' aliases.
 gelu, relu6, sigmoid, silu, tanh = ops.gelu, ops.relu6, ops.sigmoid, ops.silu, ops.tanh
 swish, hard_swish = silu, hard_silu
 
@@ -304,12 +305,14 @@ _FUNCTIONS: dict[str, Function] = {
     "squareplus": squareplus,
     "tanh_shrink": tanh_shrink,
     "threshold": threshold,
-    **{name: function for function, name in FUSED.items()},  # a name means the last function that has it here
+    **{name: function for function, name in FUSED.items()},  # if a name occurs twice, the last function wins
 }
 
 
 def get(identifier: Any) -> Function:
-    """Return the function of a name, or of Keras' dictionary of one; None is ``linear``, a callable is itself.
+    """Return an activation function by its name or Keras' configuration; None gives ``linear``.
+
+    A callable is returned unchanged.
 
     Raises
     ------
@@ -331,7 +334,7 @@ def get(identifier: Any) -> Function:
 
 
 def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Function:
-    """Return what :func:`get` returns, also of the names of `custom_objects`.
+    """Return an activation function as :func:`get` does; names in `custom_objects` are known too.
 
     Raises
     ------
@@ -343,10 +346,10 @@ def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Fu
 
 
 def keeps_shape(function: Function) -> bool:
-    """Whether results of a function have the shape of its argument: of those of users only a call says it."""
+    """Return whether results certainly have the shape of the argument: not for glu and users' functions."""
     return function is not glu and isinstance(serialize(function), str)
 
 
 def serialize(function: Function) -> Any:
-    """Return the name of a function of this module, any other callable as it is."""
+    """Return the name of a function of this module; return any other callable unchanged."""
     return FUSED.get(function) or next((name for name, known in _FUNCTIONS.items() if known is function), function)

@@ -1,4 +1,4 @@
-"""Pooling into a given number of windows, which share out the places of each axis."""
+"""Pooling into a given number of windows per axis."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -22,16 +22,16 @@ _PARAMETERS = """
         The number of windows along each axis.
     data_format : {"channels_last", "channels_first"}, optional
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
 
 class _Adaptive(Spatial):
-    """The largest or the mean of windows, of which number i of n has the places from ``i * places // n`` on."""
+    """The base of adaptive pooling: window i of n spans ``[i * length // n, ceil((i + 1) * length / n))``."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
-    _told = ("output_size",)
+    _repr_arguments = ("output_size",)
     _options = ("output_size", "data_format")
     _function: ClassVar[Callable[..., Any]]
 
@@ -50,16 +50,16 @@ class _Adaptive(Spatial):
         Raises
         ------
         ValueError
-            The inputs have another number of axes, or no places.
+            The inputs have another number of axes, or a spatial axis has length 0.
         """
         self._check_rank(inputs)
         first = 2 if self.data_format == "channels_first" else 1
         if 0 in inputs.shape[first : first + self._rank]:
-            raise ValueError(f"The inputs of layer '{self.name}' have no places: received shape {inputs.shape}")
+            raise ValueError(f"The inputs of layer '{self.name}' have an empty spatial axis: shape {inputs.shape}")
         return rounded(lambda x: self._pooled(x, first), floating(inputs, self._compute))
 
     def _pooled(self, x: Array, first: int) -> Array:
-        """Return the windows of one axis after the other: means of means are those of all, as windows are boxes."""
+        """Pool one axis after the other. Windows are boxes, so a mean of means is the mean of the window."""
         for axis, size in enumerate(self.output_size, first):
             length = x.shape[axis]
             spans = [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
@@ -69,48 +69,48 @@ class _Adaptive(Spatial):
 
 
 class _Max(_Adaptive):
-    """The largest element of each window."""
+    """The base of adaptive max pooling."""
 
     _function = staticmethod(ops.max)
 
 
 class _Average(_Adaptive):
-    """The mean of each window, accumulated in float32."""
+    """The base of adaptive average pooling."""
 
     _function = staticmethod(ops.mean)
 
 
 class AdaptiveMaxPooling1D(_Max):
-    """The largest element of each window of arrays (batch, places, channels)."""
+    """The maximum of each window of sequences (batch, steps, channels)."""
 
     _rank = 1
 
 
 class AdaptiveMaxPooling2D(_Max):
-    """The largest element of each window of images (batch, rows, columns, channels)."""
+    """The maximum of each window of images (batch, height, width, channels)."""
 
     _rank = 2
 
 
 class AdaptiveMaxPooling3D(_Max):
-    """The largest element of each window of volumes (batch, places along three axes, channels)."""
+    """The maximum of each window of volumes (batch, depth, height, width, channels)."""
 
     _rank = 3
 
 
 class AdaptiveAveragePooling1D(_Average):
-    """The mean of each window of arrays (batch, places, channels), accumulated in float32."""
+    """The mean of each window of sequences (batch, steps, channels), accumulated in float32."""
 
     _rank = 1
 
 
 class AdaptiveAveragePooling2D(_Average):
-    """The mean of each window of images (batch, rows, columns, channels), accumulated in float32."""
+    """The mean of each window of images (batch, height, width, channels), accumulated in float32."""
 
     _rank = 2
 
 
 class AdaptiveAveragePooling3D(_Average):
-    """The mean of each window of volumes (batch, places along three axes, channels), accumulated in float32."""
+    """The mean of each window of volumes (batch, depth, height, width, channels), accumulated in float32."""
 
     _rank = 3

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import initializers
 from mp_core.layers.attention_axes import AttentionAxes, checked_axes
 from mp_core.layers.einsum_dense import EinsumDense
@@ -20,14 +20,27 @@ from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import boolean, positive_integer, share
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["MultiHeadAttention", "ProjectedAttention", "kept_by"]
+__all__ = ["MultiHeadAttention", "ProjectedAttention", "combined_mask", "with_dropout_parameters"]
 
 Shape = tuple[int | None, ...]
 
+with_dropout_parameters = documented(
+    last="""
+    dropout : float
+        Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
+    seed : int or SeedGenerator, optional
+        Source of the random numbers for `dropout`.
+    **kwargs
+        Arguments of :class:`Layer`.
+"""
+)
+"""Decorator of attention layers: adds the parameters of dropout to the docstring."""
+
 
 class ProjectedAttention(Layer):
-    """What attention in several heads has beside its projections: the weights of sources, and dropout of them."""
+    """The base of multi-head attention layers: attention weights and their dropout, without the projections."""
 
     supports_masking = True
     _scale: float
@@ -48,41 +61,41 @@ class ProjectedAttention(Layer):
         self.kernel_initializer = initializers.checked(kernel_initializer)
         self.bias_initializer = initializers.checked(bias_initializer)
 
-    def _common(self) -> dict[str, Any]:
-        """Return the arguments that all projections have."""
+    def _projection_arguments(self) -> dict[str, Any]:
+        """Return the constructor's arguments that all projections share."""
         return {
             **self._penalties,
-            "kernel_initializer": initializers.drawn_anew(self.kernel_initializer),
-            "bias_initializer": initializers.drawn_anew(self.bias_initializer),
+            "kernel_initializer": initializers.with_new_keys(self.kernel_initializer),
+            "bias_initializer": initializers.with_new_keys(self.bias_initializer),
             "dtype": self.dtype_policy,
         }
 
-    def _attended(
+    def _attend(
         self, q: Array, k: Array, v: Array, keep: Array | None, training: bool | None, returns_weights: bool
     ) -> tuple[Array, Any]:
-        """Return what the heads return, shape (batch, targets, heads, size), and if asked for the weights.
+        """Return the outputs of the heads, shape (batch, targets, heads, size), and the weights or None.
 
-        Neighbouring heads of the queries share one of `k` and `v`, if these have fewer.
+        If `k` and `v` have fewer heads than `q`, neighbouring heads of `q` share one.
         """
         generator = self.seed_generator if training else None
         weights: Any = self._weights(q, k, keep) if generator is not None or returns_weights else None
         if generator is None:
             return ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale), weights
         kept = dropped(weights, generator.next(), self.dropout, rows_before=rows_before(weights, self.name))
-        each = _for_each_head(v, q.shape[2])
+        each = _repeat_heads(v, q.shape[2])
         return ops.matmul(kept, each.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3), weights
 
     def _weights(self, q: Array, k: Array, keep: Array | None) -> Array:
-        """Return the weights of all sources, shape (batch, heads, targets, sources)."""
+        """Return the attention weights, shape (batch, heads, targets, sources)."""
         wide = dtypes.result_type(q.dtype, F32)
-        each = _for_each_head(k, q.shape[2])
+        each = _repeat_heads(k, q.shape[2])
         scores = ops.matmul(q.transpose(0, 2, 1, 3), each.transpose(0, 2, 3, 1), out_dtype=wide)
         weights: Array = ops.cast(ops.softmax(scores, scale=self._scale, mask=keep), q.dtype)
         return weights
 
 
-def _for_each_head(x: Array, heads: int) -> Array:
-    """Return keys or values with one head for each of the queries: neighbours share one."""
+def _repeat_heads(x: Array, heads: int) -> Array:
+    """Repeat the heads of keys or values until there are as many as for the queries; neighbours share one."""
     batch, length, shared, size = x.shape
     if shared == heads:
         return x
@@ -90,33 +103,28 @@ def _for_each_head(x: Array, heads: int) -> Array:
     return parts.reshape(batch, length, heads, size)
 
 
+@with_dropout_parameters
 class MultiHeadAttention(ProjectedAttention):
-    """Attention of queries to keys, several heads at once, over axes of arrays (batch, time, features).
+    """Attention of queries to keys in several heads, for arrays (batch, time, features).
 
-    Arrays may have more axes between the batch and the features: those of `attention_axes` are attended over together,
-    the others are batches of their own.
+    Arrays may have more axes between batch and features. Attention goes jointly over `attention_axes`; the other axes
+    are treated as batch axes.
 
-    Its four projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, under the same
-    policy: a map is looked up with their paths.
+    The four projections are layers named ``query``, ``key``, ``value`` and ``attention_output`` with the same policy;
+    a map of policies is looked up by their paths.
 
     Parameters
     ----------
     num_heads, key_dim : int
-        Number of heads, and the length of a head's queries and keys.
+        Number of heads, and the size of queries and keys in a head.
     value_dim : int, optional
-        The length of a head's values; default: `key_dim`.
-    dropout : float
-        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
+        The size of values in a head; default: `key_dim`.
     use_bias : bool
     output_shape : int or sequence of one int, optional
-        Length of the last axis of the outputs; default: that of the queries.
+        Length of the last axis of the outputs; default: as in the queries.
     attention_axes : int or sequence of int, optional
-        The axes over which queries attend to keys. Default: all but the first and the last.
+        The axes over which queries attend to keys. Default: all except the first and the last.
     kernel_initializer, bias_initializer : str, dict or callable
-    seed : int or SeedGenerator, optional
-        Where the random numbers of `dropout` come from.
-    **kwargs
-        Those of :class:`Layer`.
 
     Examples
     --------
@@ -128,7 +136,7 @@ class MultiHeadAttention(ProjectedAttention):
 
     _arrays = ("query", "value")
     _lacking = MappingProxyType({"sliding_window": None, "use_gate": False})
-    _told = ("num_heads", "key_dim")
+    _repr_arguments = ("num_heads", "key_dim")
     _options = (
         "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "attention_axes", "seed",
         "kernel_initializer", "bias_initializer",
@@ -159,7 +167,7 @@ class MultiHeadAttention(ProjectedAttention):
         self._scale = 1.0 / math.sqrt(self.key_dim)
 
     def build(self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
-        """Create the projections; values default to the queries' shape, keys to the values'."""
+        """Create the projections. By default values have the shape of the queries, and keys that of the values."""
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
         self._axes = AttentionAxes(len(query_shape), self.attention_axes)
@@ -170,7 +178,7 @@ class MultiHeadAttention(ProjectedAttention):
         free, a, b, c = self._labels
         self.output_dense = EinsumDense(
             f"{free}{a}{b},{a}{b}{c}->{free}{c}", (*[None] * len(free[1:]), outputs),
-            bias_axes=c if self.use_bias else None, name="attention_output", **self._common(),
+            bias_axes=c if self.use_bias else None, name="attention_output", **self._projection_arguments(),
         )  # fmt: skip
         self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
 
@@ -181,14 +189,14 @@ class MultiHeadAttention(ProjectedAttention):
         free, a, b, c = self._labels
         layer = EinsumDense(
             f"{free}{a},{a}{b}{c}->{free}{b}{c}", (*[None] * len(free[1:]), self.num_heads, size),
-            bias_axes=b + c if self.use_bias else None, name=name, **self._common(),
+            bias_axes=b + c if self.use_bias else None, name=name, **self._projection_arguments(),
         )  # fmt: skip
         layer.build(shape)
         return layer
 
     @property
     def _labels(self) -> tuple[str, str, str, str]:
-        """The labels of the axes before the last one, and three others, in equations."""
+        """Letters for einsum equations: those of all axes except the last one, and three unused ones."""
         free = self._axes.rank - 1
         return ascii_lowercase[:free], ascii_lowercase[free], ascii_lowercase[free + 1], ascii_lowercase[free + 2]
 
@@ -205,31 +213,30 @@ class MultiHeadAttention(ProjectedAttention):
         training: bool | None = False,
         use_causal_mask: bool = False,
     ) -> Array | tuple[Array, Array]:
-        """Attend.
+        """Return the outputs of attention, and with `return_attention_scores` also the weights.
 
         Parameters
         ----------
         query : ndarray, shape (batch, targets, features)
         value, key : ndarray, shape (batch, sources, features)
-            `key` defaults to `value`. All of them have as many axes as the shapes with which the layer was built.
+            `key` defaults to `value`. All three have as many axes as the shapes for which the layer was built.
         query_mask, value_mask, key_mask : array-like, shape (batch, targets) or (batch, sources), optional
-            True where there is a token.
+            True where there is a token. For arrays with three axes only.
         attention_mask : array-like, optional
-            Shape (targets, sources), (batch, targets, sources) or (batch, heads, targets, sources), where lengths may
-            be 1: True where a target may attend to a source. All masks are bool, or numbers that are 0 or 1. Of arrays
-            with more axes: as the scores, where axes before those of the heads, or of the targets, may lack.
+            True where a target may attend to a source. Shape (targets, sources), (batch, targets, sources) or (batch,
+            heads, targets, sources); lengths may be 1. All masks are bool, or numbers that are 0 or 1. For arrays with
+            more axes, the shape of `scores`; leading axes may be missing.
         return_attention_scores : bool
         training : bool, optional
-            Whether `dropout` is applied; the scores that are returned are those before it.
+            Whether `dropout` is applied; returned scores are those before dropout.
         use_causal_mask : bool
-            Attend to sources up to the target's own position only. This, and the masks of queries, values and keys,
-            are there for arrays of three axes alone.
+            Attend only to sources up to the target's own position. For arrays with three axes only.
 
         Returns
         -------
         outputs : ndarray, shape (batch, targets, output features)
         scores : ndarray, shape (batch, heads, targets, sources)
-            With `return_attention_scores` only. Of arrays with more axes: (batch, axes that are not attended over,
+            Only with `return_attention_scores`. For arrays with more axes: (batch, axes that are not attended over,
             heads, axes of the targets, axes of the sources).
         """
         masks = {
@@ -242,14 +249,14 @@ class MultiHeadAttention(ProjectedAttention):
         axes.check(query, value, key)
         if axes.rank == 3:
             keep = np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None
-            keep = kept_by(masks, keep)
+            keep = combined_mask(masks, keep)
         else:
             given = [name for name, mask in list(masks.items())[:3] if mask is not None]
             if given or use_causal_mask:
                 raise ValueError(f"`{(*given, 'use_causal_mask')[0]}` is for arrays of 3 axes; give `attention_mask`")
             keep = None if attention_mask is None else axes.mask(as_keep(attention_mask), query, value)
         q, k, v = (axes.rows(x) for x in (self.query_dense(query), self.key_dense(key), self.value_dense(value)))
-        context, weights = self._attended(q, k, v, keep, training, return_attention_scores)
+        context, weights = self._attend(q, k, v, keep, training, return_attention_scores)
         outputs: Array = self.output_dense(axes.from_rows(context, query))
         return outputs if not return_attention_scores else (outputs, axes.scores(weights, query, value))
 
@@ -262,11 +269,11 @@ _EXPANSIONS: dict[str, dict[int, Any]] = {
     "key_mask": {2: _SOURCES},
     "attention_mask": {2: np.s_[np.newaxis, np.newaxis], 3: np.s_[:, np.newaxis], 4: ...},
 }
-"""Mask -> number of its axes -> index that gives it the axes (batch, heads, targets, sources)."""
+"""Mask -> its number of axes -> index that expands it to the axes (batch, heads, targets, sources)."""
 
 
 def _mask(mask: ArrayLike, name: str) -> Array:
-    """Return a mask as booleans with axes for batch, heads, targets and sources."""
+    """Return a mask as booleans that broadcast to (batch, heads, targets, sources)."""
     keep = as_keep(mask, name)
     expansions = _EXPANSIONS[name]
     if keep.ndim not in expansions:
@@ -276,8 +283,8 @@ def _mask(mask: ArrayLike, name: str) -> Array:
     return expanded
 
 
-def kept_by(masks: Mapping[str, ArrayLike | None], keep: Array | None = None) -> Array | None:
-    """Return where all masks, by the names of arguments, and those before let targets attend to sources."""
+def combined_mask(masks: Mapping[str, ArrayLike | None], keep: Array | None = None) -> Array | None:
+    """Return the conjunction of `keep` and all `masks` (argument -> mask); None if there is no mask."""
     for name, mask in masks.items():
         if mask is not None:
             expanded = _mask(mask, name)

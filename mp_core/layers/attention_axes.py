@@ -1,4 +1,4 @@
-"""Axes over which attention goes: arrays with any axes between batch and features as arrays (batch, time, features)."""
+"""The axes over which attention goes: convert arrays with more axes to (batch, time, heads, features) and back."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ def checked_axes(axes: Any) -> list[int]:
     Raises
     ------
     ValueError
-        It is no integer or sequence of them.
+        `axes` is neither an integer nor a sequence of integers.
     """
     try:
         return list(axes_of(axes))
@@ -28,19 +28,19 @@ def checked_axes(axes: Any) -> list[int]:
 
 
 class AttentionAxes:
-    """Which axes of arrays are attended over, and how the others become one batch.
+    """The axes that attention goes over; all other axes are joined to one batch axis.
 
     Parameters
     ----------
     rank : int
         The number of axes of queries, keys and values.
     axes : list of int, optional
-        Default: all but the first and the last.
+        Default: all except the first and the last.
 
     Raises
     ------
     ValueError
-        `rank` is less than 3, or `axes` are others than those between the first and the last, each once.
+        `rank` is less than 3; `axes` are not distinct axes between the first and the last.
     """
 
     def __init__(self, rank: int, axes: list[int] | None) -> None:
@@ -55,10 +55,10 @@ class AttentionAxes:
                 f"attention_axes={axes}"
             )
         self.others = [a for a in range(rank - 1) if a not in self.attended]
-        self._order = [*self.others, *self.attended, rank - 1, rank]  # of projections: heads and width are last
+        self._order = [*self.others, *self.attended, rank - 1, rank]  # of projections, whose last axes are heads, width
 
     def check(self, query: Array, value: Array, key: Array) -> None:
-        """Raise ValueError unless the shapes of arrays fit one another."""
+        """Raise ValueError unless the shapes fit each other."""
         shapes = [x.shape for x in (query, value, key)]
         if any(len(shape) != self.rank for shape in shapes):
             raise ValueError(f"`query`, `value` and `key` must have {self.rank} axes; received shapes {shapes}")
@@ -78,7 +78,7 @@ class AttentionAxes:
         return x.transpose(self._order).reshape(shape)
 
     def from_rows(self, rows: Array, query: Array) -> Array:
-        """Return what :meth:`rows` makes of it, with the axes of the queries."""
+        """Invert :meth:`rows`: restore the axes of `query`."""
         if self.rank == 3:
             return rows
         lengths = *self._lengths(query, self.others), *self._lengths(query, self.attended), *rows.shape[-2:]
@@ -86,25 +86,24 @@ class AttentionAxes:
         return rows.reshape(lengths).transpose(back)
 
     def scores(self, weights: Array, query: Array, value: Array) -> Array:
-        """Return weights (batch, heads, targets, sources) with the axes that queries and values have."""
+        """Split the axes of weights (batch, heads, targets, sources) into those of queries and values."""
         if self.rank == 3:
             return weights
-        first, *pairs = self._lengths(query, self.others), *(self._lengths(x, self.attended) for x in (query, value))
-        return weights.reshape(*first, weights.shape[1], *pairs[0], *pairs[1])
+        targets, sources = self._lengths(query, self.attended), self._lengths(value, self.attended)
+        return weights.reshape(*self._lengths(query, self.others), weights.shape[1], *targets, *sources)
 
     def mask(self, keep: Array, query: Array, value: Array) -> Array:
-        """Return a mask of scores as (batch, heads, targets, sources)."""
-        several, pairs = len(self.others), [*self._lengths(query, self.attended), *self._lengths(value, self.attended)]
-        most = several + 1 + len(pairs)
-        if not len(pairs) <= keep.ndim <= most:
-            raise ValueError(f"`attention_mask` must have {len(pairs)} to {most} axes; received shape {keep.shape}")
-        given = keep.ndim - len(pairs)
-        keep = keep.reshape(*keep.shape[:given], *[1] * (several + 1 - given), *keep.shape[given:])
-        heads = keep.shape[several]
-        whole = np.broadcast_to(keep, (*self._lengths(query, self.others), heads, *pairs))
-        half = len(pairs) // 2
-        targets, sources = math.prod(pairs[:half]), math.prod(pairs[half:])
-        return whole.reshape(math.prod(whole.shape[:several]), heads, targets, sources)
+        """Return a mask of scores in the shape (batch, heads, targets, sources)."""
+        targets, sources = self._lengths(query, self.attended), self._lengths(value, self.attended)
+        batch_axes, last = len(self.others), len(targets) + len(sources)
+        if not last <= keep.ndim <= batch_axes + 1 + last:
+            allowed = f"{last} to {batch_axes + 1 + last}"
+            raise ValueError(f"`attention_mask` must have {allowed} axes; received shape {keep.shape}")
+        leading = keep.ndim - last
+        keep = keep.reshape(*keep.shape[:leading], *[1] * (batch_axes + 1 - leading), *keep.shape[leading:])
+        heads = keep.shape[batch_axes]
+        full = np.broadcast_to(keep, (*self._lengths(query, self.others), heads, *targets, *sources))
+        return full.reshape(math.prod(full.shape[:batch_axes]), heads, math.prod(targets), math.prod(sources))
 
     @staticmethod
     def _lengths(x: Array, axes: list[int]) -> list[int]:

@@ -1,6 +1,7 @@
-"""Keras' random changes of images, which are not made here: in inference the identity, in training an error.
+"""Keras' image augmentation layers: the identity in inference, an error in training.
 
-The layers differ in their names, in their settings, and in whether they cast integers: the table at the end has them.
+mp_core does not compute augmentation. The table at the end of the file lists the names and settings of the layers, and
+whether they cast integers.
 """
 
 from types import MappingProxyType
@@ -11,7 +12,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.utilities.names import snake_case
 
 __all__ = [
@@ -27,14 +28,14 @@ _TEXT = """{what}; the identity in inference.
     Parameters
     ----------
     {names}
-        Those of Keras, kept for configurations, without effect here.
+        Arguments of Keras. They are stored in configurations, and have no effect.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
     NotImplementedError
-        In training, unless its factors are 0: change the images before `fit`.
+        In training, unless all factors are 0. Augment the images before `fit` instead.
 
     Examples
     --------
@@ -45,15 +46,15 @@ _TEXT = """{what}; the identity in inference.
 
 
 class Augmentation(Layer, nameable=False):
-    """The inputs; in training an error, as the model would learn from other images than its layers say.
+    """The base of augmentation layers: returns the inputs; raises in training, where it would have to change them.
 
-    As in Keras, most layers cast integers to the compute dtype.
+    As in Keras, most of the layers cast integers to the compute dtype.
     """
 
-    _samples_apart = "in inference"
+    _sample_independence = "in inference"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _lacking = MappingProxyType({"seed": None})
     _names: ClassVar[tuple[str, ...]]
     _casts_integers: ClassVar[bool] = True
@@ -71,7 +72,7 @@ class Augmentation(Layer, nameable=False):
         Raises
         ------
         NotImplementedError
-            The layer would change them: in training, unless its factors are 0.
+            In training, unless all factors are 0.
         """
         if training and not self._is_off:
             raise NotImplementedError(
@@ -82,17 +83,17 @@ class Augmentation(Layer, nameable=False):
 
     @property
     def _is_off(self) -> bool:
-        """Whether factors are given, and all of them are 0."""
+        """Whether factors were given and all of them are 0."""
         factors = [value for name, value in self.settings.items() if name.endswith("factor")]
         return bool(factors) and not np.any([np.max(np.abs(value)) for value in factors])
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        """Return the constructor's arguments."""
         return super().get_config() | self.settings
 
 
 def _layer(name: str, settings: str, casts_integers: bool = True, what: str | None = None) -> type[Augmentation]:
-    """Return the class of a layer with Keras' settings; `what` it does to images follows from its name if not given."""
+    """Return a new layer class with Keras' settings; `what` is the summary, by default derived from the name."""
     names = (*settings.split(), "value_range", "data_format")
     what = f"{snake_case(name).replace('_', ' ').capitalize()} of images" if what is None else what
     text = _TEXT.format(what=what, names=", ".join(names), name=name)
@@ -103,11 +104,11 @@ def _layer(name: str, settings: str, casts_integers: bool = True, what: str | No
 _WARP = "fill_mode interpolation fill_value"
 
 AugMix = _layer(
-    "AugMix", "num_chains chain_depth factor alpha all_ops interpolation", True, "Mixtures of chains of changes"
+    "AugMix", "num_chains chain_depth factor alpha all_ops interpolation", True, "Mixtures of augmentation chains"
 )
-CutMix = _layer("CutMix", "factor", True, "Parts of images in the place of those of others")
+CutMix = _layer("CutMix", "factor", True, "Parts of images replaced by parts of other images")
 MixUp = _layer("MixUp", "alpha", False, "Mixtures of images")
-RandAugment = _layer("RandAugment", "num_ops factor interpolation", True, "Random changes one after another")
+RandAugment = _layer("RandAugment", "num_ops factor interpolation", True, "A sequence of random augmentations")
 RandomBrightness = _layer("RandomBrightness", "factor", False)
 RandomColorDegeneration = _layer("RandomColorDegeneration", "factor", False)
 RandomColorJitter = _layer("RandomColorJitter", "brightness_factor contrast_factor saturation_factor hue_factor", False)

@@ -1,4 +1,4 @@
-"""Batch normalization: by the statistics of the batch in training, else by those that training has left."""
+"""Batch normalization: uses the statistics of the batch in training, moving averages of them in inference."""
 
 from types import MappingProxyType
 from typing import Any
@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
-from mp_core.layers.normalization import Affine
-from mp_core.layers.parts import refuse_part
-from mp_core.layers.shapes import kept
+from mp_core.layers.normalization import Affine, with_affine_parameters
+from mp_core.layers.parts import require_whole_batch
+from mp_core.layers.shapes import same_shape
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import axis_of, integer, share
 
 __all__ = ["BatchNormalization"]
@@ -22,25 +22,21 @@ __all__ = ["BatchNormalization"]
 _EPSILON = 1e-7  # Keras' backend.epsilon(), which it adds to the number of elements that a mask keeps
 
 
+@with_affine_parameters
 class BatchNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, computed in float32.
 
-    In training, if the layer is :attr:`trainable`, mean and variance are those of the batch, without what `mask` leaves
-    out, and the moving ones come nearer to them: ``moving * momentum + batch * (1 - momentum)``. Otherwise they are the
-    moving ones.
+    In training, if the layer is :attr:`trainable`, mean and variance are those of the batch (of the elements that
+    `mask` keeps), and moving averages are updated: ``moving * momentum + batch * (1 - momentum)``. Otherwise mean and
+    variance are the moving averages.
 
     Parameters
     ----------
     axis : int
-        The axis of the channels, which have statistics each.
+        The channels axis; each channel has its own statistics.
     momentum : float
-        How much of the moving statistics a step of training keeps.
-    epsilon : float
-    center, scale : bool
-        Whether there is a beta, a gamma.
-    beta_initializer, gamma_initializer, moving_mean_initializer, moving_variance_initializer : str, dict or callable
-    **kwargs
-        Those of :class:`Layer`.
+        The weight of the old moving average in an update, from 0 to 1.
+    moving_mean_initializer, moving_variance_initializer : str, dict or callable
 
     Examples
     --------
@@ -52,14 +48,14 @@ class BatchNormalization(Affine):
     array([[1., 0.]], dtype=float32)
     """
 
-    _samples_apart = "in inference"
+    _sample_independence = "in inference"
     _arrays = ("inputs",)
     _lacking = MappingProxyType(
         {"renorm": False, "renorm_clipping": None, "renorm_momentum": ..., "synchronized": False}
     )
     supports_masking = True
-    _shape_after = kept
-    _told = ("axis",)
+    _shape_after = same_shape
+    _repr_arguments = ("axis",)
     _options = (
         "axis", "momentum", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer",
         "moving_mean_initializer", "moving_variance_initializer",
@@ -105,8 +101,8 @@ class BatchNormalization(Affine):
         inputs : ndarray
         training : bool, optional
         mask : array-like of bool, optional
-            In training: of which elements the statistics are. It has the shape of the inputs without the last axis, or
-            lengths of 1 in it, as (n, 1) for the rows of inputs of shape (n, T, channels) that count.
+            In training, only elements where it is True count for the statistics. It must broadcast to the shape of
+            the inputs without the last axis, with the same number of axes.
         """
         if inputs.ndim != self._rank or inputs.shape[self.axis] != self._channels:
             raise ValueError(
@@ -120,7 +116,7 @@ class BatchNormalization(Affine):
         gamma, beta = (vector.reshape(shape) for vector in self._gamma_and_beta(self._channels, wide))
         x = floating(inputs, self._compute)
         if training and self.trainable:
-            refuse_part(f"the BatchNormalization '{self.name}' in training")
+            require_whole_batch(f"the BatchNormalization '{self.name}' in training")
             x = ops.cast(x, wide)
             moving, (mean, variance) = (mean, variance), self._moments(x, mask)
             self._move(self.moving_mean, moving[0], mean)
@@ -130,12 +126,12 @@ class BatchNormalization(Affine):
         return rounded(lambda x: (x - mean) * factor + beta, x, dtype=self._compute)
 
     def _move(self, variable: AutoCastVariable, old: Array, new: Array) -> None:
-        """Let a moving statistic come nearer to that of a batch."""
+        """Update a moving average with the statistic of a batch."""
         kept, rest = (old.dtype.type(share) for share in (self.momentum, 1 - self.momentum))
         variable.assign((old * kept + new * rest).reshape(-1))
 
     def _moments(self, x: Array, mask: ArrayLike | None) -> tuple[Array, Array]:
-        """Return mean and variance of each channel of a batch; the variance is divided by the number of elements."""
+        """Return mean and (population) variance of each channel of a batch."""
         axes = tuple(axis for axis in range(x.ndim) if axis != self.axis % x.ndim)
         if mask is None:
             mean = ops.mean(x, axes, keepdims=True)

@@ -1,18 +1,18 @@
-"""A recurrent layer that goes through sequences in both directions."""
+"""A recurrent layer that processes sequences in both directions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.files.registry import custom_object_scope
-from mp_core.files.serialization import serialize_keras_object
-from mp_core.layers.base.building import takes
+from mp_core.layers.base.building import has_argument
 from mp_core.layers.elementwise import rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import from_masks
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import layer_in
+from mp_core.utilities.registry import custom_object_scope
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves
 
 __all__ = ["Bidirectional"]
@@ -24,33 +24,33 @@ _MERGED: dict[str | None, Callable[[Array, Array], Any]] = {
     "concat": lambda x, y: ops.concatenate([x, y], -1),
     None: lambda x, y: (x, y),
 }
-"""Mode -> what it makes of the outputs of both directions."""
+"""Mode -> function that merges the outputs of both directions."""
 _SHARED = ("stateful", "return_sequences", "return_state")
 """Attributes that both layers must share."""
 
 
 class Bidirectional(Layer):
-    """A recurrent layer and one like it that goes backwards, with weights of its own.
+    """A recurrent layer, and a second one with its own weights that processes sequences backwards.
 
     Parameters
     ----------
     layer : Layer
-        Such as :class:`LSTM`, with the arguments `go_backwards`, `return_sequences`, `return_state` and `stateful`. A
-        layer like it is made, named ``forward_...``.
+        Such as :class:`LSTM`, with the arguments `go_backwards`, `return_sequences`, `return_state` and `stateful`. The
+        forward layer is a new layer with the same configuration, named ``forward_...``.
     merge_mode : {"concat", "sum", "mul", "ave"}, optional
-        What becomes of the outputs of both directions; None: both are returned.
+        How to merge the outputs of both directions; None returns both.
     weights : None
-        Keras'; use :meth:`set_weights`.
+        An argument of Keras; use :meth:`set_weights`.
     backward_layer : Layer, optional
-        What goes backwards. Default: a layer like `layer`.
+        The layer for the backward direction. Default: a new layer with the configuration of `layer`.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
     ValueError
-        `layer` or `backward_layer` is no recurrent layer, both have one direction, or differ in what they return;
-        `merge_mode` does not exist.
+        `layer` or `backward_layer` is no recurrent layer; both have the same direction; they differ in what they
+        return; `merge_mode` does not exist.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Bidirectional(Layer):
 
     _arrays = ("sequences",)
     supports_masking = True
-    _told = ("merge_mode",)
+    _repr_arguments = ("merge_mode",)
     _options = ("merge_mode",)
     stateful: bool
     return_sequences: bool
@@ -123,7 +123,7 @@ class Bidirectional(Layer):
         ----------
         sequences : ndarray, shape (batch, steps, ...)
         initial_state : list, optional
-            The states of the first layer, then those of the one that goes backwards.
+            The states of the forward layer, then those of the backward layer.
         mask : array-like of bool, shape (batch, steps), optional
         training : bool, optional
 
@@ -131,12 +131,12 @@ class Bidirectional(Layer):
         -------
         outputs : ndarray, or two of them if `merge_mode` is None
         *states : ndarray or list of them
-            With `return_state`: those of the first layer, then those of the one that goes backwards.
+            With `return_state`: those of the forward layer, then those of the backward layer.
         """
         half = 0 if initial_state is None else len(initial_state) // 2
         found, states = [], []
         for layer, part in ((self.forward_layer, slice(None, half)), (self.backward_layer, slice(half, None))):
-            options = {"mask": mask} if takes(type(layer).call, "mask") else {}
+            options = {"mask": mask} if has_argument(type(layer).call, "mask") else {}
             if initial_state is not None:
                 options["initial_state"] = initial_state[part]
             outputs = layer(sequences, training=training, **options)
@@ -153,17 +153,17 @@ class Bidirectional(Layer):
 
     @property
     def states(self) -> tuple[Any, ...] | None:
-        """The variables with the states that both layers keep, None unless they are stateful and built."""
+        """The variables with the states of both layers; None unless they are stateful and built."""
         pair = self.forward_layer.states, self.backward_layer.states
         return None if None in pair else (*pair[0], *pair[1])
 
     def reset_state(self) -> None:
-        """Let the next call of stateful layers begin with zeros.
+        """Set the states to zero.
 
         Raises
         ------
         AttributeError
-            They are not stateful.
+            The layer is not stateful.
         """
         if not self.stateful:
             raise AttributeError(f"layer '{self.name}' must be stateful to have states")
@@ -174,7 +174,7 @@ class Bidirectional(Layer):
 
     @from_masks
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask of the sequences for outputs of all steps; states have none."""
+        """Return the mask of the sequences with `return_sequences`, else None; states have no mask."""
         mask = next(leaves(previous_mask), None) if self.return_sequences else None
         masks = [mask, mask] if self.merge_mode is None else [mask]
         if self.return_state:
@@ -192,7 +192,7 @@ class Bidirectional(Layer):
         return merged if self.merge_mode is None else outputs
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, with those of both layers."""
+        """Return the configuration, including those of both layers."""
         return super().get_config() | {
             "layer": serialize_keras_object(self.forward_layer),
             "backward_layer": serialize_keras_object(self.backward_layer),
@@ -205,8 +205,7 @@ class Bidirectional(Layer):
         Raises
         ------
         ValueError
-            There is no ``layer``, or the class of one is neither a layer of mp_core, nor registered, nor in
-            `custom_objects`.
+            `config` has no ``layer``; a class is neither a layer of mp_core, nor registered, nor in `custom_objects`.
         """
         with custom_object_scope(custom_objects):
             parts = {"layer": layer_in(config, "layer")}
@@ -216,6 +215,7 @@ class Bidirectional(Layer):
 
 
 def _checked(layer: "Layer", argument: str) -> Any:
+    """Return the layer; raise ValueError unless it has the attributes of a recurrent layer."""
     wanted = ("go_backwards", *_SHARED)
     if not isinstance(layer, Layer) or not all(hasattr(layer, name) for name in wanted):
         raise ValueError(
@@ -226,7 +226,7 @@ def _checked(layer: "Layer", argument: str) -> Any:
 
 
 def _renamed(layer: "Layer", prefix: str, **changes: Any) -> Any:
-    """Return a new layer like another one, named after it."""
+    """Return a new layer with the configuration of another one, a prefixed name, and `changes`."""
     known = {type(part).__name__: type(part) for part in layer.flatten()}
     config = layer.get_config() | {"name": f"{prefix}{layer.name.removeprefix(prefix)}"} | changes
     with custom_object_scope(known):

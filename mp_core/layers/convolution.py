@@ -8,11 +8,11 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.forms.products import packed
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
+from mp_core.layers.forms.products import packed
 from mp_core.layers.lora import AdaptableLayer
-from mp_core.layers.shapes import Shape, after_windows
+from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.windows import windows_of
@@ -25,27 +25,27 @@ _PARAMETERS = """
     Parameters
     ----------
     filters : int
-        Channels of the outputs.
+        Number of output channels.
     kernel_size, strides, dilation_rate : int or sequence of int
-        One for each axis of places.
+        One number for all spatial axes, or one for each.
     padding : {"valid", "same"}, of Conv1D also "causal"
-        With "causal", an output depends on its own place and those before.
+        With "causal", an output depends only on its own position and earlier ones.
     data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
+        Position of the channels axis in inputs and outputs; default: last.
     groups : int
-        Groups of channels that do not mix.
+        Number of channel groups that are convolved separately.
     activation : str or callable, optional
     use_bias : bool
     kernel_initializer, bias_initializer : str, dict or callable
     **kwargs
-        ``lora_rank`` and ``lora_alpha``, for which see :meth:`enable_lora`, and those of :class:`Layer`.
+        ``lora_rank`` and ``lora_alpha`` (see :meth:`enable_lora`), and the arguments of :class:`Layer`.
     """
 
 
 class _Convolution(ConvolutionBase, AdaptableLayer):
-    """``activation(conv(inputs, kernel) + bias)`` (a cross-correlation, as everywhere in deep learning)."""
+    """The base of Conv1D, Conv2D and Conv3D."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
     _options = (
@@ -82,7 +82,7 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
             raise ValueError(f"`groups` must divide `filters`; received groups={groups}, filters={filters}")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernel (lengths ..., channels / groups, filters) and bias for inputs of this shape."""
+        """Create the kernel, shape (*kernel_size, channels / groups, filters), and the bias."""
         channels = self._channels(input_shape)
         if not channels or channels % self.groups:
             raise ValueError(f"`groups`={self.groups} must divide the channels of the inputs; received {input_shape}")
@@ -90,11 +90,11 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
         shape, bias_shape = (*self.kernel_size, channels // self.groups, self.filters), (self.filters,)
         geometry = (shape, math.prod(shape[:-1]), self.filters, bias_shape, tuple(range(len(shape))))
         self._add_kernel(bias_shape if self.use_bias else None, *geometry)
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, places ..., filters), or with the channels at axis 1."""
-        windows, axes = self._windows(self._checked(inputs)), self._rank + 1
+        """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
+        windows, axes = self._windows(self._checked_inputs(inputs)), self._rank + 1
         biases = [None] * self.groups if self.bias is None else np.split(self.bias.read_value(), self.groups)
         fused = activations.FUSED.get(self.activation) if self._lora is None else None
         width, parts = self.filters // self.groups, []
@@ -115,21 +115,21 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
         unfit = not channels or channels % self.groups or (self.built and channels != self._depth)
         if unfit or not activations.keeps_shape(self.activation):
             return None
-        return after_windows(shape, self._spans(), self.strides, self.padding, self.data_format, self.filters)
+        return windowed_shape(shape, self._spans(), self.strides, self.padding, self.data_format, self.filters)
 
     def _windows(self, x: Array) -> Array:
-        """Return a view (batch, places ..., lengths of the kernel ..., channels)."""
+        """Return the padded inputs as a view of windows: (batch, positions ..., *kernel_size, channels)."""
         spans = self._spans()
         if self.padding != "valid":
-            x = ops.pad_zeros(x, [(0, 0), *map(self._padded, x.shape[1:-1], spans, self.strides), (0, 0)])
+            x = ops.pad_zeros(x, [(0, 0), *map(self._pad_widths, x.shape[1:-1], spans, self.strides), (0, 0)])
         if any(length < span for length, span in zip(x.shape[1:-1], spans, strict=True)):
             raise ValueError(
                 f"The inputs of layer '{self.name}', {x.shape}, are smaller than its kernel's span, {spans}"
             )
         return windows_of(x, self.kernel_size, self.strides, self.dilation_rate)
 
-    def _padded(self, length: int, span: int, stride: int) -> tuple[int, int]:
-        """Return the zeros before and after an axis."""
+    def _pad_widths(self, length: int, span: int, stride: int) -> tuple[int, int]:
+        """Return how many zeros to add before and after an axis."""
         return same_padding(length, span, stride) if self.padding == "same" else (span - 1, 0)
 
     def _matrices(self) -> list[Any]:
@@ -145,7 +145,7 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
 
 
 class Conv1D(_Convolution):
-    """The convolution of sequences: arrays (batch, places, channels)."""
+    """``activation(conv(inputs, kernel) + bias)`` of sequences (batch, steps, channels)."""
 
     _matrix_name = "kernel"
     _rank = 1
@@ -153,20 +153,20 @@ class Conv1D(_Convolution):
 
 
 class Conv2D(_Convolution):
-    """``activation(conv(inputs, kernel) + bias)`` (a cross-correlation, as everywhere in deep learning)."""
+    """``activation(conv(inputs, kernel) + bias)`` of images (batch, height, width, channels)."""
 
     _matrix_name = "kernel"
     _rank = 2
 
 
 class Conv3D(_Convolution):
-    """The convolution of volumes: arrays (batch, places along three axes, channels)."""
+    """``activation(conv(inputs, kernel) + bias)`` of volumes (batch, depth, height, width, channels)."""
 
     _matrix_name = "kernel"
     _rank = 3
 
 
 def same_padding(length: int, span: int, stride: int) -> tuple[int, int]:
-    """Return the zeros before and after an axis so that it gives ceil(length / stride) outputs."""
+    """Return how many zeros to add before and after an axis, so that there are ceil(length / stride) outputs."""
     total = max((-(-length // stride) - 1) * stride + span - length, 0)
     return total // 2, total - total // 2

@@ -1,24 +1,24 @@
-"""What all convolutions share: arguments, kernels and where the channels are."""
+"""Base classes of all convolutions: arguments, kernel, and position of the channels axis."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations, initializers
 from mp_core.layers.elementwise import floating
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.layers.spatial import Spatial, data_format_of, sizes_of
 from mp_core.ops.windows import spans_of
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean, positive_integer
 
-__all__ = ["ConvolutionBase", "WithKernel"]
+__all__ = ["ConvolutionBase", "KernelLayer"]
 
 _BATCHES = {1: "sequences", 2: "images", 3: "volumes"}
 
 
-class WithKernel(Spatial):
-    """A layer with a kernel that lies at many places of its inputs."""
+class KernelLayer(Spatial):
+    """A layer that applies a kernel at every position of its inputs."""
 
     _paddings: ClassVar[tuple[str, ...]] = ("valid", "same")
 
@@ -50,13 +50,13 @@ class WithKernel(Spatial):
         return spans_of(self.kernel_size, self.dilation_rate)
 
 
-class ConvolutionBase(WithKernel, MatrixLayer):
-    """A layer whose kernel is one matrix, which mixes all channels."""
+class ConvolutionBase(KernelLayer, MatrixLayer):
+    """A convolution whose kernel is one matrix that mixes all channels."""
 
     _matrix_name = "kernel"
     kernel: AutoCastVariable
     _quantizes = False
-    _told = ("filters", "kernel_size")
+    _repr_arguments = ("filters", "kernel_size")
     _depth: int
 
     def __init__(
@@ -80,7 +80,7 @@ class ConvolutionBase(WithKernel, MatrixLayer):
         self.kernel_initializer = initializers.checked(kernel_initializer)
 
     def _channels(self, shape: tuple[int | None, ...]) -> int | None:
-        """Return the number of channels of inputs of this shape."""
+        """Return the number of channels of inputs; raise ValueError if the number of axes is wrong."""
         if len(shape) != self._rank + 2:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank + 2} axes '
@@ -88,8 +88,8 @@ class ConvolutionBase(WithKernel, MatrixLayer):
             )
         return self._length_of_channels(shape)
 
-    def _checked(self, inputs: Array) -> Array:
-        """Return inputs as floats with the channels last."""
+    def _checked_inputs(self, inputs: Array) -> Array:
+        """Return inputs as floats with the channels last; raise ValueError if the number of channels is wrong."""
         if self._channels(inputs.shape) != self._depth:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._depth} channels, '

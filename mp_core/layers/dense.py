@@ -4,11 +4,11 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
+from mp_core.layers.forms.form import floating
 from mp_core.layers.lora import AdaptableLayer, LoRA, lora_of
 from mp_core.layers.shapes import Shape
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Dense", "with_lora"]
@@ -17,9 +17,9 @@ __all__ = ["Dense", "with_lora"]
 class Dense(AdaptableLayer):
     """``activation(inputs @ kernel + bias)`` over the last axis.
 
-    Under ``QuantizedDTypePolicy("int8", ...)`` the kernel is int8 with one scale per unit, the rows of the inputs are
-    quantized as they come, and products are exact. Under ``"int8/weight_only"`` and ``"int4/<block size>"`` the inputs
-    stay floats; under ``"float8"`` inputs and kernel are rounded to float8 with the scales of delayed scaling.
+    Under ``QuantizedDTypePolicy("int8", ...)`` the kernel is int8 with one scale per unit, each call quantizes the rows
+    of its inputs, and products are exact. Under ``"int8/weight_only"`` and ``"int4/<block size>"`` the inputs stay
+    floats; under ``"float8"`` inputs and kernel are rounded to float8 by delayed scaling.
 
     Parameters
     ----------
@@ -29,17 +29,17 @@ class Dense(AdaptableLayer):
     use_bias : bool
     kernel_initializer, bias_initializer : str, dict or callable
     **kwargs
-        ``lora_rank`` and ``lora_alpha``, for which see :meth:`enable_lora`, and those of :class:`Layer`.
+        ``lora_rank`` and ``lora_alpha`` (see :meth:`enable_lora`), and the arguments of :class:`Layer`.
 
     Attributes
     ----------
     kernel : AutoCastVariable, shape (inputs, units)
-        As int4 a read-only array of its codes, int8. The weight of this name has two codes to a byte along the units,
-        the one with the even index in the low half.
+        For int4, a read-only int8 array of its codes. The stored variable has two codes to a byte along the units; the
+        code with the even index is the low half.
     kernel_scale : AutoCastVariable, shape (units,)
-        Of an int8 kernel, or int4 without blocks, only: it stands for ``kernel / kernel_scale``.
+        Only for int8, and int4 without blocks: values are ``kernel / kernel_scale``.
     kernel_zero, g_idx : AutoCastVariable, shape (blocks, units) and (inputs,)
-        Of int4 in blocks of rows only: ``(kernel - kernel_zero[g_idx]) * kernel_scale[g_idx]``.
+        Only for int4 in blocks of rows: values are ``(kernel - kernel_zero[g_idx]) * kernel_scale[g_idx]``.
     bias : AutoCastVariable or None, shape (units,)
     depth : int
         Length of the inputs' last axis, once built.
@@ -52,14 +52,14 @@ class Dense(AdaptableLayer):
     array([[6, 6]], dtype=bfloat16)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
     kernel: AutoCastVariable
     kernel_scale: AutoCastVariable
     bias: AutoCastVariable | None
     supports_masking = True
-    _told = ("units",)
+    _repr_arguments = ("units",)
     _options = ("units", "activation", "use_bias", "kernel_initializer", "bias_initializer")
 
     def __init__(
@@ -85,12 +85,12 @@ class Dense(AdaptableLayer):
         self.depth = input_shape[-1]
         shape, bias_shape = (self.depth, self.units), (self.units,)
         self._add_kernel(bias_shape if self.use_bias else None, shape, *shape, bias_shape)
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs, shape (..., units) for inputs of shape (..., inputs).
 
-        With `training`, the gradients of a float8 layer's scales are their next values.
+        With `training`, the "gradients" of a float8 layer's scales are their next values.
         """
         if inputs.shape[-1:] != (self.depth,):
             raise ValueError(
@@ -109,15 +109,15 @@ class Dense(AdaptableLayer):
         return None if unfit or not activations.keeps_shape(self.activation) else (*shape[:-1], self.units)
 
     def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
-        """Return outputs with what LoRA adds to them."""
+        """Return the outputs plus the product of LoRA."""
         return lora.added(outputs, ops.matmul(floating(inputs, self._compute), lora.a.read_value()))
 
     def rows_of(self, inputs: Array) -> Array:
-        """Return the inputs as the rows that the kernel multiplies: as they are."""
+        """Return the inputs as the rows that the kernel multiplies: unchanged."""
         return inputs
 
 
 def with_lora(layer: Dense, outputs: Array, inputs: Array) -> Array:
-    """Return the product of inputs with the kernel of a layer, and what LoRA adds to it, if any."""
+    """Return `outputs`, the product of inputs and kernel, plus the product of LoRA if the layer has it."""
     lora = lora_of(layer)
     return outputs if lora is None else layer._adapted(outputs, lora, inputs)

@@ -1,4 +1,4 @@
-"""Depthwise convolution: every channel by kernels of its own."""
+"""Depthwise convolution: each channel is convolved with its own kernels."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,35 +10,35 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.convolution import same_padding
-from mp_core.layers.convolution_base import WithKernel
+from mp_core.layers.convolution_base import KernelLayer
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.shapes import Shape, after_windows
+from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["ByChannel", "DepthwiseConv1D", "DepthwiseConv2D"]
+__all__ = ["DepthwiseBase", "DepthwiseConv1D", "DepthwiseConv2D"]
 
 _PARAMETERS = """
 
     Parameters
     ----------
     kernel_size, strides, dilation_rate : int or sequence of int
-        One for each axis of places.
+        One number for all spatial axes, or one for each.
     padding : {"valid", "same"}
     depth_multiplier : int
-        How many kernels a channel has, and so how many channels of the outputs come from it.
+        Number of kernels per channel, and so of output channels per input channel.
     data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
+        Position of the channels axis in inputs and outputs; default: last.
     activation : str or callable, optional
     use_bias : bool
     depthwise_initializer, bias_initializer : str, dict or callable
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
 
-class ByChannel(WithKernel):
-    """What depthwise and separable convolutions share: the sum over the places of a kernel, channel by channel."""
+class DepthwiseBase(KernelLayer):
+    """The base of depthwise and separable convolutions: sums over the kernel, channel by channel."""
 
     _arrays = ("inputs",)
 
@@ -63,7 +63,7 @@ class ByChannel(WithKernel):
         self.depthwise_initializer = initializers.checked(depthwise_initializer)
 
     def _add_kernel(self, input_shape: tuple[int | None, ...], name: str) -> Any:
-        """Return a new kernel (lengths ..., channels, depth_multiplier) for inputs of this shape."""
+        """Create and return the kernel, shape (*kernel_size, channels, depth_multiplier)."""
         is_batch = len(input_shape) == self._rank + 2
         channels = self._length_of_channels(input_shape) if is_batch else None
         if channels is None:
@@ -74,11 +74,11 @@ class ByChannel(WithKernel):
         return self.add_weight(shape, initializer=self.depthwise_initializer, name=name)
 
     def _add_bias(self, channels: int) -> Any:
-        """Return a new bias for so many channels of outputs, None if there is none."""
+        """Create and return the bias, shape (channels,); None without bias."""
         return self.add_weight((channels,), initializer=self.bias_initializer, name="bias") if self.use_bias else None
 
-    def _of_each_channel(self, inputs: Array, kernel: Array, bias: Array | None) -> Array:
-        """Return the sums for each channel and its kernels, with the channels last."""
+    def _depthwise(self, inputs: Array, kernel: Array, bias: Array | None) -> Array:
+        """Return the depthwise convolution plus bias, with the channels last."""
         x = floating(inputs, self._compute)
         x = self._channels_last(x) if x.ndim > 1 else x
         if x.ndim != self._rank + 2 or x.shape[-1] != self._channels:
@@ -87,10 +87,10 @@ class ByChannel(WithKernel):
                 f"{self._channels} channels, but received input with shape {inputs.shape} ({self.data_format})"
             )
         bias = np.zeros((), x.dtype) if bias is None else bias
-        return rounded(self._convolved, ops.pad_zeros(x, self._padding(x)), kernel, bias)
+        return rounded(self._convolve, ops.pad_zeros(x, self._padding(x)), kernel, bias)
 
     def _padding(self, x: Array) -> list[tuple[int, int]]:
-        """Return the zeros before and after each axis."""
+        """Return how many zeros to add before and after each axis."""
         lengths, spans = x.shape[1:-1], self._spans()
         if self.padding == "same":
             return [(0, 0), *map(same_padding, lengths, spans, self.strides), (0, 0)]
@@ -100,8 +100,8 @@ class ByChannel(WithKernel):
             )
         return [(0, 0)] * x.ndim
 
-    def _convolved(self, x: Array, kernel: Array, bias: Array) -> Array:
-        """Return the sum over the places of the kernel, in the order of its rows, and the bias."""
+    def _convolve(self, x: Array, kernel: Array, bias: Array) -> Array:
+        """Return the sum over all kernel elements, in row-major order, plus the bias."""
         places = [
             range(0, length - span + 1, stride)
             for length, span, stride in zip(x.shape[1:-1], self._spans(), self.strides, strict=True)
@@ -113,21 +113,21 @@ class ByChannel(WithKernel):
             outputs = outputs + x[:, *parts][..., np.newaxis] * kernel[offsets]
         return outputs.reshape(*outputs.shape[:-2], self._channels * self.depth_multiplier) + bias
 
-    def _shape_with(self, shape: Shape, filters: int | None) -> Shape | None:
-        """Return the shape of outputs with so many channels for inputs of a shape; None: a call says it."""
+    def _shape_with_channels(self, shape: Shape, filters: int | None) -> Shape | None:
+        """Return the output shape for so many output channels; None if only a call can determine it."""
         if filters is None or len(shape) != self._rank + 2 or not activations.keeps_shape(self.activation):
             return None
         channels = self._length_of_channels(shape)
         if channels is None or (self.built and channels != self._channels):
             return None
-        return after_windows(shape, self._spans(), self.strides, self.padding, self.data_format, filters)
+        return windowed_shape(shape, self._spans(), self.strides, self.padding, self.data_format, filters)
 
 
-class _DepthwiseConv(ByChannel):
-    """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32."""
+class _DepthwiseConv(DepthwiseBase):
+    """The base of DepthwiseConv1D and DepthwiseConv2D."""
 
-    _samples_apart = "always"
-    _told = ("kernel_size",)
+    _sample_independence = "always"
+    _repr_arguments = ("kernel_size",)
     _options = (
         "kernel_size", "strides", "padding", "depth_multiplier", "data_format", "dilation_rate", "activation",
         "use_bias", "depthwise_initializer", "bias_initializer",
@@ -139,27 +139,27 @@ class _DepthwiseConv(ByChannel):
             cls.__doc__ = with_example(cls, _PARAMETERS, "3", 8, 6)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernel (lengths ..., channels, depth_multiplier) and bias for inputs of this shape."""
+        """Create the kernel, shape (*kernel_size, channels, depth_multiplier), and the bias."""
         self.kernel = self._add_kernel(input_shape, "kernel")
         self.bias = self._add_bias(self._channels * self.depth_multiplier)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, places ..., channels * depth_multiplier), or with them at axis 1."""
+        """Return the outputs, shape (batch, positions ..., channels * depth_multiplier), or with channels at axis 1."""
         bias = None if self.bias is None else self.bias.read_value()
-        return self._arranged(self.activation(self._of_each_channel(inputs, self.kernel.read_value(), bias)))
+        return self._arranged(self.activation(self._depthwise(inputs, self.kernel.read_value(), bias)))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         channels = self._length_of_channels(shape) if len(shape) > 1 else None
-        return self._shape_with(shape, None if channels is None else channels * self.depth_multiplier)
+        return self._shape_with_channels(shape, None if channels is None else channels * self.depth_multiplier)
 
 
 class DepthwiseConv1D(_DepthwiseConv):
-    """``activation(conv(channel, kernels of this channel) + bias)`` of sequences, accumulated in float32."""
+    """``activation(conv(channel, its kernels) + bias)`` for each channel of sequences, accumulated in float32."""
 
     _rank = 1
 
 
 class DepthwiseConv2D(_DepthwiseConv):
-    """``activation(conv(channel, kernels of this channel) + bias)``, accumulated in float32."""
+    """``activation(conv(channel, its kernels) + bias)`` for each channel of images, accumulated in float32."""
 
     _rank = 2

@@ -1,4 +1,4 @@
-"""Attention of one head without projections: Keras' layers of a list of query, value and key."""
+"""Attention with one head and without projections: Keras' layers that take a list [query, value, key]."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.layers.attention import with_dropout_parameters
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
@@ -18,21 +19,17 @@ from mp_core.utilities.arguments import boolean, share
 __all__ = ["AdditiveAttention", "Attention"]
 
 
+@with_dropout_parameters
 class Attention(Layer):
-    """``softmax(scores) @ value`` with the products of query and key as scores.
+    """``softmax(scores) @ value``, where by default ``scores = query @ key.T``.
 
     Parameters
     ----------
     use_scale : bool
-        Whether scores are multiplied by a variable.
+        Whether to multiply by a trained number: the products, or with "concat" ``query + key``.
     score_mode : {"dot", "concat"}
-        Scores are ``query @ key.T``, or sums of ``tanh(query + key)``, multiplied by a variable.
-    dropout : float
-        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
-    seed : int or SeedGenerator, optional
-        Where the random numbers of `dropout` come from.
-    **kwargs
-        Those of :class:`Layer`.
+        "dot": scores are ``query @ key.T``. "concat": scores are the sum of ``tanh(query + key)`` over the features,
+        times a trained number.
 
     Examples
     --------
@@ -43,7 +40,7 @@ class Attention(Layer):
 
     supports_masking = True
     _options: tuple[str, ...] = ("use_scale", "score_mode", "dropout", "seed")
-    _told: tuple[str, ...] = ("score_mode",)
+    _repr_arguments: tuple[str, ...] = ("score_mode",)
 
     def __init__(
         self,
@@ -62,7 +59,7 @@ class Attention(Layer):
         self.seed_generator = generator_of(seed) if self.dropout > 0 else None
 
     def build(self, input_shape: Any) -> None:
-        """Create the variables, which do not depend on the shapes."""
+        """Create the variables. Their shapes do not depend on `input_shape`."""
         self.scale = self.concat_score_weight = None
         if self.use_scale:
             self.scale = self.add_weight((), initializer="ones", name="scale")
@@ -77,19 +74,21 @@ class Attention(Layer):
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> Any:
-        """Return the outputs, shape (batch, queries, width of the values), and the softmax of the scores if asked.
+        """Return the outputs, shape (batch, queries, width of the values), and on request the attention weights.
 
         Parameters
         ----------
         inputs : list of ndarray
-            Query (batch, queries, width), value (batch, keys, any width) and, unless it is the value, key.
+            [query, value] or [query, value, key]: query (batch, queries, width), value (batch, keys, any width), key
+            (batch, keys, width). Without key, the value is used.
         mask : list of (array-like or None), optional
-            (batch, queries): where outputs are not zeros; (batch, keys): the keys that are attended to.
+            [query mask, value mask]. Outputs are 0 where the query mask, (batch, queries), is False. Keys where the
+            value mask, (batch, keys), is False are not attended to.
         training : bool, optional
-            Whether `dropout` is applied, also to the weights that are returned.
+            Whether `dropout` is applied, also to the returned weights.
         return_attention_scores : bool
         use_causal_mask : bool
-            Whether query i attends to the keys up to i alone.
+            Whether query i attends only to keys up to i.
 
         Raises
         ------
@@ -113,7 +112,7 @@ class Attention(Layer):
         return (outputs, weights) if return_attention_scores else outputs
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """Return the mask of the queries, the first one of the list `mask`: Keras' name, as that of :meth:`call`."""
+        """Return the query mask, the first of the list `mask`. The argument has Keras' name."""
         self._check_masks(mask)
         return None if mask is None else mask[0]
 
@@ -146,19 +145,14 @@ class Attention(Layer):
         return rounded(concatenated, query, key, inner, outer)
 
 
+@with_dropout_parameters
 class AdditiveAttention(Attention):
-    """``softmax(scores) @ value`` with sums of ``scale * tanh(query + key)`` as scores.
+    """``softmax(scores) @ value``, where ``scores = sum(scale * tanh(query + key))`` over the features.
 
     Parameters
     ----------
     use_scale : bool
-        Whether there is a `scale` for each feature.
-    dropout : float
-        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
-    seed : int or SeedGenerator, optional
-        Where the random numbers of `dropout` come from.
-    **kwargs
-        Those of :class:`Layer`.
+        Whether each feature has a trained `scale`; otherwise it is 1.
 
     Examples
     --------
@@ -168,13 +162,13 @@ class AdditiveAttention(Attention):
     """
 
     _options = ("use_scale", "dropout", "seed")
-    _told = ()
+    _repr_arguments = ()
 
     def __init__(self, use_scale: bool = True, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(use_scale, dropout=dropout, **kwargs)
 
     def build(self, input_shape: Any) -> None:
-        """Create the scale for queries of this shape, the first one."""
+        """Create the scale; `input_shape` is a list, its first shape that of the queries."""
         if not isinstance(input_shape, list | tuple) or not all(isinstance(each, Sequence) for each in input_shape):
             raise ValueError(
                 f"`inputs` of layer '{self.name}' must be a list of query, value and, unless it is the value, key; "

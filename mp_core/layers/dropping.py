@@ -1,4 +1,4 @@
-"""Layers that change elements at random in training, and are the identity in inference."""
+"""Dropout and noise layers: they change elements at random in training, and are the identity in inference."""
 
 import math
 from collections.abc import Sequence
@@ -23,25 +23,25 @@ __all__ = [
 ]  # fmt: skip
 
 _SEED = """seed : int or SeedGenerator, optional
-        Where the random numbers come from: the same seed gives the same numbers in every process. Default: any.
+        Source of the random numbers. The same seed gives the same numbers in every process. Default: a new seed.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 _RATE = f"""
     Parameters
     ----------
     rate : float
-        The share of elements that training changes, from 0 to 1.
+        Fraction of elements that training drops, from 0 to 1.
     {_SEED}"""
 
 
-class _Random(Identity):
-    """The identity, but in training."""
+class _RandomLayer(Identity):
+    """The base of dropout and noise layers: the identity except in training."""
 
     _parameters: ClassVar[str] = _RATE
     rate: float
 
-    _samples_apart = "in inference"
+    _sample_independence = "in inference"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -52,29 +52,29 @@ class _Random(Identity):
         self.seed_generator, self.seed = generator_of(seed), given_seed(seed)
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
-        """Return the inputs, in training changed at random."""
-        if not training or not self._changes():
+        """Return the inputs; in training, change them at random."""
+        if not training or not self._is_active():
             return inputs
-        return self._changed(floating(inputs, self._compute), self.seed_generator.next())
+        return self._randomized(floating(inputs, self._compute), self.seed_generator.next())
 
-    def _changes(self) -> bool:
+    def _is_active(self) -> bool:
         return self.rate > 0
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         raise NotImplementedError
 
 
-class _Dropping(_Random):
-    """A layer with a rate."""
+class _DropoutLayer(_RandomLayer):
+    """The base of layers with a dropout rate."""
 
     _options: tuple[str, ...] = ("rate", "seed")
-    _told = ("rate",)
+    _repr_arguments = ("rate",)
 
     def __init__(self, rate: float, seed: Seed = None, **kwargs: Any) -> None:
         super().__init__(seed, **kwargs)
         self.rate = share(rate, "rate")
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         return dropout(inputs, key, self.rate, self._noise_shape(inputs), rows_before(inputs, self.name))
 
     def _noise_shape(self, inputs: Array) -> Sequence[int | None] | None:
@@ -91,15 +91,15 @@ _NOISE_SHAPE = f"""
     Parameters
     ----------
     rate : float
-        The share of elements that training changes, from 0 to 1.
+        Fraction of elements that training drops, from 0 to 1.
     noise_shape : sequence of int or None, optional
-        The shape of the random numbers: a length of 1 where all elements along an axis share one. Default: that of the
-        inputs; a length of None too.
+        The shape of the random numbers. Along an axis of length 1, all elements share one random number. None as a
+        length, or instead of the shape, means that of the inputs.
     {_SEED}"""
 
 
-class _DroppingTogether(_Dropping):
-    """A layer with a rate and a shape of the random numbers."""
+class _NoiseShapeDropout(_DropoutLayer):
+    """The base of layers with a dropout rate and a noise shape."""
 
     _parameters = _NOISE_SHAPE
     _options = ("rate", "noise_shape", "seed")
@@ -124,8 +124,8 @@ class _DroppingTogether(_Dropping):
         return self.noise_shape
 
 
-class Dropout(_DroppingTogether):
-    """The inputs, in training with a share of their elements set to 0 and the others divided by ``1 - rate``.
+class Dropout(_NoiseShapeDropout):
+    """In training, set a fraction of the elements to 0 and divide the others by ``1 - rate``.
 
     Examples
     --------
@@ -137,18 +137,18 @@ class Dropout(_DroppingTogether):
     """
 
 
-class AlphaDropout(_DroppingTogether):
-    """The inputs, in training changed at random so that the mean and the variance of what ``selu`` gives stay.
+class AlphaDropout(_NoiseShapeDropout):
+    """In training, drop elements so that the mean and variance of outputs of ``selu`` are preserved.
 
     Examples
     --------
     >>> x = np.random.default_rng(1).standard_normal((1, 100000)).astype(np.float32)
     >>> y = AlphaDropout(0.5, seed=1)(x, training=True)
-    >>> float(y.mean().round(1)) + 0.0, float(y.std().round(1))  # as before
+    >>> float(y.mean().round(1)) + 0.0, float(y.std().round(1))  # as in x
     (0.0, 1.0)
     """
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         lowest = -1.6732632423543772 * 1.0507009873554805
         self._odds()
         factor = 1 / math.sqrt((1 - self.rate) * (1 + self.rate * lowest**2))
@@ -160,8 +160,8 @@ class AlphaDropout(_DroppingTogether):
         return rounded(lambda x: np.where(kept, x, x.dtype.type(lowest)) * factor + shift, inputs)
 
 
-class GaussianDropout(_Dropping):
-    """The inputs, in training times random numbers with mean 1 and standard deviation ``sqrt(rate / (1 - rate))``.
+class GaussianDropout(_DropoutLayer):
+    """In training, multiply by normal random numbers of mean 1 and standard deviation ``sqrt(rate / (1 - rate))``.
 
     Examples
     --------
@@ -170,17 +170,17 @@ class GaussianDropout(_Dropping):
     (np.float32(1.0), np.float32(0.5))
     """
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         deviation, noise = math.sqrt(self._odds()), normal(key, inputs.shape, rows_before(inputs, self.name))
         return rounded(lambda x: x * (ops.cast(noise, x.dtype) * deviation + 1.0), inputs)
 
 
-class SpatialDropout1D(_Dropping):
-    """The inputs (batch, places, channels), in training with a share of the channels of each sample set to 0.
+class SpatialDropout1D(_DropoutLayer):
+    """In training, set a fraction of the channels of each sequence (batch, steps, channels) to 0.
 
     Examples
     --------
-    >>> SpatialDropout1D(0.5, seed=1)(np.ones((1, 3, 4), np.float32), training=True)  # three places of four channels
+    >>> SpatialDropout1D(0.5, seed=1)(np.ones((1, 3, 4), np.float32), training=True)  # 3 steps, 4 channels
     array([[[0., 2., 0., 0.],
             [0., 2., 0., 0.],
             [0., 2., 0., 0.]]], dtype=float32)
@@ -190,19 +190,19 @@ class SpatialDropout1D(_Dropping):
         return None, 1, None
 
 
-_PLACES = f"""
+_CHANNELS = f"""
     Parameters
     ----------
     rate : float
-        The share of channels that training sets to 0.
+        Fraction of channels that training sets to 0.
     data_format : {{"channels_last", "channels_first"}}, optional
     {_SEED}"""
 
 
-class _DroppingChannels(_Dropping):
-    """A layer with a rate and the place of the channels."""
+class _ChannelDropout(_DropoutLayer):
+    """The base of layers that drop channels of images and volumes."""
 
-    _parameters = _PLACES
+    _parameters = _CHANNELS
     _options = ("rate", "seed", "data_format")
     _rank: ClassVar[int]
 
@@ -221,13 +221,13 @@ class _DroppingChannels(_Dropping):
         return (None, *places, None) if self.data_format == "channels_last" else (None, None, *places)
 
 
-class SpatialDropout2D(_DroppingChannels):
-    """Images, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``.
+class SpatialDropout2D(_ChannelDropout):
+    """In training, set a fraction of the channels of each image to 0 and divide the others by ``1 - rate``.
 
     Examples
     --------
     >>> images = SpatialDropout2D(0.5, seed=1)(np.ones((2, 5, 5, 4), np.float32), training=True)
-    >>> images[:, 0, 0]  # of two images the four channels, which are alike at all 25 places
+    >>> images[:, 0, 0]  # 2 images, 4 channels; all 25 positions are alike
     array([[0., 2., 0., 0.],
            [2., 0., 2., 0.]], dtype=float32)
     """
@@ -235,21 +235,21 @@ class SpatialDropout2D(_DroppingChannels):
     _rank = 2
 
 
-class SpatialDropout3D(_DroppingChannels):
-    """Volumes, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``.
+class SpatialDropout3D(_ChannelDropout):
+    """In training, set a fraction of the channels of each volume to 0 and divide the others by ``1 - rate``.
 
     Examples
     --------
     >>> layer = SpatialDropout3D(0.5, data_format="channels_first", seed=1)
-    >>> layer(np.ones((1, 4, 3, 3, 3), np.float32), training=True).sum((2, 3, 4))  # 0, or 2 at 27 places
+    >>> layer(np.ones((1, 4, 3, 3, 3), np.float32), training=True).sum((2, 3, 4))  # 0, or 2 at 27 positions
     array([[ 0., 54.,  0.,  0.]], dtype=float32)
     """
 
     _rank = 3
 
 
-class GaussianNoise(_Random):
-    """The inputs, in training with random numbers added that have mean 0 and a given standard deviation.
+class GaussianNoise(_RandomLayer):
+    """In training, add normal random numbers of mean 0 and a given standard deviation.
 
     Examples
     --------
@@ -270,9 +270,9 @@ class GaussianNoise(_Random):
         super().__init__(seed, **kwargs)
         self.stddev = number(stddev, "stddev", 0.0)
 
-    def _changes(self) -> bool:
+    def _is_active(self) -> bool:
         return self.stddev > 0
 
-    def _changed(self, inputs: Array, key: Array) -> Array:
+    def _randomized(self, inputs: Array, key: Array) -> Array:
         noise = normal(key, inputs.shape, rows_before(inputs, self.name))
         return rounded(lambda x: x + ops.cast(noise, x.dtype) * self.stddev, inputs)

@@ -1,4 +1,4 @@
-"""Dense layer over several axes, by an einsum equation."""
+"""A dense layer over several axes, defined by an einsum equation."""
 
 import functools
 import math
@@ -9,13 +9,13 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.names import Activation
-from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
+from mp_core.layers.forms.form import floating
 from mp_core.layers.lora import AdaptableLayer, LoRA
 from mp_core.layers.shapes import Shape
 from mp_core.ops.contraction import Equation, einsum, parse
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["EinsumDense"]
@@ -24,21 +24,21 @@ __all__ = ["EinsumDense"]
 class EinsumDense(AdaptableLayer):
     """``activation(einsum(equation, inputs, kernel) + bias)``.
 
-    A layer can be quantized if it is one product of matrices: if inputs and kernel both have the axes that are summed,
-    and no other axis in common.
+    The layer can be quantized if the equation is one matrix product: inputs and kernel share exactly the axes that are
+    summed.
 
     Parameters
     ----------
     equation : str
-        Such as ``"abc,cde->abde"``; ``...`` may stand for leading axes.
+        Such as ``"abc,cde->abde"``; ``...`` stands for any leading axes.
     output_shape : int or tuple of (int or None)
-        Without the batch axis and those of ``...``; None keeps the length of the input's axis.
+        Without the batch axis and the axes of ``...``; None keeps the length of the input's axis.
     activation : str or callable, optional
     bias_axes : str, optional
-        The output axes along which the bias varies, such as ``"de"``; None is no bias.
+        The output axes along which the bias varies, such as ``"de"``. None: no bias.
     kernel_initializer, bias_initializer : str, dict or callable
     **kwargs
-        ``lora_rank`` and ``lora_alpha``, for which see :meth:`enable_lora`, and those of :class:`Layer`.
+        ``lora_rank`` and ``lora_alpha`` (see :meth:`enable_lora`), and the arguments of :class:`Layer`.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class EinsumDense(AdaptableLayer):
     kernel: AutoCastVariable
     kernel_scale: AutoCastVariable
     bias: AutoCastVariable | None
-    _told = ("equation", "output_shape")
+    _repr_arguments = ("equation", "output_shape")
     _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")
     _lacking = MappingProxyType({"gptq_unpacked_column_size": None})
 
@@ -102,7 +102,9 @@ class EinsumDense(AdaptableLayer):
                 f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
             )
         before = self.equation.partition("->")[2].partition("...")[0]
-        self._takes_any_rank = "..." in self.equation and not bias_axes & set(before)  # or the bias has elided axes
+        self._takes_any_rank = "..." in self.equation and not bias_axes & set(
+            before
+        )  # such a bias would have elided axes
         bias_shape = None
         if bias_axes:
             labelled = labels.out[min(labels.out.index(label) for label in bias_axes) :]
@@ -110,10 +112,10 @@ class EinsumDense(AdaptableLayer):
         self._add_kernel(bias_shape, shape, self.depth, columns, scale_shape, order.kernel)
         by_column = bias_shape is not None and bias_axes <= set(labels.b) and math.prod(bias_shape) == columns
         self._fuses_bias = order.is_product and by_column
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def call(self, inputs: Array, training: bool = False) -> Array:
-        """Return the outputs; with `training`, the gradients of a float8 layer's scales are their next values."""
+        """Return the outputs; with `training`, the "gradients" of a float8 layer's scales are their next values."""
         if not self._fits(inputs.shape):
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the axes of '
@@ -141,7 +143,10 @@ class EinsumDense(AdaptableLayer):
         return tuple(lengths[label] if label in lengths else sizes[label] for label in labels.out)
 
     def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
-        """Return outputs with what LoRA adds to them: by two thin products where kernel and outputs end alike."""
+        """Return the outputs plus the product of LoRA: two thin products if kernel and outputs have the same last axis.
+
+        Otherwise the thin matrices are multiplied first.
+        """
         labels, rows = parse(self.equation, inputs.ndim), floating(inputs, self._compute)
         if labels.b[-1] == labels.out[-1]:
             return lora.added(outputs, einsum(self.equation, rows, lora.a.read_value()))
@@ -158,13 +163,13 @@ class EinsumDense(AdaptableLayer):
         return outputs.reshape((*rows.shape[:-1], *self._tail)).transpose(order.outputs)
 
     def rows_of(self, inputs: Array) -> Array:
-        """Return the inputs as the rows that the matrix of the kernel multiplies, shape (..., depth)."""
+        """Return the inputs as rows that the kernel matrix multiplies, shape (..., depth)."""
         order = _order(self.equation, inputs.ndim)
         arranged = inputs.transpose(order.inputs)
         return arranged.reshape((*arranged.shape[: inputs.ndim - order.summed], self.depth))
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether inputs of this shape have the lengths of the kernel; einsum itself would broadcast a length of 1."""
+        """Return whether inputs have the lengths of the kernel; einsum itself would broadcast a length of 1."""
         if len(shape) != self._rank and not self._takes_any_rank:
             return False
         try:
@@ -182,13 +187,13 @@ class EinsumDense(AdaptableLayer):
 
 
 class _Order(NamedTuple):
-    """The axes of inputs, kernel and output in the order of a product of matrices."""
+    """Permutations of the axes of inputs, kernel and output that make the equation a matrix product."""
 
-    inputs: tuple[int, ...]  # those of the rows, then those that are summed over
-    kernel: tuple[int, ...]  # those that are summed over, then those of the columns
-    outputs: tuple[int, ...]  # of rows and columns, as they come in the output
-    summed: int
-    is_product: bool  # of one matrix: no axis is in inputs, kernel and output, or summed alone
+    inputs: tuple[int, ...]  # axes of the rows, then summed axes
+    kernel: tuple[int, ...]  # summed axes, then axes of the columns
+    outputs: tuple[int, ...]  # permutation from (rows, columns) to the output
+    summed: int  # number of summed axes
+    is_product: bool  # whether it is one product: no axis is in inputs, kernel and output, or in the inputs alone
 
 
 @functools.lru_cache(maxsize=256)
@@ -210,7 +215,7 @@ def _order(equation: str, input_axes: int) -> _Order:
 def _sizes(
     labels: Equation, input_shape: tuple[int | None, ...], output_shape: tuple[int | None, ...]
 ) -> dict[str, int]:
-    """Return the length of every labelled axis; those of the kernel must be known."""
+    """Return label -> length of each axis; raise ValueError if a length of the kernel is unknown."""
     sizes = {label: size or 0 for label, size in zip(labels.a, input_shape, strict=True)}
     letters = [label for label in labels.out if not label.startswith("...")]
     named = letters if len(output_shape) <= len(letters) else labels.out

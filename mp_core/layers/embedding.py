@@ -1,4 +1,4 @@
-"""Table look-up."""
+"""Look up rows of a table."""
 
 from types import MappingProxyType
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable
+from mp_core import ops
+from mp_core.arrays import Array, asarray, dtypes
 from mp_core.layers import initializers
 from mp_core.layers.lora import AdaptableLayer
 from mp_core.layers.shapes import Shape
 from mp_core.ops.lookup import check_indices
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Embedding"]
 
 
 class Embedding(AdaptableLayer):
-    """Rows of a table, by integer indices; only the rows that are read are cast to the compute dtype.
+    """Rows of a table at integer indices. Only the rows that are read are cast to the compute dtype.
 
-    Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row, under ``"int4/<block size>"``
-    4 bits wide with a scale and a zero point for every row and block of columns.
+    Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row; under ``"int4/<block size>"``
+    it is int4 with a scale and a zero point for each row and block of columns.
 
     Parameters
     ----------
@@ -30,21 +30,21 @@ class Embedding(AdaptableLayer):
         Rows and columns of the table.
     embeddings_initializer : str, dict or callable
     weights : array-like, optional
-        The table, shape (input_dim, output_dim), or a list of only that.
+        The table, shape (input_dim, output_dim), or a list that contains only the table.
     mask_zero : bool
-        Whether index 0 is padding: :meth:`compute_mask` then returns which indices are not, and a
-        :class:`~mp_core.layers.Sequential` hands that on to the layers behind.
+        Whether index 0 is padding. If so, :meth:`compute_mask` returns ``indices != 0``, and a
+        :class:`~mp_core.layers.Sequential` passes that mask to the next layers.
     **kwargs
-        ``lora_rank`` and ``lora_alpha``, for which see :meth:`enable_lora`, and those of :class:`Layer`.
+        ``lora_rank`` and ``lora_alpha`` (see :meth:`enable_lora`), and the arguments of :class:`Layer`.
 
     Attributes
     ----------
     embeddings : AutoCastVariable, shape (input_dim, output_dim)
-        As int4 a read-only array of its codes, int8; the weight of this name has two codes to a byte.
+        For int4, a read-only int8 array of its codes. The stored variable has two codes to a byte.
     embeddings_scale : AutoCastVariable, shape (input_dim,)
-        Of an int8 table, or int4 without blocks, only: it stands for ``embeddings / embeddings_scale``.
+        Only for int8, and int4 without blocks: values are ``embeddings / embeddings_scale``.
     embeddings_zero, g_idx : AutoCastVariable, shape (input_dim, blocks) and (output_dim,)
-        Of int4 in blocks only.
+        Only for int4 in blocks.
 
     Examples
     --------
@@ -53,13 +53,13 @@ class Embedding(AdaptableLayer):
            [0., 1.]], dtype=float16)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "embeddings"
     embeddings: AutoCastVariable
     embeddings_scale: AutoCastVariable
     _is_table = True
-    _told = ("input_dim", "output_dim")
+    _repr_arguments = ("input_dim", "output_dim")
     _options = ("input_dim", "output_dim", "embeddings_initializer", "mask_zero")
     _lacking = MappingProxyType({"input_length": None, "sparse": False})
 
@@ -83,13 +83,13 @@ class Embedding(AdaptableLayer):
             self.form.assign(table[0] if table.shape == (1, input_dim, output_dim) else table, self.variable_dtype)
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        """Create the table, which does not depend on the shape of the indices."""
+        """Create the table. Its shape does not depend on `input_shape`."""
         shape = (self.input_dim, self.output_dim)
         self._add_matrix(self.embeddings_initializer, shape, *shape, (self.input_dim,))
-        self._adapt_if_wanted()
+        self._add_requested_lora()
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Array | None:
-        """Return which indices are not 0, None without `mask_zero`."""
+        """Return ``inputs != 0``; None without `mask_zero`."""
         if not self.mask_zero:
             return None
         return ops.not_equal(inputs, 0)
@@ -106,7 +106,7 @@ class Embedding(AdaptableLayer):
         """
         if not (inputs.dtype.kind in "iub" or dtypes.is_float(inputs.dtype)):
             raise TypeError(f"The indices of layer '{self.name}' must be numbers; received dtype {inputs.dtype}")
-        with np.errstate(invalid="ignore"):  # of NaN and what is too large come numbers that are no indices
+        with np.errstate(invalid="ignore"):  # NaN and too large numbers become invalid indices, which are checked next
             indices = inputs if inputs.dtype.kind in "iu" else ops.cast(inputs, np.int32)
         check_indices(indices, self.input_dim, f"The indices of layer '{self.name}'")
         rows, lora = self.form.take(indices, self._compute), self._lora

@@ -1,4 +1,4 @@
-"""Layers that turn numbers into categories, and categories into vectors."""
+"""Layers that convert numbers to categories, and categories to vectors."""
 
 from collections.abc import Sequence
 from itertools import islice, pairwise
@@ -7,10 +7,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import Ruled
+from mp_core.layers.shapes import WithSpecRule
 from mp_core.layers.statistics import batches_in
 from mp_core.ops.lookup import check_indices
 from mp_core.ops.specs import Spec
@@ -22,19 +22,19 @@ _MODES = ("multi_hot", "one_hot", "count")
 
 
 class CategoryEncoding(Layer):
-    """Integers as vectors with a place for each category.
+    """Encode integers as vectors with one element per category.
 
     Parameters
     ----------
     num_tokens : int
-        The number of categories: integers are from 0 to one below.
+        The number of categories. Integers must be from 0 to ``num_tokens - 1``.
     output_mode : {"multi_hot", "one_hot", "count"}
-        One vector for all integers along the last axis, with 1 for those that are there; one for each integer; or one
-        for all with how often each is there.
+        "one_hot": one vector for each integer. The other modes return one vector for all integers along the last axis:
+        "multi_hot" has 1 for each integer that occurs, "count" the number of its occurrences.
     sparse : bool
-        Keras'; it must be off.
+        An argument of Keras; it must be False.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class CategoryEncoding(Layer):
     """
 
     _arrays = ("inputs",)
-    _options = _told = ("num_tokens", "output_mode")
+    _options = _repr_arguments = ("num_tokens", "output_mode")
     _lacking = MappingProxyType({"sparse": False})
 
     def __init__(self, num_tokens: int, output_mode: str = "multi_hot", **kwargs: Any) -> None:
@@ -58,12 +58,13 @@ class CategoryEncoding(Layer):
         ----------
         inputs : ndarray
         count_weights : ndarray, optional
-            In mode "count": how much each of the `inputs` counts.
+            In mode "count": the weight of each integer.
 
         Raises
         ------
         ValueError
-            An integer is no category; there are `count_weights` in another mode, or of another shape than `inputs`.
+            An integer is out of range; `count_weights` are passed in another mode, or their shape differs from that of
+            `inputs`.
         """
         if count_weights is not None and (self.output_mode != "count" or count_weights.shape != inputs.shape):
             raise ValueError(
@@ -72,26 +73,27 @@ class CategoryEncoding(Layer):
             )
         indices = inputs.astype(np.int64) if inputs.dtype.kind not in "iu" else inputs
         check_indices(indices, self.num_tokens, f"`inputs` of '{self.name}'", ValueError)
-        return encoded(indices, self.num_tokens, self.output_mode, self.variable_dtype, count_weights)
+        return encode_categories(indices, self.num_tokens, self.output_mode, self.variable_dtype, count_weights)
 
 
-class Discretization(Ruled, Layer):
-    """The number of the interval in which each element lies.
+class Discretization(WithSpecRule, Layer):
+    """Replace each number by the number of the interval (bin) that contains it.
 
     Parameters
     ----------
     bin_boundaries : sequence of float, optional
-        Where intervals begin, ascending; all below the first are number 0.
+        The ascending boundaries between intervals. Numbers below the first boundary are in interval 0.
     num_bins : int, optional
-        In the place of `bin_boundaries`: how many intervals with about as many elements each :meth:`adapt` finds.
+        Instead of `bin_boundaries`: :meth:`adapt` computes boundaries of so many intervals, with about the same number
+        of elements in each.
     epsilon : float
-        Keras', without effect: :meth:`adapt` takes the quantiles of all data.
+        Ignored: :meth:`adapt` computes exact quantiles. Keras has this argument.
     output_mode : {"int", "multi_hot", "one_hot", "count"}
-        Return the numbers, or what :class:`CategoryEncoding` makes of them.
+        "int" returns interval numbers; the other modes encode them as :class:`CategoryEncoding` does.
     sparse : bool
-        Keras'; it must be off.
+        An argument of Keras; it must be False.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -100,7 +102,7 @@ class Discretization(Ruled, Layer):
     """
 
     _arrays = ("inputs",)
-    _told = ("bin_boundaries",)
+    _repr_arguments = ("bin_boundaries",)
     _options = ("bin_boundaries", "num_bins", "epsilon", "output_mode")
     _lacking = MappingProxyType({"sparse": False})
 
@@ -133,14 +135,14 @@ class Discretization(Ruled, Layer):
         return boundaries
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments without ``trainable``, which Keras' layer does not take."""
+        """Return the constructor's arguments without ``trainable``, which Keras' layer does not accept."""
         config = super().get_config()
         del config["trainable"]
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the layer of a configuration, which has boundaries beside `num_bins` after :meth:`adapt`."""
+        """Return the layer of a configuration. After :meth:`adapt` it has boundaries in addition to `num_bins`."""
         found = config.get("bin_boundaries") if isinstance(config, dict) and config.get("num_bins") else None
         layer: Self = super().from_config(config if found is None else {**config, "bin_boundaries": None})
         if found is not None:
@@ -148,23 +150,23 @@ class Discretization(Ruled, Layer):
         return layer
 
     def adapt(self, data: Any, steps: int | None = None) -> None:
-        """Take the quantiles of data for boundaries: those of the empirical distribution, between which is a line.
+        """Set the boundaries to quantiles of data, interpolated linearly (method "interpolated_inverted_cdf" of NumPy).
 
         There are at most as many intervals as numbers.
 
         Parameters
         ----------
         data : array-like, PyDataset, or iterable of batches
-            As in :meth:`Normalization.adapt`. All numbers are kept in memory meanwhile, in float32.
+            As in :meth:`Normalization.adapt`. All numbers are held in memory at once, in float32.
         steps : int, optional
-            How many batches to read at most; default: all of them.
+            The maximum number of batches to read; default: all.
 
         Raises
         ------
         TypeError
-            `data` is none of these.
+            `data` has another type.
         ValueError
-            The layer has its boundaries as an argument; there are no data, or numbers that are not finite. Nothing has
+            The layer was made with `bin_boundaries`; `data` is empty or has numbers that are not finite. Nothing has
             changed.
 
         Examples
@@ -177,7 +179,7 @@ class Discretization(Ruled, Layer):
         if self.num_bins is None:
             raise ValueError(f"layer '{self.name}' has `bin_boundaries` as an argument: give `num_bins` for `adapt`")
         most = None if steps is None else positive_integer(steps, "steps")
-        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+        with np.errstate(over="ignore"):  # overflow to infinity raises below
             parts = [x.astype(np.float32).ravel() for x in islice(batches_in(data), most)]
         values = np.concatenate(parts) if parts else np.empty(0, np.float32)
         if not values.size or not np.isfinite(values).all():
@@ -189,12 +191,12 @@ class Discretization(Ruled, Layer):
         self.bin_boundaries = found.astype(np.float32).tolist()
 
     def call(self, inputs: Array) -> Array:
-        """Return int32, or vectors in the compute dtype.
+        """Return interval numbers in int32, or vectors in the compute dtype.
 
         Raises
         ------
         ValueError
-            The boundaries are not known before :meth:`adapt`.
+            There are no boundaries: :meth:`adapt` was not called.
         """
         if self.bin_boundaries is None:
             raise ValueError(f"layer '{self.name}' has no boundaries yet: call `adapt` first, or give `bin_boundaries`")
@@ -202,10 +204,10 @@ class Discretization(Ruled, Layer):
         numbers: Array = np.asarray(np.digitize(x, np.asarray(self.bin_boundaries, F32))).astype(np.int32)
         if self.output_mode == "int":
             return numbers
-        return encoded(numbers, len(self.bin_boundaries) + 1, self.output_mode, self.compute_dtype)
+        return encode_categories(numbers, len(self.bin_boundaries) + 1, self.output_mode, self.compute_dtype)
 
     def specs_after(self, inputs: Spec) -> Spec:
-        """Return what :meth:`call` does, with `num_bins` intervals before :meth:`adapt`."""
+        """Return the spec of the outputs; before :meth:`adapt`, as if there were `num_bins` intervals."""
         if self.output_mode == "int":
             return Spec(inputs.shape, dtypes.parse("int32"))
         depth = self.num_bins if self.bin_boundaries is None else len(self.bin_boundaries) + 1
@@ -221,8 +223,8 @@ def _mode(value: Any, allowed: tuple[str, ...]) -> str:
     return str(value)
 
 
-def encoded(indices: Array, depth: int, mode: str, dtype: str, weights: Array | None = None) -> Array:
-    """Return vectors with `depth` places for indices below that, which count as much as their weights say."""
+def encode_categories(indices: Array, depth: int, mode: str, dtype: str, weights: Array | None = None) -> Array:
+    """Encode indices below `depth` as vectors of length `depth`; `weights` are the weights of the indices."""
     if mode == "one_hot" and indices.ndim > 1 and indices.shape[-1] == 1:
         indices = indices[..., 0]
     each = ops.take_rows(np.eye(depth, dtype=F32), np.atleast_1d(indices), F32)

@@ -1,4 +1,4 @@
-"""Which of the layers below one are meant."""
+"""Select layers by their names or by a function."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,19 +9,19 @@ __all__ = ["chooser"]
 
 
 def chooser(filters: Any, argument: str = "filters") -> Callable[[Any], bool]:
-    """Return a function that says whether a layer is meant.
+    """Return a function that returns whether a layer is selected.
 
     Parameters
     ----------
     filters : str, sequence of str, callable or None
-        Regular expressions, one of which is found in the name of the layer; or a function of the layer. None: all are.
+        Regular expressions that are searched in the layer's name, or a function of the layer. None selects all.
     argument : str
-        Its name, for messages.
+        Name of the argument, for messages.
 
     Raises
     ------
     ValueError
-        `filters` is none of these, or a pattern is no regular expression, or may take too long.
+        `filters` has another type; a pattern is no regular expression, or matching it may take too long.
     """
     if filters is None:
         return lambda layer: True

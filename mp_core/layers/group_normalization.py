@@ -1,4 +1,4 @@
-"""Normalization of groups of channels."""
+"""Group normalization."""
 
 from typing import Any
 
@@ -7,28 +7,23 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.normalization import Affine
-from mp_core.layers.shapes import kept
+from mp_core.layers.normalization import Affine, with_affine_parameters
+from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
 
 __all__ = ["GroupNormalization"]
 
 
+@with_affine_parameters
 class GroupNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, with statistics of each group of channels, in float32.
 
     Parameters
     ----------
     groups : int
-        How many groups share out the channels; -1: every channel is one.
+        The number of groups, a divisor of the number of channels; -1: one group per channel.
     axis : int
-        The axis of the channels.
-    epsilon : float
-    center, scale : bool
-        Whether there is a beta, a gamma.
-    beta_initializer, gamma_initializer : str, dict or callable
-    **kwargs
-        Those of :class:`Layer`.
+        The channels axis.
 
     Examples
     --------
@@ -36,11 +31,11 @@ class GroupNormalization(Affine):
     array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
-    _told = ("groups", "axis")
+    _shape_after = same_shape
+    _repr_arguments = ("groups", "axis")
     _options = ("groups", "axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
 
     def __init__(

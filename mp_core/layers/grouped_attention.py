@@ -1,4 +1,4 @@
-"""Attention in several heads, groups of which share keys and values."""
+"""Multi-head attention in which groups of heads share keys and values."""
 
 import math
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.attention import ProjectedAttention, kept_by
+from mp_core.layers.attention import ProjectedAttention, combined_mask, with_dropout_parameters
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.seeds import Seed
 from mp_core.layers.shapes import Shape
@@ -18,32 +18,27 @@ from mp_core.utilities.arguments import boolean, positive_integer
 __all__ = ["GroupedQueryAttention"]
 
 
+@with_dropout_parameters
 class GroupedQueryAttention(ProjectedAttention):
-    """Attention of queries to keys in several heads, neighbours of which share one head of keys and values.
+    """Attention of queries to keys in several heads; neighbouring heads share one head of keys and values.
 
-    Its projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, with `use_gate` also
-    ``gate``. Keras calls it ``GroupQueryAttention``, too.
+    The projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, with `use_gate` also
+    ``gate``. Keras' alias is ``GroupQueryAttention``.
 
     Parameters
     ----------
     head_dim : int
-        The length of queries, keys and values of a head.
+        The size of queries, keys and values in a head.
     num_query_heads, num_key_value_heads : int
-        The second divides the first.
-    dropout : float
-        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
+        The second must divide the first.
     use_bias : bool
     sliding_window : int, optional
         Targets attend only to sources less than so many positions away.
     flash_attention : bool, optional
-        Keras', without effect.
+        Ignored. Keras has this argument.
     kernel_initializer, bias_initializer : str, dict or callable
     use_gate : bool
-        Whether the sigmoid of another projection of the queries multiplies what the heads return.
-    seed : int or SeedGenerator, optional
-        Where the random numbers of `dropout` come from.
-    **kwargs
-        Those of :class:`Layer`.
+        Whether to multiply the outputs of the heads by the sigmoid of another projection of the queries.
 
     Raises
     ------
@@ -61,8 +56,8 @@ class GroupedQueryAttention(ProjectedAttention):
     _arrays = ("query", "value")
     _lacking = MappingProxyType({"sliding_window": None})
     exported_as = "GroupQueryAttention"
-    """What Keras' configurations call this class; names of layers and files follow from its own name."""
-    _told = ("num_query_heads", "num_key_value_heads", "head_dim")
+    """The class name in Keras' configurations. Layer names and names in files derive from the Python class name."""
+    _repr_arguments = ("num_query_heads", "num_key_value_heads", "head_dim")
     _options = (
         "head_dim", "num_query_heads", "num_key_value_heads", "dropout", "use_bias", "sliding_window",
         "kernel_initializer", "bias_initializer", "use_gate", "seed",
@@ -99,7 +94,7 @@ class GroupedQueryAttention(ProjectedAttention):
         self._scale = 1.0 / math.sqrt(self.head_dim)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
-        """Create the projections; keys default to the values' shape."""
+        """Create the projections. The shape of keys defaults to that of values."""
         heads, shared = self.num_query_heads, self.num_key_value_heads
         self._query_dense = self._projection("query", query_shape, heads)
         self._key_dense = self._projection("key", key_shape or value_shape, shared)
@@ -107,7 +102,7 @@ class GroupedQueryAttention(ProjectedAttention):
         self._value_dense = self._projection("value", value_shape, shared)
         self._output_dense = EinsumDense(
             "abcd,cde->abe", (None, query_shape[-1]), bias_axes="e" if self.use_bias else None,
-            name="attention_output", **self._common(),
+            name="attention_output", **self._projection_arguments(),
         )  # fmt: skip
         self._output_dense.build((*query_shape[:-1], heads, self.head_dim))
 
@@ -116,7 +111,7 @@ class GroupedQueryAttention(ProjectedAttention):
             raise ValueError(f"`{name}` must have shape (batch, length, width); received {tuple(shape)}")
         layer = EinsumDense(
             "abc,cde->abde", (None, heads, self.head_dim), activation, bias_axes="de" if self.use_bias else None,
-            name=name, **self._common(),
+            name=name, **self._projection_arguments(),
         )  # fmt: skip
         layer.build(shape)
         return layer
@@ -134,25 +129,25 @@ class GroupedQueryAttention(ProjectedAttention):
         training: bool | None = False,
         use_causal_mask: bool = False,
     ) -> Array | tuple[Array, Array]:
-        """Attend: arguments and results are those of :meth:`MultiHeadAttention.call`."""
-        keep = self._kept(query.shape[1], value.shape[1], use_causal_mask)
+        """Return the outputs of attention; arguments and results are those of :meth:`MultiHeadAttention.call`."""
+        keep = self._position_mask(query.shape[1], value.shape[1], use_causal_mask)
         masks = {
             "query_mask": query_mask,
             "value_mask": value_mask,
             "key_mask": key_mask,
             "attention_mask": attention_mask,
         }
-        keep = kept_by(masks, keep)
+        keep = combined_mask(masks, keep)
         q = self._query_dense(query)
         k, v = self._key_dense(value if key is None else key), self._value_dense(value)
-        context, weights = self._attended(q, k, v, keep, training, return_attention_scores)
+        context, weights = self._attend(q, k, v, keep, training, return_attention_scores)
         if self._gate_dense is not None:
             context = ops.multiply(context, self._gate_dense(query))
         outputs: Array = self._output_dense(context)
         return outputs if not return_attention_scores else (outputs, weights)
 
-    def _kept(self, targets: int, sources: int, is_causal: bool) -> Array | None:
-        """Return where targets may attend to sources by their positions, shape (targets, sources); None: everywhere."""
+    def _position_mask(self, targets: int, sources: int, is_causal: bool) -> Array | None:
+        """Return the mask (targets, sources) of causal attention and the sliding window; None if neither is used."""
         keep = np.tri(targets, sources, dtype=bool) if is_causal else None
         if self.sliding_window is None:
             return keep

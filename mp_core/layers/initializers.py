@@ -1,7 +1,7 @@
-"""Initializers: the values that weights begin with, as Keras' classes and by its names.
+"""Initializers: functions that return the initial values of weights, with Keras' class names.
 
-The numbers follow from the seed (Philox, see :mod:`mp_core.random`) and are the same on every CPU; they are not those
-that Keras draws from the same seed.
+Random numbers are determined by the seed (Philox, see :mod:`mp_core.random`) and are the same on every CPU. They differ
+from those that Keras draws with the same seed.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.arrays import Array
+from mp_core.arrays import Array, dtypes
 from mp_core.files.family import Family
-from mp_core.files.registry import named_function, own_config
 from mp_core.layers.randomness import key_of, next_key
 from mp_core.layers.seeds import Seed, SeedGenerator, given_seed
 from mp_core.ops import random
 from mp_core.utilities.absent import refusing
+from mp_core.utilities.registry import named_function, own_config
 
 __all__ = [
     "Constant",
@@ -42,11 +41,11 @@ __all__ = [
     "serialize",
 ]
 
-_OF_TRUNCATION = 0.87962566103423978
-"""The standard deviation of the normal distribution without what lies beyond two deviations."""
+_TRUNCATED_DEVIATION = 0.87962566103423978
+"""The standard deviation of a standard normal distribution truncated to [-2, 2]."""
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # type checkers must report unknown names
     __getattr__, __dir__ = refusing("initializers", __all__)
 
 
@@ -64,7 +63,7 @@ class Initializer:
     """
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        """Return an array of that shape and dtype; without one, of :func:`mp_core.config.floatx`."""
+        """Return an array of that shape and dtype; default dtype: :func:`mp_core.config.floatx`."""
         raise NotImplementedError(f"{type(self).__name__} must define `__call__`")
 
     def get_config(self) -> dict[str, Any]:
@@ -73,7 +72,7 @@ class Initializer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the initializer with these arguments; those that are None are left at their defaults.
+        """Return the initializer with these arguments. None means the default.
 
         Raises
         ------
@@ -92,8 +91,8 @@ class Initializer:
 
 
 @dataclass
-class _Stated(Initializer):
-    """An initializer whose constructor's arguments are its fields."""
+class _DataclassInitializer(Initializer):
+    """An initializer whose constructor's arguments are dataclass fields."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -102,12 +101,13 @@ class _Stated(Initializer):
 
 
 def _target(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype; the default is :func:`mp_core.config.floatx`."""
     return dtypes.dtype_of(dtypes.floatx()) if dtype is None else dtypes.parse(dtype)
 
 
 @dataclass
-class Constant(_Stated):
-    """One number everywhere.
+class Constant(_DataclassInitializer):
+    """All elements equal to `value`.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Ones(Initializer):
 
 
 @dataclass
-class Identity(_Stated):
+class Identity(_DataclassInitializer):
     """`gain` on the diagonal of a matrix, zeros elsewhere.
 
     Parameters
@@ -165,7 +165,7 @@ class Identity(_Stated):
     Raises
     ------
     ValueError
-        In the call: the shape is not that of a matrix.
+        In the call: the shape does not have two axes.
 
     Examples
     --------
@@ -184,10 +184,11 @@ class Identity(_Stated):
 
 
 @dataclass
-class _Drawn(_Stated):
-    """An initializer that draws: it keeps its keys, so that every call gives the same numbers, as in Keras.
+class _RandomInitializer(_DataclassInitializer):
+    """The base of random initializers.
 
-    With a :class:`~mp_core.random.SeedGenerator` for a `seed` every call gives others.
+    The keys of the random numbers are stored, so that every call returns the same numbers, as in Keras. If `seed` is a
+    :class:`~mp_core.random.SeedGenerator`, every call returns new ones.
     """
 
     _keys: list[Array] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -197,14 +198,14 @@ class _Drawn(_Stated):
         target = _target(dtype)
         if not dtypes.is_float(target):
             raise ValueError(f"Weights are drawn in floating-point dtypes only; received dtype {target}")
-        return np.asarray(self._values(tuple(shape), self._draws())).astype(target)
+        return np.asarray(self._values(tuple(shape), self._call_keys())).astype(target)
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
         """Return the values in float64."""
         raise NotImplementedError
 
-    def _draws(self) -> Iterator[Array]:
-        """Yield the keys of a call."""
+    def _call_keys(self) -> Iterator[Array]:
+        """Yield the keys of the random numbers of one call."""
         seed: Seed = vars(self)["seed"]
         while isinstance(seed, SeedGenerator):
             yield seed.next()
@@ -223,7 +224,7 @@ def _normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float, deviatio
 
 
 def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float, deviation: float) -> Array:
-    """Return numbers of the normal distribution, those beyond two deviations drawn again."""
+    """Return normal random numbers; numbers beyond two standard deviations are drawn again."""
     drawn = random.normal(next(keys), shape)
     while (far := np.abs(drawn) > 2).any():
         drawn = np.where(far, random.normal(next(keys), shape), drawn)
@@ -231,14 +232,14 @@ def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float
 
 
 @dataclass
-class RandomUniform(_Drawn):
-    """Numbers drawn uniformly from `minval` to below `maxval`.
+class RandomUniform(_RandomInitializer):
+    """Uniform random numbers in [minval, maxval).
 
     Parameters
     ----------
     minval, maxval : float
     seed : int or SeedGenerator, optional
-        Default: that of the process, see :func:`mp_core.random.set_seed`.
+        Default: drawn from the seed of the process, see :func:`mp_core.random.set_seed`.
 
     Examples
     --------
@@ -255,14 +256,14 @@ class RandomUniform(_Drawn):
 
 
 @dataclass
-class RandomNormal(_Drawn):
-    """Numbers of the normal distribution.
+class RandomNormal(_RandomInitializer):
+    """Normal random numbers.
 
     Parameters
     ----------
     mean, stddev : float
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Examples
     --------
@@ -279,14 +280,14 @@ class RandomNormal(_Drawn):
 
 
 @dataclass
-class TruncatedNormal(_Drawn):
-    """Numbers of the normal distribution, those beyond two deviations drawn again.
+class TruncatedNormal(_RandomInitializer):
+    """Normal random numbers; numbers beyond two standard deviations are drawn again.
 
     Parameters
     ----------
     mean, stddev : float
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Examples
     --------
@@ -306,11 +307,8 @@ _MODES = ("fan_in", "fan_out", "fan_avg")
 _DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
 
 
-def _scaled(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: str, distribution: str) -> Array:
-    """Return numbers of variance ``scale / fan``: the number of inputs, of outputs, or the mean of both.
-
-    The leading axes of a shape are a window, which counts as often as it has places.
-    """
+def _scaled_by_fan(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: str, distribution: str) -> Array:
+    """Return random numbers of variance ``scale / fan``; see :class:`VarianceScaling` for the fan."""
     window = int(np.prod(shape[:-2]))
     fan_in, fan_out = (window * n for n in shape[-2:]) if len(shape) > 1 else (int(np.prod(shape)),) * 2
     fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
@@ -320,27 +318,28 @@ def _scaled(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: s
         return _uniform(shape, keys, -limit, limit)
     if distribution == "untruncated_normal":
         return _normal(shape, keys, 0.0, deviation)
-    return _truncated_normal(shape, keys, 0.0, deviation / _OF_TRUNCATION)
+    return _truncated_normal(shape, keys, 0.0, deviation / _TRUNCATED_DEVIATION)
 
 
 @dataclass
-class VarianceScaling(_Drawn):
-    """Numbers of variance ``scale / fan``.
+class VarianceScaling(_RandomInitializer):
+    """Random numbers of variance ``scale / fan``.
 
     Parameters
     ----------
     scale : float
         Above 0.
     mode : {"fan_in", "fan_out", "fan_avg"}
-        The fan: the number of inputs, of outputs, or the mean of both; a window counts as often as it has places.
+        The fan: the number of inputs (second to last axis), of outputs (last axis), or the mean of both, times the
+        product of all other axes, such as the window of a convolution.
     distribution : {"truncated_normal", "untruncated_normal", "uniform"}
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Raises
     ------
     ValueError
-        An argument is not as above.
+        `scale` is not positive; `mode` or `distribution` does not exist.
 
     References
     ----------
@@ -368,21 +367,21 @@ class VarianceScaling(_Drawn):
             raise ValueError(f"`distribution` must be one of {_DISTRIBUTIONS}; received {self.distribution!r}")
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
-        return _scaled(shape, keys, self.scale, self.mode, self.distribution)
+        return _scaled_by_fan(shape, keys, self.scale, self.mode, self.distribution)
 
 
 @dataclass
-class _OfVariance(_Drawn):
-    """A :class:`VarianceScaling` that has a name."""
+class _NamedScaling(_RandomInitializer):
+    """The base of named special cases of :class:`VarianceScaling`."""
 
     variance: ClassVar[tuple[float, str, str]]
     seed: Seed = None
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
-        return _scaled(shape, keys, *self.variance)
+        return _scaled_by_fan(shape, keys, *self.variance)
 
 
-class GlorotUniform(_OfVariance):
+class GlorotUniform(_NamedScaling):
     """``VarianceScaling(1.0, "fan_avg", "uniform", seed)``.
 
     Examples
@@ -395,7 +394,7 @@ class GlorotUniform(_OfVariance):
     variance = 1.0, "fan_avg", "uniform"
 
 
-class GlorotNormal(_OfVariance):
+class GlorotNormal(_NamedScaling):
     """``VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)``.
 
     Examples
@@ -407,7 +406,7 @@ class GlorotNormal(_OfVariance):
     variance = 1.0, "fan_avg", "truncated_normal"
 
 
-class HeUniform(_OfVariance):
+class HeUniform(_NamedScaling):
     """``VarianceScaling(2.0, "fan_in", "uniform", seed)``.
 
     Examples
@@ -420,7 +419,7 @@ class HeUniform(_OfVariance):
     variance = 2.0, "fan_in", "uniform"
 
 
-class HeNormal(_OfVariance):
+class HeNormal(_NamedScaling):
     """``VarianceScaling(2.0, "fan_in", "truncated_normal", seed)``.
 
     Examples
@@ -434,7 +433,7 @@ class HeNormal(_OfVariance):
     variance = 2.0, "fan_in", "truncated_normal"
 
 
-class LecunUniform(_OfVariance):
+class LecunUniform(_NamedScaling):
     """``VarianceScaling(1.0, "fan_in", "uniform", seed)``.
 
     Examples
@@ -447,7 +446,7 @@ class LecunUniform(_OfVariance):
     variance = 1.0, "fan_in", "uniform"
 
 
-class LecunNormal(_OfVariance):
+class LecunNormal(_NamedScaling):
     """``VarianceScaling(1.0, "fan_in", "truncated_normal", seed)``.
 
     Examples
@@ -461,17 +460,17 @@ class LecunNormal(_OfVariance):
 
 
 @dataclass
-class Orthogonal(_Drawn):
-    """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; leading axes count as rows.
+class Orthogonal(_RandomInitializer):
+    """`gain` times a matrix with orthonormal rows or columns, whichever are fewer; leading axes count as rows.
 
-    It is that of the QR decomposition of normal numbers whose R has a positive diagonal (Saxe et al., 2013), by the
-    modified Gram-Schmidt process in float64.
+    The matrix is Q of the QR decomposition of normal random numbers, with a positive diagonal of R (Saxe et al., 2013).
+    It is computed by the modified Gram-Schmidt process in float64.
 
     Parameters
     ----------
     gain : float
     seed : int or SeedGenerator, optional
-        As of :class:`RandomUniform`.
+        As in :class:`RandomUniform`.
 
     Raises
     ------
@@ -499,9 +498,9 @@ class Orthogonal(_Drawn):
 
 
 def _orthonormal(vectors: Array) -> Array:
-    """Return the vectors, which are rows, made orthonormal one after the other.
+    """Orthonormalize the rows by the modified Gram-Schmidt process.
 
-    Sums go from the first element to the last, so that their bits do not depend on NumPy's vectors.
+    Sums are sequential from first to last, so that their bits do not depend on NumPy's SIMD code.
     """
     q = vectors.copy()
     for i in range(len(q)):
@@ -529,12 +528,14 @@ serialize, deserialize, _get = Family(Initializer, "initializer", _NAMES).functi
 
 
 def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
-    """Return the initializer of a name such as ``"he_normal"``, of a dictionary or a class, or a callable itself.
+    """Return the initializer for a name such as ``"he_normal"``, a configuration or a class.
+
+    A callable is returned unchanged.
 
     Raises
     ------
     ValueError
-        `identifier` is none of these, or its ``config`` has settings that the initializer does not have.
+        `identifier` is none of these, or its ``config`` has arguments that the initializer does not have.
 
     Examples
     --------
@@ -551,11 +552,15 @@ def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
 
 
 def checked(identifier: Any) -> Any:
-    """Return what a configuration keeps of what :func:`get` takes: the object, if only a scope may know its name."""
+    """Check an identifier by :func:`get`; return it, or the object if its class is not one of this module.
+
+    Layers store the result. The name of a user's class may be known only in the current scope.
+    """
     found = get(identifier)
     return identifier if type(found) in _NAMES.values() else found
 
 
-def drawn_anew(initializer: Any) -> Any:
-    """Return what draws other numbers than an initializer without a seed; every other initializer as it is."""
-    return initializer.clone() if isinstance(initializer, _Drawn) and vars(initializer)["seed"] is None else initializer
+def with_new_keys(initializer: Any) -> Any:
+    """Return a copy of a random initializer without a seed, which draws new numbers; return others unchanged."""
+    is_unseeded = isinstance(initializer, _RandomInitializer) and vars(initializer)["seed"] is None
+    return initializer.clone() if is_unseeded else initializer

@@ -1,4 +1,4 @@
-"""Where the inputs of a model come in."""
+"""Input layers: the inputs of a model."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -6,35 +6,35 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core import dtype_policies, dtypes
-from mp_core.arrays import Array, cast
-from mp_core.dtype_policies import DTypePolicy, standardize_dtype
+from mp_core.arrays import Array, cast, dtypes
 from mp_core.layers.base.ends import origin_of, replaceable_property, set_origin
 from mp_core.layers.layer import Layer
 from mp_core.layers.symbols import Call, KerasTensor
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Input", "InputLayer", "tensor_of"]
 
 
 class InputLayer(Layer):
-    """The first layer of a :class:`Sequential`, and each input of a :class:`Functional`: the inputs as a dtype.
+    """The first layer of a :class:`Sequential`, and each input of a :class:`Functional`: casts inputs to a dtype.
 
     Parameters
     ----------
     batch_shape : sequence of (int or None), optional
-        The shape of the inputs; None is any length, and the batch may have any.
+        The shape of the inputs. None means any length; the length of the batch axis is not checked.
     sparse, ragged, optional : bool
-        Keras'; they must be off.
+        Arguments of Keras; they must be False.
     dtype : dtype or DTypePolicy, optional
-        What inputs of every other dtype are cast to: integers wrap around, fractions are cut off. Of a policy the
-        compute dtype is meant. Default: :func:`mp_core.config.floatx`, whatever the default policy is.
+        The dtype to which inputs are cast; integers wrap around, fractions are truncated. For a policy, its compute
+        dtype. Default: :func:`mp_core.config.floatx`, whatever the default policy is.
     shape : sequence of (int or None), optional
-        In the place of `batch_shape`: the shape of one sample. It may be called `input_shape`, as in tf.keras.
+        Instead of `batch_shape`: the shape of one sample. As in tf.keras, the argument may be named `input_shape`.
     batch_size : int, optional
-        Beside `shape`; default: any.
+        Only with `shape`; default: any.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -42,13 +42,13 @@ class InputLayer(Layer):
     array([[1., 2.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _keeps_dtype = True
     supports_masking = True
-    _options = _told = ("batch_shape",)
+    _options = _repr_arguments = ("batch_shape",)
     sparse = ragged = optional = False
-    """Keras': inputs are dense arrays that are there."""
+    """Attributes of Keras. Inputs are dense, and never missing."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class InputLayer(Layer):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> None:
-        shape = kwargs.pop("input_shape", shape)  # names of tf.keras, which Keras takes too
+        shape = kwargs.pop("input_shape", shape)  # tf.keras' names, which Keras accepts too
         batch_shape = kwargs.pop("batch_input_shape", batch_shape)
-        super().__init__(dtype=_plain(dtype), autocast=False, **kwargs)
+        super().__init__(dtype=_plain_policy(dtype), autocast=False, **kwargs)
         switches = {"sparse": sparse, "ragged": ragged, "optional": optional}
         on = [name for name, value in switches.items() if value is not None and boolean(value, name)]
         if on:
-            raise ValueError(f"`{on[0]}` must be False: inputs are dense arrays that are there; received True")
+            raise ValueError(f"`{on[0]}` must be False: mp_core has only dense inputs, none optional; received True")
         if (shape is None) == (batch_shape is None) or (batch_shape is not None and batch_size is not None):
             raise ValueError(
                 "give `shape`, with or without `batch_size`, or `batch_shape` alone; received "
@@ -84,14 +84,14 @@ class InputLayer(Layer):
 
     @replaceable_property
     def input(self) -> Any:
-        """The symbolic array that stands for the inputs in a graph."""
+        """The symbolic array of the inputs."""
         return tensor_of(self)
 
     output = input
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the layer of a configuration: one of tf.keras, too."""
+        """Return the layer of a configuration of mp_core, Keras or tf.keras."""
         return cls(**config)
 
     def get_config(self) -> dict[str, Any]:
@@ -99,34 +99,34 @@ class InputLayer(Layer):
         return super().get_config() | {"dtype": self.dtype}
 
     def call(self, inputs: Array, rows: int | None = None) -> Array:
-        """Return the inputs in the dtype of this layer; `rows` is that of :meth:`taken`.
+        """Return the inputs in the dtype of this layer; see :meth:`fitted` for `rows`.
 
         Raises
         ------
         ValueError
-            They have another shape than `batch_shape`.
+            The shape of the inputs does not fit `batch_shape`.
         """
-        inputs = self.taken(inputs, rows)
+        inputs = self.fitted(inputs, rows)
         if any(n not in (None, length) for n, length in zip(self.batch_shape[1:], inputs.shape[1:], strict=True)):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         return inputs
 
-    def taken(self, inputs: Array, rows: int | None = None) -> Array:
-        """Return the inputs as a :class:`Sequential` takes them: with the number of axes and the dtype of this layer.
+    def fitted(self, inputs: Array, rows: int | None = None) -> Array:
+        """Return the inputs with the number of axes and the dtype of this layer, as :class:`Sequential` needs them.
 
-        As in Keras, lengths may be others, and one axis of length 1 may be missing at the end, or be too many there.
+        As in Keras, lengths are not checked, and one last axis of length 1 is added or removed if necessary.
 
         Parameters
         ----------
         inputs : ndarray
         rows : int, optional
-            The inputs are read by an :class:`Embedding` with so many rows, and by nothing else. Integers stay as they
-            are if the dtype holds all of its indices: the look-up would turn them back, and plans cannot cast integers.
+            Only an :class:`Embedding` with so many rows reads the inputs. Then integers are not cast if the dtype can
+            represent all of its indices: the look-up would cast them back, and plans cannot cast integers.
 
         Raises
         ------
         ValueError
-            They have another number of axes.
+            The inputs have another number of axes.
         """
         if not isinstance(inputs, np.ndarray):
             raise TypeError(f"`inputs` of '{self.name}' must be an array; received {inputs!r:.200}")
@@ -137,28 +137,28 @@ class InputLayer(Layer):
             elif inputs.ndim == axes - 1 and self.batch_shape[-1] == 1:
                 inputs = inputs.reshape(*inputs.shape, 1)
             else:
-                raise self._unfit(inputs)
+                raise self._shape_error(inputs)
         if inputs.dtype == self._compute:
             return inputs
-        if rows is not None and inputs.dtype.kind in "iu" and rows <= _counted(self._compute):
+        if rows is not None and inputs.dtype.kind in "iu" and rows <= _exact_integers(self._compute):
             return inputs
         return inputs.astype(np.bool_) if self._compute == np.bool_ else cast(inputs, self._compute)
 
-    def whole(self, inputs: Any, rows: int | None = None) -> Any:
-        """Return the inputs; floats, bytes and bools become int32 if they are read as integers: plans cannot cast them.
+    def with_integers(self, inputs: Any, rows: int | None = None) -> Any:
+        """Return the inputs; cast floats, bytes and bools to int32 if layers read integers, since plans cannot do it.
 
-        Floats are cut off at the point. `rows` is that of :meth:`taken`.
+        Fractions are truncated. See :meth:`fitted` for `rows`.
         """
-        reads_integers = self._compute.kind in "iu" or (rows is not None and rows <= _counted(self._compute))
+        reads_integers = self._compute.kind in "iu" or (rows is not None and rows <= _exact_integers(self._compute))
         if not (reads_integers and isinstance(inputs, np.ndarray)):
             return inputs
         is_other = inputs.dtype.itemsize == 1 and (rows is not None or inputs.dtype != self._compute)
         if not (is_other or dtypes.is_float(inputs.dtype)):
             return inputs
-        with np.errstate(invalid="ignore"):  # of infinities come numbers that are no indices
+        with np.errstate(invalid="ignore"):  # infinities become invalid indices, which the look-up rejects
             return inputs.astype(np.int32)
 
-    def _unfit(self, inputs: Array) -> ValueError:
+    def _shape_error(self, inputs: Array) -> ValueError:
         return ValueError(f"Input '{self.name}' must have shape {self.batch_shape}; received {inputs.shape}")
 
 
@@ -173,26 +173,26 @@ def Input(  # noqa: N802 - Keras' name
     tensor: None = None,
     optional: bool = False,
 ) -> KerasTensor:
-    """Return an input of a functional model: call layers with it, and make a model of what they return.
+    """Return a symbolic input of a functional model: call layers with it, and make a model of their outputs.
 
     Parameters
     ----------
     shape : sequence of (int or None), optional
-        Of one sample, without the batch; None is any length.
+        The shape of one sample, without the batch axis. None means any length.
     batch_size : int, optional
         Default: any.
     dtype : dtype, optional
-        Inputs are cast to it. Default: :func:`mp_core.config.floatx`.
+        The dtype to which inputs are cast. Default: :func:`mp_core.config.floatx`.
     batch_shape : sequence of (int or None), optional
-        `batch_size` and `shape` together.
+        `batch_size` and `shape` in one argument.
     name : str, optional
     sparse, ragged, tensor, optional
-        Keras'; they must be off.
+        Arguments of Keras; they must be False or None.
 
     Raises
     ------
     ValueError
-        Neither or both of `shape` and `batch_shape` are there, or an argument that must be off is on.
+        Not exactly one of `shape` and `batch_shape` is given; an argument that must be off is on.
 
     Examples
     --------
@@ -208,7 +208,7 @@ def Input(  # noqa: N802 - Keras' name
 
 
 def tensor_of(layer: InputLayer) -> KerasTensor:
-    """Return what an input layer stands for in a graph."""
+    """Return the symbolic array of an input layer; create it at the first call."""
     if not layer.built:
         layer.build(layer.batch_shape)
     call = origin_of(layer)
@@ -221,15 +221,15 @@ def tensor_of(layer: InputLayer) -> KerasTensor:
 
 
 @cache
-def _counted(dtype: Any) -> int:
-    """Return how many integers from 0 on a dtype holds without a gap."""
+def _exact_integers(dtype: Any) -> int:
+    """Return n such that a dtype represents all integers from 0 to n - 1."""
     if dtypes.is_float(dtype):
         return int(2 ** (dtypes.finfo(dtype).nmant + 1))
     return 2 if dtype == np.bool_ else int(np.iinfo(dtype).max)
 
 
-def _plain(dtype: Any) -> DTypePolicy:
-    """Return the policy of one dtype."""
+def _plain_policy(dtype: Any) -> DTypePolicy:
+    """Return a policy that stores and computes in one dtype."""
     if isinstance(dtype, dict | DTypePolicy):
         return DTypePolicy(dtype_policies.get(dtype).compute_dtype)
     if isinstance(dtype, str) and dtype.startswith("mixed_"):

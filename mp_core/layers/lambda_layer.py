@@ -1,4 +1,4 @@
-"""Keras' layer of any function, which is refused."""
+"""Keras' Lambda layer, which mp_core rejects."""
 
 from typing import Any, NoReturn
 
@@ -9,11 +9,11 @@ __all__ = ["Lambda"]
 
 
 class Lambda(Layer):
-    """Keras' layer of any function: it cannot be made, nor loaded from a file.
+    """Keras' layer for arbitrary functions: it can neither be created nor loaded from a file.
 
-    A file of Keras holds the code of the function, which would run when the file is loaded. Write what it computes as
-    the ``call`` of a :class:`Layer`, name a function of elements in :class:`Activation`, or use functions of
-    :mod:`mp_core.ops` between symbolic arrays, which are layers.
+    Keras' files contain the code of the function, which would run when the file is loaded. Instead define ``call`` of a
+    :class:`Layer`, pass an elementwise function to :class:`Activation`, or apply functions of :mod:`mp_core.ops` to
+    symbolic arrays.
 
     Raises
     ------
@@ -25,7 +25,7 @@ class Lambda(Layer):
     >>> import numpy as np
     >>> import mp_core as mp
     >>> x = mp.Input((3,))
-    >>> mp.Model(x, mp.ops.square(x) + 1.0)(np.float32([[1, 2, 3]]))  # in the place of Lambda(lambda x: x ** 2 + 1)
+    >>> mp.Model(x, mp.ops.square(x) + 1.0)(np.float32([[1, 2, 3]]))  # instead of Lambda(lambda x: x ** 2 + 1)
     array([[ 2.,  5., 10.]], dtype=float32)
     """
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core.layers.base.building import Built, placed, unique_name
+from mp_core.layers.base.building import Built, unique_name, with_path
 from mp_core.layers.base.configuration import Configured
 from mp_core.layers.base.penalties import penalties_in
 from mp_core.layers.registry import KERAS, register
@@ -21,7 +21,7 @@ class Layer(Configured):
     Parameters
     ----------
     name : str, optional
-        Default: the class name in snake case, with a number from the second layer on.
+        Default: the class name in snake case, with a number from the second layer of the class on.
     dtype : DTypePolicy, str, dict or dtype, optional
         The policy; default: :func:`mp_core.dtype_policies.dtype_policy`. A map is looked up by `path` when the layer
         is built.
@@ -30,18 +30,19 @@ class Layer(Configured):
     autocast : bool
         Whether floating-point arguments are cast to the compute dtype.
     **kwargs
-        Of a layer with ``kernel_initializer`` also ``kernel_regularizer`` and ``kernel_constraint`` (see
-        :mod:`mp_core.regularizers` and :mod:`mp_core.constraints`), and so for its other initializers; of every layer
-        ``activity_regularizer``, which adds what it says of the outputs to the loss of training. Arguments of
-        Keras' layers that mp_core does not have, all of them off; and the shape of the inputs (``input_shape``,
-        ``input_dim``), with which the first layer builds a :class:`~mp_core.Sequential`.
+        - ``<variable>_regularizer`` and ``<variable>_constraint`` for each ``<variable>_initializer`` of the layer, as
+          in ``kernel_regularizer``: see :mod:`mp_core.regularizers` and :mod:`mp_core.constraints`.
+        - ``activity_regularizer``: a function of the outputs that is added to the training loss.
+        - ``input_shape`` or ``input_dim``: the shape of the inputs; the first layer of a :class:`~mp_core.Sequential`
+          needs it to build the model.
+        - Arguments of Keras that mp_core does not have, if they are off.
 
     Raises
     ------
     TypeError
         `autocast` is no bool.
     ValueError
-        An argument that does not exist, or is Keras' alone and on; `trainable` is no bool, or `name` no string.
+        An argument does not exist, or exists only in Keras and is on; `trainable` is no bool, or `name` no string.
 
     Examples
     --------
@@ -56,8 +57,8 @@ class Layer(Configured):
     """
 
     _face: ClassVar[str] = KERAS
-    """What configurations call the module of a layer of this package: see :func:`mp_core.layers.registry.register`."""
-    _told: tuple[str, ...] = ()
+    """The module of the layer's class in configurations: see :func:`mp_core.layers.registry.register`."""
+    _repr_arguments: tuple[str, ...] = ()
     """The arguments of the constructor that :func:`repr` shows."""
 
     def __init__(
@@ -90,16 +91,16 @@ class Layer(Configured):
 
     def __init_subclass__(cls, *, nameable: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if nameable and cls.call is not Layer.call and "_registered" not in vars(cls):  # others are bases, or copies
+        if nameable and cls.call is not Layer.call and "_registered" not in vars(cls):  # skip bases and copies
             register(cls, cls._face)
         home = next(base for base in cls.__mro__ if "build" in vars(base))
-        if home is cls or not issubclass(home, Built):  # also that of a class beside this one
-            cls.build = placed(cls.build)  # type: ignore[method-assign]
-        if "call" in vars(cls):  # what the base says of its calls holds for them alone
-            for name in ("_arrays", "_samples_apart"):
+        if home is cls or not issubclass(home, Built):  # defined here, or in a mixin
+            cls.build = with_path(cls.build)  # type: ignore[method-assign]
+        if "call" in vars(cls):  # these attributes of the base describe its `call` only
+            for name in ("_arrays", "_sample_independence"):
                 if name not in vars(cls):
                     setattr(cls, name, getattr(Layer, name))
 
     def __repr__(self) -> str:
-        own = "".join(f"{name}={getattr(self, name)!r}, " for name in self._told)
+        own = "".join(f"{name}={getattr(self, name)!r}, " for name in self._repr_arguments)
         return f"<{type(self).__name__} name={self.name}, {own}policy={self._policy().name}, built={self.built}>"

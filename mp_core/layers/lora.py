@@ -1,4 +1,4 @@
-"""Low-rank adaptation (LoRA) of layers with a matrix: training changes two thin matrices beside the frozen one."""
+"""Low-rank adaptation (LoRA) of layers with a matrix: two thin matrices are trained, the matrix is frozen."""
 
 from collections.abc import Mapping
 from numbers import Integral
@@ -8,23 +8,23 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array, cast
-from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.forms import Form
 from mp_core.layers.base.contents import contents_of
+from mp_core.layers.forms import Form
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.quantization import QuantizedArray
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.autocast.variable import as_stored, assign_each
 from mp_core.utilities.arguments import positive, positive_integer
 
-__all__ = ["AdaptableLayer", "LoRA", "adapt", "drop_lora", "lora_of", "thin_variables"]
+__all__ = ["AdaptableLayer", "LoRA", "adapt", "drop_lora", "lora_of", "lora_variables"]
 
-_THIN = ("lora_a", "lora_b")
-"""What files of mp_core call both thin matrices."""
+_THIN_NAMES = ("lora_a", "lora_b")
+"""The names of both thin matrices in files of mp_core."""
 
 
 class LoRA(NamedTuple):
-    """What is added to a matrix: ``alpha / rank * a @ b``, where `a` has `rank` columns."""
+    """An addend of a matrix: ``alpha / rank * a @ b``, where `a` has `rank` columns."""
 
     rank: int
     alpha: float
@@ -39,7 +39,7 @@ class LoRA(NamedTuple):
         return result
 
     def delta(self) -> Array:
-        """Return ``alpha / rank * a @ b``, float32, of the shape of the layer's own variable."""
+        """Return ``alpha / rank * a @ b`` in float32, in the shape of the layer's variable."""
         return self._scaled(ops.matmul(self.a.numpy(), self.b.numpy()))
 
     def _scaled(self, x: Array) -> Array:
@@ -52,40 +52,40 @@ class AdaptableLayer(MatrixLayer):
     Parameters
     ----------
     lora_rank : int, optional
-        Calls :meth:`enable_lora` once the layer is built.
+        Calls :meth:`enable_lora` with this rank when the layer is built.
     lora_alpha : float, optional
-        Beside `lora_rank`; default: the same number.
+        Default: `lora_rank`.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
     _lora: LoRA | None = None
-    _lora_wanted: tuple[int, float] | None = None
+    _requested_lora: tuple[int, float] | None = None
 
     def __init__(self, *, lora_rank: int | None = None, lora_alpha: float | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if lora_rank is not None:
-            self._lora_wanted = _checked(lora_rank, lora_alpha, "lora_rank")
+            self._requested_lora = _checked_numbers(lora_rank, lora_alpha, "lora_rank")
             self._check_constraint()
 
     @property
     def lora_enabled(self) -> bool:
-        """Whether there are ``lora_kernel_a`` and ``lora_kernel_b``, of a table ``lora_embeddings_a`` and ``_b``."""
+        """Whether the layer has ``lora_kernel_a`` and ``lora_kernel_b`` (a table: ``lora_embeddings_a``, ``..._b``)."""
         return self._lora is not None
 
     @property
     def lora_rank(self) -> int | None:
-        """The rank of what LoRA adds to the matrix; None without LoRA."""
-        return self._lora_numbers[0]
+        """The rank of the thin matrices; None without LoRA."""
+        return self._rank_and_alpha[0]
 
     @property
     def lora_alpha(self) -> float | None:
-        """What LoRA adds is multiplied by ``lora_alpha / lora_rank``; None without LoRA."""
-        return self._lora_numbers[1]
+        """The product of the thin matrices is multiplied by ``lora_alpha / lora_rank``; None without LoRA."""
+        return self._rank_and_alpha[1]
 
     @property
-    def _lora_numbers(self) -> tuple[int | None, float | None]:
-        return self._lora_wanted or (None, None) if self._lora is None else self._lora[:2]
+    def _rank_and_alpha(self) -> tuple[int | None, float | None]:
+        return self._requested_lora or (None, None) if self._lora is None else self._lora[:2]
 
     def enable_lora(
         self,
@@ -94,30 +94,30 @@ class AdaptableLayer(MatrixLayer):
         a_initializer: Any = "he_uniform",
         b_initializer: Any = "zeros",
     ) -> None:
-        """Freeze the matrix, and train ``lora_alpha / rank * a @ b`` beside it, as Keras' method does.
+        """Freeze the matrix W, and train ``W + lora_alpha / rank * a @ b``, as Keras' method does.
 
-        The matrix may hold floats or codes of any scheme, and is not changed. A bias stays trainable. Products run
-        with both; files get their sum, quantized anew where the layer holds codes. The attribute ``kernel``, of a table
-        ``embeddings``, is an array from then on: the sum, in the compute dtype. The frozen variable is
-        ``layer.form.variables["kernel"]``.
+        - W may be floats or codes of any scheme, and does not change. A bias stays trainable.
+        - Files store the sum; if the layer is quantized, the sum is quantized again.
+        - The attribute ``kernel`` (a table: ``embeddings``) becomes an array: the sum, in the compute dtype. W is
+          ``layer.form.variables["kernel"]``.
 
         Parameters
         ----------
         rank : int
-            The columns of `a` and the rows of `b`. Both are float32 under every policy.
+            The number of columns of `a` and of rows of `b`. Both are float32 under every policy.
         lora_alpha : float, optional
             Default: `rank`.
         a_initializer, b_initializer : str, dict or callable
-            Of shapes ``kernel.shape[:-1] + (rank,)`` and ``(rank, kernel.shape[-1])``. At least one should make zeros,
+            For shapes ``kernel.shape[:-1] + (rank,)`` and ``(rank, kernel.shape[-1])``. One of them should be "zeros",
             so that outputs do not change at first.
 
         Raises
         ------
         ValueError
-            The layer is not built, has LoRA already, or a constraint on its matrix; `rank` is no positive integer, or
-            `lora_alpha` no positive number.
+            The layer is not built, has LoRA already, or has a constraint on its matrix; `rank` is no positive integer,
+            or `lora_alpha` no positive number.
         NotImplementedError
-            The layer computes by delayed float8 scaling. In every case nothing has changed.
+            The layer uses delayed float8 scaling. After any error nothing has changed.
 
         Examples
         --------
@@ -129,7 +129,7 @@ class AdaptableLayer(MatrixLayer):
         >>> [(variable.name, variable.shape) for variable in layer.trainable_weights]
         [('bias', (3,)), ('lora_kernel_a', (8, 2)), ('lora_kernel_b', (2, 3))]
         """
-        numbers = _checked(rank, lora_alpha, "rank")
+        numbers = _checked_numbers(rank, lora_alpha, "rank")
         self._check_constraint()
         if not self.built:
             raise ValueError(
@@ -140,9 +140,9 @@ class AdaptableLayer(MatrixLayer):
         undone_if_it_fails(contents_of([self]), self._adapt, *numbers, a_initializer, b_initializer)
 
     def merge_lora(self) -> None:
-        """Replace the matrix by a new one to which what LoRA has learned is added, in its own form.
+        """Replace the matrix by the sum ``W + lora_alpha / rank * a @ b``, and remove LoRA.
 
-        Floats are trainable again; codes are made anew, as they are for a file. The layer has new variables then.
+        Floats are trainable again; codes are quantized again. The layer gets new variables.
 
         Raises
         ------
@@ -162,8 +162,8 @@ class AdaptableLayer(MatrixLayer):
         self._apply_policy()
 
     def _drop_lora(self) -> None:
-        """Have LoRA no more; the matrix stays what it is."""
-        for name in (*(variable.name for variable in self._thin), *(["_lora"] if self.lora_enabled else [])):
+        """Remove the thin matrices; the matrix does not change."""
+        for name in (*(variable.name for variable in self._lora_variables), *(["_lora"] if self.lora_enabled else [])):
             delattr(self, name)
 
     def _adapt(self, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
@@ -179,19 +179,19 @@ class AdaptableLayer(MatrixLayer):
         )
         for variable in (a, b):
             setattr(self, variable.name, variable)
-        self._lora_wanted, self._lora = None, LoRA(rank, alpha, a, b)
+        self._requested_lora, self._lora = None, LoRA(rank, alpha, a, b)
         self._set_trainable(False)
 
     def _set_trainable(self, on: bool) -> None:
-        """Freeze the matrix, or let it be trained; codes never are."""
+        """Set whether the matrix is trained; codes never are."""
         matrix = self.form.variables.get(self._matrix_name)
         if matrix is not None:
             matrix.trainable = on
 
-    def _adapt_if_wanted(self) -> None:
-        """Have LoRA from the start, as the constructor was told."""
-        if self._lora_wanted is not None:
-            self._adapt(*self._lora_wanted, "he_uniform", "zeros")
+    def _add_requested_lora(self) -> None:
+        """Add the thin matrices that the constructor's argument `lora_rank` asks for."""
+        if self._requested_lora is not None:
+            self._adapt(*self._requested_lora, "he_uniform", "zeros")
 
     def _check_constraint(self) -> None:
         if f"{self._matrix_name}_constraint" in self._penalties:
@@ -201,16 +201,16 @@ class AdaptableLayer(MatrixLayer):
 
     def _check_lora(self, form: Form) -> None:
         if form.name == "float8":
-            raise NotImplementedError(f"layer '{self.name}' cannot have LoRA beside delayed float8 scaling")
+            raise NotImplementedError(f"layer '{self.name}' cannot have LoRA together with delayed float8 scaling")
         if form.is_trained:
             raise ValueError(f"layer '{self.name}' cannot have LoRA while its codes are trained: `convert_qat` first")
 
-    # ---- what the layer stands for
+    # ---- the sum
 
-    if not TYPE_CHECKING:  # a type checker knows the variables that are declared
+    if not TYPE_CHECKING:  # type checkers use the declared attributes
 
         def __getattr__(self, name: str) -> Any:
-            """Return the sum for the name of the matrix, as Keras does: the frozen matrix is in :attr:`form`."""
+            """Return the sum for the name of the matrix, as Keras does; the frozen matrix is in :attr:`form`."""
             lora = vars(self).get("_lora")
             if lora is None or name != self._matrix_name or name not in self.form.variables:
                 return super().__getattr__(name)
@@ -220,11 +220,11 @@ class AdaptableLayer(MatrixLayer):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """As of every layer with a matrix: with LoRA the sum, in the form of the layer."""
-        return self._stored().matrix
+        """The matrix as in :attr:`MatrixLayer.matrix`; with LoRA the sum, in the form of the layer."""
+        return self._merged_form().matrix
 
-    def _stored(self) -> Form:
-        """Return the form that files hold: with what LoRA adds, and as it is where that is nothing."""
+    def _merged_form(self) -> Form:
+        """Return the form that files store: that of the sum, or the layer's own if LoRA adds zero."""
         if self._lora is None or not self._lora.b.numpy().any():
             return self.form
         return self.form.merged(self._lora.delta(), self.variable_dtype)
@@ -236,88 +236,97 @@ class AdaptableLayer(MatrixLayer):
 
     def _new_form(self, *args: Any, **kwargs: Any) -> Form:
         form = super()._new_form(*args, **kwargs)
-        if self.lora_enabled or self._lora_wanted is not None:
+        if self.lora_enabled or self._requested_lora is not None:
             self._check_lora(form)
         return form
 
     def save_own_variables(self, store: Any) -> None:
-        """As of every layer; what LoRA adds is in the matrix. Codes that are trained are refused."""
+        """Store the variables as every layer does; with LoRA the matrix is the sum.
+
+        Raises
+        ------
+        ValueError
+            The codes of the layer are being trained.
+        """
         form = vars(self).get("form")
         if form is not None and form.is_trained:
             raise ValueError(f"the codes of layer '{self.name}' are trained: `convert_qat` before saving")
         super().save_own_variables(store)
         if self._lora is not None:
-            merged = self._stored().variables
+            merged = self._merged_form().variables
             places = {id(variable): str(number) for number, variable in enumerate(self._saved_variables())}
             for name, variable in self.form.variables.items():
                 store[places[id(variable)]] = merged[name].numpy()
 
     def _saved_variables(self) -> list[AutoCastVariable]:
-        return [variable for variable in super()._saved_variables() if all(variable is not x for x in self._thin)]
+        own = self._lora_variables
+        return [variable for variable in super()._saved_variables() if all(variable is not x for x in own)]
 
     @property
-    def _thin(self) -> tuple[AutoCastVariable, ...]:
-        """The variables of LoRA."""
+    def _lora_variables(self) -> tuple[AutoCastVariable, ...]:
+        """The variables `a` and `b`; none without LoRA."""
         return () if self._lora is None else self._lora[2:]
 
     def _follows_policy(self, variable: AutoCastVariable) -> bool:
-        return super()._follows_policy(variable) and all(variable is not x for x in self._thin)
+        return super()._follows_policy(variable) and all(variable is not x for x in self._lora_variables)
 
     def _cleared_by_loading(self) -> list[AutoCastVariable]:
-        return [*self._thin[1:]]
+        return [*self._lora_variables[1:]]
 
-    def _beside_saved(self) -> dict[str, Array]:
-        """Return both thin matrices, and the frozen one where the sum differs from it."""
+    def _extra_arrays(self) -> dict[str, Array]:
+        """Return alpha and both thin matrices; if the sum differs from W, also W."""
         if self._lora is None:
             return {}
         found = {"lora_alpha": np.array(self._lora.alpha, np.float64)}
-        found |= {part: variable.numpy() for part, variable in zip(_THIN, self._thin, strict=True)}
+        found |= {part: variable.numpy() for part, variable in zip(_THIN_NAMES, self._lora_variables, strict=True)}
         frozen = self.form.variables if self._lora.b.numpy().any() else {}
         return found | {name: variable.numpy() for name, variable in frozen.items()}
 
-    def _take_beside(self, stored: Mapping[str, Array]) -> None:
+    def _restore_extra_arrays(self, stored: Mapping[str, Array]) -> None:
         if not stored:
             return
-        if not {"lora_alpha", *_THIN} <= stored.keys() or not np.ndim(stored["lora_a"]):
-            raise ValueError(f"layer '{self.name}' needs lora_alpha, {', '.join(_THIN)}; there are {sorted(stored)}")
+        if not {"lora_alpha", *_THIN_NAMES} <= stored.keys() or not np.ndim(stored["lora_a"]):
+            wanted = ", ".join(("lora_alpha", *_THIN_NAMES))
+            raise ValueError(f"layer '{self.name}' needs {wanted}; there are {sorted(stored)}")
         if not self.lora_enabled:
             self.enable_lora(np.shape(stored["lora_a"])[-1], float(stored["lora_alpha"]), "zeros")
-        variables = dict(zip(_THIN, self._thin, strict=True)) | self.form.variables
+        variables = dict(zip(_THIN_NAMES, self._lora_variables, strict=True)) | self.form.variables
         arrays = {name: array for name, array in stored.items() if name != "lora_alpha"}
         shapes = {name: variable.shape for name, variable in variables.items() if name in arrays}
-        if shapes != {name: np.shape(array) for name, array in arrays.items()}:
-            raise ValueError(f"layer '{self.name}' needs arrays of shapes {shapes} for LoRA; there are others")
+        received = {name: np.shape(array) for name, array in arrays.items()}
+        if shapes != received:
+            raise ValueError(f"layer '{self.name}' needs arrays of shapes {shapes} for LoRA; received {received}")
         values = [as_stored(x, variables[name].true_dtype, name, copy=True) for name, x in arrays.items()]
         assign_each([variables[name] for name in arrays], values)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments; those of LoRA if it is on."""
-        rank, alpha = self._lora_numbers
+        """Return the constructor's arguments, including those of LoRA if it is on."""
+        rank, alpha = self._rank_and_alpha
         return super().get_config() | ({} if rank is None else {"lora_rank": rank, "lora_alpha": alpha})
 
 
 def lora_of(layer: AdaptableLayer) -> LoRA | None:
-    """Return what is added to the matrix of a layer; None without LoRA."""
+    """Return the LoRA of a layer; None without it."""
     return layer._lora
 
 
-def thin_variables(layer: AdaptableLayer) -> tuple[AutoCastVariable, ...]:
-    """Return the variables of LoRA of a layer, if any."""
-    return layer._thin
+def lora_variables(layer: AdaptableLayer) -> tuple[AutoCastVariable, ...]:
+    """Return the variables `a` and `b` of a layer; none without LoRA."""
+    return layer._lora_variables
 
 
 def adapt(layer: AdaptableLayer, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
-    """Add thin matrices to a built layer that has none; if that fails, some of it may be done."""
+    """Add thin matrices to a built layer that has none. If that fails, the layer may be left incomplete."""
     layer._adapt(rank, alpha, a_initializer, b_initializer)
 
 
 def drop_lora(layer: AdaptableLayer) -> None:
-    """Remove the thin matrices of a layer, if any; its own matrix stays what it is."""
+    """Remove the thin matrices of a layer, if any; its matrix does not change."""
     layer._drop_lora()
 
 
-def _checked(rank: int | None, alpha: float | None, argument: str) -> tuple[int, float]:
-    """Return rank and alpha, by default the rank."""
+def _checked_numbers(rank: int | None, alpha: float | None, argument: str) -> tuple[int, float]:
+    """Return rank and alpha, both checked; alpha defaults to the rank."""
     size = positive_integer(rank, argument)
     number = size if alpha is None else positive(alpha, "lora_alpha")
-    return size, int(number) if isinstance(alpha, Integral) else number  # as configurations have it
+    return size, int(number) if isinstance(alpha, Integral) else number  # configurations keep an int

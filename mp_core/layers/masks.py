@@ -1,7 +1,7 @@
-"""Masks: what a layer takes for one, and how it passes from layer to layer.
+"""Masks: how they are checked, and how they pass from layer to layer.
 
-Keras keeps the mask of an array with the array. Here an array is an ndarray and nothing else: a
-:class:`~mp_core.layers.Sequential` hands the mask on, everyone else passes it as an argument.
+Keras attaches the mask to the array. Here an array is a plain ndarray: models pass masks from layer to layer, and a
+direct call of a layer gets its mask as an argument.
 """
 
 import warnings
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes
-from mp_core.arrays import F32, Array, as_mask, asarray, cast
+from mp_core.arrays import F32, Array, as_mask, asarray, cast, dtypes
 
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
@@ -23,18 +22,18 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def from_masks(compute_mask: Method) -> Method:
-    """Say of a method ``compute_mask`` that it needs the masks of the inputs alone, and makes none without them."""
+    """Mark a method ``compute_mask`` that reads only the masks of the inputs, and returns None without them."""
     compute_mask.from_masks = True  # type: ignore[attr-defined]
     return compute_mask
 
 
 def needs_inputs(layer: "Layer") -> bool:
-    """Whether a layer computes its mask from its inputs too."""
+    """Return whether ``compute_mask`` of a layer reads the inputs too."""
     return not hasattr(type(layer).compute_mask, "from_masks")
 
 
 def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
-    """Return a mask as booleans: bool already, or integers or floats of any type that are 0 or 1."""
+    """Return a mask as booleans; the mask may be bool, or integers or floats that are 0 or 1."""
     given = mask if isinstance(mask, np.ndarray) else asarray(mask, argument)
     return as_mask(cast(given, F32) if dtypes.is_float(given.dtype) else given, argument, kinds="biuf")
 

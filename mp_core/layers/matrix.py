@@ -1,4 +1,4 @@
-"""The base of the layers that have a matrix, by which they multiply or whose rows they look up."""
+"""The base of layers with a matrix, by which they multiply or whose rows they look up."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -6,39 +6,39 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.memory import is_shared
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.map import weight_only
-from mp_core.dtype_policies.quantized import parse_quantized
-from mp_core.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
-from mp_core.layers.base.building import stated_forms
+from mp_core.layers.base.building import configured_forms
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import end_of
+from mp_core.layers.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
 from mp_core.layers.layer import Layer
-from mp_core.quantization import QuantizedArray
-from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.autocast.memory import is_shared
+from mp_core.policies.dtype_policies import DTypePolicy
+from mp_core.policies.dtype_policies.map import weight_only
+from mp_core.policies.dtype_policies.quantized import parse_quantized
+from mp_core.policies.quantizers.quantizer import has_floating_inputs
 
-__all__ = ["MatrixLayer", "hold_form"]
+__all__ = ["MatrixLayer", "set_form"]
 
 
 class MatrixLayer(Layer):
-    """A layer with one matrix, which it holds in a :class:`~mp_core.forms.Form`.
+    """A layer with one matrix, which is stored in a :class:`~mp_core.forms.Form`.
 
     The variables of the form are attributes of the layer: ``kernel``, ``kernel_scale``, ``codes`` ...
 
     Attributes
     ----------
     form : Form
-        What holds the matrix, once the layer is built.
+        The form of the matrix, once the layer is built.
     """
 
     _matrix_name: ClassVar[str]
-    """The name of the float variable. Each class that computes with the matrix in its own way says it anew."""
+    """The name of the float variable. Each class with its own way to compute with the matrix must set it again."""
     _is_table: ClassVar[bool] = False
     _quantizes: ClassVar[bool] = True
-    """Whether the layer computes in other forms than floats."""
+    """Whether the layer supports other forms than floats."""
     form: Form
     codes: AutoCastVariable
     scale: AutoCastVariable
@@ -48,10 +48,10 @@ class MatrixLayer(Layer):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """What products multiply by, lines-major: shape (outputs, inputs), of a table (rows, columns).
+        """The matrix in the shape (outputs, inputs), for a table (rows, columns).
 
-        Floats as they are stored, or codes with their scales; float32 where the codes are in an order that no
-        QuantizedArray has. With fixed :attr:`inputs` it stands for the weights times the scales of their inputs.
+        The stored floats, or codes with their scales; float32 if a QuantizedArray cannot represent the codes. With
+        fixed :attr:`inputs` it stands for the weights times the scales of their inputs.
         """
         return self.form.matrix
 
@@ -63,30 +63,30 @@ class MatrixLayer(Layer):
     def set_matrix(
         self, value: ArrayLike | QuantizedArray, inputs: Inputs | None = None, *, policy: DTypePolicy | None = None
     ) -> None:
-        """Replace the matrix by floats, or by codes as they are.
+        """Replace the matrix by floats or by codes.
 
-        Arrays that nobody can write to, as those of a read-only memory map, are kept without a copy. A kernel in such a
-        map of another floating-point type than the layer's stays there, and is cast whenever it is read.
+        Arrays that nobody can write to, as those of a read-only memory map, are not copied. If a kernel in such a map
+        has another floating-point dtype than the layer, it stays there and is cast at each read.
 
         Parameters
         ----------
         value : array-like or QuantizedArray
-            Of the shape of :attr:`matrix`. Floats under a policy with a scheme are quantized to it. Codes need a policy
-            with their scheme.
+            In the shape of :attr:`matrix`. Floats are quantized if the policy has a scheme. Codes need a policy with
+            their scheme.
         inputs : Inputs, optional
-            Beside codes: the fixed scales and zero points of the inputs. A policy of ``int8`` becomes one of
-            ``int8/fixed`` by them.
+            Only with codes: the fixed scales and zero points of the inputs. They change a policy ``int8`` to
+            ``int8/fixed``.
         policy : DTypePolicy, optional
-            Beside codes: the policy that the layer has from then on. Default: the one that it has.
+            Only with codes: the new policy of the layer. Default: its current policy.
 
         Raises
         ------
         TypeError
-            `value` is no array of numbers, or a part of `inputs` is none.
+            `value`, or a part of `inputs`, is no array of numbers.
         ValueError
-            The layer is not built; `value` has another shape, or codes of another type or with other scales than the
-            policy says; a scale is not positive and finite; floats that are to be quantized are not finite; `inputs` or
-            `policy` are there beside floats. In every case nothing has changed.
+            The layer is not built; `value` has another shape, or its codes do not have the scheme of the policy; a
+            scale is not positive and finite; floats to quantize are not finite; `inputs` or `policy` are passed with
+            floats. After any error nothing has changed.
         """
         if not self.built:
             raise ValueError(f"`set_matrix` needs a built layer; '{self.name}' is not built")
@@ -105,7 +105,7 @@ class MatrixLayer(Layer):
     def _set_floats(self, value: Array) -> None:
         geometry, policy = self.form.geometry, self._policy()
         if value.shape != geometry.lines_shape:
-            raise self._unfit(f"it has shape {geometry.lines_shape}; received {value.shape}")
+            raise self._matrix_error(f"it has shape {geometry.lines_shape}; received {value.shape}")
         floats = geometry.restored(geometry.transposed(value))
         if policy.scheme is None:
             self.form.assign(floats, self.variable_dtype)
@@ -113,11 +113,11 @@ class MatrixLayer(Layer):
         form = Codes(geometry, policy)
         form.check(floats)
         form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
-        self._hold(form)
+        self._set_form(form)
 
     def _set_codes(self, value: QuantizedArray, inputs: Inputs | None, policy: DTypePolicy) -> None:
         if policy.scheme is None:
-            raise self._unfit(f"its policy '{policy.name}' names no codes; received codes of {value.dtype}")
+            raise self._matrix_error(f"its policy '{policy.name}' names no codes; received codes of {value.dtype}")
         if inputs is not None and policy.scheme.inputs == "dynamic":
             source = policy.get_config()["source_name"]
             policy = parse_quantized(f"{replace(policy.scheme, inputs='fixed')}_from_{source}")
@@ -125,14 +125,14 @@ class MatrixLayer(Layer):
         try:
             values = form.values_of(value, inputs)
         except ValueError as error:
-            raise self._unfit(str(error)) from None
+            raise self._matrix_error(str(error)) from None
         owned = {name: part.copy() if is_shared(part) else part for name, part in values.items()}
         form.add(self.add_weight, owned)
-        self._hold(form)
+        self._set_form(form)
         if policy != self._policy():
             self._set_policy(policy)
 
-    def _unfit(self, reason: str) -> ValueError:
+    def _matrix_error(self, reason: str) -> ValueError:
         geometry = self.form.geometry
         return ValueError(f"the {geometry.name} of layer '{geometry.owner}' cannot be set: {reason}")
 
@@ -147,19 +147,19 @@ class MatrixLayer(Layer):
         scale_shape: tuple[int, ...],
         order: tuple[int, ...] = (0, 1),
     ) -> None:
-        """Create the matrix in the form that the policy makes, or that the configuration says."""
+        """Create the matrix in the form of the policy, or in the one that the configuration gives."""
         geometry = Geometry(
             self.path or self.name, self._matrix_name, shape, rows, columns, self._is_table, scale_shape, order
         )
-        stated = stated_forms.get().get(str(self.path))
-        if stated is not None:
-            self._set_policy(self._get_policy(stated.get("policy")))
-        self.form = self._new_form(geometry, self._policy(), stated=stated)
+        configured = configured_forms.get().get(str(self.path))
+        if configured is not None:
+            self._set_policy(self._get_policy(configured.get("policy")))
+        self.form = self._new_form(geometry, self._policy(), configured=configured)
         self.form.add(self.add_weight, {self._matrix_name: initializer})
         self.quantized = not self.form.is_float
 
     def _add_kernel(self, bias_shape: tuple[int, ...] | None, *geometry: Any) -> None:
-        """Create kernel, bias (unless its shape is None) and the rest of the form, in the order of Keras' files."""
+        """Create the kernel, the bias (unless its shape is None) and late variables, in the order of Keras' files."""
         layer: Any = self
         self._add_matrix(layer.kernel_initializer, *geometry)
         self.bias = None
@@ -168,14 +168,14 @@ class MatrixLayer(Layer):
         self.form.add(self.add_weight, late=True)
 
     def _new_form(
-        self, geometry: Geometry, policy: DTypePolicy, *, ours: bool = False, stated: dict[str, Any] | None = None
+        self, geometry: Geometry, policy: DTypePolicy, *, ours: bool = False, configured: dict[str, Any] | None = None
     ) -> Form:
-        """Return the form that `policy` makes, without variables; raise if the layer does not compute in it."""
+        """Return a new form for `policy`, without variables; raise if the layer does not support it."""
         form = form_of(policy, ours=ours) if self._quantizes else Float
-        if stated is not None:
-            form = FORMS.get(str(stated.get("form")))
+        if configured is not None:
+            form = FORMS.get(str(configured.get("form")))
             if form is None or not form.makes(policy):
-                raise ValueError(f"layer '{geometry.owner}' cannot have form {stated} under '{policy.name}'")
+                raise ValueError(f"layer '{geometry.owner}' cannot have form {configured} under '{policy.name}'")
         if form is None or (geometry.is_table and not form.looks_up):
             raise NotImplementedError(
                 f"Invalid quantization mode. Expected one of {self._modes}. "
@@ -183,10 +183,10 @@ class MatrixLayer(Layer):
             )
         if not form.is_float:
             self._check_product()
-        return form(geometry, policy, stated)
+        return form(geometry, policy, configured)
 
     def _check_product(self) -> None:
-        """Raise NotImplementedError unless the matrix may be quantized."""
+        """Raise NotImplementedError unless the layer can be quantized."""
 
     def _form_under(self, policy: DTypePolicy, *, ours: bool = False) -> Form:
         form = self._new_form(self.form.geometry, policy, ours=ours)
@@ -195,10 +195,10 @@ class MatrixLayer(Layer):
 
     def _convert(self, form: Form) -> None:
         form.replace(self.form.variables[self._matrix_name], self.add_weight, self.variable_dtype)
-        self._hold(form)
+        self._set_form(form)
 
-    def _hold(self, form: Form) -> None:
-        """Hold a form whose variables exist already, and drop the variables of the old form."""
+    def _set_form(self, form: Form) -> None:
+        """Set a form whose variables exist already, and drop the variables of the old form."""
         gone = {id(v) for v in self.form.variables.values()} - {id(v) for v in form.variables.values()}
         self._variables[:] = [variable for variable in self._variables if id(variable) not in gone]
         self.form, self.quantized = form, not form.is_float
@@ -207,8 +207,8 @@ class MatrixLayer(Layer):
     def _apply_policy(self) -> None:
         super()._apply_policy()
         form = vars(self).get("form")
-        if form is not None and form.fits(self._applied):
-            form.follow(self._applied)
+        if form is not None and form.fits(self._applied_policy):
+            form.set_policy(self._applied_policy)
 
     # ---- quantization
 
@@ -217,28 +217,28 @@ class MatrixLayer(Layer):
         return modes(tables=self._is_table) if self._quantizes else ()
 
     def _mode_under(self, mode: str, quantizers: dict[str, Any] | None) -> str:
-        floating = floating_inputs(quantizers, self._shared_axes(self.get_config()))
+        floating = has_floating_inputs(quantizers, self._shared_axes(self.get_config()))
         return "int8" if floating and self._is_table else mode  # a table has no inputs to quantize
 
     def _can_quantize(self, type_check: bool) -> bool:
         return self._quantizes and not self.quantized and (self._implementation() is type(self) or not type_check)
 
     def _implementation(self) -> type["MatrixLayer"]:
-        """Return the base, or this type itself, that says what is done with the matrix."""
+        """Return the class, this one or a base, that defines how the layer computes with the matrix."""
         return next(cls for cls in type(self).__mro__ if "_matrix_name" in vars(cls))
 
     def _keeps_form(self, policy: DTypePolicy) -> bool:
         return not self.built or self.form.is_float or self.form.fits(policy)
 
     def _saved_variables(self) -> list[AutoCastVariable]:
-        """Return the variables with a bias right behind the matrix, before its scales."""
+        """Return the variables in the order of Keras' files: matrix, bias, scales."""
         variables, bias = self.own_variables(), vars(self).get("bias")
         if bias is None:
             return variables
         matrix = next(iter(self.form.variables.values()))
         return [matrix, bias, *(variable for variable in variables if variable is not matrix and variable is not bias)]
 
-    def _form_where(self, policy: DTypePolicy) -> Form | None:
+    def _quantized_form(self, policy: DTypePolicy) -> Form | None:
         mode = policy.quantization_mode
         if mode is None or type(self).call is not self._implementation().call or not self._can_quantize(False):
             return None
@@ -248,7 +248,7 @@ class MatrixLayer(Layer):
 
     # ---- attributes and configurations
 
-    if not TYPE_CHECKING:  # a type checker knows the variables that are declared
+    if not TYPE_CHECKING:  # type checkers use the declared attributes
 
         def __getattr__(self, name: str) -> Any:
             form = vars(self).get("form")
@@ -257,7 +257,7 @@ class MatrixLayer(Layer):
             if form is None and name in ("form", "matrix", "inputs", self._matrix_name):
                 raise AttributeError(f"You must build the layer before accessing `{name}`.")
             if name in ("input", "output"):
-                end_of(self, name)  # raises the error that says how there is one
+                end_of(self, name)  # raises an error that explains how to get one
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -266,7 +266,7 @@ class MatrixLayer(Layer):
             raise AttributeError(f"`{name}` of layer '{self.name}' is a variable of its form: assign to it")
         super().__setattr__(name, value)
 
-    def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
+    def _form_in_config(self, given: DTypePolicy) -> dict[str, Any] | None:
         if not self.built or self.form.is_float:
             return None
         made = self._new_form(self.form.geometry, self._policy())
@@ -276,16 +276,16 @@ class MatrixLayer(Layer):
 
     @classmethod
     def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
-        if floating_inputs(quantizers, cls._shared_axes(config)) and not cls._is_table:
+        if has_floating_inputs(quantizers, cls._shared_axes(config)) and not cls._is_table:
             return config | {"dtype": weight_only(cls._get_policy(config.get("dtype")))}
         return config
 
     @classmethod
     def _shared_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
-        """Return the axes of the float variable along which scales are shared, and how many axes it has."""
+        """Return the axes of the float variable along which scales are shared, and its number of axes."""
         return {int(cls._is_table)}, 2
 
 
-def hold_form(layer: MatrixLayer, form: Form) -> None:
-    """Let a layer hold a form whose variables exist already; those of its old form are dropped."""
-    layer._hold(form)
+def set_form(layer: MatrixLayer, form: Form) -> None:
+    """Set the form of a layer; its variables exist already. The variables of the old form are dropped."""
+    layer._set_form(form)

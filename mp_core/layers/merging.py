@@ -1,4 +1,4 @@
-"""Layers of several inputs: sums, products, extremes and concatenation."""
+"""Layers that merge several inputs: sum, product, extremes, concatenation."""
 
 import functools
 import operator
@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks
-from mp_core.layers.shapes import Ruled
+from mp_core.layers.shapes import WithSpecRule
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.norms import over_length
 from mp_core.ops.specs import Shape, Spec, end_to_end, joined, merged
@@ -21,25 +21,25 @@ from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
 __all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
 
 
-class Merge(Ruled, Layer, nameable=False):
-    """What the layers of several inputs share: they are called with a list of arrays of the same batch size.
+class Merge(WithSpecRule, Layer, nameable=False):
+    """The base of merging layers: they are called with a list of arrays of the same batch size.
 
-    Inputs with fewer axes than others get axes of length 1 behind the batch axis.
+    Inputs with fewer axes than others get axes of length 1 after the batch axis.
     """
 
     supports_masking = True
     _function: ClassVar[Callable[..., Any]]
     _least: ClassVar[int] = 1
     _most: ClassVar[int | None] = None
-    _of_two: ClassVar[Callable[..., Array] | None] = None  # the operation, if there is one: a plan sees it
+    _binary_operation: ClassVar[Callable[..., Array] | None] = None  # for two inputs; plans can record it
 
     def call(self, inputs: Sequence[Array]) -> Array:
-        """Return the combination of the inputs, in the compute dtype.
+        """Return the merged inputs, in the compute dtype.
 
         Raises
         ------
         ValueError
-            `inputs` is no list of arrays, or of too few or too many; their shapes do not fit.
+            `inputs` is no list of arrays, or has too few or too many; their shapes do not fit.
         """
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
@@ -47,38 +47,38 @@ class Merge(Ruled, Layer, nameable=False):
         try:
             np.broadcast_shapes(*(x.shape for x in aligned))
         except ValueError:
-            raise self._unfit(inputs) from None
-        if self._of_two is not None and [x.dtype for x in aligned] == 2 * [self._compute]:
-            return self._of_two(*aligned)
+            raise self._shape_error(inputs) from None
+        if self._binary_operation is not None and [x.dtype for x in aligned] == 2 * [self._compute]:
+            return self._binary_operation(*aligned)
         return rounded(type(self)._function, *aligned, dtype=self._compute)
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the shape against which the inputs broadcast; as in Keras, a length is unknown if one of them is.
+        """Return the spec with the broadcast shape; as in Keras, a length is unknown if it is so in one input.
 
         Raises
         ------
         ValueError
-            As :meth:`call`, or batches have different sizes.
+            As in :meth:`call`; batch sizes differ.
         """
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
         aligned = [(*x.shape[:1], *(1,) * (axes - x.ndim), *x.shape[1:]) for x in inputs]
-        return Spec(self._fitting(inputs, lambda: _widest(aligned)), self._compute)
+        return Spec(self._checked_shape(inputs, lambda: _broadcast_shape(aligned)), self._compute)
 
-    def _fitting(self, inputs: Sequence[Spec], find: Callable[[], Shape]) -> Shape:
-        """Return what a function returns; raise a ValueError that names the shapes of the inputs if that raises one."""
+    def _checked_shape(self, inputs: Sequence[Spec], find: Callable[[], Shape]) -> Shape:
+        """Return ``find()``; replace a ValueError by one that names the shapes of the inputs."""
         try:
             return find()
         except ValueError:
-            raise self._unfit(inputs) from None
+            raise self._shape_error(inputs) from None
 
     def _cast_type(self, x: Spec) -> np.dtype[Any]:
-        """Return the type of an input as :meth:`call` gets it."""
+        """Return the dtype of an input after the cast to the compute dtype."""
         return self._compute if self.autocast and dtypes.is_float(x.dtype) else x.dtype
 
     @from_masks
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return where one of the inputs has something, None unless all have masks."""
+        """Return the union of the masks; None unless all inputs have one."""
         if previous_mask is None or any(mask is None for mask in previous_mask):
             return None
         return functools.reduce(operator.or_, map(as_keep, previous_mask))
@@ -91,22 +91,22 @@ class Merge(Ruled, Layer, nameable=False):
                 f"`inputs` of layer '{self.name}' must be a list of {few} arrays; received {inputs!r:.200}"
             )
         if any(x.ndim == 0 for x in inputs):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
 
-    def _unfit(self, inputs: Sequence[Array | Spec]) -> ValueError:
+    def _shape_error(self, inputs: Sequence[Array | Spec]) -> ValueError:
         return ValueError(f"The inputs of layer '{self.name}' do not fit: received {[x.shape for x in inputs]}")
 
 
-def _widest(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape against which shapes broadcast, with equal batches."""
+def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
+    """Return the broadcast shape; batch sizes must be equal."""
     lengths = [merged(*(shape[0] for shape in shapes))]
     for each in zip(*(shape[1:] for shape in shapes), strict=True):
         lengths.append(None if None in each else merged(*(n for n in each if n != 1), 1 if {*each} == {1} else None))
     return tuple(lengths)
 
 
-def _each(function: Callable[[Any, Any], Any]) -> Any:
-    """Return the function of any number of arrays, from the left."""
+def _reduced(function: Callable[[Any, Any], Any]) -> Any:
+    """Return a function that combines any number of arrays, from left to right."""
     return staticmethod(lambda *arrays: functools.reduce(function, arrays))
 
 
@@ -119,7 +119,7 @@ class Add(Merge):
     array([[11., 22.]], dtype=float32)
     """
 
-    _function, _of_two = _each(np.add), staticmethod(ops.add)
+    _function, _binary_operation = _reduced(np.add), staticmethod(ops.add)
 
 
 class Subtract(Merge):
@@ -132,26 +132,26 @@ class Subtract(Merge):
     """
 
     _least = _most = 2
-    _function = _each(np.subtract)
+    _function = _reduced(np.subtract)
 
 
 class MaskedMerge(Merge, nameable=False):
-    """A layer of several inputs that counts no element that a mask leaves out, unless no input has one in its place."""
+    """The base of merging layers that skip masked elements, except where all inputs are masked."""
 
     def call(self, inputs: Sequence[Array], mask: Sequence[Any] | None = None) -> Array:
-        """Return the combination of the inputs, in the compute dtype.
+        """Return the merged inputs, in the compute dtype.
 
         Parameters
         ----------
         inputs : sequence of ndarray
         mask : sequence of (ndarray of bool or None), optional
-            One for each input, without the last axis. As in Keras, that of an input with fewer axes than others has no
-            effect.
+            A mask for each input, without the last axis. As in Keras, the mask of an input with fewer axes than others
+            is ignored.
 
         Raises
         ------
         ValueError
-            As :class:`Merge`, there is another number of masks than of inputs, or one of another shape.
+            As in :class:`Merge`; the number of masks differs from the number of inputs; a mask has a wrong shape.
         """
         self._check(inputs)
         masks: Any = [None] * len(inputs) if mask is None else mask
@@ -173,7 +173,7 @@ class MaskedMerge(Merge, nameable=False):
         return keep[..., np.newaxis]
 
     def _masked(self, inputs: Sequence[Array], keeps: Sequence[Array | None]) -> Array:
-        """Return the combination of the elements that masks with a last axis of length 1 keep."""
+        """Merge the elements that masks keep; masks have a last axis of length 1."""
         (output, *others), (kept, *rest) = inputs, keeps
         for x, keep in zip(others, rest, strict=True):
             x = x if keep is None else np.where(keep, x, output)
@@ -182,12 +182,12 @@ class MaskedMerge(Merge, nameable=False):
         return output
 
     def specs_after(self, inputs: Sequence[Spec], mask: Any = None) -> Spec:
-        """Return what :class:`Merge` does: masks change no shape."""
+        """Return the spec of the outputs; masks do not change it."""
         return super().specs_after(inputs)
 
 
 class Multiply(MaskedMerge):
-    """The product of the inputs, element by element; what a mask leaves out is 1, or 0 if all masks do.
+    """The elementwise product of the inputs; masked elements count as 1; where all inputs are masked, the result is 0.
 
     Examples
     --------
@@ -195,7 +195,7 @@ class Multiply(MaskedMerge):
     array([[10., 40.]], dtype=float32)
     """
 
-    _function, _of_two = _each(np.multiply), staticmethod(ops.multiply)
+    _function, _binary_operation = _reduced(np.multiply), staticmethod(ops.multiply)
 
     def _masked(self, inputs: Sequence[Array], keeps: Sequence[Array | None]) -> Array:
         pairs = zip(inputs, keeps, strict=True)
@@ -220,7 +220,7 @@ class Average(Merge):
 
 
 class Maximum(MaskedMerge):
-    """Return the elementwise maximum of the inputs; positions that a mask drops are ignored.
+    """The elementwise maximum of the inputs; masked elements are ignored.
 
     Examples
     --------
@@ -228,11 +228,11 @@ class Maximum(MaskedMerge):
     array([[3., 4.]], dtype=float32)
     """
 
-    _function = _each(np.maximum)
+    _function = _reduced(np.maximum)
 
 
 class Minimum(MaskedMerge):
-    """Return the elementwise minimum of the inputs; positions that a mask drops are ignored.
+    """The elementwise minimum of the inputs; masked elements are ignored.
 
     Examples
     --------
@@ -240,17 +240,17 @@ class Minimum(MaskedMerge):
     array([[1., 2.]], dtype=float32)
     """
 
-    _function = _each(np.minimum)
+    _function = _reduced(np.minimum)
 
 
 class Concatenate(Merge):
-    """The inputs behind each other along an axis.
+    """Concatenate the inputs along an axis.
 
     Parameters
     ----------
     axis : int
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -258,32 +258,32 @@ class Concatenate(Merge):
     array([[1., 4., 3.]], dtype=float32)
     """
 
-    _options = _told = ("axis",)
+    _options = _repr_arguments = ("axis",)
 
     def __init__(self, axis: int = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.axis = integer(axis, "axis")
 
     def call(self, inputs: Sequence[Array]) -> Array:
-        """Return the inputs behind each other, which have the same length along every other axis."""
+        """Return the concatenated inputs; all other axes must have equal lengths."""
         self._check(inputs)
         axis = axis_of(self.axis, inputs[0].ndim)
         others = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in inputs}
         if len(others) > 1 or len({x.ndim for x in inputs}) > 1:
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         if any(x.dtype != inputs[0].dtype for x in inputs):
             return np.concatenate(inputs, axis=axis)
         return concatenated(*inputs, axis=axis)
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the sum of the lengths along the axis, and the other lengths of the first input, as Keras does."""
+        """Return the spec of the outputs; as in Keras, other lengths are those of the first input."""
         self._check(inputs)
         axis = axis_of(self.axis, inputs[0].ndim)
-        shape = self._fitting(inputs, lambda: end_to_end([x.shape for x in inputs], axis))
+        shape = self._checked_shape(inputs, lambda: end_to_end([x.shape for x in inputs], axis))
         return Spec(shape, joined(*(Spec((), self._cast_type(x)) for x in inputs)))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks behind each other, or along the last axis where one is True; None if no input has one."""
+        """Return the concatenated masks; along the last axis, their union; None if no input has a mask."""
         if previous_mask is None or all(mask is None for mask in previous_mask):
             return None
         full = [
@@ -295,16 +295,16 @@ class Concatenate(Merge):
 
 
 class Dot(Merge):
-    """The products of two inputs, summed along an axis of each, for each element of the batch.
+    """The dot product of two inputs along one axis of each, for each sample.
 
     Parameters
     ----------
     axes : int or pair of int
-        The axis of the first and the second input that is summed; not the batch axis.
+        The axis of the first and of the second input to sum over; not the batch axis.
     normalize : bool
-        Whether each line along these axes is divided by its Euclidean norm before.
+        Whether to divide vectors along these axes by their Euclidean norm first.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -313,7 +313,7 @@ class Dot(Merge):
     """
 
     _least = _most = 2
-    _options = _told = ("axes", "normalize")
+    _options = _repr_arguments = ("axes", "normalize")
 
     def __init__(self, axes: int | Sequence[int], normalize: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -323,17 +323,19 @@ class Dot(Merge):
         self.normalize = boolean(normalize, "normalize")
 
     def call(self, inputs: Sequence[Array]) -> Array:
-        """Return the sums, shape (batch, other axes of the first, other axes of the second), accumulated in float32.
+        """Return the dot products, shape (batch, other axes of the first, other axes of the second).
+
+        They are accumulated in float32.
 
         Raises
         ------
         ValueError
-            `inputs` is no list of two arrays, the axes have different lengths, or the batches.
+            `inputs` is no list of two arrays; the lengths of the axes or the batch sizes differ.
         """
-        axes = self._places(inputs)
+        axes = self._summed_axes(inputs)
         a, b = (np.moveaxis(floating(x, self._compute), axis, -1) for x, axis in zip(inputs, axes, strict=True))
         if 0 in axes or a.shape[-1] != b.shape[-1] or len(a) != len(b):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         if self.normalize:
             a, b = (rounded(lambda x: over_length(x, -1, 1e-12), x) for x in (a, b))
         rows, columns = a.reshape(len(a), -1, a.shape[-1]), b.reshape(len(b), -1, b.shape[-1])
@@ -341,20 +343,21 @@ class Dot(Merge):
         return outputs.reshape(len(a), *(a.shape[1:-1] + b.shape[1:-1] or (1,)))
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the shape that :meth:`call` says, in the type of a product.
+        """Return the spec of the outputs.
 
-        As in Keras, one of the axes that are summed must not be unknown alone, and the batch is the first input's.
+        As in Keras, the lengths of the summed axes must be both known or both unknown, and the batch size is that of
+        the first input.
         """
-        one, two = self._places(inputs)
+        one, two = self._summed_axes(inputs)
         a, b = (x.shape for x in inputs)
         if 0 in (one, two) or a[one] != b[two] or (a[0] != b[0] and None not in (a[0], b[0])):
-            raise self._unfit(inputs)
+            raise self._shape_error(inputs)
         rest = (*a[1:one], *a[one + 1 :], *b[1:two], *b[two + 1 :]) or (1,)
         kinds = (x if dtypes.is_float(x) else self._compute for x in map(self._cast_type, inputs))
         return Spec((a[0], *rest), joined(*(Spec((), kind) for kind in kinds)))
 
-    def _places(self, inputs: Sequence[Any]) -> list[int]:
-        """Return the axis of each input that is summed."""
+    def _summed_axes(self, inputs: Sequence[Any]) -> list[int]:
+        """Return the axis of each input to sum over."""
         self._check(inputs)
         pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes
         return [axis_of(axis, x.ndim) for axis, x in zip(pair, inputs, strict=True)]

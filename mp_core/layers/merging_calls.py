@@ -1,4 +1,4 @@
-"""Keras' functions in small letters: the layers of several inputs, made and called at once."""
+"""Keras' functions ``add``, ``concatenate`` ...: create a merging layer and call it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ __all__ = ["add", "average", "concatenate", "dot", "maximum", "minimum", "multip
 
 
 def add(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Add` returns; `kwargs` are its arguments.
+    """Call a new layer :class:`Add` with `inputs`; `kwargs` are the arguments of the layer.
 
     Examples
     --------
@@ -21,7 +21,7 @@ def add(inputs: Sequence[Any], **kwargs: Any) -> Any:
 
 
 def average(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Average` returns; `kwargs` are its arguments.
+    """Call a new layer :class:`Average` with `inputs`; `kwargs` are the arguments of the layer.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def average(inputs: Sequence[Any], **kwargs: Any) -> Any:
 
 
 def concatenate(inputs: Sequence[Any], axis: int = -1, **kwargs: Any) -> Any:
-    """Return what :class:`Concatenate` returns; `axis` and `kwargs` are its arguments.
+    """Call a new layer :class:`Concatenate` with `inputs`; `axis` and `kwargs` are the arguments of the layer.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def concatenate(inputs: Sequence[Any], axis: int = -1, **kwargs: Any) -> Any:
 
 
 def dot(inputs: Sequence[Any], axes: Any = -1, **kwargs: Any) -> Any:
-    """Return what :class:`Dot` returns; `axes` and `kwargs` are its arguments.
+    """Call a new layer :class:`Dot` with `inputs`; `axes` and `kwargs` are the arguments of the layer.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def dot(inputs: Sequence[Any], axes: Any = -1, **kwargs: Any) -> Any:
 
 
 def maximum(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Maximum` returns; `kwargs` are its arguments.
+    """Call a new layer :class:`Maximum` with `inputs`; `kwargs` are the arguments of the layer.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def maximum(inputs: Sequence[Any], **kwargs: Any) -> Any:
 
 
 def minimum(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Minimum` returns; `kwargs` are its arguments.
+    """Call a new layer :class:`Minimum` with `inputs`; `kwargs` are the arguments of the layer.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def minimum(inputs: Sequence[Any], **kwargs: Any) -> Any:
 
 
 def multiply(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Multiply` returns; `kwargs` are its arguments.
+    """Call a new layer :class:`Multiply` with `inputs`; `kwargs` are the arguments of the layer.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def multiply(inputs: Sequence[Any], **kwargs: Any) -> Any:
 
 
 def subtract(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """Return what :class:`Subtract` returns; `kwargs` are its arguments.
+    """Call a new layer :class:`Subtract` with `inputs`; `kwargs` are the arguments of the layer.
 
     Examples
     --------

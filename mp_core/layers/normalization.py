@@ -1,4 +1,4 @@
-"""Layer normalization and RMS normalization, and what normalizations with gamma and beta share."""
+"""Layer normalization, RMS normalization, and the base of normalizations with gamma and beta."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -8,19 +8,32 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.ops.axes import as_last, from_last
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["Affine", "LayerNormalization", "RMSNormalization"]
+__all__ = ["Affine", "LayerNormalization", "RMSNormalization", "with_affine_parameters"]
+
+with_affine_parameters = documented(
+    last="""
+    epsilon : float
+    center, scale : bool
+        Whether to add beta, and whether to multiply by gamma.
+    beta_initializer, gamma_initializer : str, dict or callable
+    **kwargs
+        Arguments of :class:`Layer`.
+"""
+)
+"""Decorator of subclasses of :class:`Affine`: adds the parameters of its constructor to the docstring."""
 
 
 class Affine(Layer):
-    """A normalization whose results gamma multiplies and beta is added to, both in float32."""
+    """The base of normalizations ``x * gamma + beta``, with gamma and beta in float32."""
 
     gamma: AutoCastVariable | None
     beta: AutoCastVariable | None
@@ -36,7 +49,7 @@ class Affine(Layer):
         self.gamma_initializer = initializers.checked(gamma_initializer)
 
     def _add_gamma_and_beta(self, shape: tuple[int, ...]) -> None:
-        """Create those that there are."""
+        """Create gamma if `scale`, and beta if `center`."""
 
         def added(name: str, initializer: Any) -> AutoCastVariable:
             return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
@@ -45,27 +58,21 @@ class Affine(Layer):
         self.beta = added("beta", self.beta_initializer) if self.center else None
 
     def _gamma_and_beta(self, length: int, dtype: Any) -> tuple[Array, Array]:
-        """Return both as vectors of so many elements, of ones and of zeros where there is none."""
+        """Return gamma and beta as vectors; without gamma ones, without beta zeros."""
         vectors = (self.gamma, 1), (self.beta, 0)
         gamma, beta = (np.full(length, n, dtype) if v is None else ops.cast(v.numpy(), dtype) for v, n in vectors)
         return gamma, beta
 
 
+@with_affine_parameters
 class LayerNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with statistics, gamma and beta in float32.
 
     Parameters
     ----------
     axis : int or sequence of int
-        The axes that are normalized together. Once built, the attribute is a sorted list of axes counted from the
-        front, as Keras' is; a configuration has them as they were given, so that -1 stays the last axis of inputs with
-        any number of axes.
-    epsilon : float
-    center, scale : bool
-        Whether there is a beta, a gamma.
-    beta_initializer, gamma_initializer : str, dict or callable
-    **kwargs
-        Those of :class:`Layer`.
+        The axes that are normalized together. After the layer is built, the attribute is a sorted list of non-negative
+        axes, as in Keras. Configurations keep the original axes, so that -1 means the last axis for any number of axes.
 
     Examples
     --------
@@ -74,12 +81,12 @@ class LayerNormalization(Affine):
     array([[-1.,  1.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
-    _told = ("axis",)
-    _given: list[int] | None = None  # the axes as they were before the layer was built
+    _shape_after = same_shape
+    _repr_arguments = ("axis",)
+    _original_axes: list[int] | None = None  # the original axes, sorted
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
     _lacking = MappingProxyType({"rms_scaling": False})
 
@@ -106,7 +113,7 @@ class LayerNormalization(Affine):
                 f"`axis` must name different ones of the {rank} axes of inputs of shape {input_shape}; "
                 f"received {self.axis!r}"
             )
-        self._given, self.axis, self._rank = sorted(axes), self._axes, rank
+        self._original_axes, self.axis, self._rank = sorted(axes), self._axes, rank
         self._is_last = self._axes == [rank - 1]
         shape = tuple(n for n in (input_shape[axis] for axis in self._axes) if n is not None)
         if len(shape) < len(axes):
@@ -115,9 +122,9 @@ class LayerNormalization(Affine):
         self._add_gamma_and_beta(shape)
 
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
-        """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
+        """Return the normalized inputs, or the normalized ``inputs + residual``, in the compute dtype."""
         shape = inputs.shape
-        if self._given == [-1]:  # of inputs with any number of axes
+        if self._original_axes == [-1]:  # inputs may have any number of axes
             fits = list(shape[-1:]) == self._lengths
         else:
             fits = len(shape) == self._rank and [shape[axis] for axis in self._axes] == self._lengths
@@ -140,7 +147,7 @@ class LayerNormalization(Affine):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return super().get_config() | {"axis": self.axis if self._given is None else self._given}
+        return super().get_config() | {"axis": self.axis if self._original_axes is None else self._original_axes}
 
 
 class RMSNormalization(Layer):
@@ -149,10 +156,10 @@ class RMSNormalization(Layer):
     Parameters
     ----------
     axis : int or sequence of int
-        The axes that are normalized together. Once built, the attribute is a sorted list, as Keras' is.
+        The axes that are normalized together. After the layer is built, the attribute is a sorted list, as in Keras.
     epsilon : float
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -161,10 +168,10 @@ class RMSNormalization(Layer):
     array([[ 1., -1.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
-    _shape_after = kept
-    _told = ("axis",)
+    _shape_after = same_shape
+    _repr_arguments = ("axis",)
     _options = ("axis", "epsilon")
 
     def __init__(self, axis: int | Sequence[int] = -1, epsilon: float = 1e-6, **kwargs: Any) -> None:
@@ -188,7 +195,7 @@ class RMSNormalization(Layer):
 
     def call(self, inputs: Array) -> Array:
         """Return the normalized inputs, in the compute dtype."""
-        last = self.axis == [-1]  # of inputs with any number of axes
+        last = self.axis == [-1]  # inputs may have any number of axes
         axes = [-1] if last and inputs.ndim else self._axes
         if not (last or inputs.ndim == self._rank) or [inputs.shape[axis] for axis in axes] != self._lengths:
             raise ValueError(
@@ -202,6 +209,6 @@ class RMSNormalization(Layer):
 
 
 def _flat(stored: Array) -> Array:
-    """Return gamma or beta as one row in float32 (float64 as it is)."""
+    """Return gamma or beta as a vector in float32; float64 stays float64."""
     row = stored.reshape(-1)
     return row if row.dtype.name == "float64" else ops.cast(row, "float32")

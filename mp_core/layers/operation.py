@@ -1,10 +1,10 @@
-"""Keras' functions of arrays, such as ``x + y`` and ``x[:, 0]``, between the layers of a functional model."""
+"""Operations on symbolic arrays, such as ``x + y`` and ``x[:, 0]``, as layers of a functional model."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import Ruled
+from mp_core.layers.shapes import WithSpecRule
 from mp_core.layers.symbols import KerasTensor
 from mp_core.ops.registry import OPERATIONS, Row
 from mp_core.ops.specs import Spec
@@ -12,10 +12,10 @@ from mp_core.ops.specs import Spec
 __all__ = ["Operation"]
 
 
-class Operation(Ruled, Layer):
-    """A function of arrays, by Keras' name, with the options of its call; the other arguments are those of each call.
+class Operation(WithSpecRule, Layer):
+    """A function of :mod:`mp_core.ops` as a layer, with Keras' name for it.
 
-    It computes what the function of :mod:`mp_core.ops` computes, in the type that this gives.
+    `options` are fixed; the other arguments are passed to each call. Results have the dtype that the function returns.
 
     Parameters
     ----------
@@ -24,12 +24,12 @@ class Operation(Ruled, Layer):
     options : dict, optional
         The arguments of the constructor of Keras' operation, such as ``axis``.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
     ValueError
-        There is no such operation, or it does not have one of the options.
+        The operation or one of its options does not exist.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Operation(Ruled, Layer):
     """
 
     _options = ("operation", "options")
-    _told = ("operation",)
+    _repr_arguments = ("operation",)
 
     def __init__(self, operation: str, options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
@@ -52,7 +52,7 @@ class Operation(Ruled, Layer):
 
     @property
     def row(self) -> Row:
-        """What is known of the operation."""
+        """The row of the operation in the table of operations."""
         return OPERATIONS[self.operation]
 
     @property
@@ -60,18 +60,18 @@ class Operation(Ruled, Layer):
         return self.operation in ("Split", "TopK")
 
     def call(self, *operands: Any, **named: Any) -> Any:
-        """Return what the function returns for arrays and numbers."""
+        """Return the result of the function for arrays and numbers."""
         return self.row.function(**self.row.ours(operands, named, self.options))
 
     def specs_after(self, *operands: Any, **named: Any) -> Spec | list[Spec]:
-        """Return what the rule of the operation says."""
+        """Return the specs of the results, by the rule of the operation."""
         return self.row.rule(**self.row.ours(operands, named, self.options))
 
     def _cast_positional(self, x: Any) -> Any:
         return self._cast_input(x)
 
     def _cast_input(self, x: Any) -> Any:
-        """Return what is neither array nor variable as it is: numbers, and the parts of an index."""
+        """Cast arrays and variables; return numbers and parts of an index unchanged."""
         is_plain = x is None or x is Ellipsis or isinstance(x, bool | int | float | slice)
         return x if is_plain else super()._cast_input(x)
 

@@ -1,4 +1,4 @@
-"""Parts of a batch: what layers need of the whole batch while a step computes it in several passes."""
+"""Parts of a batch: what layers must know of the whole batch if a training step computes it in several passes."""
 
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import is_recorded
 
-__all__ = ["BatchPart", "part_under_way", "refuse_part", "rows_before", "samples_of_batch", "with_samples_of"]
+__all__ = ["BatchPart", "batch_size_of", "current_part", "require_whole_batch", "rows_before", "with_batch_axis_of"]
 
 
 class BatchPart(NamedTuple):
@@ -18,11 +18,11 @@ class BatchPart(NamedTuple):
     Attributes
     ----------
     before : ndarray of int32, shape (1,)
-        How many samples of the batch come before. A plan reads it when it runs.
+        Number of samples of the batch before this part. A plan reads it when it runs.
     samples : int
-        How many there are in this pass.
+        Number of samples in this part.
     whole : int
-        How many the batch has.
+        Number of samples in the batch.
     """
 
     before: Array
@@ -30,19 +30,19 @@ class BatchPart(NamedTuple):
     whole: int
 
 
-part_under_way: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", default=None)
-"""The part of a batch with which this thread or task calls a model; None: with whole batches."""
+current_part: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", default=None)
+"""The part of a batch that this thread or task computes; None: a whole batch."""
 
 
 def rows_before(x: Any, name: str) -> Array | None:
-    """Return how many indices of the first axis of a whole batch come before those of an array; None: `x` is whole.
+    """Return the number of samples of the batch before those in `x`; None if `x` holds the whole batch.
 
     Raises
     ------
     ValueError
-        The first axis of the array of layer `name` is not that of the samples.
+        The first axis of `x`, an array of layer `name`, is not the batch axis.
     """
-    part = part_under_way.get()
+    part = current_part.get()
     if part is None:
         return None
     if x.shape[0] != part.samples:
@@ -53,14 +53,14 @@ def rows_before(x: Any, name: str) -> Array | None:
     return part.before
 
 
-def samples_of_batch(x: Any) -> int:
-    """Return how many samples the whole batch has of which an array is a part, or all."""
-    part = part_under_way.get()
+def batch_size_of(x: Any) -> int:
+    """Return the number of samples of the whole batch to which `x` belongs."""
+    part = current_part.get()
     return int(x.shape[0]) if part is None or x.shape[0] != part.samples else part.whole
 
 
-def with_samples_of(inputs: Array, x: Array) -> Array:
-    """Return `x`; if it is a constant beside recorded inputs, as an array of their recording that has their samples."""
+def with_batch_axis_of(inputs: Array, x: Array) -> Array:
+    """Return `x`; in a recording, make a constant depend on the batch axis of `inputs`, so that plans can resize it."""
     if is_recorded(x) or not is_recorded(inputs):
         return x
     first = inputs[(slice(None), *(slice(0, 1) for _ in inputs.shape[1:]))]
@@ -68,7 +68,7 @@ def with_samples_of(inputs: Array, x: Array) -> Array:
     return ops.where(np.zeros(x.shape, bool), column, x)
 
 
-def refuse_part(what: str) -> None:
-    """Raise ValueError if a step computes its batch in several passes; `what` needs all samples at once."""
-    if part_under_way.get() is not None:
+def require_whole_batch(what: str) -> None:
+    """Raise ValueError if a batch is computed in several passes; `what` names the layer that needs all samples."""
+    if current_part.get() is not None:
         raise ValueError(f"{what} needs all samples of a batch at once, so `passes` must be 1")

@@ -1,4 +1,4 @@
-"""Layers without variables."""
+"""Layers without variables: activations, softmax, masking, identity."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.layers import activations
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
-from mp_core.layers.shapes import Shape, kept, kept_along
+from mp_core.layers.shapes import Shape, same_shape, same_shape_along
 from mp_core.utilities.arguments import axis_or_axes, number
 
 __all__ = [
@@ -21,13 +21,13 @@ __all__ = [
 
 
 class Activation(Layer):
-    """An activation function.
+    """An activation function as a layer.
 
     Parameters
     ----------
     activation : str or callable
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class Activation(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
     _options = ("activation",)
 
@@ -45,7 +45,7 @@ class Activation(Layer):
         self.activation = activations.get(activation)
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs."""
+        """Return the activation of the inputs."""
         outputs: Array = self.activation(inputs)
         return outputs
 
@@ -54,15 +54,14 @@ class Activation(Layer):
 
 
 class ReLU(Layer):
-    """Rectified linear units, with a slope below a threshold and a largest value.
+    """``min(x, max_value)`` where ``x > threshold``, else ``negative_slope * (x - threshold)``.
 
     Parameters
     ----------
     max_value : float, optional
     negative_slope, threshold : float
-        Where `x` is not above `threshold`, the outputs are ``negative_slope * (x - threshold)``.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -71,10 +70,10 @@ class ReLU(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("max_value", "negative_slope", "threshold")
 
     def __init__(
@@ -86,19 +85,19 @@ class ReLU(Layer):
         self.threshold = number(threshold, "threshold", 0.0)
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs, in float32 rounded once."""
+        """Return the outputs, computed in float32 and rounded once."""
         x = floating(inputs, self._compute)
         return activations.relu(x, self.negative_slope, self.max_value, self.threshold)
 
 
 class LeakyReLU(Layer):
-    """The inputs where they are not negative, `negative_slope` times them elsewhere.
+    """``x`` where ``x >= 0``, else ``negative_slope * x``.
 
     Parameters
     ----------
     negative_slope : float
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -107,10 +106,10 @@ class LeakyReLU(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.3, **kwargs: Any) -> None:
@@ -118,18 +117,18 @@ class LeakyReLU(Layer):
         self.negative_slope = number(negative_slope, "negative_slope", 0.0)
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs, in float32 rounded once."""
+        """Return the outputs, computed in float32 and rounded once."""
         return activations.leaky_relu(floating(inputs, self._compute), self.negative_slope)
 
 
 class ELU(Layer):
-    """The inputs where they are not negative, ``alpha * (exp(x) - 1)`` elsewhere.
+    """``x`` where ``x >= 0``, else ``alpha * (exp(x) - 1)``.
 
     Parameters
     ----------
     alpha : float
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -138,10 +137,10 @@ class ELU(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, **kwargs: Any) -> None:
@@ -149,7 +148,7 @@ class ELU(Layer):
         self.alpha = number(alpha, "alpha")
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs, in float32 rounded once."""
+        """Return the outputs, computed in float32 and rounded once."""
         return activations.elu(floating(inputs, self._compute), self.alpha)
 
 
@@ -159,9 +158,9 @@ class Softmax(Layer):
     Parameters
     ----------
     axis : int or sequence of int
-        The axes along which the outputs together sum to 1.
+        The axes over which the outputs sum to 1.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
@@ -175,10 +174,10 @@ class Softmax(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
-    _shape_after = kept_along
-    _options = _told = ("axis",)
+    _shape_after = same_shape_along
+    _options = _repr_arguments = ("axis",)
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -187,19 +186,19 @@ class Softmax(Layer):
             raise ValueError(f"`axis` must name no axis twice; received axis={axis!r}")
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
-        """Return the softmax of the inputs where `mask` (bool, or numbers that are 0 or 1) is True, 0 elsewhere."""
+        """Return the softmax over the elements where `mask` (bool, or 0 and 1) is True, else 0."""
         keep = None if mask is None else as_keep(mask)
         return ops.softmax(inputs, axis=self.axis, mask=keep)
 
 
 class Masking(Layer):
-    """The inputs, with zeros where all elements along the last axis have a value; the mask is False there.
+    """Mask steps whose elements all equal `mask_value`: outputs are 0 and the mask is False there.
 
     Parameters
     ----------
     mask_value : float
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -213,29 +212,29 @@ class Masking(Layer):
     _builds_nothing = True
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
-    _options = _told = ("mask_value",)
+    _shape_after = same_shape
+    _options = _repr_arguments = ("mask_value",)
 
     def __init__(self, mask_value: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mask_value = number(mask_value, "mask_value")
 
     def compute_mask(self, inputs: Array, previous_mask: Any = None) -> Array:
-        """Return where one of the elements along the last axis has another value."""
+        """Return where an element along the last axis differs from `mask_value`."""
         return self._others(self._cast_input(inputs))[..., 0]
 
     def call(self, inputs: Array) -> Array:
-        """Return the inputs, or zeros."""
+        """Return the inputs, with 0 at masked steps."""
         return np.where(self._others(inputs), inputs, inputs.dtype.type(0))
 
     def _others(self, inputs: Array) -> Array:
-        """Return where one of the elements along the last axis, which stays with length 1, has another value."""
+        """Return where an element along the last axis differs from `mask_value`; that axis is kept with length 1."""
         value = inputs.dtype.type(self.mask_value) if dtypes.is_float(inputs.dtype) else self.mask_value
         return np.any(np.not_equal(inputs, value), axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
 class Identity(Layer):
-    """The inputs as they are, in the compute dtype.
+    """The inputs, unchanged except for the cast to the compute dtype.
 
     Examples
     --------
@@ -244,9 +243,9 @@ class Identity(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
 
     def call(self, inputs: Any) -> Any:
         """Return the inputs."""
@@ -254,14 +253,14 @@ class Identity(Layer):
 
 
 class ActivityRegularization(Identity):
-    """The identity, which adds ``l1 * sum(abs(x)) + l2 * sum(x**2)``, for each sample, to the loss of training.
+    """The identity. It adds ``l1 * sum(abs(x)) + l2 * sum(x**2)``, divided by the batch size, to the training loss.
 
     Parameters
     ----------
     l1, l2 : float
         At least 0.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -270,7 +269,7 @@ class ActivityRegularization(Identity):
     >>> model = mp.Sequential([mp.Input((2,)), dense, ActivityRegularization(l1=0.25)])
     >>> model.compile("sgd", "mse")
     >>> x = np.float32([[3.0, -1.0]])
-    >>> float(model.train_on_batch(x, x))  # outputs equal their targets: 0.25 * (3 + 1) is all of the loss
+    >>> float(model.train_on_batch(x, x))  # outputs equal targets, so the loss is 0.25 * (3 + 1)
     1.0
     """
 

@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of windows, or of all places."""
+"""Pooling: the maximum or the mean of each window, or of all positions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from mp_core.arrays import Array
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
-from mp_core.layers.shapes import Shape, after_windows
+from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
 from mp_core.utilities.arguments import boolean
 
@@ -27,12 +27,12 @@ _PARAMETERS = """
     Parameters
     ----------
     pool_size, strides : int or sequence of int
-        The lengths of a window, and how far the next one is; `strides` default to `pool_size`.
+        The size of a window, and the distance between windows. `strides` default to `pool_size`.
     padding : {"valid", "same"}
-        What lies outside the inputs with "same" counts for nothing.
+        With "same", windows may exceed the inputs; only elements within the inputs count.
     data_format : {"channels_last", "channels_first"}, optional
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 _GLOBAL_PARAMETERS = """
 
@@ -40,19 +40,19 @@ _GLOBAL_PARAMETERS = """
     ----------
     data_format : {"channels_last", "channels_first"}, optional
     keepdims : bool
-        Whether the axes of places stay, with length 1.
+        Whether to keep the spatial axes with length 1.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
 
 class _Pooling(Spatial):
-    """The largest or the mean of every window."""
+    """The base of max and average pooling."""
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
-    _told = ("pool_size",)
+    _repr_arguments = ("pool_size",)
     _options = ("pool_size", "strides", "padding", "data_format")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -93,79 +93,79 @@ class _Pooling(Spatial):
         if len(shape) != self._rank + 2:
             return None
         channels = self._length_of_channels(shape)
-        return after_windows(shape, self.pool_size, self.strides, self.padding, self.data_format, channels)
+        return windowed_shape(shape, self.pool_size, self.strides, self.padding, self.data_format, channels)
 
     def _pooled(self, x: Array) -> Array:
         raise NotImplementedError
 
-    def _padded(self, x: Array, outside: float) -> Array:
-        """Return the inputs with what lies outside, of elements that are equal."""
+    def _pad(self, x: Array, outside: float) -> Array:
+        """Return the inputs padded with the number `outside`, if `padding` is "same"."""
         lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
         widths = [same_padding(*item) if self.padding == "same" else (0, 0) for item in lengths]
         return ops.pad(x, [(0, 0), *widths, (0, 0)], outside) if any(map(any, widths)) else x
 
 
 class _Max(_Pooling):
-    """The largest element of every window."""
+    """The base of max pooling."""
 
     def _pooled(self, x: Array) -> Array:
         return rounded(self._maxima, x) if x.dtype.itemsize == 1 else self._maxima(x)  # float8 may have no infinity
 
     def _maxima(self, x: Array) -> Array:
-        return ops.window_maxima(self._padded(x, -math.inf), self.pool_size, self.strides)
+        return ops.window_maxima(self._pad(x, -math.inf), self.pool_size, self.strides)
 
 
 class _Average(_Pooling):
-    """The mean of every window, accumulated in float32."""
+    """The base of average pooling."""
 
     def _pooled(self, x: Array) -> Array:
         return rounded(lambda x: self._sums(x) / self._sums(np.ones((1, *x.shape[1:-1], 1), x.dtype)), x)
 
     def _sums(self, x: Array) -> Array:
-        return ops.window_sums(self._padded(x, 0.0), self.pool_size, self.strides)
+        return ops.window_sums(self._pad(x, 0.0), self.pool_size, self.strides)
 
 
 class MaxPooling1D(_Max):
-    """The largest element of every window along axis 1 of arrays (batch, places, channels)."""
+    """The maximum of each window of sequences (batch, steps, channels)."""
 
     _rank = 1
 
 
 class MaxPooling2D(_Max):
-    """The largest element of every window of images (batch, rows, columns, channels)."""
+    """The maximum of each window of images (batch, height, width, channels)."""
 
     _rank = 2
 
 
 class MaxPooling3D(_Max):
-    """The largest element of every window of volumes (batch, places along three axes, channels)."""
+    """The maximum of each window of volumes (batch, depth, height, width, channels)."""
 
     _rank = 3
 
 
 class AveragePooling1D(_Average):
-    """The mean of every window along axis 1 of arrays (batch, places, channels), accumulated in float32."""
+    """The mean of each window of sequences (batch, steps, channels), accumulated in float32."""
 
     _rank = 1
 
 
 class AveragePooling2D(_Average):
-    """The mean of every window of images (batch, rows, columns, channels), accumulated in float32."""
+    """The mean of each window of images (batch, height, width, channels), accumulated in float32."""
 
     _rank = 2
 
 
 class AveragePooling3D(_Average):
-    """The mean of every window of volumes (batch, places along three axes, channels), accumulated in float32."""
+    """The mean of each window of volumes (batch, depth, height, width, channels), accumulated in float32."""
 
     _rank = 3
 
 
 class _Global(Spatial):
-    """The largest or the mean of all places."""
+    """The base of global pooling."""
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _options = ("data_format", "keepdims")
     _function: ClassVar[Callable[..., Any]]
@@ -180,80 +180,81 @@ class _Global(Spatial):
         self.keepdims = boolean(keepdims, "keepdims")
 
     @property
-    def _places(self) -> tuple[int, ...]:
-        """The axes of places."""
+    def _spatial_axes(self) -> tuple[int, ...]:
+        """The spatial axes."""
         first = 1 if self.data_format == "channels_last" else 2
         return tuple(range(first, first + self._rank))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
-        if len(shape) != self._rank + 2 or 0 in [shape[axis] for axis in self._places]:
+        if len(shape) != self._rank + 2 or 0 in [shape[axis] for axis in self._spatial_axes]:
             return None
-        kept = ((axis, 1 if axis in self._places else length) for axis, length in enumerate(shape))
-        return tuple(length for axis, length in kept if self.keepdims or axis not in self._places)
+        kept = ((axis, 1 if axis in self._spatial_axes else length) for axis, length in enumerate(shape))
+        return tuple(length for axis, length in kept if self.keepdims or axis not in self._spatial_axes)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, channels)."""
+        """Return the outputs, shape (batch, channels), or with spatial axes of length 1 if `keepdims`."""
         self._check_rank(inputs)
-        if 0 in [inputs.shape[axis] for axis in self._places]:
-            raise ValueError(f"The inputs of layer '{self.name}' have no places: received shape {inputs.shape}")
-        outputs: Array = type(self)._function(floating(inputs, self._compute), self._places, keepdims=self.keepdims)
+        if 0 in [inputs.shape[axis] for axis in self._spatial_axes]:
+            raise ValueError(f"The inputs of layer '{self.name}' have an empty spatial axis: shape {inputs.shape}")
+        x = floating(inputs, self._compute)
+        outputs: Array = type(self)._function(x, self._spatial_axes, keepdims=self.keepdims)
         return outputs
 
 
 class GlobalMaxPooling1D(_Global):
-    """The largest element along axis 1 of arrays (batch, places, channels)."""
+    """The maximum over all steps of sequences (batch, steps, channels)."""
 
     _rank = 1
     _function = staticmethod(ops.max)
 
 
 class GlobalMaxPooling2D(_Global):
-    """The largest element of images (batch, rows, columns, channels), for each channel."""
+    """The maximum over all positions of images (batch, height, width, channels)."""
 
     _rank = 2
     _function = staticmethod(ops.max)
 
 
 class GlobalMaxPooling3D(_Global):
-    """The largest element of volumes (batch, places along three axes, channels), for each channel."""
+    """The maximum over all positions of volumes (batch, depth, height, width, channels)."""
 
     _rank = 3
     _function = staticmethod(ops.max)
 
 
 class GlobalAveragePooling2D(_Global):
-    """The mean of images (batch, rows, columns, channels), for each channel, accumulated in float32."""
+    """The mean over all positions of images (batch, height, width, channels), accumulated in float32."""
 
     _rank = 2
     _function = staticmethod(ops.mean)
 
 
 class GlobalAveragePooling3D(_Global):
-    """The mean of volumes (batch, places along three axes, channels), for each channel, accumulated in float32."""
+    """The mean over all positions of volumes (batch, depth, height, width, channels), accumulated in float32."""
 
     _rank = 3
     _function = staticmethod(ops.mean)
 
 
 class GlobalAveragePooling1D(_Global):
-    """The mean along axis 1 of arrays (batch, places, channels), accumulated in float32."""
+    """The mean over all steps of sequences (batch, steps, channels), accumulated in float32."""
 
     _rank = 1
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _function = staticmethod(ops.mean)
     supports_masking = True
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
-        """Return the outputs, shape (batch, channels): of the places where `mask`, (batch, places), is True.
+        """Return the outputs, shape (batch, channels): the mean over the steps where `mask`, (batch, steps), is True.
 
-        A row of the mask without any True gives NaN, as in Keras.
+        If a row of the mask has no True, its outputs are NaN, as in Keras.
         """
         if mask is None:
             return super().call(inputs)
         self._check_rank(inputs)
         keep = as_keep(mask)
-        (axis,) = self._places
+        (axis,) = self._spatial_axes
         if keep.shape != (inputs.shape[0], inputs.shape[axis]):
             raise ValueError(f"`mask` must have shape {(inputs.shape[0], inputs.shape[axis])}; received {keep.shape}")
         there = np.expand_dims(keep, 3 - axis)
@@ -267,5 +268,5 @@ class GlobalAveragePooling1D(_Global):
         return rounded(mean_there, floating(inputs, self._compute))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        """Return None: there are no places any more."""
+        """Return None: the outputs have no steps to mask."""
         return None

@@ -1,4 +1,4 @@
-"""Rectified linear units whose slope below 0 was trained."""
+"""Rectified linear units with a trained slope for negative inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,22 +9,22 @@ from mp_core.arrays import Array
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept
+from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axes_of
 
 __all__ = ["PReLU"]
 
 
 class PReLU(Layer):
-    """The inputs where they are positive, `alpha` times them elsewhere.
+    """``x`` where ``x > 0``, else ``alpha * x``, with trained slopes `alpha`.
 
     Parameters
     ----------
     alpha_initializer : str, dict or callable
     shared_axes : int or sequence of int, optional
-        The axes, counted from 1 on behind the batch axis, along which all places have the same slope.
+        The axes along which the slope is constant. Axis 1 is the first after the batch axis.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -32,10 +32,10 @@ class PReLU(Layer):
     array([[-1.,  2.]], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept
+    _shape_after = same_shape
     _options = ("alpha_initializer", "shared_axes")
 
     def __init__(
@@ -57,12 +57,12 @@ class PReLU(Layer):
         self.alpha = self.add_weight(shape, initializer=self.alpha_initializer, name="alpha")
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs, in float32 rounded once.
+        """Return the outputs, computed in float32 and rounded once.
 
         Raises
         ------
         ValueError
-            The inputs have other lengths than those that the layer was built for.
+            The shape of the inputs differs from the one for which the layer was built.
         """
         x, alpha = floating(inputs, self._compute), self.alpha.read_value()
         fits = x.ndim == alpha.ndim + 1 and all(

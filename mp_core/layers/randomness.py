@@ -1,4 +1,4 @@
-"""The seed of the process, from which initial weights come, and the seeds of all that has none of its own."""
+"""The seed of the process: it determines initial weights and the seeds of objects that are made without a seed."""
 
 from itertools import count
 from types import SimpleNamespace
@@ -14,15 +14,15 @@ _process = SimpleNamespace(seed=None, draws=count())
 
 
 def set_seed(seed: int | None) -> None:
-    """Let initial weights, and the seeds of layers and of the order of samples, follow from a number, from now on.
+    """Set the seed of the process, from which initial weights, seeds of layers and the order of samples are drawn.
 
-    Draw number n of the process has the Philox key (seed, 2**32 - 1 - n), so models that are made in the same order get
-    the same weights, in every process and on every CPU.
+    Draw number n of the process has the Philox key (seed, 2**32 - 1 - n). So models that are created in the same order
+    have the same weights in every process and on every CPU.
 
     Parameters
     ----------
     seed : int or None
-        From 0 to 2**32 - 1; None: numbers of the operating system, as before the first call.
+        From 0 to 2**32 - 1. None: use random numbers of the operating system, as before the first call.
 
     Raises
     ------
@@ -49,17 +49,20 @@ def set_seed(seed: int | None) -> None:
 
 
 def next_key() -> Array:
-    """Return the key of the next draw of the process, as uint32."""
+    """Advance the process' draw counter, and return the Philox key of that draw, as uint32."""
     if _process.seed is None:
         return np.random.SeedSequence().generate_state(2)
     return key_of(_process.seed, next(_process.draws))
 
 
 def key_of(seed: int, draw: int) -> Array:
-    """Return the key of draw number `draw` of a seed, as uint32; the keys of its generators begin at the other end."""
+    """Return the Philox key of draw number `draw`, as uint32: (seed, 2**32 - 1 - draw).
+
+    Keys of a :class:`SeedGenerator` count up from (seed, 0), so that both do not meet.
+    """
     return np.array([seed, 2**32 - 1 - draw], np.uint32)
 
 
 def next_seed() -> int:
-    """Return a seed from 0 to 2**31 - 1."""
+    """Draw and return a seed from 0 to 2**31 - 1."""
     return int(np.random.Philox(key=next_key().astype(np.uint64)).random_raw() >> np.uint64(33))

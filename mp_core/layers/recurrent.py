@@ -1,4 +1,4 @@
-"""Layers that go through sequences step by step, by a cell."""
+"""Recurrent layers: apply a cell to sequences step by step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -6,49 +6,49 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.core.scopes import called_in
-from mp_core.files.registry import custom_object_scope
-from mp_core.files.serialization import serialize_keras_object
-from mp_core.layers.base.building import takes
+from mp_core.layers.base.building import has_argument
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks
-from mp_core.layers.parts import with_samples_of
-from mp_core.layers.recurrent_cells import Cell, draws_of_sequence
+from mp_core.layers.parts import with_batch_axis_of
+from mp_core.layers.recurrent_cells import Cell, sequence_draws
 from mp_core.layers.seeds import StateHolder
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import layer_in
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean
+from mp_core.utilities.registry import custom_object_scope
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["RNN", "StackedRNNCells"]
 
 
 class RNN(Layer):
-    """A cell, applied to one step of sequences after the other, each time with the states that it returned before.
+    """Apply a cell to the steps of sequences in order; each step gets the states that the previous step returned.
 
     Parameters
     ----------
     cell : Layer, or sequence of them
-        ``cell(inputs of one step, states)`` returns its outputs, shape (batch, ...), and the states after it, arranged
-        as those before. It has a `state_size`, an int or a list of int, and may have an `output_size` and
-        ``get_initial_state(batch_size)``. Several are one in the other, as :class:`StackedRNNCells`.
+        ``cell(inputs of one step, states)`` returns the outputs, shape (batch, ...), and the new states, in the same
+        structure. It has a `state_size`, an int or a list of int, and may have an `output_size` and
+        ``get_initial_state(batch_size)``. Several cells are stacked as in :class:`StackedRNNCells`.
     return_sequences : bool
-        Whether to return the outputs of all steps, not of the last one only.
+        Whether to return the outputs of all steps instead of the last one.
     return_state : bool
-        Whether to return the last states behind the outputs.
+        Whether to return the last states after the outputs.
     go_backwards : bool
-        Whether to begin with the last step; then the outputs are in this order, too.
+        Whether to process the steps from last to first. The outputs are in the order of processing.
     stateful : bool
-        Whether a call begins with the states that the call before has left, until :meth:`reset_state`.
+        Whether a call starts from the last states of the previous call, until :meth:`reset_state`.
     unroll : bool
-        Keras', without effect: plans are always unrolled.
+        Ignored: plans are always unrolled. Keras has this argument.
     zero_output_for_mask : bool
-        Whether outputs of masked steps are zeros, not those of the step before.
+        Whether outputs of masked steps are 0 instead of those of the previous step.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class RNN(Layer):
         "return_sequences", "return_state", "go_backwards", "stateful", "unroll", "zero_output_for_mask",
     )  # fmt: skip
     _options = _switches
-    _told = ("cell",)
+    _repr_arguments = ("cell",)
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RNN(Layer):
         self.stateful = boolean(stateful, "stateful")
         self.unroll = boolean(unroll, "unroll")
         self.zero_output_for_mask = boolean(zero_output_for_mask, "zero_output_for_mask")
-        self._kept: StateHolder | None = None
+        self._state_holder: StateHolder | None = None
 
     @property
     def _returns_list(self) -> bool:  # type: ignore[override]
@@ -104,23 +104,23 @@ class RNN(Layer):
 
     @property
     def state_size(self) -> list[Any]:
-        """The lengths of the states for one sample: one, or a list of them, for each state of the cell."""
+        """The sizes of the cell's states for one sample; for stacked cells, a list of sizes per cell."""
         size = self.cell.state_size
         return list(size) if isinstance(size, list | tuple) else [size]
 
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
-        """Build the cell for one step of sequences of this shape, and make the states of a `stateful` layer."""
+        """Build the cell for one step, and create the states of a `stateful` layer."""
         self._check_rank(sequences_shape)
         if not self.cell.built:
             self.cell.build((sequences_shape[0], *sequences_shape[2:]))
-        if self.stateful and self._kept is None:
+        if self.stateful and self._state_holder is None:
             batch = sequences_shape[0]
             if batch is None:
                 raise ValueError(
-                    f"layer '{self.name}' is stateful, so that the size of its batches must be known when it is built; "
+                    f"layer '{self.name}' is stateful, so its batch size must be known when it is built; "
                     f"received shape {tuple(sequences_shape)}: use Input(batch_shape=...)"
                 )
-            self._kept = StateHolder(map_leaves(self._variable, self.get_initial_state(batch)))
+            self._state_holder = StateHolder(map_leaves(self._variable, self.get_initial_state(batch)))
 
     def _check_rank(self, shape: Sequence[Any]) -> None:
         if len(shape) < 3:
@@ -138,9 +138,9 @@ class RNN(Layer):
         ----------
         sequences : ndarray, shape (batch, steps, ...)
         initial_state : ndarray or list of them, optional
-            The states before the first step. Default: those that were kept, if the layer is stateful, else zeros.
+            The states before the first step. Default: those of the previous call if the layer is stateful, else zeros.
         mask : array-like of bool, shape (batch, steps), optional
-            False where a step is left out: there the states stay as they are.
+            Where it is False, the step is skipped and the states do not change.
         training : bool, optional
 
         Returns
@@ -153,22 +153,22 @@ class RNN(Layer):
         if not sequences.shape[1]:
             raise ValueError(f"`sequences` of layer '{self.name}' must have a step; received shape {sequences.shape}")
         states = self._states_before(len(sequences), initial_state)
-        states = map_leaves(lambda x: with_samples_of(sequences, x), states)
-        keep = None if mask is None else self._checked(mask, sequences)
-        drawn = draws_of_sequence.get()
+        states = map_leaves(lambda x: with_batch_axis_of(sequences, x), states)
+        keep = None if mask is None else self._checked_mask(mask, sequences)
+        drawn = sequence_draws.get()
         arguments = sequences, states, keep, training
-        outputs, states = called_in(draws_of_sequence, {} if drawn is None else drawn, self._run_over, arguments)
+        outputs, states = called_in(sequence_draws, {} if drawn is None else drawn, self._run_over, arguments)
         outputs, states = map_leaves(self._in_own_dtype, outputs), map_leaves(self._in_own_dtype, states)
-        if self._kept is not None:
-            self._kept.assign(states)
+        if self._state_holder is not None:
+            self._state_holder.assign(states)
         found = ops.stack(outputs, 1) if self.return_sequences else outputs[-1]
         return (found, *states) if self.return_state else found
 
     def _in_own_dtype(self, x: Array) -> Array:
         return x if x.dtype == self._compute else ops.cast(x, self._compute)
 
-    def _checked(self, mask: Any, sequences: Array) -> Array:
-        """Return a mask as booleans."""
+    def _checked_mask(self, mask: Any, sequences: Array) -> Array:
+        """Return the mask as booleans; raise ValueError if its shape is wrong."""
         keep = as_keep(mask)
         if keep.shape != sequences.shape[:2]:
             raise ValueError(
@@ -179,12 +179,12 @@ class RNN(Layer):
     def _run_over(
         self, sequences: Array, states: Any, keep: Array | None, training: Any
     ) -> tuple[list[Array], list[Any]]:
-        """Return the outputs of all steps, or of the last one, in the order in which they are made, and the states."""
+        """Return the outputs of all steps in order of processing, or only the last one; and the final states."""
         cell = self.cell
         if isinstance(cell, Cell) and type(cell).call is Cell.call:
             parts, step = cell.over_time(sequences, training)
         else:
-            options = {"training": training} if takes(type(cell).call, "training") else {}
+            options = {"training": training} if has_argument(type(cell).call, "training") else {}
             parts = np.swapaxes(sequences, 0, 1)
 
             def step(part: Array, states: Any) -> tuple[Array, Any]:
@@ -203,27 +203,27 @@ class RNN(Layer):
         return iter(range(steps)[::-1] if self.go_backwards else range(steps))
 
     def _masked(self, keep: Array, output: Array, new: Any, states: Any) -> tuple[Array, Any]:
-        """Return outputs and states of a step, where it is left out those before it."""
-        last = states[0] if not isinstance(states[0], list | tuple) else states[-1][0]  # of the last one of a stack
+        """Return outputs and states of a step; where it is masked, those of the previous step."""
+        last = states[0] if not isinstance(states[0], list | tuple) else states[-1][0]  # stacked cells: the last one's
         before = np.zeros((), output.dtype) if self.zero_output_for_mask else last
         old = iter(leaves(states))
-        return _chosen(keep, output, before), map_leaves(lambda x: _chosen(keep, x, next(old)), new)
+        return _select_rows(keep, output, before), map_leaves(lambda x: _select_rows(keep, x, next(old)), new)
 
     # ---- states
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
-        """Return the states before the first step: what the cell says, else zeros in its compute dtype."""
+        """Return the states before the first step: the cell's own, else zeros in its compute dtype."""
         return _initial_states(self.cell, batch_size)
 
     def _states_before(self, batch: int, given: Any) -> list[Any]:
         """Return the states before the first step, in the compute dtype of the cell."""
-        kept = batch if self._kept is None else next(leaves(self._kept.variables)).shape[0]
+        kept = batch if self._state_holder is None else next(leaves(self._state_holder.variables)).shape[0]
         if kept != batch:
             raise ValueError(
                 f"layer '{self.name}' is stateful, and keeps the states of {kept} samples; received a batch of {batch}"
             )
         if given is None:
-            given = self.get_initial_state(batch) if self._kept is None else self._kept.read()
+            given = self.get_initial_state(batch) if self._state_holder is None else self._state_holder.read()
         states = list(given) if isinstance(given, list | tuple) else [given]
         wanted = map_leaves(lambda size: (batch, size), self.state_size)
         shapes = map_leaves(np.shape, states)
@@ -234,14 +234,15 @@ class RNN(Layer):
 
     @property
     def states(self) -> list[Any] | None:
-        """The variables with the states that a stateful layer keeps, None before it is built."""
-        found: list[Any] | None = None if self._kept is None else self._kept.variables
+        """The variables with the states of a stateful layer; None before it is built."""
+        found: list[Any] | None = None if self._state_holder is None else self._state_holder.variables
         return found
 
     def reset_state(self) -> None:
-        """Let the next call of a stateful layer begin with zeros."""
-        if self._kept is not None:
-            self._kept.assign(map_leaves(lambda v: np.zeros(v.shape, v.true_dtype), self._kept.variables))
+        """Set the states of a stateful layer to zero."""
+        holder = self._state_holder
+        if holder is not None:
+            holder.assign(map_leaves(lambda v: np.zeros(v.shape, v.true_dtype), holder.variables))
 
     reset_states = reset_state
 
@@ -249,7 +250,7 @@ class RNN(Layer):
 
     @from_masks
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask of the sequences for outputs of all steps; states have none."""
+        """Return the mask of the sequences with `return_sequences`, else None; states have no mask."""
         mask = next(leaves(previous_mask), None) if self.return_sequences else None
         return [mask, *(None for _ in self.state_size)] if self.return_state else mask
 
@@ -262,7 +263,7 @@ class RNN(Layer):
         return (outputs, *states) if self.return_state else outputs
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, with that of the cell."""
+        """Return the configuration, including that of the cell."""
         return super().get_config() | {"cell": serialize_keras_object(self.cell)}
 
     @classmethod
@@ -272,27 +273,26 @@ class RNN(Layer):
         Raises
         ------
         ValueError
-            There is no ``cell``, or its ``class_name`` is neither a cell of mp_core, nor registered, nor in
-            `custom_objects`.
+            `config` has no ``cell``; its class is neither a cell of mp_core, nor registered, nor in `custom_objects`.
         """
         with custom_object_scope(custom_objects):
             return super().from_config(config | {"cell": layer_in(config, "cell")})
 
 
 class StackedRNNCells(Layer):
-    """Cells that are one: each gets the outputs of the one before at the same step.
+    """Several cells as one: each gets the outputs of the previous cell at the same step.
 
     Parameters
     ----------
     cells : sequence of Layer
-        As :class:`RNN` takes them.
+        Cells as in :class:`RNN`.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
     ValueError
-        There is no cell, or one is no layer with a `state_size`.
+        `cells` is empty, or one is no layer with a `state_size`.
 
     Examples
     --------
@@ -302,7 +302,7 @@ class StackedRNNCells(Layer):
     ((4, 2), [[3, 3], 2])
     """
 
-    _told = ("cells",)
+    _repr_arguments = ("cells",)
 
     def __init__(self, cells: Sequence[Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -312,12 +312,12 @@ class StackedRNNCells(Layer):
 
     @property
     def state_size(self) -> list[Any]:
-        """The length, or lengths, of the states of each cell."""
+        """The size, or list of sizes, of each cell's states."""
         return [cell.state_size for cell in self.cells]
 
     @property
     def output_size(self) -> Any:
-        """The length of the outputs of the last cell."""
+        """The size of the last cell's outputs."""
         return _output_size(self.cells[-1])
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
@@ -325,7 +325,7 @@ class StackedRNNCells(Layer):
         return [_states_at_start(cell, batch_size) for cell in self.cells]
 
     def build(self, input_shape: Shape) -> None:
-        """Build the cells, each for the outputs of the one before."""
+        """Build the cells, each for the outputs of the previous one."""
         for cell in self.cells:
             if not cell.built:
                 cell.build(input_shape)
@@ -342,7 +342,7 @@ class StackedRNNCells(Layer):
         """
         after = []
         for cell, before in zip(self.cells, states, strict=True):
-            options = {"training": training} if takes(type(cell).call, "training") else {}
+            options = {"training": training} if has_argument(type(cell).call, "training") else {}
             is_list = isinstance(before, list | tuple)
             inputs, new = cell(inputs, list(before) if is_list else [before], **options)
             new = list(new) if isinstance(new, list | tuple) else [new]
@@ -350,7 +350,7 @@ class StackedRNNCells(Layer):
         return inputs, after
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, with those of the cells."""
+        """Return the configuration, including those of the cells."""
         return super().get_config() | {"cells": [serialize_keras_object(cell) for cell in self.cells]}
 
     @classmethod
@@ -360,8 +360,7 @@ class StackedRNNCells(Layer):
         Raises
         ------
         ValueError
-            There are no ``cells``, or a ``class_name`` is neither a cell of mp_core, nor registered, nor in
-            `custom_objects`.
+            `config` has no ``cells``; a class is neither a cell of mp_core, nor registered, nor in `custom_objects`.
         """
         cells = config.get("cells") if isinstance(config, dict) else None
         if not isinstance(cells, list | tuple):
@@ -372,7 +371,7 @@ class StackedRNNCells(Layer):
 
 
 def checked_cell(cell: Any, argument: str) -> Any:
-    """Return what a recurrent layer takes for a cell; raise ValueError if it is none."""
+    """Return the cell; raise ValueError unless it is a layer with a `state_size`."""
     size = getattr(cell, "state_size", None)
     sizes = list(size) if isinstance(size, list | tuple) else [size]
     if not isinstance(cell, Layer) or not all(isinstance(n, int | np.integer) for n in leaves(sizes)):
@@ -389,7 +388,7 @@ def _output_size(cell: Any) -> Any:
 
 
 def _states_at_start(cell: Any, batch_size: int) -> Any:
-    """Return the state or states of a cell before the first step: what it says, else zeros in its compute dtype."""
+    """Return the state or states of a cell before the first step: its own, else zeros in its compute dtype."""
     if hasattr(cell, "get_initial_state"):
         return cell.get_initial_state(batch_size=batch_size)
     zeros = partial(np.zeros, dtype=dtypes.parse(cell.compute_dtype))
@@ -397,13 +396,13 @@ def _states_at_start(cell: Any, batch_size: int) -> Any:
 
 
 def _initial_states(cell: Any, batch_size: int) -> list[Any]:
-    """Return the states of a cell before the first step in a list."""
+    """Return the states of a cell before the first step as a list."""
     states = _states_at_start(cell, batch_size)
     return list(states) if isinstance(states, list | tuple) else [states]
 
 
-def _chosen(keep: Array, x: Array, other: Array) -> Array:
-    """Return the rows of `x` where a mask is true, those of `other` elsewhere."""
+def _select_rows(keep: Array, x: Array, other: Array) -> Array:
+    """Return the rows of `x` where a mask is True, else those of `other`."""
     mask = np.reshape(keep, (-1, *(1 for _ in x.shape[1:])))
     chosen: Array = ops.where(mask, x, other)
     return chosen

@@ -1,4 +1,4 @@
-"""The cells of recurrent layers: what computes one step of a sequence from its input and the states before it."""
+"""The cells of recurrent layers: they compute one step of a sequence from its inputs and the previous states."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -6,56 +6,56 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
-from mp_core.autocast import AutoCastVariable, scope_dtype
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.core.scopes import called_in
-from mp_core.forms.form import floating
-from mp_core.forms.products import packed, widened
 from mp_core.layers import activations, initializers
+from mp_core.layers.forms.form import floating
+from mp_core.layers.forms.products import packed, widened
 from mp_core.layers.layer import Layer
 from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
+from mp_core.policies.autocast import AutoCastVariable, scope_dtype
 from mp_core.utilities.arguments import boolean, positive_integer, share
 
-__all__ = ["Cell", "Draws", "GRUCell", "LSTMCell", "SimpleRNNCell", "draws_of_sequence"]
+__all__ = ["Cell", "Draws", "GRUCell", "LSTMCell", "SimpleRNNCell", "sequence_draws"]
 
-draws_of_sequence: ContextVar[dict[int, Any] | None] = ContextVar("mp_core.layers.draws", default=None)
-"""What the cells draw for the sequence under way in this thread or task, by their `id`: the same at all steps."""
+sequence_draws: ContextVar[dict[int, Any] | None] = ContextVar("mp_core.layers.draws", default=None)
+"""``id(cell)`` -> random keys for the sequence that this thread or task processes; they are the same at all steps."""
 
 WEIGHTS = """use_bias : bool
     kernel_initializer, recurrent_initializer, bias_initializer : str, dict or callable
     """
 DROPOUT = """dropout, recurrent_dropout : float
-        The shares of the inputs and of the states before that training sets to 0, the same at all steps.
+        Fractions of the inputs and of the previous states that training sets to 0: the same elements at all steps.
     seed : int or SeedGenerator, optional
-        Where the random numbers of both come from.
+        Source of the random numbers for both.
     """
 _REST = """**kwargs
-        ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the constraints of these names, and
-        those of :class:`Layer`. ``implementation``, 1 or 2, is Keras': 1 draws other elements for each gate, as a
-        `recurrent_dropout` does.
+        ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the corresponding constraints, and
+        arguments of :class:`Layer`. ``implementation``, 1 or 2, as in Keras: 1 uses a separate dropout mask for each
+        gate; `recurrent_dropout` implies 1.
     """
 
 
 class Draws(NamedTuple):
-    """The keys by which elements are dropped at all steps of a sequence: none, one, or one for each gate."""
+    """Random keys for dropout, used at all steps of a sequence: none, one, or one for each gate."""
 
     inputs: tuple[Array, ...] = ()
     states: tuple[Array, ...] = ()
 
 
 class Cell(Layer, nameable=False):
-    """What the cells share: two products, summed in float32, and what follows from the sums of all gates.
+    """The base of the cells: two products, summed in float32, give the pre-activations of all gates.
 
-    A subclass has `_gates` sums for each unit, and :meth:`advanced`, which makes the new states of them.
+    A subclass defines the number of gates, `_gates`, and :meth:`advanced`, which computes the new states.
     """
 
     _arrays = ("inputs",)
     _gates: ClassVar[int]
     _draws_by_gate: ClassVar[bool] = True
-    _told = ("units",)
+    _repr_arguments = ("units",)
     _options: tuple[str, ...] = (
         "units", "activation", "recurrent_activation", "use_bias", "kernel_initializer", "recurrent_initializer",
         "bias_initializer", "dropout", "recurrent_dropout", "seed",
@@ -95,12 +95,12 @@ class Cell(Layer, nameable=False):
 
     @property
     def state_size(self) -> int | list[int]:
-        """The length of the state, or of each of the states, for one sample."""
+        """The size of the state, or of each state, for one sample."""
         return self.units
 
     @property
     def output_size(self) -> int:
-        """The length of the outputs for one sample."""
+        """The size of the outputs for one sample."""
         return self.units
 
     def get_initial_state(self, batch_size: int) -> list[Array]:
@@ -109,7 +109,7 @@ class Cell(Layer, nameable=False):
         return [np.zeros((batch_size, size), self._compute) for size in sizes]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernel, recurrent kernel and bias for inputs of one step, of this shape."""
+        """Create kernel, recurrent kernel and bias; `input_shape` is that of one step."""
         if len(input_shape) != 2 or input_shape[-1] is None:
             raise ValueError(
                 f"The inputs of {type(self).__name__} at one step must have shape (batch, features) with known "
@@ -132,14 +132,14 @@ class Cell(Layer, nameable=False):
         return self.bias_initializer
 
     def call(self, inputs: Array, states: Any, training: bool | None = False) -> tuple[Array, Any]:
-        """Return the outputs of one step and the states after it.
+        """Return the outputs of one step and the new states.
 
         Parameters
         ----------
         inputs : ndarray, shape (batch, features)
         states : ndarray or list of them, shape (batch, units)
         training : bool, optional
-            Whether elements are dropped.
+            Whether dropout is applied.
         """
         if inputs.ndim != 2:
             raise ValueError(
@@ -153,7 +153,7 @@ class Cell(Layer, nameable=False):
     # ---- the two halves of a step
 
     def over_time(self, sequences: Array, training: Any) -> tuple[Array, Callable[[Array, Any], tuple[Array, Any]]]:
-        """Return what the inputs add to the sums, for all steps by one product, and a function that makes a step of it.
+        """Compute ``inputs @ kernel + bias`` for all steps in one product; return it and a function for one step.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class Cell(Layer, nameable=False):
         -------
         parts : ndarray, shape (steps, batch, gates * units)
         step : callable
-            Of a part and the states before; it returns the outputs and the states after it.
+            ``step(part, states)`` returns the outputs and the new states.
         """
         draws = self.draws(training)
 
@@ -175,29 +175,29 @@ class Cell(Layer, nameable=False):
         return self.in_scope(self.projected, self._cast_input(sequences), draws), step
 
     def in_scope(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return ``function(*args)``, during which variables read as in a call of this cell."""
+        """Return ``function(*args)``; meanwhile variables are read in the dtype of this cell's calls."""
         return called_in(scope_dtype, self._nested_scope, function, args)
 
     def draws(self, training: Any) -> Draws:
-        """Return what is drawn for a sequence, the same for all calls within one; new numbers for a call alone."""
+        """Return the random keys of the current sequence; outside of a sequence, new ones."""
         if not training or self.seed_generator is None:
             return Draws()
-        kept = draws_of_sequence.get()
+        kept = sequence_draws.get()
         if kept is None:
-            return self._drawn()
+            return self._new_draws()
         if id(self) not in kept:
-            kept[id(self)] = self._drawn()
+            kept[id(self)] = self._new_draws()
         found: Draws = kept[id(self)]
         return found
 
-    def _drawn(self) -> Draws:
+    def _new_draws(self) -> Draws:
         assert self.seed_generator is not None
         count = self._gates if self.implementation == 1 else 1
         rates = self.dropout, self.recurrent_dropout
         return Draws(*(tuple(self.seed_generator.next() for _ in range(count if rate else 0)) for rate in rates))
 
     def projected(self, inputs: Array, draws: Draws) -> Array:
-        """Return ``inputs @ kernel + bias`` in float32: of a batch, or of sequences with the steps first."""
+        """Return ``inputs @ kernel + bias`` in float32, for one step or for sequences; steps become the first axis."""
         if inputs.shape[-1] != self.depth:
             raise ValueError(
                 f'The inputs of layer "{self.name}" must have shape (batch, {self.depth}) at each step; received shape '
@@ -212,23 +212,23 @@ class Cell(Layer, nameable=False):
         return self._by_gate(each, self.kernel, self._input_bias())
 
     def advanced(self, part: Array, states: list[Array], draws: Draws) -> list[Array]:
-        """Return the new states, of which the first one is the output, from what :meth:`projected` returned."""
+        """Return the new states, the first of which is the output; `part` is a result of :meth:`projected`."""
         raise NotImplementedError
 
     def _recurrent(self, state: Array, draws: Draws, residual: Array | None = None, bias: Array | None = None) -> Array:
-        """Return ``state @ recurrent_kernel``, with a bias or what is already summed, in float32."""
+        """Return ``state @ recurrent_kernel``, plus `bias` and `residual` if given, in float32."""
         if not draws.states:
             return self._product(state, self.recurrent_kernel, bias=bias, residual=residual)
         sums = self._by_gate(self._dropped_states(state, draws), self.recurrent_kernel, bias)
         return sums if residual is None else ops.add(residual, sums)
 
     def _dropped_states(self, state: Array, draws: Draws) -> list[Array]:
-        """Return the state before with elements dropped, once for each gate or for all."""
+        """Return the previous state after dropout: one array for all gates, or one for each."""
         before = rows_before(state, self.name)
         return [dropped(state, key, self.recurrent_dropout, None, before) for key in draws.states]
 
     def _by_gate(self, rows: list[Array], kernel: AutoCastVariable, bias: Array | None) -> Array:
-        """Return products of rows, one for all gates or one for each, with a kernel."""
+        """Return the product of rows and a kernel; `rows` has one array for all gates, or one for each."""
         if len(rows) == 1:
             return self._product(rows[0], kernel, bias=bias)
         parts = [self._gate(number) for number in range(self._gates)]
@@ -243,7 +243,7 @@ class Cell(Layer, nameable=False):
         return slice(first * self.units, (first + count) * self.units)
 
     def _product(self, rows: Array, kernel: AutoCastVariable, columns: slice = slice(None), **epilogue: Any) -> Array:
-        """Return products with columns of a kernel, in float32; the kernel is packed once."""
+        """Return the product with columns of a kernel, in float32; the packed kernel is cached."""
         dtype = kernel.dtype
         matrix = kernel.derived(
             ("packed", dtype, columns.start, columns.stop), lambda stored: packed(stored[:, columns], dtype)
@@ -256,7 +256,7 @@ class Cell(Layer, nameable=False):
 
     @staticmethod
     def _widened(bias: AutoCastVariable) -> Array:
-        """Return a bias as products add it: float32, float64 as it is."""
+        """Return a bias in float32; float64 stays float64."""
         return bias.derived(("wide", bias.dtype), lambda _: widened(bias.read_value()))
 
     def _rounded(self, x: Array) -> Array:
@@ -278,16 +278,19 @@ def _gated(function: Any, x: Array, y: Array) -> Array:
 class LSTMCell(Cell):
     """One step of long short-term memory: the cell of :class:`LSTM`.
 
-    With ``z = inputs @ kernel + bias + h @ recurrent_kernel``, cut into i, f, g and o, s the recurrent activation and a
-    the other one, the new states are ``c' = s(f) * c + s(i) * a(g)`` and ``h' = s(o) * a(c')``, which is the output.
+    With s the recurrent activation and a the activation::
+
+        i, f, g, o = split(inputs @ kernel + bias + h @ recurrent_kernel)
+        c' = s(f) * c + s(i) * a(g)
+        h' = s(o) * a(c')    # the new state, and the output
 
     Parameters
     ----------
     units : int
-        The length of each of the two states, h and c.
+        The size of each of the two states, h and c.
     activation, recurrent_activation : str or callable, optional
     {weights}unit_forget_bias : bool
-        Whether the bias of f begins with ones.
+        Whether the bias of f is initialized with ones.
     {dropout}{rest}
 
     Examples
@@ -321,7 +324,7 @@ class LSTMCell(Cell):
 
     @property
     def state_size(self) -> list[int]:
-        """The lengths of h and c for one sample."""
+        """The sizes of h and c for one sample."""
         return [self.units, self.units]
 
     def _bias_start(self) -> Any:
@@ -335,7 +338,7 @@ class LSTMCell(Cell):
         return start
 
     def advanced(self, part: Array, states: list[Array], draws: Draws) -> list[Array]:
-        """Return h and c after a step."""
+        """Return the new h and c."""
         h, c = states
         z = self._recurrent(h, draws, residual=part)
         i, f, g, o = (z[:, self._gate(number)] for number in range(4))
@@ -348,17 +351,21 @@ class LSTMCell(Cell):
 class GRUCell(Cell):
     """One step of a gated recurrent unit: the cell of :class:`GRU`.
 
-    With ``p = inputs @ kernel + bias`` and ``q = h @ recurrent_kernel + recurrent bias``, both cut into parts for z, r
-    and n, s the recurrent activation and a the other one: ``z = s(p_z + q_z)``, ``r = s(p_r + q_r)`` and
-    ``h' = z * h + (1 - z) * a(p_n + r * q_n)``, which is the output too.
+    With s the recurrent activation and a the activation::
+
+        p_z, p_r, p_n = split(inputs @ kernel + bias)
+        q_z, q_r, q_n = split(h @ recurrent_kernel + recurrent_bias)
+        z, r = s(p_z + q_z), s(p_r + q_r)
+        h' = z * h + (1 - z) * a(p_n + r * q_n)    # the new state, and the output
 
     Parameters
     ----------
     units : int
-        The length of the state.
+        The size of the state.
     activation, recurrent_activation : str or callable, optional
     {weights}{dropout}reset_after : bool
-        Whether r multiplies q_n, as above; otherwise h is multiplied by r before its product, and there is one bias.
+        Whether r multiplies q_n, as above. Otherwise r multiplies h before the product with its part of
+        ``recurrent_kernel``, and there is no recurrent bias.
     {rest}
 
     Examples
@@ -394,7 +401,7 @@ class GRUCell(Cell):
         return (2, columns) if self.reset_after else (columns,)
 
     def _biases(self) -> tuple[Array | None, Array | None]:
-        """Return the bias of the inputs and that of the state before."""
+        """Return the bias of the inputs and the bias of the previous state."""
         bias = None if self.bias is None else self._widened(self.bias)
         return (bias, None) if bias is None or not self.reset_after else (bias[0], bias[1])
 
@@ -402,7 +409,7 @@ class GRUCell(Cell):
         return self._biases()[0]
 
     def advanced(self, part: Array, states: list[Array], draws: Draws) -> list[Array]:
-        """Return h after a step."""
+        """Return the new h."""
         (h,) = states
         gates, new, gate = self._gate(0, 2), self._gate(2), self.recurrent_activation
         if self.reset_after:
@@ -426,7 +433,7 @@ class SimpleRNNCell(Cell):
     Parameters
     ----------
     units : int
-        The length of the state h, which is the output.
+        The size of the state h, which is the output.
     activation : str or callable, optional
     {weights}{dropout}{rest}
 
@@ -456,7 +463,7 @@ class SimpleRNNCell(Cell):
         )
 
     def advanced(self, part: Array, states: list[Array], draws: Draws) -> list[Array]:
-        """Return h after a step."""
+        """Return the new h."""
         return [self._rounded(self.activation(self._recurrent(states[0], draws, residual=part)))]
 
 

@@ -1,46 +1,46 @@
-"""Recurrent layers with a cell of their own: LSTM, GRU and SimpleRNN."""
+"""Recurrent layers that create their cell: LSTM, GRU and SimpleRNN."""
 
 from typing import Any, ClassVar, Self
 
-from mp_core.files.registry import custom_object_scope
 from mp_core.layers.base.penalties import serialized
 from mp_core.layers.base.state import penalties_of
 from mp_core.layers.recurrent import RNN
 from mp_core.layers.recurrent_cells import DROPOUT, WEIGHTS, Cell, GRUCell, LSTMCell, SimpleRNNCell
 from mp_core.layers.seeds import Seed
 from mp_core.utilities.names import snake_case
+from mp_core.utilities.registry import custom_object_scope
 
 __all__ = ["GRU", "LSTM", "SimpleRNN"]
 
 _SWITCHES = """return_sequences, return_state, go_backwards, stateful, unroll, zero_output_for_mask : bool
-        As of :class:`RNN`.
+        As in :class:`RNN`.
     **kwargs
-        ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the constraints of these names, and
-        those of :class:`Layer`. ``implementation``, 1 or 2, and ``use_cudnn`` are Keras'; see the cell for the first.
+        ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, the corresponding constraints, and
+        arguments of :class:`Layer`. For ``implementation`` see the cell; ``use_cudnn`` is ignored.
     """
-_PENALIZED = ("kernel", "recurrent", "bias")
-"""What has a regularizer and a constraint."""
-_OF_CELLS = ("implementation",)
+_PENALTY_PREFIXES = ("kernel", "recurrent", "bias")
+"""Prefixes of the arguments for regularizers and constraints."""
+_CELL_KWARGS = ("implementation",)
 
 
-class _OfCell:
-    """An attribute of a layer that is one of its cell."""
+class _CellAttribute:
+    """An attribute of a layer that forwards to its cell."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, layer: "_WithCell | None", owner: Any = None) -> Any:
+    def __get__(self, layer: "_CellLayer | None", owner: Any = None) -> Any:
         return self if layer is None else getattr(layer.cell, self._name)
 
-    def __set__(self, layer: "_WithCell", value: Any) -> None:
+    def __set__(self, layer: "_CellLayer", value: Any) -> None:
         setattr(layer.cell, self._name, value)
 
 
-class _WithCell(RNN):
-    """A recurrent layer that makes its cell of its own arguments."""
+class _CellLayer(RNN):
+    """The base of recurrent layers that create their cell from their own arguments."""
 
     _cell_class: ClassVar[type[Cell]]
-    _told = ("units",)
+    _repr_arguments = ("units",)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -48,20 +48,20 @@ class _WithCell(RNN):
             cls._options = (*cls._cell_class._options, *RNN._switches)
             cls.__doc__ = (cls.__doc__ or "").format(weights=WEIGHTS, dropout=DROPOUT, switches=_SWITCHES)
             for name in cls._cell_class._options:
-                setattr(cls, name, attribute := _OfCell())
+                setattr(cls, name, attribute := _CellAttribute())
                 attribute.__set_name__(cls, name)
 
-    def __init__(self, of_cell: dict[str, Any], use_cudnn: bool | str = "auto", **kwargs: Any) -> None:
+    def __init__(self, cell_arguments: dict[str, Any], use_cudnn: bool | str = "auto", **kwargs: Any) -> None:
         if use_cudnn not in ("auto", True, False):
             raise ValueError(f"`use_cudnn` must be 'auto', True or False; received {use_cudnn!r}")
         kind = self._cell_class
-        more = [name for name in kwargs if name in _OF_CELLS or name.partition("_")[0] in _PENALIZED]
-        of_cell |= {name: kwargs.pop(name) for name in more}
+        more = [name for name in kwargs if name in _CELL_KWARGS or name.partition("_")[0] in _PENALTY_PREFIXES]
+        cell_arguments |= {name: kwargs.pop(name) for name in more}
         common = {name: kwargs[name] for name in ("dtype", "trainable") if name in kwargs}
-        super().__init__(kind(**of_cell, **common, name=snake_case(kind.__name__)), **kwargs)
+        super().__init__(kind(**cell_arguments, **common, name=snake_case(kind.__name__)), **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, with the arguments of the cell."""
+        """Return the configuration, including the arguments of the cell."""
         return super(RNN, self).get_config() | serialized(penalties_of(self.cell))
 
     @classmethod
@@ -71,16 +71,16 @@ class _WithCell(RNN):
             return super(RNN, cls).from_config(config)
 
 
-class LSTM(_WithCell):
-    """Long short-term memory, step by step over sequences; :class:`LSTMCell` has the formulas.
+class LSTM(_CellLayer):
+    """Long short-term memory over sequences; :class:`LSTMCell` has the formulas.
 
     Parameters
     ----------
     units : int
-        The length of the outputs, and of each of the two states.
+        The size of the outputs, and of each of the two states.
     activation, recurrent_activation : str or callable, optional
     {weights}unit_forget_bias : bool
-        Whether the bias of the forget gate begins with ones.
+        Whether the bias of the forget gate is initialized with ones.
     {dropout}{switches}
 
     Examples
@@ -109,23 +109,23 @@ class LSTM(_WithCell):
         seed: Seed = None,
         **kwargs: Any,
     ) -> None:
-        of_cell = {
+        cell_arguments = {
             "units": units, "activation": activation, "recurrent_activation": recurrent_activation,
             "use_bias": use_bias, "kernel_initializer": kernel_initializer,
             "recurrent_initializer": recurrent_initializer, "bias_initializer": bias_initializer,
             "unit_forget_bias": unit_forget_bias, "dropout": dropout, "recurrent_dropout": recurrent_dropout,
             "seed": seed,
         }  # fmt: skip
-        super().__init__(of_cell, **kwargs)
+        super().__init__(cell_arguments, **kwargs)
 
 
-class GRU(_WithCell):
-    """Gated recurrent units, step by step over sequences; :class:`GRUCell` has the formulas.
+class GRU(_CellLayer):
+    """Gated recurrent units over sequences; :class:`GRUCell` has the formulas.
 
     Parameters
     ----------
     units : int
-        The length of the outputs, and of the state.
+        The size of the outputs and of the state.
     activation, recurrent_activation : str or callable, optional
     {weights}{dropout}reset_after : bool
         Whether the reset gate multiplies the product of the state with its kernel; otherwise it multiplies the state.
@@ -156,22 +156,22 @@ class GRU(_WithCell):
         reset_after: bool = True,
         **kwargs: Any,
     ) -> None:
-        of_cell = {
+        cell_arguments = {
             "units": units, "activation": activation, "recurrent_activation": recurrent_activation,
             "use_bias": use_bias, "kernel_initializer": kernel_initializer,
             "recurrent_initializer": recurrent_initializer, "bias_initializer": bias_initializer,
             "dropout": dropout, "recurrent_dropout": recurrent_dropout, "seed": seed, "reset_after": reset_after,
         }  # fmt: skip
-        super().__init__(of_cell, **kwargs)
+        super().__init__(cell_arguments, **kwargs)
 
 
-class SimpleRNN(_WithCell):
-    """``h' = activation(inputs @ kernel + bias + h @ recurrent_kernel)``, step by step over sequences.
+class SimpleRNN(_CellLayer):
+    """``h' = activation(inputs @ kernel + bias + h @ recurrent_kernel)`` for each step of sequences.
 
     Parameters
     ----------
     units : int
-        The length of the outputs, and of the state.
+        The size of the outputs and of the state.
     activation : str or callable, optional
     {weights}{dropout}{switches}
 
@@ -200,9 +200,9 @@ class SimpleRNN(_WithCell):
         seed: Seed = None,
         **kwargs: Any,
     ) -> None:
-        of_cell = {
+        cell_arguments = {
             "units": units, "activation": activation, "use_bias": use_bias, "kernel_initializer": kernel_initializer,
             "recurrent_initializer": recurrent_initializer, "bias_initializer": bias_initializer, "dropout": dropout,
             "recurrent_dropout": recurrent_dropout, "seed": seed,
         }  # fmt: skip
-        super().__init__(of_cell, **kwargs)
+        super().__init__(cell_arguments, **kwargs)

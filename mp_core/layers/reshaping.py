@@ -1,4 +1,4 @@
-"""Layers that arrange the elements of their inputs otherwise."""
+"""Layers that rearrange the elements of their inputs."""
 
 import math
 from collections.abc import Sequence
@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.arrays import Array
+from mp_core.arrays import Array, dtypes
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import Ruled, Shape
+from mp_core.layers.shapes import Shape, WithSpecRule
 from mp_core.layers.spatial import data_format_of
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import integer, positive_integer
@@ -18,14 +17,14 @@ __all__ = ["Flatten", "Permute", "RepeatVector", "Reshape"]
 
 
 class Flatten(Layer):
-    """All axes behind the batch axis as one.
+    """Join all axes after the batch axis to one.
 
     Parameters
     ----------
     data_format : {"channels_last", "channels_first"}, optional
-        Where the channels are; they come last in the outputs. Default: last.
+        Position of the channels axis in the inputs; default: last. Channels vary fastest in the outputs.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -33,7 +32,7 @@ class Flatten(Layer):
     (2, 12)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _options = ("data_format",)
 
@@ -42,7 +41,7 @@ class Flatten(Layer):
         self.data_format = data_format_of(data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return the inputs, shape (batch, elements)."""
+        """Return the inputs in the shape (batch, elements)."""
         if self.data_format == "channels_first" and inputs.ndim > 1:
             inputs = np.moveaxis(inputs, 1, -1)
         flat: Array = inputs.reshape(*inputs.shape[:1], math.prod(inputs.shape[1:]))
@@ -53,14 +52,14 @@ class Flatten(Layer):
 
 
 class Permute(Layer):
-    """The inputs with the axes behind the batch axis in another order.
+    """Permute the axes after the batch axis.
 
     Parameters
     ----------
     dims : sequence of int
-        The axes, counted from 1 on, in their new order.
+        The axes in their new order. Axis 1 is the first after the batch axis.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -68,9 +67,9 @@ class Permute(Layer):
     (2, 4, 3)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
-    _options = _told = ("dims",)
+    _options = _repr_arguments = ("dims",)
 
     def __init__(self, dims: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -91,13 +90,13 @@ class Permute(Layer):
 
 
 class RepeatVector(Layer):
-    """Each row `n` times: (batch, features) becomes (batch, n, features).
+    """Repeat each row `n` times: (batch, features) becomes (batch, n, features).
 
     Parameters
     ----------
     n : int
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -105,9 +104,9 @@ class RepeatVector(Layer):
     (2, 3, 4)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
-    _options = _told = ("n",)
+    _options = _repr_arguments = ("n",)
 
     def __init__(self, n: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -123,15 +122,15 @@ class RepeatVector(Layer):
         return (shape[0], self.n, shape[1]) if len(shape) == 2 else None
 
 
-class Reshape(Ruled, Layer):
-    """The elements behind the batch axis in another shape.
+class Reshape(WithSpecRule, Layer):
+    """Reshape all axes after the batch axis.
 
     Parameters
     ----------
     target_shape : sequence of int
-        Without the batch axis; one length may be -1, which is what is left.
+        Without the batch axis. One length may be -1: it is computed from the number of elements.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -140,9 +139,9 @@ class Reshape(Ruled, Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
-    _options = _told = ("target_shape",)
+    _options = _repr_arguments = ("target_shape",)
 
     def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -153,31 +152,31 @@ class Reshape(Ruled, Layer):
             raise ValueError(f"`target_shape` must be lengths, at most one of them -1; received {target_shape!r}")
 
     def call(self, inputs: Array) -> Array:
-        """Return the inputs, shape (batch, ...) with the lengths of `target_shape` behind."""
+        """Return the inputs in the shape (batch, *target_shape)."""
         elements, known = math.prod(inputs.shape[1:]), math.prod(n for n in self.target_shape if n != -1)
         rest = elements // known if known else 0
         shape = [rest if n == -1 else n for n in self.target_shape]
         if math.prod(shape) != elements:
-            raise self._unfit(inputs.shape)
+            raise self._shape_error(inputs.shape)
         outputs: Array = inputs.reshape(*inputs.shape[:1], *shape)
         return outputs
 
     def specs_after(self, inputs: Spec) -> Spec:
-        """Return the batch with the lengths of `target_shape`, also where lengths of the inputs are unknown.
+        """Return the spec of the outputs; lengths of the inputs may be unknown.
 
         Raises
         ------
         ValueError
-            As :meth:`call`.
+            The number of elements does not fit `target_shape`.
         """
         shape = self._shape_after(inputs.shape)
         if shape is None:
-            raise self._unfit(inputs.shape)
+            raise self._shape_error(inputs.shape)
         return Spec(shape, self._compute if self.autocast and dtypes.is_float(inputs.dtype) else inputs.dtype)
 
-    def _unfit(self, shape: Shape) -> ValueError:
+    def _shape_error(self, shape: Shape) -> ValueError:
         return ValueError(
-            f"The inputs of layer '{self.name}' must have as many elements behind the batch axis as "
+            f"The inputs of layer '{self.name}' must have as many elements after the batch axis as "
             f"{self.target_shape}; received shape {shape}"
         )
 
@@ -191,5 +190,5 @@ class Reshape(Ruled, Layer):
 
 
 def _elements(lengths: Shape) -> int | None:
-    """Return how many elements axes of these lengths have; None if one may have any length."""
+    """Return the product of the lengths; None if one is unknown."""
     return None if None in lengths else math.prod(n for n in lengths if n is not None)

@@ -1,4 +1,4 @@
-"""Layers that cut places off at the borders, add zeros there, or repeat each place."""
+"""Layers that crop the borders, pad them with zeros, or repeat each position."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -21,49 +21,49 @@ _WIDTHS = """
     Parameters
     ----------
     {name} : int, or sequence of (int or pair of int)
-        How many places before and behind, for each axis; a number is both. Of one axis, a pair is that axis.
+        Widths (before, after) for each spatial axis; one number is used for both. With one spatial axis, a single pair.
     data_format : {{"channels_last", "channels_first"}}, optional
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 _SIZES = """
 
     Parameters
     ----------
     size : int or sequence of int
-        How often each place comes, along each axis.
+        How often to repeat each position along each spatial axis.
     data_format : {"channels_last", "channels_first"}, optional
     interpolation : {"nearest"}
-        Keras': mp_core repeats and does not interpolate.
+        mp_core has none of Keras' other values.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
 
 class _AtBorders(Spatial):
-    """A layer with a width before and behind the places of each axis."""
+    """The base of cropping and padding: a width before and after each spatial axis."""
 
     _arrays = ("inputs",)
     _width: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._options = cls._told = (cls._width,)
+        cls._options = cls._repr_arguments = (cls._width,)
         if cls._rank > 1 or cls._width == "padding":  # as in Keras' configurations
             cls._options += ("data_format",)
-        places, found = {"cropping": (4, 2), "padding": (2, 4)}[cls._width]
-        cls.__doc__ = with_example(cls, _WIDTHS.format(name=cls._width), "1", places, found)
+        before, after = {"cropping": (4, 2), "padding": (2, 4)}[cls._width]
+        cls.__doc__ = with_example(cls, _WIDTHS.format(name=cls._width), "1", before, after)
 
     def _set_widths(self, value: Any, data_format: str | None) -> None:
         self.data_format = data_format_of(data_format)
         setattr(self, self._width, _widths_of(value, self._width, self._rank))
 
     def _all_widths(self) -> list[tuple[int, int]]:
-        """Return the widths of all axes, those of batch and channels included."""
+        """Return the widths of all axes, including (0, 0) for batch and channels."""
         widths = getattr(self, self._width)
-        places = [widths] if self._rank == 1 else list(widths)
+        spatial = [widths] if self._rank == 1 else list(widths)
         none = (0, 0)
-        return [none, none, *places] if self.data_format == "channels_first" else [none, *places, none]
+        return [none, none, *spatial] if self.data_format == "channels_first" else [none, *spatial, none]
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         if len(shape) != self._rank + 2:
@@ -75,7 +75,7 @@ class _AtBorders(Spatial):
 
 
 def _widths_of(value: Any, argument: str, rank: int) -> Any:
-    """Return a pair of widths for each axis; for one axis, the pair."""
+    """Return a pair of widths for each spatial axis; with one axis, the pair itself."""
     each = value if rank > 1 and isinstance(value, Sequence) else (value,) * rank
     pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair, pair) for pair in each]
     widths = tuple(tuple(integer(n, argument) for n in pair) for pair in pairs)
@@ -85,11 +85,11 @@ def _widths_of(value: Any, argument: str, rank: int) -> Any:
 
 
 class _Cropping(_AtBorders):
-    """The inputs without places at the borders."""
+    """The base of cropping layers."""
 
     _width = "cropping"
 
-    _samples_apart = "always"
+    _sample_independence = "always"
 
     def __init__(self, cropping: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -101,7 +101,7 @@ class _Cropping(_AtBorders):
         Raises
         ------
         ValueError
-            The inputs have another number of axes, or no more places than are cut off.
+            The inputs have another number of axes, or nothing would remain.
         """
         self._check_rank(inputs)
         widths = self._all_widths()
@@ -114,11 +114,11 @@ class _Cropping(_AtBorders):
 
 
 class _ZeroPadding(_AtBorders):
-    """The inputs with zeros around them."""
+    """The base of zero padding."""
 
     _width = "padding"
 
-    _samples_apart = "always"
+    _sample_independence = "always"
 
     def __init__(self, padding: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -137,11 +137,11 @@ class _ZeroPadding(_AtBorders):
 
 
 class _UpSampling(Spatial):
-    """Each place several times."""
+    """The base of upsampling layers."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
-    _told = ("size",)
+    _repr_arguments = ("size",)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -181,7 +181,7 @@ class _UpSampling(Spatial):
         return outputs
 
     def _factors(self) -> list[int]:
-        """Return how often each index of every axis comes."""
+        """Return how often to repeat along each axis, including batch and channels."""
         sizes = [self.size] if isinstance(self.size, int) else list(self.size)
         return [1, 1, *sizes] if self.data_format == "channels_first" else [1, *sizes, 1]
 
@@ -192,13 +192,13 @@ class _UpSampling(Spatial):
 
 
 class Cropping1D(_Cropping):
-    """The inputs (batch, places, channels) without places at both ends."""
+    """Crop both ends of sequences (batch, steps, channels)."""
 
     _rank = 1
 
 
 class Cropping2D(_Cropping):
-    """Images (batch, rows, columns, channels) without places at the borders."""
+    """Crop the borders of images (batch, height, width, channels)."""
 
     _rank = 2
 
@@ -207,42 +207,42 @@ class Cropping2D(_Cropping):
 
 
 class Cropping3D(_Cropping):
-    """Volumes (batch, places along three axes, channels) without places at the borders."""
+    """Crop the borders of volumes (batch, depth, height, width, channels)."""
 
     _rank = 3
 
 
 class ZeroPadding1D(_ZeroPadding):
-    """The inputs (batch, places, channels) with zeros at both ends."""
+    """Pad both ends of sequences (batch, steps, channels) with zeros."""
 
     _rank = 1
 
 
 class ZeroPadding2D(_ZeroPadding):
-    """Images (batch, rows, columns, channels) with zeros around them."""
+    """Pad the borders of images (batch, height, width, channels) with zeros."""
 
     _rank = 2
 
 
 class ZeroPadding3D(_ZeroPadding):
-    """Volumes (batch, places along three axes, channels) with zeros around them."""
+    """Pad the borders of volumes (batch, depth, height, width, channels) with zeros."""
 
     _rank = 3
 
 
 class UpSampling1D(_UpSampling):
-    """Inputs (batch, places, channels) with each place several times."""
+    """Repeat each step of sequences (batch, steps, channels)."""
 
     _rank = 1
 
 
 class UpSampling2D(_UpSampling):
-    """Images (batch, rows, columns, channels) with each row and column several times."""
+    """Repeat each row and column of images (batch, height, width, channels)."""
 
     _rank = 2
 
 
 class UpSampling3D(_UpSampling):
-    """Volumes (batch, places along three axes, channels) with each place several times."""
+    """Repeat each position of volumes (batch, depth, height, width, channels)."""
 
     _rank = 3

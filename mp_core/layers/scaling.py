@@ -1,4 +1,4 @@
-"""Layers that shift and scale each element: by numbers, by statistics, to unit length."""
+"""Layers that shift and scale their inputs: by constants, by statistics of data, or to unit length."""
 
 import itertools
 import math
@@ -10,26 +10,26 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array, asarray
-from mp_core.autocast.variable import assign_each
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
-from mp_core.layers.shapes import kept_along
+from mp_core.layers.shapes import same_shape_along
 from mp_core.layers.statistics import batches_in, moments_of
 from mp_core.ops.norms import over_length
+from mp_core.policies.autocast.variable import assign_each
 from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean
 
 __all__ = ["Normalization", "Rescaling", "UnitNormalization"]
 
 
 class Rescaling(Layer):
-    """``inputs * scale + offset`` in the compute dtype, integers too.
+    """``inputs * scale + offset`` in the compute dtype; integers are cast to it.
 
     Parameters
     ----------
     scale, offset : float or array-like
-        An array has a number for each channel, the last axis.
+        An array has one number for each channel (last axis).
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -37,17 +37,17 @@ class Rescaling(Layer):
     array([0., 1.], dtype=float32)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _options = _told = ("scale", "offset")
+    _options = _repr_arguments = ("scale", "offset")
 
     def __init__(self, scale: ArrayLike, offset: ArrayLike = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.scale, self.offset = _plain(scale, "scale"), _plain(offset, "offset")
+        self.scale, self.offset = _as_lists(scale, "scale"), _as_lists(offset, "offset")
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs, in float32 rounded once."""
+        """Return the outputs, computed in float32 and rounded once."""
 
         def scaled(x: Array) -> Any:
             return x * np.asarray(self.scale, x.dtype) + np.asarray(self.offset, x.dtype)
@@ -56,24 +56,23 @@ class Rescaling(Layer):
 
 
 class Normalization(Layer):
-    """``(inputs - mean) / sqrt(variance)`` in the compute dtype, by statistics of data.
+    """``(inputs - mean) / sqrt(variance)`` in the compute dtype, with the mean and variance of a data set.
 
     Parameters
     ----------
     axis : int, sequence of int or None
-        The axes whose places have statistics each; None: all inputs share one.
+        The axes along which statistics vary. None: one mean and one variance for all elements.
     mean, variance : float or array-like, optional
-        The statistics; without them they are variables, as Keras' ``adapt`` leaves them in files.
+        The statistics. Without them, they are variables that :meth:`adapt` or a file sets.
     invert : bool
-        Return ``inputs * sqrt(variance) + mean``.
+        Whether to return ``inputs * sqrt(variance) + mean`` instead.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
     ValueError
-        One of `mean` and `variance` is there alone, or has another shape than the other, or more axes than `axis`
-        names.
+        Only one of `mean` and `variance` is given; their shapes differ, or have more axes than `axis` names.
 
     Examples
     --------
@@ -85,8 +84,8 @@ class Normalization(Layer):
     _arrays = ("inputs",)
     supports_masking = True
     _options = ("axis", "mean", "variance", "invert")
-    _told = ("axis",)
-    _LEAST = 1e-7  # of a standard deviation: Keras' epsilon
+    _repr_arguments = ("axis",)
+    _LEAST = 1e-7  # smallest standard deviation: Keras' epsilon
 
     def __init__(
         self,
@@ -99,8 +98,8 @@ class Normalization(Layer):
         super().__init__(**kwargs)
         self.axis = () if axis is None else axes_of(axis, "an int, a sequence of int or None")
         self.invert = boolean(invert, "invert")
-        self.input_mean = None if mean is None else _plain(mean, "mean")
-        self.input_variance = None if variance is None else _plain(variance, "variance")
+        self.input_mean = None if mean is None else _as_lists(mean, "mean")
+        self.input_variance = None if variance is None else _as_lists(variance, "variance")
         shapes = [() if given is None else np.shape(given) for given in (self.input_mean, self.input_variance)]
         if (mean is None) != (variance is None) or shapes[0] != shapes[1] or len(shapes[0]) > len(self.axis):
             raise ValueError(
@@ -110,25 +109,25 @@ class Normalization(Layer):
 
     @property
     def mean(self) -> Array | None:
-        """The means with the axes of the inputs, in the compute dtype; None before the layer is built."""
-        return self._in_place(self.input_mean, "adapt_mean")
+        """The means in a shape that broadcasts to the inputs, in the compute dtype; None before the layer is built."""
+        return self._broadcast_statistic(self.input_mean, "adapt_mean")
 
     @property
     def variance(self) -> Array | None:
-        """The variances with the axes of the inputs, in the compute dtype; None before the layer is built."""
-        return self._in_place(self.input_variance, "adapt_variance")
+        """The variances in a shape that broadcasts to the inputs; None before the layer is built."""
+        return self._broadcast_statistic(self.input_variance, "adapt_variance")
 
-    def _in_place(self, given: Any, variable: str) -> Array | None:
+    def _broadcast_statistic(self, given: Any, variable: str) -> Array | None:
         if not self.built:
             return None
         return ops.cast(np.broadcast_to(self._read(given, F32, variable), self._broadcast), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        """Return the constructor's arguments."""
         return super().get_config() | {"mean": self.input_mean, "variance": self.input_variance}
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the statistics, unless they are arguments."""
+        """Create the statistics, unless the constructor got them."""
         rank = len(input_shape)
         kept = sorted(axis % rank for axis in self.axis if -rank <= axis < rank)
         if len(set(kept)) < len(self.axis) or any(input_shape[axis] is None for axis in kept):
@@ -147,22 +146,22 @@ class Normalization(Layer):
             )
 
     def adapt(self, data: Any) -> None:
-        """Take the mean and the variance of data, computed in float64, in the place of those of before.
+        """Replace the statistics by the mean and variance of data, computed in float64.
 
         Parameters
         ----------
         data : array-like, PyDataset, or iterable of batches
-            The first axis of an array is that of samples. A list of arrays, a generator or a
-            :class:`~mp_core.utils.PyDataset` has a batch in each item: an array, or a tuple whose first item is one.
+            The first axis of an array is the batch axis. Each item of a list of arrays, a generator or a
+            :class:`~mp_core.utils.PyDataset` is a batch: an array, or a tuple whose first item is an array.
             Batches may have different lengths.
 
         Raises
         ------
         TypeError
-            `data` is none of these.
+            `data` has another type.
         ValueError
-            The layer has its statistics as arguments, there are no data, or a batch does not fit the first one or the
-            layer. Nothing has changed.
+            The layer was made with `mean` and `variance`; there are no data; the shape of a batch does not fit the
+            first batch or the layer. Nothing has changed.
 
         Examples
         --------
@@ -187,7 +186,7 @@ class Normalization(Layer):
         wanted = [None if axis in others else n for axis, n in enumerate(first.shape)]
         if self.built:
             wanted = [None if n == 1 and axis in others else n for axis, n in enumerate(self._broadcast)]
-        found = moments_of((_fitting(x, wanted) for x in itertools.chain([first], batches)), others)
+        found = moments_of((_checked_batch(x, wanted) for x in itertools.chain([first], batches)), others)
         if not self.built:
             self.build((None, *first.shape[1:]))
         shape = self.adapt_mean.shape
@@ -198,14 +197,14 @@ class Normalization(Layer):
 
     @staticmethod
     def _fits(shape: Sequence[int], lengths: Sequence[Any]) -> bool:
-        """Whether statistics, from their last axis on, are those of the axes with these lengths."""
+        """Return whether statistics of a shape broadcast to axes with these lengths."""
         return all(n in (1, length) for n, length in zip(reversed(shape), reversed(lengths), strict=False))
 
     def _statistic(self, name: str, shape: tuple[Any, ...], initializer: str) -> Any:
         return self.add_weight(shape, initializer=initializer, trainable=False, autocast=False, name=name)
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs, in float32 rounded once."""
+        """Return the outputs, computed in float32 and rounded once."""
         if inputs.ndim != len(self._broadcast) or any(
             wanted not in (1, n) for n, wanted in zip(inputs.shape, self._broadcast, strict=True)
         ):
@@ -223,7 +222,7 @@ class Normalization(Layer):
         return rounded(normalized, inputs, dtype=self._compute)
 
     def _read(self, given: Any, wide: Any, variable: str) -> Array:
-        """Return a statistic with the axes of the inputs."""
+        """Return a statistic in a shape that broadcasts to the inputs."""
         if given is None:
             return ops.cast(getattr(self, variable).numpy(), wide).reshape(self._broadcast)
         value = np.asarray(given, wide)
@@ -237,13 +236,13 @@ class Normalization(Layer):
 
 
 class UnitNormalization(Layer):
-    """The inputs divided by their Euclidean norm along some axes.
+    """The inputs divided by their Euclidean norm along `axis`.
 
     Parameters
     ----------
     axis : int or sequence of int
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Examples
     --------
@@ -252,25 +251,25 @@ class UnitNormalization(Layer):
     """
 
     _builds_nothing = True
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
-    _shape_after = kept_along
-    _options = _told = ("axis",)
-    _LEAST = 1e-12  # of a norm, as in Keras
+    _shape_after = same_shape_along
+    _options = _repr_arguments = ("axis",)
+    _LEAST = 1e-12  # smallest norm, as in Keras
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.axis = axis_or_axes(axis)
 
     def call(self, inputs: Array) -> Array:
-        """Return the function of the inputs, in float32 rounded once."""
+        """Return the outputs, computed in float32 and rounded once."""
         axes = axes_of(self.axis)
         return rounded(lambda x: over_length(x, axes, self._LEAST), floating(inputs, self._compute))
 
 
-def _plain(value: Any, argument: str) -> Any:
-    """Return a number as a float, and an array, or Keras' serialized one, as lists of them."""
+def _as_lists(value: Any, argument: str) -> Any:
+    """Return a number as a float, and an array (or Keras' serialized one) as lists of floats."""
     if isinstance(value, dict) and value.get("class_name") == "__numpy__":
         value = (value.get("config") or {}).get("value")
     array = asarray(value, argument)
@@ -279,8 +278,8 @@ def _plain(value: Any, argument: str) -> Any:
     return array.astype(np.float64).tolist()
 
 
-def _fitting(x: Array, lengths: Sequence[int | None]) -> Array:
-    """Return a batch of data; raise ValueError unless it has such lengths, None being any."""
+def _checked_batch(x: Array, lengths: Sequence[int | None]) -> Array:
+    """Return a batch; raise ValueError unless it has these lengths. None means any length."""
     if x.ndim != len(lengths) or any(length not in (None, n) for n, length in zip(x.shape, lengths, strict=True)):
         raise ValueError(f"each batch of `data` must have shape {tuple(lengths)}; received shape {x.shape}")
     return x

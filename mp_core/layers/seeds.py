@@ -1,13 +1,13 @@
-"""Where layers get their random numbers from."""
+"""Seed generators: the source of random numbers of layers."""
 
 from typing import Any
 
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers.randomness import next_seed
 from mp_core.ops.random import key_after
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import integer
 from mp_core.utilities.tree import leaves, map_leaves
 
@@ -15,12 +15,12 @@ __all__ = ["Seed", "SeedGenerator", "StateHolder", "generator_of", "given_seed"]
 
 
 class StateHolder:
-    """What a layer keeps from call to call in variables that are none of its weights.
+    """State that a layer keeps between calls, in variables that are not among its weights.
 
     Parameters
     ----------
     variables : AutoCastVariable, or list of them
-        They may be in lists of lists.
+        Lists may be nested.
 
     Examples
     --------
@@ -44,18 +44,18 @@ class StateHolder:
 
 
 class SeedGenerator(StateHolder):
-    """What hands out the keys of random numbers: (seed, 0), (seed, 1), (seed, 2), and so on.
+    """A generator of Philox keys for random numbers: (seed, 0), (seed, 1), (seed, 2), and so on.
 
     Parameters
     ----------
     seed : int, optional
-        From 0 to 2**32 - 1. Default: the next one of the process, see :func:`mp_core.random.set_seed`.
+        From 0 to 2**32 - 1. Default: drawn from the seed of the process, see :func:`mp_core.random.set_seed`.
     name : str, optional
 
     Attributes
     ----------
     state : AutoCastVariable of int32, shape (2,)
-        The next key. It is not trained, and no weight of the layer that has the generator.
+        The next key. It is not trained, and not among the weights of the layer that owns the generator.
 
     Raises
     ------
@@ -66,8 +66,8 @@ class SeedGenerator(StateHolder):
 
     Notes
     -----
-    While a plan of a training step is recorded, the next key becomes an output that is assigned to the state after each
-    run, so that each run draws other numbers.
+    In a recorded training step, the next key is an output of the plan. It is assigned to the state after each run, so
+    that each run draws new numbers.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class SeedGenerator(StateHolder):
         super().__init__(self.state)
 
     def next(self, ordered: bool = True) -> Array:
-        """Return the key of the next draw. `ordered` is Keras', without effect: draws always have an order."""
+        """Return the key of the next draw, and advance the state. `ordered` is ignored; Keras has this argument."""
         key = self.state.read_value()
         self.state.assign(key_after(key))
         return key
@@ -97,19 +97,19 @@ class SeedGenerator(StateHolder):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "SeedGenerator":
-        """Return the generator of a configuration, at its first key."""
+        """Return a generator with these arguments; it starts at its first key."""
         return cls(**config)
 
 
 Seed = int | SeedGenerator | None
-"""What layers take for a seed."""
+"""The type of the argument `seed` of layers."""
 
 
 def generator_of(seed: Seed) -> SeedGenerator:
-    """Return a generator itself, or a new one of a seed."""
+    """Return a generator unchanged; make a new one for a seed."""
     return seed if isinstance(seed, SeedGenerator) else SeedGenerator(seed)
 
 
 def given_seed(seed: Seed) -> int | None:
-    """Return the seed that a configuration has: that of a generator."""
+    """Return the seed for a configuration: an integer or None; for a generator, its seed."""
     return seed.seed if isinstance(seed, SeedGenerator) else seed

@@ -1,13 +1,13 @@
-"""Separable convolution: every channel by kernels of its own, then all channels of a place by one matrix."""
+"""Separable convolution: a depthwise convolution, then a product of the channels with one matrix at each position."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.forms.products import packed
 from mp_core.layers import activations, initializers
-from mp_core.layers.depthwise import ByChannel
+from mp_core.layers.depthwise import DepthwiseBase
+from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import with_example
 from mp_core.utilities.arguments import positive_integer
@@ -15,32 +15,32 @@ from mp_core.utilities.arguments import positive_integer
 __all__ = ["SeparableConv1D", "SeparableConv2D"]
 
 _PARAMETERS = """
-    The outputs are those of a depthwise convolution without a bias, and then of a convolution of one place.
+    The outputs are those of a depthwise convolution without bias, followed by a convolution with kernel size 1.
 
     Parameters
     ----------
     filters : int
-        Channels of the outputs.
+        Number of output channels.
     kernel_size, strides, dilation_rate : int or sequence of int
-        Of the depthwise convolution, one for each axis of places.
+        For the depthwise convolution: one number for all spatial axes, or one for each.
     padding : {"valid", "same"}
     data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
+        Position of the channels axis in inputs and outputs; default: last.
     depth_multiplier : int
-        How many kernels a channel has.
+        Number of depthwise kernels per channel.
     activation : str or callable, optional
     use_bias : bool
     depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
     """
 
 
-class _SeparableConv(ByChannel):
-    """A depthwise convolution, rounded to the compute dtype, and a product with the channels of each place."""
+class _SeparableConv(DepthwiseBase):
+    """The base of separable convolutions. The result of the depthwise part is rounded to the compute dtype."""
 
-    _samples_apart = "always"
-    _told = ("filters", "kernel_size")
+    _sample_independence = "always"
+    _repr_arguments = ("filters", "kernel_size")
     _options = (
         "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier",
         "activation", "use_bias", "depthwise_initializer", "pointwise_initializer", "bias_initializer",
@@ -75,15 +75,19 @@ class _SeparableConv(ByChannel):
         self.pointwise_initializer = initializers.checked(pointwise_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernels (lengths ..., channels, depth_multiplier) and (1 ..., product of both, filters), and bias."""
+        """Create both kernels and the bias.
+
+        Their shapes are (*kernel_size, channels, depth_multiplier), (1, ..., channels * depth_multiplier, filters) and
+        (filters,).
+        """
         self.depthwise_kernel = self._add_kernel(input_shape, "depthwise_kernel")
         shape = (*(1 for _ in self.kernel_size), self._channels * self.depth_multiplier, self.filters)
         self.pointwise_kernel = self.add_weight(shape, initializer=self.pointwise_initializer, name="pointwise_kernel")
         self.bias = self._add_bias(self.filters)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, places ..., filters), or with the channels at axis 1."""
-        hidden = self._of_each_channel(inputs, self.depthwise_kernel.read_value(), None)
+        """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
+        hidden = self._depthwise(inputs, self.depthwise_kernel.read_value(), None)
         bias = None if self.bias is None else self.bias.read_value()
         fused = activations.FUSED.get(self.activation)
         outputs = ops.matmul(hidden, self._matrix(), bias=bias, activation=fused)
@@ -96,16 +100,16 @@ class _SeparableConv(ByChannel):
         return kernel.derived(("matrix", dtype), lambda stored: packed(stored.reshape(-1, self.filters), dtype))
 
     def _shape_after(self, shape: Shape) -> Shape | None:
-        return self._shape_with(shape, self.filters)
+        return self._shape_with_channels(shape, self.filters)
 
 
 class SeparableConv1D(_SeparableConv):
-    """A depthwise convolution of sequences, then a product of the channels of each place with one matrix."""
+    """A depthwise convolution of sequences, then a product of the channels of each step with one matrix."""
 
     _rank = 1
 
 
 class SeparableConv2D(_SeparableConv):
-    """A depthwise convolution of images, then a product of the channels of each place with one matrix."""
+    """A depthwise convolution of images, then a product of the channels of each pixel with one matrix."""
 
     _rank = 2

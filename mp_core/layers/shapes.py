@@ -1,7 +1,7 @@
-"""Shapes of outputs by formulas: what a layer has as `_shape_after`, so that nothing is computed to find them.
+"""Output shapes by formulas: the method `_shape_after` of layers, which makes trial calls unnecessary.
 
-Such a method gets the shape of the one input, in which None is any length. It returns the shape of the outputs, or None
-where only a call says it, or why there is none.
+The method gets the shape of the only input; None is an unknown length. It returns the shape of the outputs. It returns
+None if a trial call must find the shape, or raise the error for an invalid one.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ from mp_core.utilities.arguments import axes_of
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
 
-__all__ = ["Ruled", "Shape", "after_windows", "kept", "kept_along", "map_shapes"]
+__all__ = ["Shape", "WithSpecRule", "map_shapes", "same_shape", "same_shape_along", "windowed_shape"]
 
 Shape = tuple[int | None, ...]
 
 
-class Ruled:
-    """A layer with a rule that says shapes and types of what its :meth:`call` returns, also of several inputs."""
+class WithSpecRule:
+    """A layer with a rule for the shapes and dtypes of its outputs; unlike a formula, it may have several inputs."""
 
     def specs_after(self, *args: Any, **kwargs: Any) -> Any:
         """Return the :class:`~mp_core.ops.specs.Spec` of each array that a call returns.
@@ -26,19 +26,19 @@ class Ruled:
         Parameters
         ----------
         *args, **kwargs
-            Those of a call, with a Spec in the place of each symbolic array.
+            The arguments of a call, with a Spec in place of each symbolic array.
         """
         raise NotImplementedError
 
     def has_rule(self) -> bool:
-        """Whether the rule is that of this class's own ``call``: a subclass may have another one."""
+        """Return whether the rule belongs to the current ``call``: a subclass may override ``call`` only."""
         order = type(self).__mro__
         rule, call = (next(i for i, c in enumerate(order) if name in vars(c)) for name in ("specs_after", "call"))
         return rule <= call
 
 
-def kept(layer: "Layer", shape: Shape) -> Shape:
-    """Return the shape of the input, which outputs of this layer have."""
+def same_shape(layer: "Layer", shape: Shape) -> Shape:
+    """Return `shape`: outputs of the layer have the shape of its inputs."""
     return shape
 
 
@@ -46,13 +46,13 @@ class _HasAxis(Protocol):
     axis: int | Sequence[int]
 
 
-def kept_along(layer: _HasAxis, shape: Shape) -> Shape | None:
-    """Return the shape of the input, which outputs of this layer have, if it has the axes that the layer names."""
+def same_shape_along(layer: _HasAxis, shape: Shape) -> Shape | None:
+    """Return `shape`, which outputs have too; None if ``layer.axis`` is out of range."""
     return shape if all(-len(shape) <= axis < len(shape) for axis in axes_of(layer.axis)) else None
 
 
 def map_shapes(function: Callable[[Any], Any], shapes: Any) -> Any:
-    """Return what `function` returns for a shape, or for each in lists, tuples and dicts of shapes.
+    """Apply `function` to a shape, or to each shape in lists, tuples and dicts.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def map_shapes(function: Callable[[Any], Any], shapes: Any) -> Any:
     return function(shapes)
 
 
-def after_windows(
+def windowed_shape(
     shape: Shape,
     spans: Sequence[int],
     strides: Sequence[int],
@@ -74,7 +74,7 @@ def after_windows(
     data_format: str,
     channels: int | None,
 ) -> Shape | None:
-    """Return the shape of outputs with a place for each window and so many channels; None if no window fits."""
+    """Return the output shape of a layer that maps windows to positions; None if no window fits."""
     first = 1 if data_format == "channels_last" else 2
     lengths = zip(shape[first : first + len(spans)], spans, strides, strict=True)
     places = [_windows_along(*each, padding) for each in lengths]
@@ -84,7 +84,7 @@ def after_windows(
 
 
 def _windows_along(length: int | None, span: int, stride: int, padding: str) -> int | None:
-    """Return how many windows there are along an axis; None if that may have any length."""
+    """Return the number of windows along an axis; None if its length is unknown."""
     if length is None:
         return None
     return max((length - span) // stride + 1, 0) if padding == "valid" else -(-length // stride)

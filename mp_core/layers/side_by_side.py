@@ -1,21 +1,21 @@
-"""Several Dense layers with the same inputs: one product with their kernels side by side."""
+"""Several Dense layers with the same inputs: one product with their concatenated kernels."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable, autocast_scope
-from mp_core.autocast.memory import drop_pages
-from mp_core.autocast.variable import derived_from
-from mp_core.forms import Float, Form
-from mp_core.forms.products import packed, product_of
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.layers import activations
 from mp_core.layers.base.quantization import computes_in
 from mp_core.layers.dense import Dense, with_lora
-from mp_core.quantization import QuantizedArray
+from mp_core.layers.forms import Float, Form
+from mp_core.layers.forms.products import packed, product_of
+from mp_core.policies.autocast import AutoCastVariable, autocast_scope
+from mp_core.policies.autocast.memory import drop_pages
+from mp_core.policies.autocast.variable import derived_from
 
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
@@ -26,13 +26,18 @@ Product = Callable[[Array], Array]
 
 
 def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
-    """Return ``[layer(inputs) for layer in layers]``, with these bits, as views of one product's result where possible.
+    """Return ``[layer(inputs) for layer in layers]`` with the same bits, if possible as views of one product.
 
-    That needs Dense layers without activation that compute in the type of the inputs and hold floats, or int8 codes
-    without zero points whose inputs are quantized as they come, or by the same fixed scales: once for all layers. And
-    none whose kernel is trained here: it is another one at every step. What LoRA adds is added to each view.
+    One product is possible if:
+
+    - all layers are Dense, without activation, and compute in the dtype of the inputs;
+    - all kernels are floats, or all are int4 codes, or all are int8 codes without groups and zero points;
+    - codes: inputs are quantized dynamically, or by the same fixed scales for all layers;
+    - no kernel is being trained, since it changes at every step.
+
+    The product of LoRA is added to each view.
     """
-    product = _kept(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
+    product = _cached_product(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
     if product is None:
         return [layer(inputs) for layer in layers]
     outputs, parts, end = product(inputs), [], 0
@@ -44,7 +49,7 @@ def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
 
 
 def _is_plain(layer: "Layer", inputs: Array) -> bool:
-    """Whether a call of the layer is its product alone."""
+    """Return whether a call of the layer is only a product in the dtype of the inputs."""
     return (
         type(layer) is Dense
         and layer.built
@@ -55,12 +60,12 @@ def _is_plain(layer: "Layer", inputs: Array) -> bool:
     )
 
 
-def _kept(layers: Sequence[Dense], inputs: Array) -> Product | None:
-    """Return the product of the layers, made again when one of their variables is another, or has another value."""
+def _cached_product(layers: Sequence[Dense], inputs: Array) -> Product | None:
+    """Return the cached product of the layers; new variables or values invalidate it."""
 
     def make() -> Product | None:
         with autocast_scope(inputs.dtype):
-            return _made([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
+            return _joined_product([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
 
     variables = [variable for layer in layers for variable in _variables(layer)]
     return derived_from(variables, ("side by side", inputs.dtype), make)
@@ -70,8 +75,8 @@ def _variables(layer: Dense) -> list[AutoCastVariable]:
     return [*layer.form.variables.values(), *([] if layer.bias is None else [layer.bias])]
 
 
-def _made(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dtype[Any]) -> Product | None:
-    """Return the product with the matrices of some forms side by side, None if it might have other bits."""
+def _joined_product(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dtype[Any]) -> Product | None:
+    """Return the product with the concatenated matrices of forms; None if it might have other bits."""
     vectors = [form.bias_vector(bias) for form, bias in zip(forms, biases, strict=True)]
     given = [vector for vector in vectors if vector is not None]
     if len(given) not in (0, len(forms)) or dtypes.name_of(dtype) not in dtypes.WIDE:
@@ -85,7 +90,7 @@ def _made(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dt
 
 
 def _quantize_alike(forms: list[Form]) -> bool:
-    """Whether all make the same codes of rows: each row by its own scale, or each input by the same fixed scale."""
+    """Return whether all forms quantize rows to the same codes: dynamically, or by the same fixed scales."""
     first, *others = [form.inputs for form in forms]
     if first is None:
         return all(form.dynamic and form.inputs is None for form in forms)
@@ -120,6 +125,6 @@ def _of_codes(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> Pr
     multiply, operand = product_of(joined, inputs, inputs is None, dtype)
     begin = 0
     for form, stamp, q in zip(forms, stamps, matrices, strict=True):
-        form.lie_in(operand, stamp, begin)
+        form.free_packed(operand, stamp, begin)
         begin += q.shape[0]
     return lambda rows: multiply(rows, bias, None, dtype)

@@ -1,4 +1,4 @@
-"""The base of layers whose inputs have places, one, two or three axes of them, and the checks of their arguments."""
+"""The base of layers with one to three spatial axes, and checks of their arguments."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -22,42 +22,42 @@ _EXAMPLE = """
     """
 
 
-def with_example(cls: Any, parameters: str, arguments: str, places: int, found: int | None) -> str:
-    """Return the docstring of a layer with its parameters, and with an example if it is no base of others.
+def with_example(cls: Any, parameters: str, arguments: str, before: int, after: int | None) -> str:
+    """Return the docstring of a layer with its parameters and, unless it is a base class, an example.
 
     Parameters
     ----------
     cls : type
         A subclass of :class:`Spatial`.
     parameters, arguments : str
-        The section of the parameters; the arguments of the example.
-    places, found : int
-        How many places the inputs of the example have along each axis, and the outputs; None: these have no such axis.
+        The section *Parameters*; the constructor's arguments in the example.
+    before, after : int
+        Length of each spatial axis of the example's inputs and outputs. None: outputs have no spatial axes.
     """
     text = with_sections(cls.__doc__, parameters)
     if not cls._rank:
         return text
-    given, shape = ((1, *(() if n is None else (n,) * cls._rank), 3) for n in (places, found))
+    given, shape = ((1, *(() if n is None else (n,) * cls._rank), 3) for n in (before, after))
     return f"{text.rstrip()}\n{_EXAMPLE.format(name=cls.__name__, arguments=arguments, given=given, found=shape)}"
 
 
 class Spatial(Layer):
-    """A layer of inputs (batch, places ..., channels), or with the channels at axis 1."""
+    """The base of layers with inputs (batch, positions ..., channels), or with the channels at axis 1."""
 
     _arrays = ("inputs",)
     _rank: ClassVar[int] = 0
     data_format: str
 
     def _length_of_channels(self, shape: Shape) -> int | None:
-        """Return how many channels inputs of a shape have."""
+        """Return the number of channels of inputs."""
         return shape[-1 if self.data_format == "channels_last" else 1]
 
     def _channels_last(self, inputs: Array) -> Array:
-        """Return inputs with the channels last."""
+        """Return inputs with the channels moved to the last axis."""
         return np.moveaxis(inputs, 1, -1) if self.data_format == "channels_first" else inputs
 
     def _arranged(self, outputs: Array) -> Array:
-        """Return outputs with the channels where `data_format` has them."""
+        """Return outputs, whose channels are last, with the channels moved to the axis of `data_format`."""
         return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
 
     def _check_rank(self, inputs: Array) -> None:
@@ -69,7 +69,7 @@ class Spatial(Layer):
 
 
 def data_format_of(value: str | None) -> str:
-    """Return where inputs have their channels: last unless `value` says otherwise."""
+    """Return the checked data format; the default is "channels_last"."""
     if value not in (None, "channels_last", "channels_first"):
         raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'; received {value!r}")
     return value or "channels_last"
@@ -78,7 +78,7 @@ def data_format_of(value: str | None) -> str:
 def sizes_of(
     value: int | Sequence[int], argument: str, rank: int, check: Callable[[Any, str], int] = positive_integer
 ) -> tuple[int, ...]:
-    """Return an integer for each of `rank` axes, by default a positive one."""
+    """Return an integer for each of `rank` axes, checked by `check`."""
     sizes = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(sizes) != rank:
         wanted = "a pair of them" if rank == 2 else f"a sequence of {rank}"

@@ -1,39 +1,39 @@
-"""A layer whose kernel is divided by its largest singular value in training."""
+"""Spectral normalization: in training, divide a layer's kernel by its largest singular value."""
 
 from typing import Any
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, F64, Array
+from mp_core import ops
+from mp_core.arrays import F32, F64, Array, dtypes
 from mp_core.arrays.holding import substituted
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers.initializers import TruncatedNormal
 from mp_core.layers.layer import Layer
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.layers.parts import refuse_part
+from mp_core.layers.parts import require_whole_batch
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import Wrapping
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["SpectralNormalization"]
 
 
 class SpectralNormalization(Wrapping):
-    """A layer that computes in training with its kernel divided by an estimate of its largest singular value.
+    """In training, divide the kernel of a layer by an estimate of its largest singular value.
 
-    The kernel W counts as a matrix (all other axes, last axis). Each call in training takes `power_iterations` steps
-    ``v = normalize(u W'), u = normalize(v W)`` from the `u` of the last call, and computes with ``W / sigma``, where
-    ``sigma = v W u'``. Gradients pass through sigma, but not through u and v. W itself stays the
-    variable that is trained. In inference the layer computes with W as it is, which is what Keras does: assign
-    ``normalized_weights()[1]`` to the kernel after training if it shall be the normalized one.
+    The kernel W is treated as a matrix (all other axes, last axis). Each call in training runs `power_iterations` steps
+    ``v = normalize(u W'), u = normalize(v W)``, starting from the `u` of the previous call, and computes with
+    ``W / sigma``, where ``sigma = v W u'``. Gradients pass through sigma, but not through u and v; W is trained.
+    In inference the layer computes with W, as in Keras. To use the normalized kernel there, assign
+    ``normalized_weights()[1]`` to it after training.
 
     Parameters
     ----------
     layer : Layer
         With a variable ``kernel`` or ``embeddings`` of floats.
     power_iterations : int
-        How many steps a call in training takes.
+        Number of steps of a call in training.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class SpectralNormalization(Wrapping):
     Raises
     ------
     ValueError
-        `layer` is no layer, or has no such variable once it is built, or `power_iterations` is not positive.
+        `layer` is no layer, or has no such variable when it is built; `power_iterations` is not positive.
 
     References
     ----------
@@ -67,19 +67,19 @@ class SpectralNormalization(Wrapping):
         self.power_iterations = positive_integer(power_iterations, "power_iterations")
 
     def build(self, input_shape: Shape) -> None:
-        """Build the layer for inputs of this shape, and create `vector_u`."""
+        """Build the layer, and create `vector_u`."""
         if not self.layer.is_placed:
             self.layer.build(input_shape)
-        layer = self.layer  # of one with a matrix, codes or the sum with LoRA may run in inference
+        layer = self.layer  # a MatrixLayer may hold codes or have LoRA; then only inference works
         shape = layer.form.geometry.shape if isinstance(layer, MatrixLayer) else self._kernel().shape
         self.vector_u = self.add_weight(
             (1, shape[-1]), TruncatedNormal(stddev=0.02), layer.variable_dtype, trainable=False, name="vector_u"
         )
 
     def call(self, inputs: Array, training: bool | None = False) -> Array:
-        """Return the outputs of the layer, in the type of floating inputs."""
+        """Return the outputs of the layer, in the dtype of the inputs if these are floats."""
         if training:
-            refuse_part(f"the SpectralNormalization '{self.name}' in training")
+            require_whole_batch(f"the SpectralNormalization '{self.name}' in training")
             vector, kernel = self.normalized_weights()
             self.vector_u.assign(vector)
             outputs: Array = substituted(self._kernel(), kernel, self.layer, inputs)
@@ -88,7 +88,7 @@ class SpectralNormalization(Wrapping):
         return ops.cast(outputs, inputs.dtype) if dtypes.is_float(inputs.dtype) else outputs
 
     def normalized_weights(self) -> tuple[Array, Array]:
-        """Return the next `vector_u` and the kernel divided by sigma; both as they are where sigma is 0."""
+        """Return the next `vector_u` and the kernel divided by sigma; if sigma is 0, return both unchanged."""
         variable = self._kernel()
         wide = F64 if variable.true_dtype == F64 else F32
         kernel, before = ops.cast(variable.numpy(), wide), ops.cast(self.vector_u.numpy(), wide)
@@ -104,7 +104,7 @@ class SpectralNormalization(Wrapping):
         return ops.cast(vector, self.vector_u.true_dtype), ops.cast(divided, variable.true_dtype)
 
     def _kernel(self) -> AutoCastVariable:
-        """Return the variable that is divided."""
+        """Return the kernel variable; raise ValueError if there is none."""
         found = self._found()
         if found is None:
             raise ValueError(
@@ -114,14 +114,14 @@ class SpectralNormalization(Wrapping):
         return found
 
     def _found(self) -> AutoCastVariable | None:
-        """Return the variable of the layer, None if it has none, or one of codes."""
-        layer = vars(self).get("layer")  # the base constructor asks before there is one
+        """Return the kernel variable of the layer; None if there is none, or if it holds codes."""
+        layer = vars(self).get("layer")  # the base constructor reads variables before `layer` is set
         found = next((getattr(layer, name) for name in ("kernel", "embeddings") if hasattr(layer, name)), None)
         is_variable = isinstance(found, AutoCastVariable) and dtypes.is_float(found.true_dtype)
         return found if is_variable else None
 
     def own_variables(self) -> list[AutoCastVariable]:
-        """Return the variables of this layer, to which the kernel of the other one belongs as well, as in Keras."""
+        """Return the variables of this layer, which include the kernel of the wrapped one, as in Keras."""
         kernel = self._found()
         return ([] if kernel is None else [kernel]) + super().own_variables()
 

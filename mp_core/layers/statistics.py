@@ -1,4 +1,4 @@
-"""Mean and variance of data that come in one array or batch by batch."""
+"""Mean and variance of data in one array or in batches."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ __all__ = ["Moments", "batches_in", "moments_of"]
 
 
 class Moments(NamedTuple):
-    """Mean and variance, in float64, and how many numbers each of them is of."""
+    """Mean and variance in float64, and the number of elements over which they are taken."""
 
     mean: Array
     variance: Array
@@ -20,19 +20,19 @@ class Moments(NamedTuple):
 
 
 def batches_in(data: Any) -> Iterator[Array]:
-    """Yield the arrays of data in float64: of an array that one, otherwise the inputs of each batch.
+    """Yield the batches of data in float64; an array is one batch.
 
     Parameters
     ----------
-    data : array-like, PyDataset, or iterable of array or of tuple whose first item is one
-        Numbers in nested lists are one array; a list of arrays has a batch in each of them.
+    data : array-like, PyDataset, or iterable of array or of tuple whose first item is an array
+        Nested lists of numbers are one array. In a list of arrays, each is a batch.
 
     Raises
     ------
     TypeError
-        It is something else, or a batch is no array.
+        `data` has another type, or a batch is no array.
     """
-    batches = _several(data)
+    batches = _batches_or_none(data)
     for batch in [data] if batches is None else batches:
         x = batch[0] if isinstance(batch, tuple) and batch and hasattr(batch[0], "shape") else batch
         if batches is not None and not hasattr(x, "shape"):
@@ -40,8 +40,8 @@ def batches_in(data: Any) -> Iterator[Array]:
         yield np.asarray(x, np.float64)
 
 
-def _several(data: Any) -> Iterable[Any] | None:
-    """Return the batches of data; None: they are one array."""
+def _batches_or_none(data: Any) -> Iterable[Any] | None:
+    """Return the batches of data; None if the data are one array."""
     if hasattr(data, "num_batches") and hasattr(data, "__getitem__"):
         return (data[number] for number in range(data.num_batches))
     if hasattr(data, "shape"):
@@ -56,10 +56,10 @@ def _several(data: Any) -> Iterable[Any] | None:
 
 
 def moments_of(batches: Iterable[Array], axes: tuple[int, ...]) -> Moments:
-    """Return mean and variance over some axes of all batches together, which need not have one length.
+    """Return mean and variance over some axes of all batches, which may have different lengths.
 
-    Two sets of numbers are joined by ``mean = a + (b - a) * n_b / n`` and
-    ``variance = (v_a n_a + v_b n_b) / n + (b - a)**2 * n_a n_b / n**2``: no large sums are subtracted.
+    Means a and b of two sets are merged by ``mean = a + (b - a) * n_b / n`` and
+    ``variance = (v_a n_a + v_b n_b) / n + (b - a)**2 * n_a n_b / n**2``, which avoids cancellation.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Arrays of which shape and type alone are known: layers that are called with them become the graph of a model."""
+"""Symbolic arrays: they have a shape and a dtype only. Calls of layers with them form the graph of a model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,14 +40,14 @@ EAGER_ONLY: dict[str, str] = {
     "window_maxima": "use MaxPooling1D, MaxPooling2D or MaxPooling3D",
     "window_sums": "use AveragePooling1D, AveragePooling2D or AveragePooling3D",
 }
-"""The functions of :mod:`mp_core.ops` that symbolic arrays do not take -> why, or what does the same."""
+"""Function of :mod:`mp_core.ops` that rejects symbolic arrays -> the reason, or what to use instead."""
 
 _numbers = count()
 
 
 @dataclass(eq=False)
 class Call:
-    """One call of a layer with symbolic arrays among its arguments; that of an input layer has none."""
+    """One call of a layer with symbolic arrays; the call of an input layer has no arguments."""
 
     layer: "Layer"
     args: tuple[Any, ...] = ()
@@ -61,22 +61,21 @@ class Call:
 
 
 class KerasTensor(Symbolic):
-    """What stands for an array while a functional model is made: :func:`Input` returns it, and layers called with it.
+    """A symbolic array of a functional model. :func:`Input` returns one, and so do layers that are called with one.
 
-    Operators (``x + y``, ``x @ y``, ``x & y``, ``x[:, 0]``), NumPy's functions of the same meaning and the functions of
-    :mod:`mp_core.ops` become layers (:class:`~mp_core.layers.operation.Operation`), apart from those that the page on
-    symbolic arrays lists.
-    Everything else that needs elements raises TypeError.
+    Operators (``x + y``, ``x @ y``, ``x & y``, ``x[:, 0]``), NumPy's equivalent functions and the functions of
+    :mod:`mp_core.ops` become layers (:class:`~mp_core.layers.operation.Operation`); the page on symbolic arrays lists
+    the exceptions. Everything else that needs elements raises TypeError.
 
     Attributes
     ----------
     shape : tuple of (int or None)
-        None is any length.
+        None means any length.
     dtype : str
     call : Call
-        That which returned it.
+        The call that returned this array.
     output : int
-        Which of the arrays it is that this call returned.
+        The index of this array among the outputs of the call.
 
     Examples
     --------
@@ -90,10 +89,10 @@ class KerasTensor(Symbolic):
     """
 
     sparse = ragged = False
-    """Keras': arrays are dense here."""
+    """Attributes of Keras. Arrays are dense here."""
 
     operation: ClassVar[Callable[..., Any]]
-    """What makes the layer of an operation: :class:`Operation`, which sets it, for layers lie above symbolic arrays."""
+    """The class :class:`Operation`. Its module sets this attribute, because it imports this one."""
 
     def __init__(self, shape: Sequence[int | None], dtype: Any, call: Call, output: int = 0) -> None:
         self.shape = tuple(shape)
@@ -114,16 +113,16 @@ class KerasTensor(Symbolic):
     def __repr__(self) -> str:
         return f"<KerasTensor shape={self.shape}, dtype={self.dtype}, name={self.name}>"
 
-    # ---- what computes with it
+    # ---- computations
 
-    def _without(self, what: str) -> str:
+    def _no_layer_message(self, what: str) -> str:
         return f"{what} of {self!r} is no layer: compute it in the `call` of a Layer, and call that with it"
 
     def _refuse(self, what: str) -> NoReturn:
-        raise TypeError(self._without(what))
+        raise TypeError(self._no_layer_message(what))
 
     def computed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what a function of :mod:`mp_core.ops` returns, as the layer that Keras has for it."""
+        """Return the symbolic result of a function of :mod:`mp_core.ops`, by calling Keras' layer for it."""
         row = row_of(function)
         if row is None:
             reason = EAGER_ONLY.get(function.__name__)
@@ -133,7 +132,7 @@ class KerasTensor(Symbolic):
         return layer(*map(_operand, operands), **{name: _operand(x) for name, x in named.items()})
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise SymbolicError(self, self._without("a function of the elements"))
+        raise SymbolicError(self, self._no_layer_message("a function of the elements"))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc not in _UFUNCS or method != "__call__" or kwargs:
@@ -150,7 +149,7 @@ class KerasTensor(Symbolic):
         raise TypeError(f"numpy.{function.__name__} of {self!r} is no operation: use mp_core.ops.{function.__name__}")
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part, for an index of integers, slices, None and ``...``."""
+        """Return a part; the index may have integers, slices, None and ``...``."""
         return self.operation("GetItem", name=unique_name("GetItem"), dtype="float32")(self, checked_index(index))
 
     def reshape(self, *newshape: Any) -> Any:
@@ -164,7 +163,7 @@ class KerasTensor(Symbolic):
         self._refuse("the truth")
 
     def __neg__(self) -> Any:
-        """Return the numbers with the other sign."""
+        """Return the negated elements."""
         return ops.negative(self)
 
     def __abs__(self) -> Any:
@@ -172,12 +171,12 @@ class KerasTensor(Symbolic):
         return ops.absolute(self)
 
     def __invert__(self) -> Any:
-        """Return where an element is not true."""
+        """Return the logical negation of the elements."""
         return ops.logical_not(self)
 
 
 def _operand(x: Any) -> Any:
-    """Return an argument of an operation as its layer is called with it."""
+    """Return an argument for the layer of an operation: symbolic arrays unchanged, others as constants."""
     if isinstance(x, list | tuple) and any(isinstance(part, KerasTensor) for part in leaves(x)):
         return [_operand(part) for part in x]
     return x if isinstance(x, KerasTensor) else constant_of(x)
@@ -193,17 +192,17 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     np.sqrt: ops.sqrt, np.matmul: ops.matmul, np.power: ops.power, np.floor_divide: ops.floor_divide,
     np.remainder: ops.mod,
 }  # fmt: skip
-"""NumPy's function, which operators of its arrays call too -> ours. As in Keras, ``&`` means the logic of elements."""
+"""NumPy's function, which operators of its arrays call too -> ours. As in Keras, ``&`` is a logical operator."""
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "add": ops.add, "sub": ops.subtract, "mul": ops.multiply, "truediv": ops.true_divide, "matmul": ops.matmul,
     "pow": ops.power, "floordiv": ops.floor_divide, "mod": ops.mod, "and": ops.logical_and, "or": ops.logical_or,
     "xor": ops.logical_xor,
 }  # fmt: skip
-"""Operator that can be reflected -> what computes it."""
+"""Operator with a reflected form -> function."""
 _COMPARISONS: dict[str, Callable[..., Any]] = {
     "lt": ops.less, "le": ops.less_equal, "gt": ops.greater, "ge": ops.greater_equal, "ne": ops.not_equal,
 }  # fmt: skip
-"""Comparison -> what computes it; as in Keras, ``==`` is whether it is the same symbolic array."""
+"""Comparison -> function. As in Keras, ``==`` tests identity of symbolic arrays."""
 
 
 def _operator(function: Callable[[Any, Any], Any], reflected: bool = False) -> Callable[[Any, Any], Any]:
@@ -220,12 +219,12 @@ for _word, _function in _OPERATORS.items():
 
 
 def checked_index(index: Any) -> Any:
-    """Return an index of integers, slices, None and ``...`` with integers of Python.
+    """Return an index of integers, slices, None and ``...``, with Python integers.
 
     Raises
     ------
     TypeError
-        There is something else in it.
+        The index contains something else.
     """
     if isinstance(index, tuple):
         return tuple(checked_index(part) for part in index)
@@ -239,12 +238,12 @@ def checked_index(index: Any) -> Any:
 
 
 def constant_of(x: Any) -> Any:
-    """Return an argument of an operation that is no symbolic array as a graph keeps it: a number, or an array.
+    """Return a constant operand as graphs store it: a Python number, or a read-only copy of an array.
 
     Raises
     ------
     TypeError
-        It is neither, nor can it be made one.
+        `x` cannot be converted to an array, or is a variable.
     """
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return x
@@ -254,6 +253,6 @@ def constant_of(x: Any) -> Any:
         return x.item()
     if x is None or isinstance(x, str | bytes | dict):
         raise TypeError(f"an operand beside a symbolic array must be a number or an array; received {x!r:.200}")
-    found = np.array(ops.convert_to_tensor(x))  # a copy: the model stays as it is if somebody writes into `x`
+    found = np.array(ops.convert_to_tensor(x))  # a copy, so that writing to `x` does not change the model
     found.setflags(write=False)
     return found

@@ -1,4 +1,4 @@
-"""A layer that is applied to every time step."""
+"""TimeDistributed: apply a layer to every time step."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations
-from mp_core.layers.base.building import takes
-from mp_core.layers.base.call import samples_apart
+from mp_core.layers.base.building import has_argument
+from mp_core.layers.base.call import samples_are_independent
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape
@@ -18,17 +18,17 @@ __all__ = ["TimeDistributed"]
 
 
 class TimeDistributed(Wrapping):
-    """A layer, applied to every time step: to each index of axis 1, with the same weights.
+    """Apply a layer to every time step, each index of axis 1, with the same weights.
 
-    Of the usual layers the steps of all samples are one batch. Where a layer mixes the samples of its batch, as
-    BatchNormalization does in training, or may do so, as those of users, each step is a batch of its own.
+    Usually the layer is called once with the steps of all samples as one batch. It is called once per step if it mixes
+    the samples of a batch, as BatchNormalization does in training, or might do so, as a user's layer.
 
     Parameters
     ----------
     layer : Layer
-        Of one array; a model too.
+        A layer or model with one input.
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
@@ -43,7 +43,7 @@ class TimeDistributed(Wrapping):
     (2, 5, 4)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     supports_masking = True
 
@@ -61,7 +61,7 @@ class TimeDistributed(Wrapping):
         inputs : ndarray, shape (batch, steps, ...)
         training : bool, optional
         mask : array-like of bool, shape (batch, steps, ...), optional
-            The layer gets the part of each step, if its ``call`` has an argument ``mask``.
+            The layer gets the mask of each step, if its ``call`` has an argument ``mask``.
         """
         self._check_steps(inputs.shape)
         keep = None if mask is None else self._checked(mask, inputs)
@@ -79,14 +79,14 @@ class TimeDistributed(Wrapping):
             raise ValueError(f"`inputs` of layer '{self.name}' must have at least 3 axes; received shape {shape}")
 
     def _returned(self, x: Array, mask: Array | None, training: bool | None) -> Array:
-        masks = {"mask": mask} if mask is not None and takes(type(self.layer).call, "mask") else {}
+        masks = {"mask": mask} if mask is not None and has_argument(type(self.layer).call, "mask") else {}
         outputs: Any = self.layer(x, training=training, **masks)
         if not isinstance(outputs, np.ndarray):
             raise TypeError(f"`layer` of '{self.name}' must return one array; received {outputs!r:.200}")
         return outputs
 
     def _checked(self, mask: Any, inputs: Array) -> Array:
-        """Return a mask as booleans."""
+        """Return the mask as booleans; raise ValueError if its shape is wrong."""
         keep = as_keep(mask)
         if keep.shape[:2] != inputs.shape[:2]:
             raise ValueError(f"`mask` must have shape {(*inputs.shape[:2], '...')}; received {keep.shape}")
@@ -100,8 +100,8 @@ class TimeDistributed(Wrapping):
 
 
 def _keeps_apart(part: Layer, training: bool) -> bool:
-    """Whether what a layer returns for a sample depends on no other one of its batch, as far as is known."""
+    """Return whether outputs of a layer for a sample are known to be independent of the rest of the batch."""
     function = getattr(part, "activation", None)
     is_named = function is None or isinstance(activations.serialize(function), str)
     axes = np.atleast_1d(getattr(part, "axis", -1))
-    return samples_apart(part, training) and is_named and bool(np.all((axes == -1) | (axes > 0)))
+    return samples_are_independent(part, training) and is_named and bool(np.all((axes == -1) | (axes > 0)))

@@ -1,4 +1,4 @@
-"""Transposed convolution: one matrix product, whose rows are windows of the outputs that overlap and are added up."""
+"""Transposed convolution: one matrix product; its rows are overlapping windows of the outputs, which are added up."""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
-from mp_core.forms.products import packed
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
+from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import sizes_of, with_example
 from mp_core.ops.windows import overlap_add
@@ -21,34 +21,34 @@ _PARAMETERS = """
     Parameters
     ----------
     filters : int
-        Channels of the outputs.
+        Number of output channels.
     kernel_size, strides, dilation_rate : int or sequence of int
-        One for each axis of places. Either `strides` or `dilation_rate` must be 1.
+        One number for all spatial axes, or one for each. Either `strides` or `dilation_rate` must be 1.
     padding : {"valid", "same"}
-        With "same", there are `strides` times as many places as in the inputs.
+        With "same", outputs are `strides` times as long as the inputs along each spatial axis.
     output_padding : int or sequence of int, optional
-        How many places more the outputs have than the fewest that belong to the inputs; less than `strides`. By
-        default, with "valid" the outputs have at least `strides` places for each of the inputs.
+        Additional length of the outputs along each spatial axis, less than `strides`. Without it, "valid" outputs have
+        length ``(n - 1) * stride + max(span, stride)`` for n inputs, where span is the length of the dilated kernel.
     data_format : {"channels_last", "channels_first"}, optional
-        Where inputs and outputs have their channels; default: last.
+        Position of the channels axis in inputs and outputs; default: last.
     activation : str or callable, optional
     use_bias : bool
     kernel_initializer, bias_initializer : str, dict or callable
-        The kernel has the shape (lengths ..., filters, channels).
+        The kernel has the shape (*kernel_size, filters, channels).
     **kwargs
-        Those of :class:`Layer`.
+        Arguments of :class:`Layer`.
 
     Raises
     ------
     ValueError
-        An argument is none of these, or the inputs have another number of axes or channels, or no places.
+        An argument is invalid; the inputs have another number of axes or channels; the outputs would be empty.
     """
 
 
 class _ConvTranspose(ConvolutionBase):
-    """``activation(c + bias)``, where c has the gradient of a convolution for its inputs."""
+    """The base of transposed convolutions: they compute the gradient of a convolution for its inputs."""
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
     _options = (
@@ -95,7 +95,7 @@ class _ConvTranspose(ConvolutionBase):
             )
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernel (lengths ..., filters, channels) and bias for inputs of this shape."""
+        """Create the kernel, shape (*kernel_size, filters, channels), and the bias."""
         channels = self._channels(input_shape)
         if not channels:
             raise ValueError(f"The channels of the inputs to layer '{self.name}' must be known; received {input_shape}")
@@ -108,12 +108,12 @@ class _ConvTranspose(ConvolutionBase):
         )
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, places ..., filters), or with the channels at axis 1."""
-        x = self._checked(inputs)
+        """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
+        x = self._checked_inputs(inputs)
         ends = self._ends()
         counts = [_count(*each) for each in zip(x.shape[1:-1], self.strides, ends, strict=True)]
         if 0 in counts:
-            raise ValueError(f"Inputs of shape {inputs.shape} give layer '{self.name}' outputs without places")
+            raise ValueError(f"The outputs of layer '{self.name}' would be empty for inputs of shape {inputs.shape}")
         rows = ops.matmul(x, self._matrix(), out_dtype=F64 if x.dtype == F64 else F32)
         windows = rows.reshape(*rows.shape[:-1], *self.kernel_size, self.filters)
         outputs = overlap_add(windows, self.strides, self.dilation_rate)
@@ -125,7 +125,7 @@ class _ConvTranspose(ConvolutionBase):
         return self._arranged(self.activation(outputs))
 
     def _matrix(self) -> Any:
-        """Return the kernel as a packed matrix: (channels, places of the kernel and filters)."""
+        """Return the kernel as a packed matrix of shape (channels, prod(kernel_size) * filters)."""
         kernel = self.form.variables["kernel"]
         dtype = kernel.dtype
         return kernel.derived(("transposed", dtype), lambda stored: packed(stored.reshape(-1, self._depth).T, dtype))
@@ -142,7 +142,7 @@ class _ConvTranspose(ConvolutionBase):
         return (shape[0], *counts, self.filters) if first == 1 else (shape[0], self.filters, *counts)
 
     def _ends(self) -> list["_Ends"]:
-        """Return where the outputs begin and end along each axis."""
+        """Return where the outputs begin and end along each spatial axis."""
         return [
             _ends_of(span, stride, self.padding, None if self.output_padding is None else self.output_padding[axis])
             for axis, (span, stride) in enumerate(zip(self._spans(), self.strides, strict=True))
@@ -150,10 +150,10 @@ class _ConvTranspose(ConvolutionBase):
 
 
 class _Ends(NamedTuple):
-    """Where outputs begin and end along an axis of the windows that are added up."""
+    """Where the outputs begin and end along an axis of the overlap-added windows."""
 
-    first: int  # the place of the first window at which outputs begin
-    last: int  # how many places there are from this place of the last window on
+    first: int  # index in the first window at which outputs begin
+    last: int  # length of the outputs from this index in the last window on
 
 
 def _ends_of(span: int, stride: int, padding: str, more: int | None) -> _Ends:
@@ -164,14 +164,14 @@ def _ends_of(span: int, stride: int, padding: str, more: int | None) -> _Ends:
 
 
 def _count(length: int | None, stride: int, ends: _Ends) -> int | None:
-    """Return how many places outputs have along an axis; None: any number."""
+    """Return the length of the outputs along an axis; None if the length of the inputs is unknown."""
     if length is None:
         return None
     return (length - 1) * stride + ends.last if length else 0
 
 
 def _part(x: Array, first: Sequence[int], counts: Sequence[Any]) -> Array:
-    """Return so many places of each axis from the first one on, and zeros beyond the last one."""
+    """Return `counts` elements of each spatial axis from `first` on, padded with zeros beyond the end."""
     stops = [start + count for start, count in zip(first, counts, strict=True)]
     part = x[:, *map(slice, first, stops)]
     beyond = [(0, max(stop - length, 0)) for stop, length in zip(stops, x.shape[1:-1], strict=True)]
@@ -179,21 +179,21 @@ def _part(x: Array, first: Sequence[int], counts: Sequence[Any]) -> Array:
 
 
 class Conv1DTranspose(_ConvTranspose):
-    """The transposed convolution of sequences: arrays (batch, places, channels)."""
+    """The transposed convolution of sequences (batch, steps, channels)."""
 
     _matrix_name = "kernel"
     _rank = 1
 
 
 class Conv2DTranspose(_ConvTranspose):
-    """The transposed convolution of images: arrays (batch, rows, columns, channels)."""
+    """The transposed convolution of images (batch, height, width, channels)."""
 
     _matrix_name = "kernel"
     _rank = 2
 
 
 class Conv3DTranspose(_ConvTranspose):
-    """The transposed convolution of volumes: arrays (batch, places along three axes, channels)."""
+    """The transposed convolution of volumes (batch, depth, height, width, channels)."""
 
     _matrix_name = "kernel"
     _rank = 3

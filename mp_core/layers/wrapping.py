@@ -1,22 +1,22 @@
-"""Read a layer from the configuration of another one, and a base class for layers with an attribute `layer`."""
+"""The base of layers that wrap another layer, and how to read the inner layer from a configuration."""
 
 from typing import Any, Self
 
-from mp_core.files.registry import check_depth, class_and_config, known_classes
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers.layer import Layer
 from mp_core.layers.registry import layer_classes
+from mp_core.utilities.registry import check_depth, class_and_config, known_classes
+from mp_core.utilities.serialization import serialize_keras_object
 
 __all__ = ["Wrapping", "layer_in"]
 
 
 def layer_in(config: Any, key: str) -> Layer:
-    """Return the layer that an entry of a configuration stands for, or is already.
+    """Return the layer at a key of a configuration, which holds the layer's configuration or the layer itself.
 
     Raises
     ------
     ValueError
-        There is none, or its class is neither a layer of mp_core, nor registered, nor in scope.
+        The key is missing, or the class is neither a layer of mp_core, nor registered, nor in scope.
     """
     check_depth(config)
     inner = config.get(key) if isinstance(config, dict) else None
@@ -30,23 +30,10 @@ def layer_in(config: Any, key: str) -> Layer:
 
 
 class Wrapping(Layer):
-    """A layer around another one, which its configuration has as ``layer``.
-
-    Parameters
-    ----------
-    layer : Layer
-        Of one array; a model too.
-    **kwargs
-        Those of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `layer` is no layer.
-    """
+    """The base of layers that wrap another one, the attribute and argument `layer`."""
 
     _arrays = ("inputs",)
-    _told = ("layer",)
+    _repr_arguments = ("layer",)
 
     def __init__(self, layer: Layer, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -55,9 +42,9 @@ class Wrapping(Layer):
         self.layer = layer
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, with that of the layer."""
+        """Return the configuration, including that of the layer."""
         config = super().get_config() | {"layer": serialize_keras_object(self.layer)}
-        config.pop("forms", None)  # the layer says its own
+        config.pop("forms", None)  # the layer's configuration has them
         return config
 
     @classmethod
@@ -67,6 +54,6 @@ class Wrapping(Layer):
         Raises
         ------
         ValueError
-            There is no ``layer``, or its ``class_name`` is neither a layer of mp_core, nor registered, nor in scope.
+            `config` has no ``layer``, or its class is neither a layer of mp_core, nor registered, nor in scope.
         """
         return super().from_config(config | {"layer": layer_in(config, "layer")})

@@ -1,4 +1,7 @@
-"""Models that load from the folders in which they are published, and the models of Keras by the names of its module."""
+"""Text models that load from published folders, and Keras' model classes and functions under their Keras names.
+
+It imports training and the rooms below it; interop, serving and cli may import it.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -14,7 +17,8 @@ from mp_core.models.templates import Template
 from mp_core.models.text_encoder import BertEncoder, TextEncoder
 
 if TYPE_CHECKING:
-    from mp_core.training import Functional, Model, Sequential
+    from mp_core.training.models import Functional, Model
+    from mp_core.training.sequential import Sequential
 
     clone_model: Callable[..., Model]
     load_model: Callable[..., Model]
@@ -45,17 +49,18 @@ __all__ = [
 ]
 
 _OF_KERAS = {
-    **dict.fromkeys(("Functional", "Model", "Sequential"), "training"),
-    **dict.fromkeys(("load_model", "save_model"), "saving"),
-    "clone_model": "saving.cloning",
-    "model_from_json": "saving.text",
+    **dict.fromkeys(("Functional", "Model"), "training.models"),
+    "Sequential": "training.sequential",
+    **dict.fromkeys(("load_model", "save_model"), "training.saving"),
+    "clone_model": "training.saving.cloning",
+    "model_from_json": "training.saving.text",
 }
-"""What Keras has in a module of this name -> the module of mp_core that has it, which is imported at its first use."""
+"""Name in ``keras.models`` -> the module of mp_core that defines it. The module is imported at the first use."""
 
 if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
 
     def __getattr__(name: str) -> Any:
-        """Return what Keras has in a module of this name."""
+        """Return a member of ``keras.models`` that another module defines."""
         if name not in _OF_KERAS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"mp_core.{_OF_KERAS[name]}"), name)

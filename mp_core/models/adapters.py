@@ -1,4 +1,4 @@
-"""Adapters: what LoRA has learned of a network, in a folder of its own, as the peft library writes it."""
+"""LoRA adapters of text models: enable, merge, save and load them, in the folder format of the peft library."""
 
 import json
 import math
@@ -10,17 +10,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import Array
-from mp_core.checkpoint import open_tensors
-from mp_core.checkpoint.output import check_free, naming, replace, temporary_beside
-from mp_core.checkpoint.writing import save_tensors
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
 from mp_core.core.changes import undone_if_it_fails
+from mp_core.files.checkpoint import open_tensors
+from mp_core.files.checkpoint.output import check_free, naming, replace, temporary_beside
+from mp_core.files.checkpoint.writing import save_tensors
 from mp_core.layers import Dense, Embedding
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.filters import chooser
 from mp_core.layers.initializers import HeUniform
-from mp_core.layers.lora import AdaptableLayer, adapt, drop_lora, lora_of, thin_variables
+from mp_core.layers.lora import AdaptableLayer, adapt, drop_lora, lora_of, lora_variables
 from mp_core.layers.seeds import SeedGenerator
 from mp_core.models.folder import read_object
 from mp_core.models.network import TextNetwork
@@ -36,9 +36,9 @@ _PARTS: dict[type, tuple[str, str]] = {
     Dense: ("lora_A.weight", "lora_B.weight"),
     Embedding: ("lora_embedding_A", "lora_embedding_B"),
 }
-"""Kind of layer -> how the names of its two tensors end. Both are transposed: (rank, inputs) and (outputs, rank)."""
+"""Class of a layer -> the suffixes of its two tensors. Files hold them transposed: (rank, inputs), (outputs, rank)."""
 _TARGETS = "^(query|value|qkv)$"
-"""The projections that get LoRA by default, as in peft: one that makes queries, keys and values counts as a whole."""
+"""The layers that get LoRA by default, as in peft: ``qkv`` is one joint projection to queries, keys and values."""
 
 _POSITIVE: Rule = lambda value: is_number(value) and 0 < value < math.inf, "a number above 0"
 _RULES: dict[str, Rule] = {
@@ -56,11 +56,11 @@ _RULES: dict[str, Rule] = {
         ANY,
     ),
 }  # fmt: skip
-"""Setting of a configuration -> its values. Every other one must be off."""
+"""Setting in ``adapter_config.json`` -> its allowed values. Every other setting must be absent or false."""
 
 
 class AdaptedModel:
-    """The part of a text model that adapts its network by LoRA."""
+    """Mixin of text models: LoRA adapters of the network."""
 
     model: TextNetwork
     _plans: Plans
@@ -68,28 +68,28 @@ class AdaptedModel:
     def enable_lora(
         self, rank: int, lora_alpha: float | None = None, targets: Any = None, *, seed: int | None = None
     ) -> None:
-        """Freeze the network, and let training change two thin matrices beside some of its matrices.
+        """Freeze the network, and add two trainable low-rank matrices to each chosen layer.
 
         Parameters
         ----------
         rank, lora_alpha
             Those of :meth:`mp_core.layers.Dense.enable_lora`.
         targets : str, sequence of str or callable, optional
-            The layers that get LoRA, chosen as by the `filters` of :meth:`~mp_core.layers.Layer.quantize` among Dense
-            layers and the table of words. Default: the projections to queries and values, as in peft; where one makes
-            queries, keys and values, that one.
+            Which Dense layers, and whether the word embedding table, get LoRA. They are chosen as by the `filters` of
+            :meth:`~mp_core.layers.Layer.quantize`. Default: the projections to queries and values, as in peft, or the
+            joint projection to queries, keys and values.
         seed : int, optional
-            Decides the first values of the adapters: from 0 to 2**32 - 1. Default: the seed of the process, see
+            Seed of the initial values, from 0 to 2**32 - 1. Default: the seed of the process, see
             :func:`mp_core.random.set_seed`.
 
         Raises
         ------
         TypeError
-            `seed` is no integer.
+            `seed` is not an integer.
         ValueError
-            `targets` choose no layer, a layer has LoRA already, or a number is out of range. Nothing has changed.
+            `targets` match no layer, a layer has LoRA already, or a number is out of range. Nothing has changed.
         NotImplementedError
-            A chosen layer computes by delayed float8 scaling.
+            A chosen layer uses delayed float8 scaling.
 
         Examples
         --------
@@ -112,7 +112,7 @@ class AdaptedModel:
         self._freeze()
 
     def merge_lora(self) -> None:
-        """Add what LoRA has learned to the matrices: see :meth:`mp_core.layers.Dense.merge_lora`.
+        """Add the LoRA products to the matrices of the network: see :meth:`mp_core.layers.Dense.merge_lora`.
 
         Raises
         ------
@@ -123,16 +123,16 @@ class AdaptedModel:
             layer.merge_lora()
 
     def save_adapter(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write what LoRA has learned as a folder that peft and :meth:`load_adapter` read.
+        """Write the LoRA adapters as a folder that peft and :meth:`load_adapter` read.
 
-        It holds ``adapter_config.json`` and ``adapter_model.safetensors``, float32. :meth:`save` writes the whole
-        network instead, with the sums.
+        The folder holds ``adapter_config.json`` and ``adapter_model.safetensors``, in float32. To write the whole
+        network with the adapters added to its matrices, use :meth:`save`.
 
         Parameters
         ----------
         path : path
         force : bool
-            Whether to replace a folder that is there, if this would write every file in it.
+            Whether to replace an existing folder. It must contain no other files than those written here.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class AdaptedModel:
         tensors = {
             f"{_START}{names[place]}.{part}": np.ascontiguousarray(variable.numpy().T)
             for place, layer in adapted.items()
-            for part, variable in zip(_PARTS[type(layer)], thin_variables(layer), strict=True)
+            for part, variable in zip(_PARTS[type(layer)], lora_variables(layer), strict=True)
         }
         config = json.dumps(_config([names[place] for place in adapted], [*adapted.values()]), indent=2)
         files = {*ADAPTER_FILES}
@@ -158,20 +158,20 @@ class AdaptedModel:
             replace(temporary, target, files, [], force=force)
 
     def load_adapter(self, path: str | PathLike[str]) -> None:
-        """Adapt the network as a folder of :meth:`save_adapter` or of peft says, in place of what LoRA it has.
+        """Replace the LoRA adapters of the network by those in a folder of :meth:`save_adapter` or of peft.
 
         Parameters
         ----------
         path : path
-            With ``adapter_config.json`` and ``adapter_model.safetensors``.
+            Folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
 
         Raises
         ------
         OSError
             A file is missing or unreadable.
         ValueError
-            A file is damaged, of another network, or says something that mp_core does not compute, such as weights
-            that are decomposed (DoRA) or biases. Nothing has changed.
+            A file is damaged, belongs to another network, or asks for something that mp_core does not compute, such as
+            DoRA or trained biases. Nothing has changed.
         """
         folder, layers = path_of(path, "path"), _adaptable(self.model)
         found = _read(folder, {name: layers[place] for place, name in self._module_names().items() if place in layers})
@@ -180,15 +180,15 @@ class AdaptedModel:
             for layer in layers.values():
                 drop_lora(layer)
             for layer, alpha, a, b in found:
-                adapt(layer, a.shape[1], alpha, _giving(a), _giving(b))
+                adapt(layer, a.shape[1], alpha, _constant(a), _constant(b))
 
         undone_if_it_fails(contents_of(layers.values()), load)
         self._freeze()
 
     def with_adapter(self, path: str | PathLike[str]) -> Self:
-        """Return the same model with the adapter in a folder; both share the weights of the network, and their memory.
+        """Return a copy of the model with the adapter in a folder. Both share the frozen weights of the network.
 
-        So a server holds one network, and any number of adapters of a megabyte each. What is shared is frozen.
+        So a server holds one network in memory, plus about one megabyte for each adapter.
 
         Parameters
         ----------
@@ -210,45 +210,45 @@ class AdaptedModel:
         return other
 
     def _adapted(self) -> dict[str, AdaptableLayer]:
-        """Return the path of each layer with LoRA, and the layer; raise ValueError if there is none."""
+        """Return path -> layer for all layers with LoRA; raise ValueError if there are none."""
         found = {path: layer for path, layer in _adaptable(self.model).items() if layer.lora_enabled}
         if not found:
             raise ValueError("the model has no LoRA: call `enable_lora` or `load_adapter` first")
         return found
 
     def _module_names(self) -> dict[str, str]:
-        """Return the path of each layer -> what `transformers` calls its module in a model of this kind."""
+        """Return the path of each layer -> the name of its module in transformers."""
         return self.model.names("" if type(self.model) is TextNetwork else self.model.architecture.prefix)
 
     def _freeze(self) -> None:
-        """Let training change LoRA and nothing else."""
-        thin = {id(variable) for layer in _adaptable(self.model).values() for variable in thin_variables(layer)}
+        """Make the LoRA matrices trainable, and nothing else."""
+        lora = {id(variable) for layer in _adaptable(self.model).values() for variable in lora_variables(layer)}
         for variable in self.model.weights:
-            variable.trainable = id(variable) in thin
+            variable.trainable = id(variable) in lora
 
     def _take_lora(self, other: "AdaptedModel") -> None:
-        """Adapt the network as another one of the same kind is."""
+        """Copy the LoRA adapters of another model of the same architecture."""
         layers = _adaptable(self.model)
         for path, layer in _adaptable(other.model).items():
             lora = lora_of(layer)
             if lora is not None:
                 rank, alpha, a, b = lora
-                adapt(layers[path], rank, alpha, _giving(a.numpy()), _giving(b.numpy()))
+                adapt(layers[path], rank, alpha, _constant(a.numpy()), _constant(b.numpy()))
                 self._freeze()
 
 
 def _adaptable(model: TextNetwork) -> dict[str, AdaptableLayer]:
-    """Return the path of each layer that can have LoRA, and the layer."""
+    """Return path -> layer for all layers that can have LoRA."""
     layers = (layer for layer in model.flatten() if isinstance(layer, AdaptableLayer))
     return {str(layer.path): layer for layer in layers if type(layer) in _PARTS}
 
 
-def _giving(array: Array) -> Callable[..., Array]:
+def _constant(array: Array) -> Callable[..., Array]:
     return lambda *_: array
 
 
 def _config(names: list[str], layers: list[AdaptableLayer]) -> dict[str, Any]:
-    """Return what ``adapter_config.json`` says: one alpha and one rank, and patterns for those that differ."""
+    """Return the content of ``adapter_config.json``: rank and alpha of the first layer, and patterns for exceptions."""
     numbers = {name: (layer.lora_rank, layer.lora_alpha) for name, layer in zip(names, layers, strict=True)}
     rank, alpha = numbers[names[0]]
     return {
@@ -268,13 +268,13 @@ def _config(names: list[str], layers: list[AdaptableLayer]) -> dict[str, Any]:
 
 
 def _read(folder: Path, layers: Mapping[str, AdaptableLayer]) -> list[tuple[AdaptableLayer, float, Array, Array]]:
-    """Return the layers of an adapter, each with its alpha and its two matrices.
+    """Return the layers of an adapter folder, each with its alpha and its two matrices.
 
     Parameters
     ----------
     folder : Path
     layers : mapping of str to AdaptableLayer
-        What a module is called -> the layer.
+        Name of the module in transformers -> the layer.
     """
     path = folder / _CONFIG
     config = read_object(path)
@@ -296,7 +296,7 @@ def _read(folder: Path, layers: Mapping[str, AdaptableLayer]) -> list[tuple[Adap
 
 
 def _pairs(path: Path, layers: Mapping[str, AdaptableLayer]) -> dict[str, tuple[Array, Array]]:
-    """Return the name of a module -> the two matrices that the file has of it, as layers hold them."""
+    """Return the name of each module in the file -> its two matrices, of shapes (inputs, rank) and (rank, outputs)."""
     tensors = open_tensors(path)
     places = {
         f"{name}.{part}": (name, index)

@@ -1,4 +1,4 @@
-"""The parts of a transformer: embeddings, attention, blocks of attention and perceptron, and a stack of blocks."""
+"""The parts of a transformer: embeddings, attention, blocks, and the encoder that stacks blocks."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
-from mp_core.dtype_policies.map import policy_at, unquantized
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.settings import Settings
 from mp_core.models.slots import Slot, Tensor
+from mp_core.policies.dtype_policies.map import policy_at, unquantized
 
 if TYPE_CHECKING:
     from mp_core.models.weights import Weights
@@ -30,6 +30,7 @@ __all__ = [
     "Part",
     "PositionBias",
     "Positions",
+    "TypedPart",
     "attend",
     "by_distance",
     "dropped",
@@ -39,16 +40,16 @@ __all__ = [
 
 Shape = tuple[int | None, ...]
 
-_FARTHEST = 128  # tokens: all pairs that are at least so far apart share a bucket
+_FARTHEST = 128  # tokens: all larger distances share a bucket
 
 
 dropping: ContextVar[Mapping[str, Callable[..., Any]] | None] = ContextVar("mp_core.models.dropping", default=None)
-"""In training: the dropout of ``"embeddings"``, of ``"attention"`` and of ``"output"``, where there is one; and what
-returns the arguments of attention that drop its ``"weights"``."""
+"""In training: place (``"embeddings"``, ``"attention"``, ``"output"`` or ``"head"``) -> its dropout function. The entry
+``"weights"`` returns the arguments with which attention drops its own weights."""
 
 
 def dropped(hidden: Array, place: str) -> Array:
-    """Return vectors after the dropout of a place: as they are outside of training."""
+    """Apply the dropout of a place; outside of training, return `hidden`."""
     drops = dropping.get()
     if drops is None or place not in drops:
         return hidden
@@ -57,16 +58,16 @@ def dropped(hidden: Array, place: str) -> Array:
 
 
 class Padding(NamedTuple):
-    """How ragged texts become texts that are padded to one length, and ragged ones again.
+    """Index arrays that convert ragged texts to padded ones and back.
 
     Attributes
     ----------
     tokens : ndarray of int32, shape (n, length)
-        Which token of the ragged texts lies at a place of the padded ones; 0 where there is padding.
+        Padded position -> index of the ragged token; 0 at padding.
     places : ndarray of int32, shape (tokens,)
-        At which place, counted over all padded texts, a token lies.
+        Ragged token -> its flat index among all padded positions.
     keep : ndarray of bool, shape (n, length)
-        Where there is no padding.
+        False at padding.
     """
 
     tokens: Array
@@ -75,26 +76,26 @@ class Padding(NamedTuple):
 
 
 padding: ContextVar[Padding | None] = ContextVar("mp_core.models.padding", default=None)
-"""In training: how the texts of a batch are padded, for networks whose steps depend on the lengths of texts."""
+"""In training: the padding of a batch, for networks whose computation depends on the lengths of texts."""
 
 
 class Part(Layer):
-    """A layer of a network. It casts no inputs, and gives its own policy to the layers in it."""
+    """Base of the layers of a network: it does not cast inputs, and passes its policy to the layers inside."""
 
     _options: tuple[str, ...] = ("settings",)
     tensors: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Of each tensor of its own how the name ends in files, and the attribute that is its variable."""
+    """(suffix of the tensor's name in files, attribute with its variable), for each tensor of this part itself."""
 
     def __init__(self, settings: Settings, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.settings = settings
 
     def slots(self) -> list[Slot]:
-        """Return the tensors of its own: those of the layers in it are theirs."""
+        """Return the slots of this part's own tensors, without those of the layers inside."""
         return [Slot(str(self.path), part, getattr(self, name)) for part, name in self.tensors]
 
     def part(self, kind: Callable[..., Any], *args: Any, shape: Shape = (None, None), **kwargs: Any) -> Any:
-        """Return a built layer below this one."""
+        """Create and build a layer inside this part."""
         layer = kind(*args, dtype=self.dtype_policy, **kwargs)
         if kwargs.get("name") in self.settings.overflowing:
             layer.exceeds_float16 = True
@@ -102,13 +103,13 @@ class Part(Layer):
         return layer
 
     def dense(self, name: str, units: int, inputs: int, activation: str | None = None, bias: bool = True) -> Dense:
-        """Return a Dense layer of zeros."""
+        """Create a Dense layer with zero weights."""
         shape = None, None, inputs
         layer: Dense = self.part(Dense, units, activation, bias, shape=shape, kernel_initializer="zeros", name=name)
         return layer
 
     def vocabulary(self, name: str) -> Embedding:
-        """Return the table of the vocabulary, of zeros. Delayed float8 scaling does not reach it: it is floats then."""
+        """Create the word embedding table, of zeros. Under delayed float8 scaling, which it lacks, it stays floats."""
         rows, width = self.settings.vocab_size, self.settings.embedding_width
         layer = Embedding(rows, width, embeddings_initializer="zeros", name=name, dtype=self.dtype_policy)
         try:
@@ -119,17 +120,36 @@ class Part(Layer):
         return layer
 
     def normalization(self, name: str, bias: bool = True, width: int | None = None) -> LayerNormalization:
-        """Return a normalization of vectors of this length, by default of that of the network's."""
+        """Create a layer normalization of vectors of length `width`, by default `hidden_size`."""
         shape, epsilon = (None, None, width or self.settings.hidden_size), self.settings.layer_norm_eps
         layer: LayerNormalization = self.part(LayerNormalization, epsilon=epsilon, center=bias, shape=shape, name=name)
         return layer
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums(Slot):
-    """The table of positions, plus those of types and tasks: the variable holds their sum for each type and position.
+class TypedPart(Part):
+    """A part with tables of token types.
 
-    It is computed in float32 whatever the file has, so that it is rounded once.
+    Parameters
+    ----------
+    settings : Settings
+    types : int
+        The number of token types to keep: 1 if no text is part of a pair.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+    _options = ("settings", "types")
+
+    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.types = types
+
+
+@dataclass(frozen=True, slots=True)
+class _PositionSums(Slot):
+    """The slot of ``variable[type, position] = positions[position] + types[type] + tasks[0]``.
+
+    The sum is computed in float32 for every dtype of the file, so that it is rounded once.
     """
 
     types: int = 0
@@ -150,49 +170,46 @@ class _Sums(Slot):
         return sums
 
     def read(self, weights: "Weights") -> None:
-        """Give the layer the sums."""
+        """Assign the sums to the variable."""
         self.variable.assign(self._sums(weights))
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
-        """Return nothing if the table is still the sum of those of the file, which are kept in this case."""
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
+        """Return the tables as tensors; nothing if the sums are unchanged, since then the file's tensors stay valid.
+
+        Raises
+        ------
+        ValueError
+            The sums were changed, and there are several types: the separate tables cannot be recovered.
+        """
         table = self.variable.numpy()
         if ops.cast(self._sums(weights), table.dtype).tobytes() == table.tobytes():
             return {}
         if len(table) > 1:
-            raise ValueError(f"{self.path} was changed; files hold positions and types apart, not their sums")
+            raise ValueError(f"{self.path} was changed; files store positions and types separately, not their sums")
         tensors: dict[str, Tensor | None] = {weights.name(self.path, "weight"): table[0]}
         for path in (_TYPES, _TASKS):
-            if (beside := weights.tensor(path, "weight")) is not None:
-                tensors[weights.name(path, "weight")] = np.zeros(beside.shape, table.dtype)
+            if (stored := weights.tensor(path, "weight")) is not None:
+                tensors[weights.name(path, "weight")] = np.zeros(stored.shape, table.dtype)
         return tensors
 
 
 _TYPES, _TASKS = "embeddings/token_type", "embeddings/task"
-"""The paths of the tables whose vectors are added to those of positions."""
+"""The paths of the tables that are added to the position table."""
 
 
-class Positions(Part):
-    """What is added to the vectors of tokens for their positions and types.
+class Positions(TypedPart):
+    """The embeddings of positions and types, stored as their sums.
 
     Parameters
     ----------
-    settings : Settings
-    types : int
-        How many types of tokens are kept: 1 where all texts are single.
-    **kwargs
-        Those of :class:`Layer`.
+    settings, types, **kwargs
+        Those of :class:`TypedPart`.
 
     Attributes
     ----------
     table : AutoCastVariable, shape (types, positions, width)
-        The sum for a type and a position.
+        ``table[t, p]`` is the sum of the embeddings of type t and position p.
     """
-
-    _options = ("settings", "types")
-
-    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.types = types
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
@@ -200,17 +217,17 @@ class Positions(Part):
         self.table = self.add_weight(shape, "zeros", name="table")
 
     def slots(self) -> list[Slot]:
-        """Return the sums."""
-        return [_Sums(str(self.path), "weight", self.table, types=self.settings.type_vocab_size)]
+        """Return the slot of the sums."""
+        return [_PositionSums(str(self.path), "weight", self.table, types=self.settings.type_vocab_size)]
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
-        """Return the rows of the table, all types one below the other, that belong to the tokens of ragged texts.
+        """Return for each token of ragged texts its row in the table, reshaped to (types * positions, width).
 
         Parameters
         ----------
         ids, types : ndarray of int, shape (tokens,)
         offsets : ndarray of int, shape (n + 1,)
-            Where each text begins, and the last one ends.
+            Text i has the tokens ``offsets[i]:offsets[i + 1]``.
 
         Returns
         -------
@@ -232,9 +249,9 @@ class Positions(Part):
         return result
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return what is added to the vectors of tokens, broadcastable to shape (n, length, width).
+        """Return the embeddings of positions and types, broadcastable to shape (n, length, width).
 
-        With `places`, of :meth:`places`, the shape is that of `places` with an axis of vectors.
+        With `places`, a result of :meth:`places`, the shape is ``(*places.shape, width)``.
         """
         rows = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
         if places is not None:
@@ -250,20 +267,14 @@ class Positions(Part):
         return added
 
 
-class Embeddings(Part):
-    """The vectors of tokens, plus those of their positions and types, normalized.
+class Embeddings(TypedPart):
+    """Word embeddings plus embeddings of positions and types, normalized.
 
     Parameters
     ----------
     settings, types, **kwargs
-        Those of :class:`Positions`.
+        Those of :class:`TypedPart`.
     """
-
-    _options = ("settings", "types")
-
-    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.types = types
 
     def build(self, input_shape: Shape) -> None:
         """Create the layers."""
@@ -273,12 +284,12 @@ class Embeddings(Part):
         self.norm = self.normalization("norm", width=s.embedding_width)
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
-        """Return what :meth:`call` needs to know of the tokens of ragged texts: :meth:`Positions.places`."""
+        """Return the argument `places` of :meth:`call` for ragged texts: :meth:`Positions.places`."""
         found: Array = self.position.places(ids, offsets, types)
         return found
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return the vectors of tokens, with the axes of `ids` and one more; `places` as in :class:`Positions`."""
+        """Return the vectors of tokens, shape ``(*ids.shape, width)``; `places` as in :class:`Positions`."""
         words = self.word(ids)
         added = ops.cast(self.position(ids, types=types, places=places), words.dtype)
         outputs: Array = self.norm(words, residual=np.broadcast_to(added, words.shape))
@@ -290,23 +301,23 @@ def attend(
     offsets: Array | None = None, reach: int | None = None, is_causal: bool = False, scale: float | None = None,
     softcap: float | None = None,
 ) -> Array:  # fmt: skip
-    """Return ``softmax(scale * query @ key' + bias) @ value`` of all heads, side by side.
+    """Return ``softmax(scale * query @ key' + bias) @ value`` of each head, concatenated along the last axis.
 
     Parameters
     ----------
-    query : ndarray, shape (n, length, heads, size) or, ragged, (tokens, heads, size)
+    query : ndarray, shape (n, length, heads, size), or (tokens, heads, size) of ragged texts
     key, value : ndarray
-        Of the same shape; or with fewer heads, of which neighbouring heads of queries share one.
+        The shape of `query`, or fewer heads: then neighbouring query heads share one.
     keep : ndarray of bool, optional
-        Broadcastable to (n, heads, length, length): True where a token (third axis) may attend to another (fourth).
+        Broadcastable to (n, heads, length, length): True where a query (third axis) may attend to a key (fourth).
     bias : ndarray of float32, optional
-        Broadcastable to the same shape: what is added to the scaled scores.
+        Broadcastable to the same shape. It is added to the scaled scores.
     offsets : ndarray of int32, shape (n + 1,), optional
-        Of ragged texts: where each begins, and the last one ends.
+        For ragged texts: text i has the tokens ``offsets[i]:offsets[i + 1]``.
     reach : int, optional
-        How many tokens away a token attends to others. Default: to all.
+        The largest distance of tokens that attend to each other. Default: no limit.
     is_causal : bool
-        Whether a token attends to those before it and itself only.
+        Whether a token attends only to itself and earlier tokens.
     scale : float, optional
         Default: ``1 / sqrt(size)``.
     softcap : float, optional
@@ -329,7 +340,7 @@ def attend(
 
 
 class Attention(Part):
-    """Attention of the tokens of a text to each other."""
+    """Multi-head self-attention."""
 
     def build(self, input_shape: Shape) -> None:
         """Create the projections."""
@@ -340,7 +351,7 @@ class Attention(Part):
     def call(
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
     ) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
+        """Return the output vectors, in the shape of `hidden`; for `keep`, `bias`, `offsets` see :func:`attend`."""
         shape = *hidden.shape[:-1], self.settings.num_attention_heads, self.settings.head_size
         parts = side_by_side((self.query, self.key, self.value), hidden)
         query, key, value = (part.reshape(shape) for part in parts)
@@ -349,7 +360,7 @@ class Attention(Part):
 
 
 class Block(Part):
-    """Attention and a two-layer perceptron; what each adds to its input is normalized."""
+    """Attention and a two-layer perceptron, each with a residual sum that is normalized."""
 
     attention_kind: type[Part] = Attention
 
@@ -365,7 +376,7 @@ class Block(Part):
     def call(
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
     ) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
+        """Return the output vectors, in the shape of `hidden`; for `keep`, `bias`, `offsets` see :func:`attend`."""
         attended = dropped(self.attention(hidden, keep=keep, bias=bias, offsets=offsets), "attention")
         hidden = self.attention_norm(attended, residual=hidden)
         added = dropped(self.output(self.intermediate(hidden)), "output")
@@ -374,7 +385,7 @@ class Block(Part):
 
 
 class PositionBias(Part):
-    """What is added to the scores of attention for the distance between two tokens.
+    """A learned bias of attention scores for each bucket of distances between two tokens, as in T5.
 
     Attributes
     ----------
@@ -389,11 +400,11 @@ class PositionBias(Part):
         self.table = self.add_weight(shape, "zeros", name="table")
 
     def call(self, length: int) -> Array:
-        """Return the biases of all pairs of so many positions, shape (1, heads, length, length).
+        """Return the biases of all pairs of `length` positions, shape (1, heads, length, length).
 
-        They are of float32, and of float64 in a network that computes in float64.
+        Their dtype is float32, or float64 in a network that computes in float64.
         """
-        half = self.settings.position_buckets // 2  # buckets for earlier positions, and as many for later ones
+        half = self.settings.position_buckets // 2  # half of the buckets are for earlier keys, half for later ones
         exact = half // 2
         distance = np.arange(length - 1, -length, -1)
         apart = np.abs(distance)
@@ -405,12 +416,12 @@ class PositionBias(Part):
 
 
 def by_distance(values: Array) -> Array:
-    """Return a bias of attention that depends on the distance of two tokens only, as a view.
+    """Return a bias of attention that depends only on the distance of two tokens, as a view of `values`.
 
     Parameters
     ----------
     values : ndarray of float, shape (heads, 2 * length - 1)
-        For the distances of a query from a key ``length - 1, ..., -(length - 1)``.
+        The bias for the distances ``query - key`` of ``length - 1, ..., -(length - 1)``.
 
     Returns
     -------
@@ -421,15 +432,15 @@ def by_distance(values: Array) -> Array:
 
 
 class Encoder(Part):
-    """Blocks, each of which gets the outputs of the one before.
+    """A stack of blocks.
 
     Attributes
     ----------
     layer_weights : tuple of float or None
-        Of the vectors before the first block and those behind each one, if the sum of all is wanted instead of the last
-        ones.
+        If set, the output is the sum, with these weights, of the embeddings and the outputs of all blocks, instead of
+        the output of the last block.
     pads : bool
-        Whether a plan of ragged texts needs a :data:`padding`.
+        Whether plans of ragged texts need a :data:`padding`.
     """
 
     layer_weights: tuple[float, ...] | None = None
@@ -444,23 +455,23 @@ class Encoder(Part):
         ]
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
+        """Return the output of the last block; `keep` and `offsets` are those of :func:`attend`."""
         bias = None
         if self.position_bias is not None:
             bias = self.position_bias(length=self.settings.max_length if offsets is not None else hidden.shape[1])
         return self.through(self.blocks, hidden, keep=keep, bias=bias, offsets=offsets)
 
     def through(self, blocks: Iterable[Part], hidden: Array, norm: Any = None, **arguments: Any) -> Array:
-        """Return the vectors of the last of blocks, behind a norm if there is one; or with `layer_weights` their sum.
+        """Apply blocks and a final norm; with `layer_weights`, return the weighted sum of all outputs.
 
         Parameters
         ----------
         blocks : iterable of Part
         hidden : ndarray
-            What the first one gets.
+            The input of the first block.
         norm : Layer, optional
         **arguments
-            Those of the blocks.
+            Further arguments of each block.
         """
         weights, layers = self.layer_weights, [hidden]
         for block in blocks:
@@ -471,7 +482,7 @@ class Encoder(Part):
 
 
 def _mixed(weights: Sequence[float], layers: Sequence[Array]) -> Array:
-    """Return the sum of the vectors of layers with these weights, of which one at least is not 0, in float32."""
+    """Return the weighted sum of the outputs of layers in float32; at least one weight must not be 0."""
     terms = [
         ops.multiply(ops.cast(layer, dtypes.result_type(layer.dtype, F32)), weight)
         for weight, layer in zip(weights, layers, strict=True)

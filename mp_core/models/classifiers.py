@@ -1,4 +1,4 @@
-"""Classifiers of texts, of pairs of them, and of their tokens, from folders as transformers writes them."""
+"""Classifiers of texts, pairs of texts and tokens, from folders that transformers writes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
@@ -9,25 +9,25 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
 from mp_core.models.heads import TokenNetwork, function_of_scores, label_names
 from mp_core.models.modules import Modules, read_cross
 from mp_core.models.network import TextNetwork
 from mp_core.models.reranker import Reranker
 from mp_core.models.texts import Text, TextModel, Tokens, list_of_texts, pad
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["Classifier", "Span", "TokenClassifier"]
 
 
 class Classifier(Reranker):
-    """A classifier of texts or pairs of texts, with the names of its labels. :meth:`from_folder` builds one.
+    """A classifier of texts or pairs of texts. Create it by :meth:`from_folder`.
 
     Attributes
     ----------
     labels : tuple of str
-        The names of the scores, in their order: ``id2label`` of ``config.json``.
+        The names of the scores, in order: ``id2label`` of ``config.json``.
 
     Examples
     --------
@@ -43,18 +43,20 @@ class Classifier(Reranker):
         self._probabilities = activations.get(function_of_scores(modules.config, self.model.labels, path))
 
     def probabilities(self, inputs: Iterable[Text | Sequence[Text]], batch_size: int = 32) -> Array:
-        """Return how probable each label is, as ``problem_type`` of ``config.json`` says.
+        """Return the probability of each label.
 
-        That is the sigmoid of each score for ``"multi_label_classification"``, and the softmax of all otherwise, which
-        for a model of one label is the sigmoid again. The outputs of a ``"regression"`` are no probabilities, and
-        returned as they are.
+        ``problem_type`` of ``config.json`` decides how it is computed:
+
+        * ``"multi_label_classification"``: the sigmoid of each score;
+        * ``"regression"``: the outputs unchanged, which are not probabilities;
+        * otherwise the softmax of all scores, or the sigmoid for a model with one label.
 
         Parameters
         ----------
         inputs : iterable of str or of pairs of str
-            As :meth:`tokenize` takes them.
+            The inputs of :meth:`tokenize`.
         batch_size : int
-            Texts of similar length that go through the network at once; no result depends on it.
+            How many texts of similar length the network computes at once. Results do not depend on it.
 
         Returns
         -------
@@ -69,7 +71,7 @@ class Classifier(Reranker):
         return found.reshape(len(found), -1)
 
     def classify(self, inputs: Iterable[Text | Sequence[Text]], batch_size: int = 32) -> list[tuple[str, float]]:
-        """Return the most probable label of each text or pair, and how probable it is.
+        """Return the most probable label of each text or pair, and its probability.
 
         Parameters
         ----------
@@ -90,15 +92,15 @@ class Classifier(Reranker):
 
 
 class Span(NamedTuple):
-    """A part of a text with a label.
+    """A labelled part of a text.
 
     Attributes
     ----------
     label : str
     score : float
-        How probable the label is; of several tokens the mean.
+        The probability of the label; the mean over several tokens.
     start, end : int
-        The characters of the text from `start` on, before `end`.
+        The part is ``text[start:end]``.
     """
 
     label: str
@@ -108,16 +110,16 @@ class Span(NamedTuple):
 
 
 class TokenClassifier(TextModel):
-    """A classifier of the tokens of texts: names, parts of speech and the like. :meth:`from_folder` builds one.
+    """A classifier of tokens, such as for names or parts of speech. Create it by :meth:`from_folder`.
 
     Attributes
     ----------
     model : TokenNetwork
         The network and its head.
     labels : tuple of str
-        The names of the scores, in their order: ``id2label`` of ``config.json``.
+        The names of the scores, in order: ``id2label`` of ``config.json``.
     max_length : int
-        The most tokens a text may have, its special tokens included; the rest is cut off.
+        The most tokens of a text, special tokens included. Longer texts are truncated.
 
     Examples
     --------
@@ -146,10 +148,10 @@ class TokenClassifier(TextModel):
         Parameters
         ----------
         path : path
-            Folder of a token classification as transformers saves it: ``config.json``, ``model.safetensors`` or
-            ``pytorch_model.bin``, ``tokenizer.json`` and, where it exists, ``tokenizer_config.json``.
+            Folder of a token classification model as transformers saves it: ``config.json``, ``model.safetensors`` or
+            ``pytorch_model.bin``, ``tokenizer.json`` and, if it exists, ``tokenizer_config.json``.
         policy : str or DTypePolicy, optional
-            As in :meth:`mp_core.models.TextEncoder.from_folder`. The layers of the head are at ``head/dense``,
+            As in :meth:`mp_core.models.TextEncoder.from_folder`. The paths of the head's layers are ``head/dense``,
             ``head/norm`` and ``head/output``.
 
         Raises
@@ -165,25 +167,25 @@ class TokenClassifier(TextModel):
         return self.predict(texts)
 
     def predict(self, texts: Text | Iterable[Text], batch_size: int = 32) -> list[list[Span]]:
-        """Return the most probable label of each token, special tokens left out.
+        """Return the most probable label of each token, without special tokens.
 
         Parameters
         ----------
         texts : str or iterable of str
         batch_size : int
-            Texts of similar length that go through the network at once; no result depends on it.
+            How many texts of similar length the network computes at once. Results do not depend on it.
 
         Returns
         -------
         list of list of Span
-            For each text, in their order.
+            One list for each text, in the order of `texts`.
 
         Raises
         ------
         TypeError
-            A text is no str, or `texts` are no texts in an order.
+            A text is not a str, or `texts` have no defined order.
         ValueError
-            `batch_size` is no positive integer, or a text has no token or a character that UTF-8 cannot encode.
+            `batch_size` is not a positive integer, or a text has no token or a character that UTF-8 cannot encode.
         """
         given, size = list_of_texts(texts, "texts"), positive_integer(batch_size, "batch_size")
         rows, places = self._tokenizer.located(given)
@@ -205,10 +207,10 @@ class TokenClassifier(TextModel):
         return self.each(spans, Tokens(rows), size)
 
     def entities(self, texts: Text | Iterable[Text], batch_size: int = 32) -> list[list[Span]]:
-        """Return what neighbouring tokens of one label stand for, without those of the label ``O``.
+        """Return entities: neighbouring tokens of the same label, joined. Tokens with the label ``O`` are left out.
 
-        As the aggregation ``"simple"`` of the pipeline of transformers: a label ``B-X`` begins an ``X``, and ``I-X``,
-        or another label ``X``, goes on with one, or begins it.
+        This is the aggregation ``"simple"`` of the transformers pipeline. A label ``B-X`` always begins an entity X.
+        ``I-X``, or ``X`` without a prefix, continues the entity X before it, or begins one.
 
         Parameters
         ----------
@@ -218,7 +220,7 @@ class TokenClassifier(TextModel):
         Returns
         -------
         list of list of Span
-            For each text, in their order.
+            One list for each text, in the order of `texts`.
 
         Raises
         ------
@@ -229,7 +231,7 @@ class TokenClassifier(TextModel):
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
-    """Return spans whose neighbours of one label are one."""
+    """Join neighbouring spans of the same label, and drop the label ``O``."""
     groups: list[list[Span]] = []
     for span in spans:
         begins, name = span.label.startswith("B-"), span.label.removeprefix("B-").removeprefix("I-")

@@ -1,7 +1,7 @@
-"""Folders of ColBERT from before sentence-transformers had such encoders: those of PyLate 3, and Stanford's own.
+"""ColBERT folders of PyLate 3 and of Stanford, from before sentence-transformers supported such encoders.
 
-They are read as sentence-transformers 6 reads them: the marker before a text is a special token of the tokenizer, which
-is put before it as text; queries are filled up; the vectors of punctuation in documents do not count.
+They are read as in sentence-transformers 6: a marker, a special token of the tokenizer, is put before each text;
+queries are padded with a token to a fixed length; the vectors of punctuation in documents are dropped.
 """
 
 import string
@@ -21,7 +21,7 @@ from mp_core.utilities.system import is_present
 __all__ = ["PYLATE", "STANFORD", "format_of", "read_colbert"]
 
 PYLATE, STANFORD = "PyLate", "Stanford"
-_SAID, _METADATA = "config_sentence_transformers.json", "artifact.metadata"
+_CONFIG, _METADATA = "config_sentence_transformers.json", "artifact.metadata"
 _TEXT: Rule = lambda value: value is None or isinstance(value, str), "a string or null"
 _LENGTH: Rule = lambda value: value is None or (type(value) is int and value > 1), "an integer of at least 2 or null"
 _PROMPTS: Rule = (
@@ -35,7 +35,7 @@ _WORDS: Rule = (
 _PYLATE: dict[str, Rule] = {
     "__version__": ANY,
     "model_type": only("ColBERT"),
-    "similarity_fn_name": only(None, "MaxSim", "cosine", "dot"),  # the last two are the default of a file without one
+    "similarity_fn_name": only(None, "MaxSim", "cosine", "dot"),  # "cosine" and "dot" are defaults that PyLate writes
     "prompts": _PROMPTS,
     "default_prompt_name": only(None),
     "query_prefix": _TEXT,
@@ -55,15 +55,15 @@ _STANFORD: dict[str, Rule] = {
     "mask_punctuation": SWITCH,
     "similarity": only("cosine"),
 }
-"""What of the settings of an index and of its training matters to the vectors."""
+"""The settings in ``artifact.metadata`` that change the vectors; others configure the index and the training."""
 _LENGTHS = {"query_length", "document_length"}
 _DEFAULT = 32  # tokens of a query
 
 
 def format_of(folder: Path) -> str | None:
-    """Return whether a folder is one of PyLate 3 or of Stanford's ColBERT; None for any other."""
-    said = folder / _SAID
-    if is_present(said) and read_object(said).get("model_type") == "ColBERT":
+    """Return :data:`PYLATE` or :data:`STANFORD` for a ColBERT folder of that format, else None."""
+    config = folder / _CONFIG
+    if is_present(config) and read_object(config).get("model_type") == "ColBERT":
         return PYLATE
     if is_present(folder / "modules.json") or not is_present(folder / "config.json"):
         return None
@@ -72,34 +72,35 @@ def format_of(folder: Path) -> str | None:
 
 
 def read_colbert(folder: Path, kind: str) -> tuple[Modules, dict[str, Any]]:
-    """Return the settings of a folder of a format, and those of queries and documents as today's folders say them."""
+    """Return the modules of a ColBERT folder, and its settings of queries and documents in the current format."""
     return _FORMATS[kind](folder)
 
 
 def _pylate(folder: Path) -> tuple[Modules, dict[str, Any]]:
-    said = read_object(folder / _SAID)
-    check(folder / _SAID, said, _PYLATE)
+    config = read_object(folder / _CONFIG)
+    check(folder / _CONFIG, config, _PYLATE)
     (_, network), *others = modules_needed(folder, (("Transformer",),), KINDS_OF_STEPS)
     found = read_network(network, TRANSFORMER | dict.fromkeys(_LENGTHS, _LENGTH))
     steps = read_steps(others, found.settings.hidden_size, (None, "token_embeddings"))
-    markers = {task: said.get(f"{task}_prefix") or "" for task in ("query", "document")}
-    prompts = {name: text or "" for name, text in (said.get("prompts") or {}).items()}
+    markers = {task: config.get(f"{task}_prefix") or "" for task in ("query", "document")}
+    prompts = {name: text or "" for name, text in (config.get("prompts") or {}).items()}
     prompts |= {task: marker + prompts.get(task, "").removeprefix(marker) for task, marker in markers.items()}
-    words = said.get("skiplist_words")
-    late: dict[str, Any] = {"skiplist_words": list(string.punctuation) if words is None else words}
-    late["document_length"] = said.get("document_length")
-    if said.get("do_query_expansion", True):
-        late["query_expansion"] = _filled(said.get("attend_to_expansion_tokens", False), said.get("query_length"))
+    words = config.get("skiplist_words")
+    options: dict[str, Any] = {"skiplist_words": list(string.punctuation) if words is None else words}
+    options["document_length"] = config.get("document_length")
+    if config.get("do_query_expansion", True):
+        attend = config.get("attend_to_expansion_tokens", False)
+        options["query_expansion"] = _expansion(attend, config.get("query_length"))
     else:
-        late["query_length"] = said.get("query_length")
-    return _normalized(found, steps, markers, prompts), late
+        options["query_length"] = config.get("query_length")
+    return _normalized(found, steps, markers, prompts), options
 
 
 def _stanford(folder: Path) -> tuple[Modules, dict[str, Any]]:
     path = folder / _METADATA
     written = read_optional(path)
-    said = {name: value for name, value in written.items() if name in _STANFORD}
-    check(path, said, _STANFORD)
+    config = {name: value for name, value in written.items() if name in _STANFORD}
+    check(path, config, _STANFORD)
     found = read_network(folder)
     file, tensors, _ = tensors_in(folder)
     step = product(
@@ -107,17 +108,17 @@ def _stanford(folder: Path) -> tuple[Modules, dict[str, Any]]:
         {name: x for name, x in tensors.items() if name == "linear.weight"},
         found.settings.hidden_size,
     )
-    names = {"query": said.get("query_token_id") or "[unused0]", "document": said.get("doc_token_id") or "[unused1]"}
-    markers = {task: f"{name} " for task, name in names.items()}
-    late = {
-        "skiplist_words": list(string.punctuation) if said.get("mask_punctuation", True) else [],
-        "document_length": said.get("doc_maxlen"),
-        "query_expansion": _filled(said.get("attend_to_mask_tokens", False), said.get("query_maxlen")),
+    entries = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
+    markers = {task: f"{config.get(entry) or default} " for task, (entry, default) in entries.items()}
+    options = {
+        "skiplist_words": list(string.punctuation) if config.get("mask_punctuation", True) else [],
+        "document_length": config.get("doc_maxlen"),
+        "query_expansion": _expansion(config.get("attend_to_mask_tokens", False), config.get("query_maxlen")),
     }
-    return _normalized(found, (step,), markers, markers), late
+    return _normalized(found, (step,), markers, markers), options
 
 
-def _filled(attend: bool, length: int | None) -> dict[str, Any]:
+def _expansion(attend: bool, length: int | None) -> dict[str, Any]:
     return {"strategy": "fixed", "attend": attend, "length": length or _DEFAULT}
 
 

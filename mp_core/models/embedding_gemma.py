@@ -1,15 +1,16 @@
-"""EmbeddingGemma 2: heads of other lengths in blocks of far attention, and a signal for each block beside the sum.
+"""EmbeddingGemma 2: Gemma 3 with other head sizes in blocks of full attention, and per-layer signals.
 
-The signals are products of the vectors of tokens before the first block. Behind its perceptron, each block adds what a
-small bottleneck makes of the sum, multiplied by its signal.
+A signal is a projection of the word embeddings, one for each block. After its perceptron, block i computes::
+
+    hidden = factor * (hidden + norm(output(gate(hidden) * signal[i])))
 """
 
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.gated_blocks import GatedBlock, GatedEncoder, GatedSettings
 
@@ -18,16 +19,16 @@ __all__ = ["EmbeddingGemmaEncoder", "EmbeddingGemmaSettings", "Factor"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingGemmaSettings(GatedSettings):
-    """What ``config.json`` says about such a network.
+    """The settings of EmbeddingGemma 2.
 
     Attributes
     ----------
     signal_size : int
         The length of a signal.
     output_size : int
-        The length of the vectors behind the last product.
+        The length of the vectors after the final projection.
     heads : tuple of (int, int)
-        How many heads keys and values have, and the length of their vectors, for each block.
+        (number of key and value heads, head size) of each block.
     """
 
     signal_size: int
@@ -36,21 +37,21 @@ class EmbeddingGemmaSettings(GatedSettings):
 
     @property
     def vector_size(self) -> int:
-        """The length of the vectors of the network."""
+        """The length of the network's output vectors."""
         return self.output_size
 
     @property
     def rows_of_token(self) -> tuple[int, ...]:
-        """How many rows the norms of heads and of signals have for each token."""
+        """The numbers of rows per token in norms of heads and signals."""
         return (self.num_attention_heads, *sorted({shared for shared, _ in self.heads}), self.num_hidden_layers)
 
     def heads_of(self, index: int) -> tuple[int, int]:
-        """Return how many heads keys and values of a block have, and the length of their vectors."""
+        """Return the number of key and value heads of a block, and the head size."""
         return self.heads[index]
 
 
 class Factor(Part):
-    """One number by which vectors are multiplied.
+    """A layer that multiplies vectors by one stored number.
 
     Attributes
     ----------
@@ -60,18 +61,18 @@ class Factor(Part):
     tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the number, which training leaves as it is."""
+        """Create the number, which is not trained."""
         self.table = self.add_weight((1,), "ones", autocast=False, trainable=False, name="table")
 
     def call(self, hidden: Array) -> Array:
-        """Return the vectors times the number, in their own type."""
+        """Return `hidden` times the number, in the dtype of `hidden`."""
         factor = self.table.derived(("factor", hidden.dtype), lambda stored: ops.cast(stored, hidden.dtype))
         outputs: Array = ops.multiply(hidden, factor)
         return outputs
 
 
 class EmbeddingGemmaBlock(GatedBlock):
-    """A block of Gemma 3, a bottleneck that is multiplied by a signal, and a number that scales the sum."""
+    """A block of Gemma 3, followed by a bottleneck gated by the signal, and a final factor."""
 
     settings: EmbeddingGemmaSettings
 
@@ -88,9 +89,9 @@ class EmbeddingGemmaBlock(GatedBlock):
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None,
         signal: Any = None,
     ) -> Array:  # fmt: skip
-        """Return as many vectors as there are in `hidden`; the other arguments are those of :class:`GatedBlock`.
+        """Return the output vectors, in the shape of `hidden`; the other arguments are those of :class:`GatedBlock`.
 
-        `signal` has a vector for each of `hidden`, in the compute dtype.
+        `signal` has one vector for each vector of `hidden`, in the compute dtype.
         """
         hidden = GatedBlock.call(self, hidden, keep, bias, offsets)
         opened = ops.multiply(self.signal_gate(ops.cast(hidden, self.signal_gate.compute_dtype)), signal)
@@ -99,13 +100,13 @@ class EmbeddingGemmaBlock(GatedBlock):
 
 
 class EmbeddingGemmaEncoder(GatedEncoder):
-    """Such blocks, and a product behind the norm of their sum."""
+    """Blocks of EmbeddingGemma 2, and a projection after the final norm."""
 
     settings: EmbeddingGemmaSettings
     block_kind = EmbeddingGemmaBlock
 
     def build(self, input_shape: Shape) -> None:
-        """Create the blocks, the product that makes their signals, and the last one."""
+        """Create the blocks, the projection to their signals, and the final projection."""
         GatedEncoder.build(self, input_shape)
         s = self.settings
         self.signals = self.dense("signals", s.num_hidden_layers * s.signal_size, s.hidden_size, bias=False)
@@ -113,7 +114,7 @@ class EmbeddingGemmaEncoder(GatedEncoder):
         self.projection = self.dense("projection", s.output_size, s.hidden_size, bias=False)
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the vectors behind the last product; `keep` and `offsets` are those of :func:`attend`."""
+        """Return the vectors after the final projection; `keep` and `offsets` are those of :func:`attend`."""
         s = self.settings
         products = ops.multiply(self.signals(hidden), s.hidden_size**-0.5)
         signals = self.signals_norm(products.reshape(*hidden.shape[:-1], s.num_hidden_layers, s.signal_size))

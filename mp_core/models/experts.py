@@ -1,7 +1,7 @@
-"""A mixture of experts [1]_: each token goes through the few perceptrons that a router chooses for it.
+"""A mixture of experts [1]_: a router chooses a few perceptrons for each token.
 
-Which these are depends on the token, so there is no plan: texts run through the operations, expert by expert, each with
-the tokens that chose it.
+The choice depends on the data, so there is no plan. The operations run expert by expert, each on the tokens that were
+routed to it.
 
 .. [1] Z. Nussbaum, B. Duderstadt, "Training Sparse Mixture Of Experts Text Embedding Models", 2025, arXiv:2502.07972.
 """
@@ -11,27 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.arrays.recorded import UnseenError, is_recorded
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.settings import Settings
 
-__all__ = ["Experts", "ExpertRouter", "Routing"]
+__all__ = ["ExpertRouter", "Experts", "Routing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which perceptrons of a network are mixtures, and of what.
+    """The routing of a network: which blocks have experts, and how many.
 
     Attributes
     ----------
     experts : int
-        How many each has.
+        The number of experts of a block.
     chosen : int
-        How many each token goes through.
+        The number of experts that compute each token.
     every : int
-        The blocks 1, 1 + every, 1 + 2 * every, ... have them.
+        The blocks 1, 1 + every, 1 + 2 * every, ... have experts.
     """
 
     experts: int
@@ -39,12 +39,12 @@ class Routing:
     every: int
 
     def has(self, block: int) -> bool:
-        """Whether the perceptron of a block is a mixture."""
+        """Return whether a block has experts."""
         return block % self.every == 1
 
 
 class ExpertRouter(Part):
-    """The share of each expert in the outputs for a token, in float32 under every policy."""
+    """Computes the weight of each expert for each token, in float32 under every policy."""
 
     tensors = (("weight", "table"),)
 
@@ -57,7 +57,7 @@ class ExpertRouter(Part):
         self.table = self.add_weight((self.experts, self.settings.hidden_size), "zeros", autocast=False, name="table")
 
     def call(self, hidden: Array) -> Array:
-        """Return the softmax of the products of tokens, shape (tokens, width), and the table."""
+        """Return ``softmax(hidden @ table')``, shape (tokens, experts), for `hidden` of shape (tokens, width)."""
         wide = dtypes.result_type(self._compute, F32)
         columns = self.table.derived(("columns", wide), lambda stored: ops.cast(stored, wide).T)
         shares: Array = ops.softmax(ops.matmul(ops.cast(hidden, wide), columns))
@@ -65,7 +65,7 @@ class ExpertRouter(Part):
 
 
 class Experts(Part):
-    """Perceptrons of which each token goes through some: the sum of their outputs times their shares, and a bias.
+    """A mixture of perceptrons: the sum over the chosen experts of output times weight, plus a bias.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Experts(Part):
         self.bias = self.add_weight((width,), "zeros", autocast=False, name="bias")
 
     def call(self, hidden: Array) -> Array:
-        """Return as many vectors as there are in `hidden`; the sums are added in float32, in the order of experts."""
+        """Return the output vectors, in the shape of `hidden`; sums are in float32, in the order of the experts."""
         if is_recorded(hidden):
             raise UnseenError("a mixture of experts is neither planned nor trained: its steps depend on the tokens")
         tokens = hidden.reshape(-1, hidden.shape[-1])

@@ -1,28 +1,28 @@
-"""The tensors of a module of a folder, in any of the forms that they may have."""
+"""Find and open the tensor files of a module's folder: safetensors, pytorch_model.bin or GGUF."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.loading import open_stored
-from mp_core.checkpoint.sources import PARTS, open_parts
-from mp_core.quantization import QuantizedArray
+from mp_core.arrays.quantization import QuantizedArray
+from mp_core.files.checkpoint.loading import open_stored
+from mp_core.files.checkpoint.sources import PARTS, open_parts
 from mp_core.utilities.system import is_present
 
 __all__ = ["Stored", "gguf_in", "refuse_stretched", "tensors_in"]
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 Stored = tuple[str | None, Mapping[str, str]]
-"""The policy under which a file is stored, if it says so, and those of tensors that have another one."""
+"""(policy of the file, or None if it names none; tensor name -> policy, for tensors with another one)."""
 
 
 def gguf_in(folder: Path) -> Path | None:
-    """Return the GGUF file of a folder, if it has one and no weights in another form.
+    """Return the GGUF file of a folder; None if the folder has none, or has weights in another format.
 
     Raises
     ------
     ValueError
-        There are several, of which one could be meant.
+        The folder has several GGUF files.
     """
     if any(is_present(folder / name) for name in (*PARTS, _WEIGHTS, _INDEX)):
         return None
@@ -34,16 +34,16 @@ def gguf_in(folder: Path) -> Path | None:
 
 
 def tensors_in(folder: Path) -> tuple[Path, dict[str, Array | QuantizedArray], Stored]:
-    """Return the file, or the index of several, that holds the tensors of a folder, these, and their policies.
+    """Return the file with the tensors of a folder (or the index of several files), the tensors, and their policies.
 
-    ``model.safetensors``, one or several, is read before ``pytorch_model.bin``, of which nothing is run.
+    ``model.safetensors`` or its index takes precedence over ``pytorch_model.bin``, from which no code is run.
 
     Raises
     ------
     OSError
         There is no such file.
     ValueError
-        It is corrupt, or holds something else than tensors.
+        The file is corrupt, or holds something other than tensors.
     """
     index, path = folder / _INDEX, folder / _WEIGHTS
     path = index if is_present(index) else path
@@ -55,9 +55,9 @@ def tensors_in(folder: Path) -> tuple[Path, dict[str, Array | QuantizedArray], S
 
 
 def refuse_stretched(path: Path, tensors: Mapping[str, Array]) -> None:
-    """Raise ValueError for a tensor of ``torch.save`` that has more elements than the file holds for it.
+    """Raise ValueError for a tensor of ``torch.save`` with more elements than the file stores for it.
 
-    Such a view repeats numbers. No network needs one, and its copy may take far more memory than the file.
+    Such a view repeats numbers. No network needs that, and a copy could need far more memory than the file.
     """
     for name, x in tensors.items():
         held = 1 + sum((n - 1) * stride for n, stride in zip(x.shape, x.strides, strict=True)) // x.itemsize

@@ -1,4 +1,4 @@
-"""Outputs that are not finite: the layer that made the first of them is found by a second run that looks at each."""
+"""Outputs that are not finite: a second run that checks each layer finds the first layer that returns Inf or NaN."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,17 +10,17 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.arrays.finite import all_finite
-from mp_core.dtype_policies.map import policy_at
 from mp_core.layers import Layer
+from mp_core.layers.plans import eager
 from mp_core.models.network import TextNetwork
-from mp_core.plans import eager
+from mp_core.policies.dtype_policies.map import policy_at
 from mp_core.utilities.nonfinite import NonFiniteError, action_here
 
 __all__ = ["check_outputs", "first_layer"]
 
 
 class _Owner(Protocol):
-    """What has a network."""
+    """An object with a network."""
 
     model: TextNetwork
     has_told: bool
@@ -32,23 +32,23 @@ def check_outputs(
     positions: Sequence[int] | Array,
     run: Callable[[TextNetwork, int], object],
 ) -> None:
-    """Warn of the first outputs that are not finite, or refuse them: see :mod:`mp_core.utilities.nonfinite`.
+    """Warn of the first outputs that are not finite, or raise: see :mod:`mp_core.utilities.nonfinite`.
 
     Parameters
     ----------
     owner : object with a network
-        Its `has_told` is set by the first warning, which is the only one.
-    outputs : array, or sequence of arrays or of tuples of them
+        The first warning sets its `has_told`; there are no further warnings.
+    outputs : array, or sequence of arrays or of tuples of arrays
         One for each input.
     positions : sequence or array of int
-        What errors call the inputs.
+        The numbers of the inputs in error messages.
     run : callable
-        Runs a copy of the network on the input at a place.
+        ``(network, i)``: runs a copy of the network on input i.
 
     Raises
     ------
     NonFiniteError
-        An output is not finite, in a block that says so.
+        An output is not finite, and the surrounding ``nonfinite`` block asks for an error.
     """
     action = action_here()
     if action == "ignore" or (action == "warn" and owner.has_told) or all_finite(outputs):
@@ -58,18 +58,18 @@ def check_outputs(
     if action == "raise":
         raise error
     owner.has_told = True
-    warnings.warn(f"{error}; later ones of this model are not told", RuntimeWarning, stacklevel=4)
+    warnings.warn(f"{error}; further ones of this model are not reported", RuntimeWarning, stacklevel=4)
 
 
 def first_layer(model: TextNetwork, run: Callable[[TextNetwork], object]) -> str:
-    """Return which layer is the first whose outputs are not finite, and under which policy, as a sentence.
+    """Return a sentence that names the first layer whose outputs are not finite, and its policy.
 
     Parameters
     ----------
     model : TextNetwork
-        It is not changed: a copy runs, which shares its weights.
+        It is not changed: a copy that shares its weights runs.
     run : callable
-        Calls the copy.
+        Calls the copy on the input.
     """
     copy = deepcopy(model, {id(variable): variable for variable in model.weights})
     watch = _Watch()
@@ -80,18 +80,18 @@ def first_layer(model: TextNetwork, run: Callable[[TextNetwork], object]) -> str
             vars(layer)["watch"] = watch
     with eager(), np.errstate(all="ignore"):
         run(copy)
-    return watch.told()
+    return watch.sentence()
 
 
 class _Watch:
-    """Notes the first layer whose outputs are not finite."""
+    """Records the first layer whose outputs are not finite."""
 
     def __init__(self) -> None:
         self.layer: Layer | None = None
         self.inside: list[Layer] = []
 
     def call(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what a layer returns. What it is given comes from the layer around it, between two others."""
+        """Call a layer and check its outputs. Non-finite inputs are attributed to the surrounding layer."""
         if self.inside and args and not _is_finite(args[0]):
             self.layer = self.layer or self.inside[-1]
         self.inside.append(layer)
@@ -102,18 +102,18 @@ class _Watch:
             self.layer = self.layer or layer
         return outputs
 
-    def told(self) -> str:
-        """Return the sentence."""
+    def sentence(self) -> str:
+        """Return the sentence about the layer."""
         layer = self.layer
         if layer is None:
-            return "it is made by a module behind the network"
+            return "a module after the network computed it"
         policy = policy_at(layer.dtype_policy, layer.path).name
-        told = f"layer '{layer.path or layer.name}' under the policy '{policy}' is the first to return Inf or NaN"
+        found = f"layer '{layer.path or layer.name}' under the policy '{policy}' is the first to return Inf or NaN"
         if not all_finite([variable.numpy() for variable in layer.own_variables()]):
-            return f"{told}: its weights hold some"
+            return f"{found}: its weights hold some"
         if layer.compute_dtype == "float16":
-            return f"{told}: it exceeds the range of float16, and 'mixed_bfloat16' has that of float32"
-        return told
+            return f"{found}: it exceeds the range of float16, and 'mixed_bfloat16' has that of float32"
+        return found
 
 
 def _is_finite(x: Any) -> bool:
@@ -122,7 +122,7 @@ def _is_finite(x: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _watched(kind: Any) -> Any:
-    """Return a class of layers that show what they return to a :class:`_Watch`."""
+    """Return a subclass of a layer class whose calls go through a :class:`_Watch`."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self.watch.call(self, args, kwargs)

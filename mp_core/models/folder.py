@@ -1,24 +1,24 @@
-"""Read the JSON files of a model folder: every error names the file."""
+"""Read the JSON files of a model folder. Every error names the file."""
 
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.folder import missing
-from mp_core.checkpoint.header import refuse_other
-from mp_core.checkpoint.reading import read_file
+from mp_core.files.checkpoint.folder import missing
+from mp_core.files.checkpoint.header import refuse_other
+from mp_core.files.checkpoint.reading import read_file
 from mp_core.utilities.system import is_present
 
-__all__ = ["parsed", "read_list", "read_object", "read_optional", "read_text"]
+__all__ = ["parse_json", "read_list", "read_object", "read_optional", "read_text"]
 
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a character that is escaped, of which no tokenizer makes a text
-_MOST_PARTS = 1 << 20  # values of a file of settings: ten times those of any that is known
-_MOST = 1 << 24  # bytes of a file of settings: some hundred times those of any that is known
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate: half a character, which tokenizers reject
+_MOST_PARTS = 1 << 20  # values in a settings file: ten times the largest known one
+_MOST = 1 << 24  # bytes of a settings file: some hundred times the largest known one
 
 
 def read_text(path: Path, most: int = _MOST) -> str:
-    """Return the text of a file; if it is missing, or something else than text, the error says what there is."""
+    """Return the text of a file; errors for a missing file, or one that is not text, say what was found."""
     if not is_present(path):
         raise missing(path)
     content = read_file(path, most)
@@ -36,7 +36,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_optional(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one without this file."""
+    """Return the JSON object in a file; an empty dict if the file does not exist."""
     return read_object(path) if is_present(path) else {}
 
 
@@ -47,13 +47,13 @@ def read_list(path: Path) -> list[Any]:
 
 
 def _read_json(path: Path, kind: type) -> Any:
-    return parsed(read_text(path), path, kind)
+    return parse_json(read_text(path), path, kind)
 
 
-def parsed(text: str, path: Path, kind: type, most: int = _MOST_PARTS) -> Any:
-    """Return the JSON object or array that is the text of a file, and that has at most so many values.
+def parse_json(text: str, path: Path, kind: type, most: int = _MOST_PARTS) -> Any:
+    """Parse the text of a JSON file as an object or array (`kind`) of at most `most` values.
 
-    Each value takes up to a hundred times the memory of its text.
+    The limit is there because a parsed value may take a hundred times the memory of its text.
     """
     count = sum(map(text.count, ",[{"))
     if count > most:
@@ -61,7 +61,7 @@ def parsed(text: str, path: Path, kind: type, most: int = _MOST_PARTS) -> Any:
     try:
         content = json.loads(text)
         if _HALF.search(text):
-            json.dumps(content, ensure_ascii=False).encode()  # it raises unless the other half follows
+            json.dumps(content, ensure_ascii=False).encode()  # raises if a surrogate has no other half
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, kind):

@@ -1,9 +1,9 @@
-"""Transformers of the second generation: vectors turn with their positions, perceptrons have gates.
+"""Transformers with rotary positions and gated perceptrons, such as Llama, Qwen, Gemma and ModernBERT.
 
-The networks of T5 and Jina are of this kind too, although scores depend on distances instead, or perceptrons have no
-gates. What differs between networks is said by the settings: the order of the layers of a block by a
-:class:`Layout`, the rest by numbers that ``config.json`` has. A network that normalizes the inputs of its layers, and
-adds their outputs to a sum, keeps that sum in float32 (float64 under a float64 policy), whatever its layers compute in.
+T5 and Jina's networks use these blocks too, with position biases instead of rotary positions, or without gates. The
+settings describe the differences: a :class:`Layout` gives the layers of a block and their order, the rest are numbers
+of ``config.json``. A pre-norm network (`Layout.normed_inputs`) keeps its residual sum in float32, or float64 under a
+float64 policy, whatever the compute dtype of its layers is.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.arrays.recorded import UnseenError, constant, is_recorded
 from mp_core.layers.side_by_side import side_by_side
-from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance, dropped
+from mp_core.models.blocks import (
+    Embeddings,
+    Encoder,
+    Part,
+    PositionBias,
+    Shape,
+    TypedPart,
+    attend,
+    by_distance,
+    dropped,
+)
 from mp_core.models.experts import Experts, Routing
 from mp_core.models.rope import Rope, angles, short_of
 from mp_core.models.settings import Count, Settings
@@ -28,41 +38,40 @@ __all__ = ["GatedEmbeddings", "GatedEncoder", "GatedSettings", "Layout", "RootMe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which layers the blocks of an architecture have, and in which order.
+    """The layers of an architecture's blocks, and their order.
 
     Attributes
     ----------
     normed_values : bool
-        Whether the value of each head is divided by its root mean square too.
+        Whether the value of each head is divided by its root mean square.
     joined : bool
-        Whether one product makes queries, keys and values, in this order.
+        Whether one matrix computes queries, keys and values, in this order.
     joined_halves : bool
-        Whether one product makes both halves of the perceptron.
+        Whether one matrix computes both halves of a gated perceptron: gate, then up projection.
     up_first : bool
-        Whether the first of these halves is the one without the activation.
+        Whether the joint matrix has the up projection first.
     normed_inputs : bool
-        Whether the inputs of attention and perceptron are normalized, and their outputs added to a sum that nothing
-        else changes. Otherwise the sums themselves are normalized.
+        Whether blocks are pre-norm: ``x + layer(norm(x))``. Otherwise they are post-norm: ``norm(x + layer(x))``.
     normed_outputs : bool
-        Whether the outputs of attention and perceptron are normalized too before they are added.
+        Whether a pre-norm block also normalizes the outputs: ``x + norm(layer(norm(x)))``.
     normed_heads : bool
-        Whether the query and the key of each head are normalized.
+        Whether query and key of each head are normalized.
     normed_embeddings : bool
-        Whether the vectors of tokens are normalized; the first block does not normalize its inputs once more then.
+        Whether the embeddings are normalized. Then the first block does not normalize its attention input again.
     root_mean_square : bool
-        Whether norms divide by the root of the mean square and do nothing else.
+        Whether norms are root-mean-square norms; otherwise layer norms.
     norm_offset : float
-        What is added to the factors of these norms.
+        What is added to the stored factors of root-mean-square norms.
     scaled_embeddings : bool
-        Whether the vectors of tokens are multiplied by the root of their length.
+        Whether the embeddings are multiplied by ``sqrt(hidden_size)``.
     gated : bool
-        Whether perceptrons have gates. Otherwise they are two products with the activation between them.
+        Whether perceptrons are gated: ``output(act(gate(x)) * up(x))``. Otherwise ``output(act(intermediate(x)))``.
     slopes : bool
-        Whether scores of attention lose a multiple of the distance of two tokens, which each head has of its own.
+        Whether attention has ALiBi: a multiple of the distance, with a slope for each head, is subtracted from scores.
     own_biases : bool
-        Whether each block has biases of distances of its own, if there are any.
+        Whether each block has its own table of position biases, instead of one shared table.
     overflowing : tuple of str
-        The names of layers in a block whose outputs, in published weights, are beyond the range of float16.
+        The names of layers in a block whose outputs exceed the range of float16 in published weights.
     """
 
     joined: bool = False
@@ -84,30 +93,30 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedSettings(Settings):
-    """What ``config.json`` says about a network of this kind.
+    """The settings of a network of gated blocks.
 
     Attributes
     ----------
     layout : Layout
     num_key_value_heads : int
-        How many heads keys and values have; neighbouring heads of queries share one.
+        The number of key and value heads; neighbouring query heads share one.
     head_dim : int
-        The length of the vectors of a head.
+        The head size.
     norm_bias, qkv_bias, output_bias, gate_bias, down_bias : bool
-        Whether norms add a vector, and the products: of queries, keys and values, after attention, into the perceptron
-        and out of it.
+        Whether there is a bias: in norms; in the projections to query, key and value; after attention; in the first
+        and in the last product of the perceptron.
     is_causal : bool
-        Whether tokens attend to those before them only.
+        Whether attention is causal.
     reaches : tuple of (int or None)
-        How many tokens away a token attends to others, for each block; None: to all.
+        For each block, the largest distance of tokens that attend to each other; None: no limit.
     ropes : tuple of (Rope or None)
-        How vectors turn, for each block; None: they do not.
+        The rotary positions of each block; None: it has none.
     score_scale : float or None
-        The factor of the scores of attention; None: one over the root of `head_dim`.
+        The factor of the attention scores; None: ``1 / sqrt(head_dim)``.
     softcap : float or None
-        The number c of scores that become ``c * tanh(scores / c)``.
+        If c is given, scores become ``c * tanh(scores / c)``.
     routing : Routing or None
-        Which perceptrons are mixtures of experts.
+        The blocks with mixtures of experts, if there are any.
     """
 
     type_vocab_size: Count
@@ -133,21 +142,21 @@ class GatedSettings(Settings):
 
     @property
     def is_relative(self) -> bool:
-        """Whether only the distances of positions count: vectors turn with them, or scores depend on them."""
+        """Whether only the distances of positions matter, as with rotary positions or position biases."""
         return True
 
     @property
     def rows_of_token(self) -> tuple[int, ...]:
-        """How many rows the norms of heads have for each token."""
+        """The numbers of rows per token in the norms of heads."""
         return (self.num_attention_heads, self.num_key_value_heads) if self.layout.normed_heads else ()
 
     @property
     def overflowing(self) -> tuple[str, ...]:
-        """The names of layers whose outputs are beyond the range of float16: they compute in float32 instead."""
+        """The names of layers whose outputs exceed the range of float16; they compute in float32 instead."""
         return self.layout.overflowing
 
     def heads_of(self, index: int) -> tuple[int, int]:
-        """Return how many heads keys and values of a block have, and the length of their vectors."""
+        """Return the number of key and value heads of a block, and the head size."""
         return self.num_key_value_heads, self.head_dim
 
 
@@ -176,42 +185,33 @@ class RootMeanSquare(Part):
 
 
 class GatedPart(Part):
-    """A part of such a network, which knows its kind of norm."""
+    """A part of a network of gated blocks; it creates norms of the kind that the layout gives."""
 
     settings: GatedSettings
 
     def norm_of(self, name: str, width: int | None = None) -> Any:
-        """Return a normalization of vectors of this length, by default of that of the network's."""
+        """Create a norm of vectors of length `width`, by default `hidden_size`."""
         if not self.settings.layout.root_mean_square:
             return self.normalization(name, self.settings.norm_bias)
         width = self.settings.hidden_size if width is None else width
         return self.part(RootMeanSquare, self.settings, width, shape=(None, None, width), name=name)
 
 
-class TokenTypes(Part):
-    """The vectors of the types of tokens.
+class TokenTypes(TypedPart):
+    """The embeddings of token types.
 
     Parameters
     ----------
-    settings : Settings
-    types : int
-        How many types are kept: 1 where all texts are single.
-    **kwargs
-        Those of :class:`Layer`.
+    settings, types, **kwargs
+        Those of :class:`TypedPart`.
     """
-
-    _options = ("settings", "types")
-
-    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.types = types
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
         self.table = self.add_weight((self.types, self.settings.hidden_size), "zeros", name="table")
 
     def slots(self) -> list[Slot]:
-        """Return the table, of which files have the vectors of all types."""
+        """Return the slot of the table; files store all `type_vocab_size` rows."""
         return [Slot(str(self.path), "weight", self.table, self.settings.type_vocab_size)]
 
     def call(self, types: Array) -> Array:
@@ -222,12 +222,12 @@ class TokenTypes(Part):
 
 
 class GatedEmbeddings(Embeddings, GatedPart):
-    """The vectors of tokens, plus those of their types where there are any, scaled and normalized as the layout says.
+    """Word embeddings plus embeddings of token types, if there are any, scaled and normalized as the layout says.
 
     Parameters
     ----------
     settings, types, **kwargs
-        Those of :class:`TokenTypes`.
+        Those of :class:`TypedPart`.
     """
 
     settings: GatedSettings
@@ -243,11 +243,11 @@ class GatedEmbeddings(Embeddings, GatedPart):
         self.norm: Any = self.norm_of("norm") if s.layout.normed_embeddings else None
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
-        """Return the types of the tokens of ragged texts: there is no table of positions."""
+        """Return the types of the tokens of ragged texts; this network has no table of positions."""
         return np.zeros(len(ids), np.int32) if types is None or self.token_type is None else types.astype(np.int32)
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return the vectors of tokens, with the axes of `ids` and one more; `places` are types, of :meth:`places`."""
+        """Return the vectors of tokens, shape ``(*ids.shape, width)``; `places` are the types from :meth:`places`."""
         s, words = self.settings, self.word(ids)
         if s.layout.scaled_embeddings:
             words = ops.multiply(words, s.hidden_size**0.5)
@@ -260,8 +260,8 @@ class GatedEmbeddings(Embeddings, GatedPart):
         return dropped(outputs, "embeddings")
 
 
-class RotaryAttention(GatedPart):
-    """Attention of the tokens of a text to each other, to those before or to those near, whose vectors may turn."""
+class NumberedPart(GatedPart):
+    """A part of one block, with the number of that block."""
 
     _options = ("settings", "index")
 
@@ -269,8 +269,12 @@ class RotaryAttention(GatedPart):
         super().__init__(settings, **kwargs)
         self.index = index
 
+
+class RotaryAttention(NumberedPart):
+    """Full, causal or sliding-window self-attention, with or without rotary positions."""
+
     def build(self, input_shape: Shape) -> None:
-        """Create the products and, where heads have them, the norms."""
+        """Create the projections and, if the layout has them, the norms of heads."""
         s, width = self.settings, self.settings.hidden_size
         shared, size = s.heads_of(self.index)
         queries, keys = s.num_attention_heads * size, shared * size
@@ -287,21 +291,21 @@ class RotaryAttention(GatedPart):
     def call(
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
     ) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
+        """Return the output vectors, in the shape of `hidden`; for `keep`, `bias`, `offsets` see :func:`attend`."""
         s = self.settings
-        query, key, value = self._turned(hidden, keep, offsets)
+        query, key, value = self._projections(hidden, keep, offsets)
         how = (s.reaches[self.index], s.is_causal, s.score_scale, s.softcap)
         context = attend(query, key, value, keep, bias, offsets, *how)
         outputs: Array = self.attention_output(context)
         return outputs
 
-    def _turned(self, hidden: Array, keep: Array | None, offsets: Array | None) -> tuple[Array, Array, Array]:
-        """Return queries, keys and values, the first two turned by their positions."""
+    def _projections(self, hidden: Array, keep: Array | None, offsets: Array | None) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values; queries and keys are rotated by their positions."""
         s, rows = self.settings, hidden.shape[:-1]
         heads, (shared, size) = s.num_attention_heads, s.heads_of(self.index)
         if s.layout.joined:
             joined = self.qkv(hidden).reshape(*rows, heads + 2 * shared, size)
-            both = self._turn(joined[..., : heads + shared, :], keep, offsets)
+            both = self._rotated(joined[..., : heads + shared, :], keep, offsets)
             return both[..., :heads, :], both[..., heads:, :], joined[..., heads + shared :, :]
         parts = side_by_side((self.query, self.key, self.value), hidden)
         query, key, value = (
@@ -311,9 +315,9 @@ class RotaryAttention(GatedPart):
             query, key = self.query_norm(query), self.key_norm(key)
         if s.layout.normed_values:
             value = ops.rms_norm(value, epsilon=s.layer_norm_eps)
-        return self._turn(query, keep, offsets), self._turn(key, keep, offsets), value
+        return self._rotated(query, keep, offsets), self._rotated(key, keep, offsets), value
 
-    def _turn(self, x: Array, keep: Array | None, offsets: Array | None) -> Array:
+    def _rotated(self, x: Array, keep: Array | None, offsets: Array | None) -> Array:
         rope, sizes = self.settings.ropes[self.index], (x.shape[-1], self.settings.max_length)
         if rope is None:
             return x
@@ -326,26 +330,20 @@ class RotaryAttention(GatedPart):
         if keep is None:
             return ops.rotary(x, long)
         if is_recorded(keep):
-            raise UnseenError("vectors turn by the lengths of texts: padded ones with a mask have no plan")
+            raise UnseenError("rotary positions depend on the lengths of texts: padded ones with a mask have no plan")
         lengths = keep.sum(axis=-1).reshape(-1)
-        turned = [ops.rotary(x[i : i + 1], short if length <= rope.few else long) for i, length in enumerate(lengths)]
-        return concatenated(*turned, axis=0)
+        rotated = [ops.rotary(x[i : i + 1], short if length <= rope.few else long) for i, length in enumerate(lengths)]
+        return concatenated(*rotated, axis=0)
 
 
-class GatedBlock(GatedPart):
-    """Attention and a perceptron with a gate, with norms where the layout has them."""
-
-    _options = ("settings", "index")
-
-    def __init__(self, settings: GatedSettings, index: int, **kwargs: Any) -> None:
-        super().__init__(settings, **kwargs)
-        self.index = index
+class GatedBlock(NumberedPart):
+    """Attention and a perceptron, gated or not, with the norms that the layout gives."""
 
     def build(self, input_shape: Shape) -> None:
         """Create the layers."""
         s, width, inner = self.settings, self.settings.hidden_size, self.settings.intermediate_size
         layout = s.layout
-        normed = layout.normed_inputs and layout.normed_embeddings and not self.index  # the inputs of the first block
+        normed = layout.normed_inputs and layout.normed_embeddings and not self.index  # then the embeddings did it
         self.attention_norm: Any = None if normed else self.norm_of("attention_norm")
         self.attention = self.part(RotaryAttention, s, self.index, shape=input_shape, name="attention")
         self.intermediate_norm: Any = self.norm_of("intermediate_norm") if layout.normed_inputs else None
@@ -368,7 +366,7 @@ class GatedBlock(GatedPart):
     def call(
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
     ) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
+        """Return the output vectors, in the shape of `hidden`; for `keep`, `bias`, `offsets` see :func:`attend`."""
         if not self.settings.layout.normed_inputs:
             attended = dropped(self.attention(hidden, keep=keep, bias=bias, offsets=offsets), "attention")
             hidden = self.attention_norm(attended, residual=hidden)
@@ -406,11 +404,11 @@ class GatedBlock(GatedPart):
 
 @lru_cache(maxsize=8)
 def _slopes(heads: int, length: int) -> Array:
-    """Return what scores lose, for :func:`by_distance`: distances times one factor a head.
+    """Return the ALiBi biases for :func:`by_distance`: distance times a negative slope for each head.
 
     O. Press, N. A. Smith, M. Lewis, "Train Short, Test Long: Attention with Linear Biases Enables Input Length
-    Extrapolation", ICLR 2022: ``2 ** -(8 * i / heads)`` for the heads 1, 2, ... of a power of two; of another number
-    the next lower one's, then every second one of its double's.
+    Extrapolation", ICLR 2022: the slope is ``2 ** -(8 * i / heads)`` for head i = 1, 2, ... of a power of two. For
+    other numbers of heads: the slopes of the next lower power of two, then every second slope of twice that power.
     """
     whole = 2 ** (heads.bit_length() - 1)
     powers = [8 * (i + 1) / whole for i in range(whole)] + [4 * (i + 1) / whole for i in range(0, 2 * whole, 2)]
@@ -421,7 +419,7 @@ def _slopes(heads: int, length: int) -> Array:
 
 
 class GatedEncoder(Encoder, GatedPart):
-    """Blocks one after the other; if their inputs are normalized, a norm of the sum of all."""
+    """A stack of gated blocks; in a pre-norm network, followed by a norm."""
 
     settings: GatedSettings
     block_kind: ClassVar[type[GatedBlock]] = GatedBlock
@@ -438,7 +436,7 @@ class GatedEncoder(Encoder, GatedPart):
         self.norm = self.norm_of("norm") if s.layout.normed_inputs else None
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
+        """Return the output of the last block; `keep` and `offsets` are those of :func:`attend`."""
         if self.settings.layout.normed_inputs:
             hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
         length = self.settings.max_length if offsets is not None else hidden.shape[1]

@@ -1,4 +1,4 @@
-"""The tensors of GGUF files as `transformers` has them: other names, sometimes in another order."""
+"""Convert tensors of GGUF files to the names and the layout of transformers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.checkpoint.gguf_file import GgufTensor, open_gguf
-from mp_core.checkpoint.sources import CODES_OF_GGUF
+from mp_core.arrays.quantization import QuantizedArray
+from mp_core.files.checkpoint.gguf_file import GgufTensor, open_gguf
+from mp_core.files.checkpoint.sources import CODES_OF_GGUF
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import Settings, choices
-from mp_core.quantization import QuantizedArray
 
 __all__ = ["GgufTensors", "gguf_tensors"]
 
@@ -50,11 +50,11 @@ _NORMED_OUTPUTS = _DECODER | {
 }
 
 Change = Callable[[Array, str, Settings], Array]
-"""From numbers of a file, the path of their layer and the settings to the numbers of `transformers`."""
+"""(numbers of the file, path of the layer, settings) -> the numbers in the layout of transformers."""
 
 
 def _in_halves(x: Array, path: str, settings: Settings) -> Array:
-    """Return queries and keys in the order in which the first half of a head turns with the second."""
+    """Reorder query and key rows for rotary positions: from neighbouring pairs to pairs across the halves of a head."""
     if not path.endswith(("/query", "/key")):
         return x
     heads = len(x) // settings.head_size
@@ -63,12 +63,12 @@ def _in_halves(x: Array, path: str, settings: Settings) -> Array:
 
 
 def _less_one(x: Array, path: str, settings: Settings) -> Array:
-    """Return the factors of norms without the 1 that the network adds itself."""
+    """Subtract from the factors of norms the 1 that the network adds itself."""
     return x - np.float32(1) if path.endswith("norm") else x
 
 
 def _after_padding(x: Array, path: str, settings: Settings) -> Array:
-    """Return the table of positions with rows before the first one that is used."""
+    """Put unused zero rows before the position table, up to the row of the first position."""
     unused = settings.max_position_embeddings - len(x)
     if path != "embeddings/position" or settings.padding_idx is None or unused != settings.padding_idx + 1:
         return x
@@ -88,15 +88,16 @@ _KINDS: dict[str, tuple[str, Mapping[str, str], Change | None]] = {
     "gemma2": ("gemma2", _NORMED_OUTPUTS, _less_one),
     "gemma3_text": ("gemma3", _NORMED_OUTPUTS, _less_one),
 }
-"""``model_type`` -> what files call the network, the path of a layer -> how its names begin, and what changes."""
+"""``model_type`` -> (name of the network in GGUF files, path of a layer -> start of its tensor names, conversion)."""
 _KEPT = "/query", "/key", "norm", "embeddings/position"
-"""How the paths end of tensors that a change may touch: they are numbers, never codes."""
+"""The ends of the paths of tensors that a conversion may change. They are returned as numbers, never as codes."""
 
 
 class GgufTensors(Mapping[str, Array | QuantizedArray]):
-    """Tensors by the names of `transformers`, made of the blocks of the file each time one is read.
+    """Tensors under their names in transformers, decoded from the file at each access.
 
-    Matrices of Q8_0 are codes. Holding the numbers of all would take several times the memory of the file.
+    Matrices of Q8_0 stay codes. To keep the decoded numbers of all tensors would take several times the memory of the
+    file.
     """
 
     def __init__(self, found: Mapping[str, tuple[GgufTensor, str]], settings: Settings, change: Change | None) -> None:
@@ -121,30 +122,30 @@ class GgufTensors(Mapping[str, Array | QuantizedArray]):
 def gguf_tensors(
     path: Path, kind: str, architecture: Architecture, settings: Settings
 ) -> tuple[GgufTensors, tuple[str | None, dict[str, str]]]:
-    """Return the tensors of a file of a network, and the policies under which they are stored.
+    """Return the tensors of a network's GGUF file, and the policies under which they are stored.
 
     Parameters
     ----------
     path : Path
     kind : str
-        The ``model_type`` of ``config.json`` beside it.
+        The ``model_type`` in the ``config.json`` of the folder.
     architecture, settings
-        What mp_core knows of it.
+        The architecture and the settings of the network.
 
     Raises
     ------
     OSError
         The file cannot be read.
     ValueError
-        It is damaged, of another network, or has a tensor that the network does not have.
+        The file is damaged, belongs to another network, or has a tensor that the network does not have.
     """
     if kind not in _KINDS:
         raise ValueError(
             f"{path}: mp_core does not know the tensors of {kind!r} in GGUF files; expected {choices(_KINDS)}"
         )
     expected, names, change = _KINDS[kind]
-    tensors, said = open_gguf(path)
-    network: Any = said.get("general.architecture")
+    tensors, metadata = open_gguf(path)
+    network: Any = metadata.get("general.architecture")
     if network != expected:
         raise ValueError(f"{path}: general.architecture is {network!r}; expected {expected!r}, for model_type {kind!r}")
     of_names = {"output.weight": ("lm_head.weight", "head")}
@@ -158,7 +159,7 @@ def gguf_tensors(
         if name in of_names:
             today, layer = of_names[name]
             found[today] = tensor, layer
-        elif name != "rope_freqs.weight":  # what turns vectors is said by config.json
+        elif name != "rope_freqs.weight":  # config.json gives the rotary frequencies
             raise ValueError(f"{path}: tensor {name} is left over; expected tensors of {kind!r}")
     has_codes = any(tensor.kind.name == "Q8_0" for tensor, _ in found.values())
     return GgufTensors(found, settings, change), (CODES_OF_GGUF if has_codes else None, {})

@@ -1,4 +1,4 @@
-"""From the vectors of the tokens of a text to its scores: the heads of all architectures, in one table."""
+"""The classification heads of all architectures: from the vectors of tokens to scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,21 +27,22 @@ class Head:
     Attributes
     ----------
     tensors : mapping of str to str
-        The path of a layer -> how the names of its tensors begin.
+        The path of a layer -> the start of its tensor names.
     activation : str
         The activation after the first product.
     pooling : str
-        The name of the pooling that makes one vector of those of the tokens.
+        The name of the pooling before the head.
     dense_bias, norm_bias, output_bias : bool
-        Whether the first product, the normalization after it and the last product add a vector.
-    words : bool
-        Whether the score is the logit of one token, maybe less that of another: ``true_token_id`` and
-        ``false_token_id`` of the configuration.
+        Whether the first product, the norm after it and the last product have a bias.
+    uses_token_logit : bool
+        Whether the score is the logit of ``true_token_id``, minus that of ``false_token_id`` if the configuration has
+        one.
     before_padding : bool
-        Whether the score is read at the last token that is not ``pad_token_id``, wherever that token stands in a text.
+        Whether the score is computed from the last token that is not ``pad_token_id``, even if the text itself
+        contains that token.
     entries : mapping of str to tuple of (str, mapping)
-        Attribute of this class -> the entry of ``config.json`` that says it, and a mapping of the values that the entry
-        may have to those of the attribute. The first value is the default.
+        Attribute of this class -> (its entry in ``config.json``, value of the entry -> value of the attribute). The
+        first value is the default.
     """
 
     tensors: Mapping[str, str]
@@ -50,58 +51,58 @@ class Head:
     dense_bias: bool = True
     norm_bias: bool = False
     output_bias: bool = True
-    words: bool = False
+    uses_token_logit: bool = False
     before_padding: bool = False
     entries: Mapping[str, tuple[str, Mapping[Any, Any]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], path: Any, of_tokens: bool = False) -> "Head":
-        """Return the head of a ``config.json``; raise ValueError, with its path, if mp_core does not compute it."""
+        """Return the head of a ``config.json``; raise ValueError, naming `path`, if mp_core does not support it."""
         kind, heads = config["model_type"], _HEADS_OF_TOKENS if of_tokens else _HEADS
         if kind not in heads:
             raise ValueError(f"{path}: model_type is {kind!r}, whose scores mp_core lacks; expected {choices(heads)}")
         names = config.get("architectures")
-        is_asked = (
+        uses_token_logit = (
             not of_tokens
             and kind in _DECODERS
             and isinstance(names, list)
             and any("ForCausalLM" in str(name) for name in names)
         )
         cap = config.get("final_logit_softcapping", _CAPS.get(kind))
-        if is_asked and cap is not None:
-            raise unexpected(path, "final_logit_softcapping", cap, "null: logits of words are not capped here")
-        head = _ANSWER if is_asked else heads[kind]
-        said = {}
+        if uses_token_logit and cap is not None:
+            raise unexpected(path, "final_logit_softcapping", cap, "null: mp_core does not cap the logits of tokens")
+        head = _TOKEN_LOGIT if uses_token_logit else heads[kind]
+        values = {}
         for attribute, (entry, meanings) in head.entries.items():
             value = config.get(entry, next(iter(meanings)))
             if not any(type(value) is type(known) and value == known for known in meanings):
                 raise unexpected(path, entry, value, choices(meanings))
-            said[attribute] = meanings[value]
-        return replace(head, **said)
+            values[attribute] = meanings[value]
+        return replace(head, **values)
 
 
 _SWITCH = {False: False, True: True}
-_AFTER = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
+_POOLED_INSIDE = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
 _DECODERS = ("qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text")
-_TIED = ("gemma", "gemma2", "gemma3_text")  # where config.json says nothing
+_TIED = ("gemma", "gemma2", "gemma3_text")  # the default of tie_word_embeddings is true
 _CAPS = {"gemma2": 30.0}
-"""``model_type`` -> the cap of the logits of words where ``config.json`` says nothing."""
-_ANSWER = Head(tensors={"head": "lm_head"}, pooling="lasttoken", words=True)
+"""``model_type`` -> the default of ``final_logit_softcapping``."""
+_TOKEN_LOGIT = Head(tensors={"head": "lm_head"}, pooling="lasttoken", uses_token_logit=True)
 _SCORE = Head(tensors={"head/output": "score"}, pooling="lasttoken", output_bias=False, before_padding=True)
 _PADDING = {"phi3": 32000, "gemma": 0, "gemma2": 0, "gemma3_text": 0}
-"""``model_type`` -> the padding token of transformers where ``config.json`` says nothing; of the others None."""
+"""``model_type`` -> the default of ``pad_token_id`` in transformers; None for all others."""
 _HEADS = {
     "bert": Head(tensors={"head/dense": "bert.pooler.dense", "head/output": "classifier"}),
     "ernie": Head(tensors={"head/dense": "ernie.pooler.dense", "head/output": "classifier"}),
-    "roberta": Head(tensors=_AFTER),
-    "xlm-roberta": Head(tensors=_AFTER),
-    "camembert": Head(tensors=_AFTER),
-    "mpnet": Head(tensors=_AFTER),
+    "roberta": Head(tensors=_POOLED_INSIDE),
+    "xlm-roberta": Head(tensors=_POOLED_INSIDE),
+    "camembert": Head(tensors=_POOLED_INSIDE),
+    "mpnet": Head(tensors=_POOLED_INSIDE),
     "deberta-v2": Head(
         tensors={"head/dense": "pooler.dense", "head/output": "classifier"},
         entries={"activation": ("pooler_hidden_act", ACTIVATIONS)},
     ),
-    "electra": Head(tensors=_AFTER, activation="gelu"),
+    "electra": Head(tensors=_POOLED_INSIDE, activation="gelu"),
     "distilbert": Head(tensors={"head/dense": "pre_classifier", "head/output": "classifier"}, activation="relu"),
     "modernbert": Head(
         tensors={"head/dense": "head.dense", "head/norm": "head.norm", "head/output": "classifier"},
@@ -120,20 +121,31 @@ _HEADS = {
     **dict.fromkeys(_DECODERS, _SCORE),
 }
 """``model_type`` in ``config.json`` -> the head of its sequence classification."""
-_EACH = "bert", "ernie", "roberta", "xlm-roberta", "camembert", "mpnet", "deberta-v2", "electra", "distilbert", "albert"
+_TOKEN_CLASSIFIERS = (
+    "bert",
+    "ernie",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "mpnet",
+    "deberta-v2",
+    "electra",
+    "distilbert",
+    "albert",
+)
 _HEADS_OF_TOKENS = {
-    **dict.fromkeys(_EACH, Head(tensors={"head/output": "classifier"})),
+    **dict.fromkeys(_TOKEN_CLASSIFIERS, Head(tensors={"head/output": "classifier"})),
     "modernbert": _HEADS["modernbert"],
 }
-"""The same of its token classification."""
+"""``model_type`` in ``config.json`` -> the head of its token classification."""
 
 
 SCORED = tuple(_HEADS)
-"""The values of ``model_type`` whose networks may have a head that scores texts."""
+"""Each ``model_type`` that may have a sequence classification head."""
 
 
 class Scores(Part):
-    """A perceptron of two layers, maybe with a normalization between them; or the second layer alone."""
+    """A head of two layers with an optional norm between them, or of the second layer alone."""
 
     def __init__(self, settings: Settings, head: Head, labels: int, **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)
@@ -150,77 +162,77 @@ class Scores(Part):
         self.output = self.dense("output", self.labels, width, bias=head.output_bias)
 
     def call(self, pooled: Array) -> Array:
-        """Return the scores, shape (n, labels), of vectors of shape (n, width)."""
+        """Return the scores, shape (n, labels), for pooled vectors of shape (n, width)."""
         hidden = pooled if self.inner is None else self.inner(pooled)
         outputs: Array = self.output(dropped(hidden if self.norm is None else self.norm(hidden), "head"))
         return outputs
 
 
 @dataclass(frozen=True, slots=True)
-class _Words(Slot):
-    """Rows of the matrix of the vocabulary that a head has: the first, less the second if there is one."""
+class _VocabularyRows(Slot):
+    """The slot of a head's vector: a row of the vocabulary's matrix, minus a second row if there is one."""
 
-    words: tuple[int, ...] = ()
+    answers: tuple[int, ...] = ()
 
     def read(self, weights: "Weights") -> None:
-        """Give the layer the row."""
+        """Assign the row, or the difference of the two rows."""
         table, _ = weights.find(self.path, self.part, self.rows or 0, self.variable.shape[1])
-        rows = ops.take_rows(table, np.array(self.words), F32)
+        rows = ops.take_rows(table, np.array(self.answers), F32)
         self.variable.assign(rows[:1] - rows[1:] if len(rows) > 1 else rows)
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
-        """Return nothing: the matrix of the file is kept."""
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
+        """Return nothing: the matrix in the file stays as it is."""
         return {}
 
 
-class Answer(Part):
-    """The logit of one token, maybe less that of another, in float32 under every policy.
+class TokenLogit(Part):
+    """A head whose score is the logit of one token, or the difference of two, in float32 under every policy.
 
     Parameters
     ----------
     settings : Settings
-    words : tuple of int
-        The token, and the other one if there is one.
+    answers : tuple of int
+        The token, and optionally the token whose logit is subtracted.
     tied : bool
-        Whether the matrix of the logits is the table of the vocabulary.
+        Whether the matrix of the logits is the word embedding table.
     **kwargs
         Those of :class:`Layer`.
 
     Attributes
     ----------
     table : AutoCastVariable, shape (1, width)
-        The row of the first token in the matrix of the logits, less that of the second.
+        The row of the first token in the matrix of the logits, minus that of the second.
     """
 
-    def __init__(self, settings: Settings, words: tuple[int, ...], tied: bool, **kwargs: Any) -> None:
+    def __init__(self, settings: Settings, answers: tuple[int, ...], tied: bool, **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)
-        self.words, self.tied = words, tied
+        self.answers, self.tied = answers, tied
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
         self.table = self.add_weight((1, self.settings.hidden_size), "zeros", autocast=False, name="table")
 
     def slots(self) -> list[Slot]:
-        """Return the rows of the words in the matrix of the logits."""
+        """Return the slot of the tokens' rows in the matrix of the logits."""
         path = "embeddings/word" if self.tied else str(self.path)
-        return [_Words(path, "weight", self.table, self.settings.vocab_size, self.words)]
+        return [_VocabularyRows(path, "weight", self.table, self.settings.vocab_size, self.answers)]
 
     def call(self, pooled: Array) -> Array:
-        """Return the scores, shape (n, 1), of vectors of shape (n, width)."""
+        """Return the scores, shape (n, 1), for pooled vectors of shape (n, width)."""
         column = self.table.derived("column", lambda stored: ops.pack(ops.cast(stored, F32).T))
         outputs: Array = ops.matmul(ops.cast(pooled, F32), column)
         return outputs
 
 
 class Classifier(TextNetwork):
-    """A network and the head that scores texts, or pairs of them.
+    """A network with a head that scores texts or pairs of texts.
 
     Parameters
     ----------
     config : dict
-        What ``config.json`` says. There are as many scores as ``id2label`` has entries.
+        The content of ``config.json``. The number of scores is the number of entries in ``id2label``.
     types, **kwargs
-        Those of :class:`TextNetwork`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
+        Those of :class:`TextNetwork`. Paths of the head's layers: ``head/dense``, ``head/norm``, ``head/output``.
 
     Attributes
     ----------
@@ -235,21 +247,21 @@ class Classifier(TextNetwork):
         super().__init__(config, types, **kwargs)
         self.types = min(self.types, max(1, self.settings.type_vocab_size))
         self._head = Head.of(self.config, "`config`", self.of_tokens)
-        self.labels = 1 if self._head.words else _labels(self.config, "`config`")
+        self.labels = 1 if self._head.uses_token_logit else _labels(self.config, "`config`")
         self._padding = _padding(self.config, "`config`") if self._head.before_padding else None
 
     @classmethod
     def check(cls, config: Mapping[str, Any], path: Any) -> None:
-        """Raise ValueError, with the path, if mp_core does not compute the head that ``config.json`` says."""
+        """Raise ValueError, which names `path`, if mp_core does not support the head of a ``config.json``."""
         head = Head.of(config, path, cls.of_tokens)
-        if not head.words:
+        if not head.uses_token_logit:
             _labels(config, path)
         if head.before_padding:
             _padding(config, path)
 
     @property
-    def words(self) -> tuple[int, ...]:
-        """The tokens whose logits make the score of a decoder: the first less the second, if there is one."""
+    def answers(self) -> tuple[int, ...]:
+        """The token whose logit is the score of a decoder, and optionally the token whose logit is subtracted."""
         ids = [self.config.get(name) for name in ("true_token_id", "false_token_id")]
         given = tuple(number for number in ids if number is not None)
         if ids[0] is None or not all(type(n) is int and 0 <= n < self.settings.vocab_size for n in given):
@@ -259,36 +271,36 @@ class Classifier(TextNetwork):
     def _build_parts(self, input_shape: Shape) -> None:
         super()._build_parts(input_shape)
         self.head: Any
-        if self._head.words:
+        if self._head.uses_token_logit:
             tied = self.config.get("tie_word_embeddings", self.config["model_type"] in _TIED) is True
-            self.head = Answer(self.settings, self.words, tied, name="head", dtype=self.dtype_policy)
+            self.head = TokenLogit(self.settings, self.answers, tied, name="head", dtype=self.dtype_policy)
         else:
             self.head = Scores(self.settings, self._head, self.labels, name="head", dtype=self.dtype_policy)
         self.head.build((None, self.settings.hidden_size))
 
     def names(self, prefix: str) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors begin; the head's are the same everywhere."""
+        """Return the path of each layer -> the start of its tensor names; the prefix does not apply to the head."""
         return super().names(prefix) | dict(self._head.tensors)
 
     def shapes(self) -> dict[str, dict[str, int]]:
-        """Return what :meth:`TextNetwork.shapes` does, and the weights that hold the number of labels."""
-        if self._head.words:
+        """Return the result of :meth:`TextNetwork.shapes`, and the weight with the number of labels."""
+        if self._head.uses_token_logit:
             return super().shapes()
         entry = "id2label" if self.config.get("id2label") is not None else "num_labels"
         return super().shapes() | {"head/output": {entry: self.labels, "hidden_size": self.settings.hidden_size}}
 
     @property
     def pooling(self) -> str:
-        """The name of the pooling that makes one vector of those of the tokens."""
+        """The name of the pooling before the head."""
         return self._head.pooling
 
     @property
     def is_causal(self) -> bool:
-        """Whether no token sees those behind it."""
+        """Whether attention is causal."""
         return bool(getattr(self.settings, "is_causal", False))
 
     def lengths(self, rows: Sequence[Array]) -> list[int]:
-        """Return how many tokens each text has up to the last one that a score may be read at, at least 1."""
+        """Return for each text the number of tokens up to the one from which the score is computed, at least 1."""
         if self._padding is None:
             return [len(row) for row in rows]
         return [int(np.flatnonzero(row != self._padding).max(initial=0)) + 1 for row in rows]
@@ -301,14 +313,10 @@ class Classifier(TextNetwork):
         places: Array | None = None,
         offsets: Array | None = None,
     ) -> Array:
-        """Return the scores before any activation, shape (n, labels).
+        """Return the scores before any activation, shape (n, labels); the arguments are those of :class:`TextNetwork`.
 
-        Of ragged texts the score is read at the last token: texts end at those that :meth:`lengths` returns.
-
-        Parameters
-        ----------
-        ids, mask, types, places, offsets
-            Those of :meth:`TextNetwork.call`.
+        For ragged texts, a score of the last token is that of the last token given: pass only the tokens that
+        :meth:`lengths` counts.
         """
         if offsets is not None:
             hidden, longest = super().call(ids, places=places, offsets=offsets), self.settings.max_length
@@ -320,7 +328,7 @@ class Classifier(TextNetwork):
         return outputs
 
     def _readable(self, ids: Array, kept: Array) -> Array:
-        """Return which tokens the head may read: no padding token, but the first one of a text without others."""
+        """Return the mask of tokens without padding tokens; a text of padding tokens alone keeps its first token."""
         if self._padding is None:
             return kept
         found: Array = kept & (ids != self._padding)
@@ -330,7 +338,7 @@ class Classifier(TextNetwork):
 
 
 class TokenNetwork(Classifier):
-    """A network and the head that scores each token of a text.
+    """A network with a head that scores each token.
 
     Parameters
     ----------
@@ -348,20 +356,14 @@ class TokenNetwork(Classifier):
         places: Array | None = None,
         offsets: Array | None = None,
     ) -> Array:
-        """Return the scores of tokens before any activation, shape (n, length, labels).
-
-        Parameters
-        ----------
-        ids, mask, types, places, offsets
-            Those of :meth:`TextNetwork.call`.
-        """
+        """Return the scores before any activation, shape (n, length, labels); arguments as for :class:`TextNetwork`."""
         hidden = TextNetwork.call(self, ids, mask=mask, types=types, places=places, offsets=offsets)
         outputs: Array = self.head(hidden)
         return outputs
 
 
 def label_names(config: Mapping[str, Any], count: int, path: Any) -> tuple[str, ...]:
-    """Return the names of so many labels: those of ``id2label``, or those that `transformers` gives them."""
+    """Return the names of `count` labels: those of ``id2label``, or the default names of transformers."""
     names = config.get("id2label")
     if names is None:
         return tuple(f"LABEL_{number}" for number in range(count))
@@ -372,12 +374,12 @@ def label_names(config: Mapping[str, Any], count: int, path: Any) -> tuple[str, 
 
 
 def function_of_scores(config: Mapping[str, Any], labels: int, path: Any) -> str:
-    """Return the name of the activation that makes probabilities of scores, or numbers of those of a regression.
+    """Return the name of the activation from scores to probabilities, or ``"linear"`` for a regression.
 
     Raises
     ------
     ValueError
-        ``problem_type`` is none of those of `transformers`.
+        transformers has no such ``problem_type``.
     """
     problem = config.get("problem_type")
     if not (problem is None or isinstance(problem, str)) or problem not in _PROBLEMS:
@@ -392,11 +394,11 @@ _PROBLEMS = {
     "multi_label_classification": "sigmoid",
     "regression": "linear",
 }
-"""``problem_type`` -> the activation of several scores; of one score the sigmoid stands for the softmax."""
+"""``problem_type`` -> the activation of several scores. One score gets a sigmoid instead of a softmax."""
 
 
 def _padding(config: Mapping[str, Any], path: Any) -> int | None:
-    """Return the token at which no score is read."""
+    """Return ``pad_token_id``, the token from which no score is computed; None if there is none."""
     found = config.get("pad_token_id", _PADDING.get(config["model_type"]))
     if found is not None and type(found) is not int:
         raise unexpected(path, "pad_token_id", found, "an int or null")
@@ -404,7 +406,7 @@ def _padding(config: Mapping[str, Any], path: Any) -> int | None:
 
 
 def _labels(config: Mapping[str, Any], path: Any) -> int:
-    """Return how many labels there are: as many as `id2label` names, or without it `num_labels`, by default 2."""
+    """Return the number of labels: the length of ``id2label``, or else ``num_labels``, by default 2."""
     names = config.get("id2label")
     if names is not None and not (isinstance(names, dict) and names):
         raise unexpected(path, "id2label", names, "an object with a name for every label")

@@ -1,4 +1,4 @@
-"""BGE-M3 [1]_: one pass of a network, and three kinds of vectors: of a text, of the words in it, of each token.
+"""BGE-M3 [1]_: one pass of the network gives a dense vector, a sparse vector and token vectors for each text.
 
 .. [1] J. Chen et al., "BGE M3-Embedding: Multi-Lingual, Multi-Functionality, Multi-Granularity Text Embeddings Through
    Self-Knowledge Distillation", 2024, arXiv:2402.03216; the formulas are those of FlagEmbedding's BGEM3FlagModel.
@@ -14,17 +14,17 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.files import refuse_stretched
 from mp_core.models.modules import Modules
 from mp_core.models.multi import max_similarity
 from mp_core.models.pooling import unit
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse import SparseVectors
-from mp_core.models.steps import applied, fitting
+from mp_core.models.steps import apply_steps, checked_tensors
 from mp_core.models.text_encoder import TextEncoder
-from mp_core.models.texts import Text, Tokens, in_a_row
+from mp_core.models.texts import Text, Tokens, as_ragged
 from mp_core.ops import PackedMatrix, pack
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import is_number
 from mp_core.utilities.system import is_present
 
@@ -32,21 +32,21 @@ __all__ = ["M3Encoder", "M3Vectors", "has_heads"]
 
 _FILES = _SPARSE, _MULTI = "sparse_linear.pt", "colbert_linear.pt"
 _WITHOUT_WEIGHT = {"cls_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-"""Entry of ``tokenizer_config.json`` -> the special token that has no weight, if the file does not say it."""
+"""Entry of ``tokenizer_config.json`` -> the default of this special token. Special tokens get no weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class M3Vectors:
-    """The three kinds of vectors of some texts.
+    """The three kinds of vectors of n texts.
 
     Attributes
     ----------
     dense : ndarray of float32, shape (n, dim)
-        A vector for each text.
+        One vector for each text.
     sparse : SparseVectors
-        The weights of the tokens that are in each text.
+        The weights of the tokens that occur in each text.
     multi : list of ndarray of float32, shapes (tokens - 1, width)
-        A vector for each token of each text except the first one.
+        For each text, one vector for each token except the first.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class M3Vectors:
     >>> texts = M3Vectors(np.eye(2, dtype=np.float32), sparse, [np.float32([[1, 0]]), np.float32([[0, 1]])])
     >>> len(texts)
     2
-    >>> texts.similarity(texts, weights=(0, 1, 0))  # sparse vectors alone: 2 * 2 and 1 * 1
+    >>> texts.similarity(texts, weights=(0, 1, 0))  # only the sparse vectors: 2 * 2 and 1 * 1
     array([[4., 0.],
            [0., 1.]], dtype=float32)
     """
@@ -67,17 +67,17 @@ class M3Vectors:
         return len(self.multi)
 
     def similarity(self, other: "M3Vectors", weights: Sequence[float] = (1.0, 1.0, 1.0)) -> Array:
-        """Return how similar each text, as a query, is to each of others, as FlagEmbedding computes it.
+        """Return the similarity of each text, as a query, to each text of `other`, as FlagEmbedding computes it.
 
-        It is the mean, with these weights, of the products of dense vectors, those of sparse ones, and MaxSim divided
-        by the number of vectors of the query.
+        It is the weighted mean of three numbers: the scalar product of the dense vectors, that of the sparse vectors,
+        and MaxSim divided by the number of vectors of the query.
 
         Parameters
         ----------
         other : M3Vectors
-            Of m documents.
+            The vectors of m documents.
         weights : sequence of three float
-            Of the dense, sparse and multi-vector similarities: not negative, and not all 0.
+            The weights of the dense, sparse and multi-vector similarity: not negative, and not all 0.
 
         Returns
         -------
@@ -86,7 +86,7 @@ class M3Vectors:
         Raises
         ------
         ValueError
-            `weights` are not such numbers, or the vectors have other lengths.
+            `weights` are not such numbers, or the vectors differ in length.
 
         Examples
         --------
@@ -112,12 +112,12 @@ class M3Vectors:
 
 
 def has_heads(folder: Path) -> bool:
-    """Whether a folder has the files that make an M3Encoder of it, beside those of an encoder."""
+    """Return whether a folder has the two extra files of an :class:`M3Encoder`."""
     return all(is_present(folder / name) for name in _FILES)
 
 
-class _Three(NamedTuple):
-    """The three kinds of vectors of one text, the sparse one as its indices and values."""
+class _TextVectors(NamedTuple):
+    """The three kinds of vectors of one text; the sparse one as (indices, values)."""
 
     dense: Array
     sparse: tuple[Array, Array]
@@ -125,15 +125,15 @@ class _Three(NamedTuple):
 
 
 class M3Encoder(TextEncoder):
-    """An encoder like BGE-M3: one pass gives a text a vector, weights of its tokens, and a vector for each token.
+    """An encoder like BGE-M3: one pass gives a dense vector, a sparse vector and token vectors for each text.
 
-    It is a :class:`TextEncoder`, whose :meth:`encode` gives the first kind alone. :meth:`from_folder` builds one, of
-    folders that have ``sparse_linear.pt`` and ``colbert_linear.pt`` beside the network.
+    It is a :class:`TextEncoder`; :meth:`encode` returns the dense vectors alone. :meth:`from_folder` creates one from
+    a folder with ``sparse_linear.pt`` and ``colbert_linear.pt`` beside the network.
 
     Attributes
     ----------
     multi_dim : int
-        The length of the vectors of tokens.
+        The length of the token vectors.
 
     Examples
     --------
@@ -166,24 +166,24 @@ class M3Encoder(TextEncoder):
         prompt: str | None = None,
         prompt_name: str | None = None,
     ) -> M3Vectors:
-        """Return the three kinds of vectors of texts, by one pass of the network for each batch.
+        """Return the three kinds of vectors of texts, with one pass of the network for each batch.
 
         Parameters
         ----------
         texts : str or iterable of str
-            As in :meth:`TextEncoder.encode`; one str is a list of one text.
+            As in :meth:`TextEncoder.encode`; a single str counts as a list of one text.
         batch_size : int
-            Texts of similar length that go through the network at once; no result depends on it.
+            How many texts of similar length the network computes at once. Results do not depend on it.
         show_progress : bool
             Whether to show a bar on stderr (needs tqdm).
         prompt, prompt_name : str, optional
-            What is put before each text, or its name; by default `default_prompt_name`.
+            The prompt before each text, or its name. Default: `default_prompt_name`.
 
         Returns
         -------
         M3Vectors
-            In the order of `texts`. The dense ones have the bits of :meth:`encode`; those of tokens have the length 1.
-            A token has the largest of the weights of all places where it stands; special tokens have none.
+            In the order of `texts`. Dense vectors have the same bits as from :meth:`encode`; token vectors have length
+            1. The weight of a token is the largest one over all its positions; special tokens have none.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class M3Encoder(TextEncoder):
         return self.encode_all_tokens(tokens, batch_size, show_progress)
 
     def encode_all_tokens(self, tokens: Tokens, batch_size: int = 32, show_progress: bool = False) -> M3Vectors:
-        """Return the vectors of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_all`."""
+        """Return the vectors of tokenized texts: :meth:`encode_all` after :meth:`tokenize`."""
         found = self.each(self._vectors, tokens, batch_size, show_progress)
         dense = np.array([own.dense for own in found], F32).reshape(len(found), self.dim)
         return M3Vectors(dense, self._stacked([own.sparse for own in found]), [own.multi for own in found])
@@ -207,7 +207,7 @@ class M3Encoder(TextEncoder):
         *,
         on_batch: Callable[[int], object] | None = None,
     ) -> SparseVectors:
-        """Return the sparse vectors alone, as :class:`SparseEncoder` gives them."""
+        """Return only the sparse vectors, as :class:`SparseEncoder` does."""
 
         def vectors(texts: Tokens, positions: Array) -> list[tuple[Array, Array]]:
             return [own.sparse for own in self._vectors(texts, positions)]
@@ -222,25 +222,25 @@ class M3Encoder(TextEncoder):
         *,
         on_batch: Callable[[int], object] | None = None,
     ) -> list[Array]:
-        """Return the vectors of tokens alone, as :class:`MultiVectorEncoder` gives them."""
+        """Return only the token vectors, as :class:`MultiVectorEncoder` does."""
 
         def vectors(texts: Tokens, positions: Array) -> list[Array]:
             return [own.multi for own in self._vectors(texts, positions)]
 
         return self.each(vectors, tokens, batch_size, show_progress, on_batch)
 
-    def _vectors(self, texts: Tokens, positions: Array) -> list[_Three]:
+    def _vectors(self, texts: Tokens, positions: Array) -> list[_TextVectors]:
         """Return the three kinds of vectors of each text of a batch."""
-        ids, offsets = in_a_row(texts.rows)
+        ids, offsets = as_ragged(texts.rows)
         hidden = self.model.ragged(ids, offsets)
         pooled = ops.ragged_pool(hidden, offsets, self.poolings, texts.skipped, self.model.settings.max_length)
-        dense = ops.cast(applied(self._modules.steps, pooled, None)[:, : self.dim], F32)
+        dense = ops.cast(apply_steps(self._modules.steps, pooled, None)[:, : self.dim], F32)
         hidden = ops.cast(hidden, F32)
         weights = np.maximum(_product(self._weigh, hidden)[:, 0], 0)
         found, outputs = [], []
         for row, (begin, end) in zip(dense, pairwise(offsets), strict=True):
             multi = unit(_product(self._project, hidden[begin + 1 : end]))
-            found.append(_Three(row, self._lexical(ids[begin:end], weights[begin:end]), multi))
+            found.append(_TextVectors(row, self._lexical(ids[begin:end], weights[begin:end]), multi))
             outputs.append((row, weights[begin:end], multi))
         self._check(outputs, texts.rows, positions)
         return found
@@ -249,7 +249,7 @@ class M3Encoder(TextEncoder):
         return SparseVectors.stacked(vectors, self.model.settings.vocab_size)
 
     def _lexical(self, ids: Array, weights: Array) -> tuple[Array, Array]:
-        """Return the tokens of a text that have a weight above 0, ascending, and the largest weight of each."""
+        """Return the tokens of a text with a weight above 0, ascending, and the largest weight of each."""
         kept = (weights > 0) & ~np.isin(ids, self._unused)
         indices, places = np.unique(ids[kept], return_inverse=True)
         values = np.zeros(len(indices), F32)
@@ -261,14 +261,14 @@ _Head = tuple[PackedMatrix, Array]
 
 
 def _head(path: Path, width: int, units: int | None) -> _Head:
-    """Return the matrix and bias in a file; None: as many units as the file has."""
-    from mp_core.checkpoint.torch_file import open_torch  # zip archives are seldom needed
+    """Return the packed matrix and the bias in a file; `units` None: any number of units."""
+    from mp_core.files.checkpoint.torch_file import open_torch  # imported here: few models need zip archives
 
     tensors = open_torch(path)
     refuse_stretched(path, tensors)
     shape = getattr(tensors.get("weight"), "shape", ())
     units = units or (shape[0] if shape and shape[0] else width)
-    matrix, bias = fitting(path, tensors, {"weight": (units, width), "bias": (units,)})
+    matrix, bias = checked_tensors(path, tensors, {"weight": (units, width), "bias": (units,)})
     return pack(matrix.T), bias
 
 

@@ -1,4 +1,4 @@
-"""Networks with the head of a masked language model: at each token of a text, a logit for each of the vocabulary."""
+"""Networks with a masked language model head: for each token of a text, logits over the vocabulary."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ class _Head:
     Attributes
     ----------
     dense, norm : str
-        How the names of the tensors of the product and of the normalization begin.
+        The start of the tensor names of the first product and of the norm.
     output : str
-        The same of the product with the vocabulary, whose matrix is the table of the vocabulary if the file has none.
+        The same for the product to the vocabulary. If the file lacks its matrix, it is the word embedding table.
     bias : str
-        The name of the vector that this product adds, in files that have no ``{output}.bias``.
+        The name of the bias of that product in files without ``{output}.bias``.
     activation : str or None
-        The entry of ``config.json`` that names the activation after the first product; None: it is gelu.
+        The entry of ``config.json`` for the activation after the first product; None: always gelu.
     switches : tuple of (str, str)
-        The entries that say whether the first product and the normalization add vectors, if ``config.json`` does.
+        The entries of ``config.json`` for whether the first product and the norm have a bias; None: both have.
     """
 
     dense: str
@@ -42,7 +42,7 @@ class _Head:
     switches: tuple[str, str] | None = None
 
 
-_AFTER = _Head(dense="lm_head.dense", norm="lm_head.layer_norm", output="lm_head.decoder", bias="lm_head.bias")
+_LM_HEAD = _Head(dense="lm_head.dense", norm="lm_head.layer_norm", output="lm_head.decoder", bias="lm_head.bias")
 _HEADS = {
     "bert": _Head(
         dense="cls.predictions.transform.dense",
@@ -51,10 +51,10 @@ _HEADS = {
         bias="cls.predictions.bias",
         activation="hidden_act",
     ),
-    "roberta": _AFTER,
-    "xlm-roberta": _AFTER,
-    "camembert": _AFTER,
-    "mpnet": _AFTER,
+    "roberta": _LM_HEAD,
+    "xlm-roberta": _LM_HEAD,
+    "camembert": _LM_HEAD,
+    "mpnet": _LM_HEAD,
     "distilbert": _Head(
         dense="vocab_transform",
         norm="vocab_layer_norm",
@@ -72,11 +72,11 @@ _HEADS = {
     ),
 }
 MASKED = tuple(_HEADS)
-"""The values of ``model_type`` whose networks may have the head of a masked language model."""
+"""Each ``model_type`` that may have a masked language model head."""
 
 
 class _Transform(Part):
-    """A product and a normalization: what the vocabulary is multiplied by."""
+    """The layers of the head: a product and a norm (:meth:`call`), and the product to the vocabulary (`output`)."""
 
     def __init__(self, settings: Settings, activation: str, biases: tuple[bool, bool], **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)
@@ -90,30 +90,30 @@ class _Transform(Part):
         self.output = self.dense("output", self.settings.vocab_size, width, "relu")
 
     def call(self, hidden: Array) -> Array:
-        """Return the vectors that the vocabulary is multiplied by."""
+        """Return the input vectors of the product to the vocabulary."""
         outputs: Array = self.norm(self.inner(hidden))
         return outputs
 
 
 class MaskedModel(TextNetwork):
-    """A network and the head of a masked language model.
+    """A network with a masked language model head.
 
     Parameters
     ----------
     config : dict
-        What ``config.json`` says.
+        The content of ``config.json``.
     **kwargs
-        Those of :class:`TextNetwork`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
+        Those of :class:`TextNetwork`. Paths of the head's layers: ``head/dense``, ``head/norm``, ``head/output``.
     """
 
     def __init__(self, config: Mapping[str, Any], types: int = 1, **kwargs: Any) -> None:
         super().__init__(config, types, **kwargs)
         self.check(self.config, "`config`")
-        self._own = _HEADS[self.config["model_type"]]
+        self._layout = _HEADS[self.config["model_type"]]
 
     @staticmethod
     def check(config: Mapping[str, Any], path: Any) -> None:
-        """Raise ValueError, with the path, if mp_core does not compute the head that ``config.json`` says."""
+        """Raise ValueError, which names `path`, if mp_core does not support the head of a ``config.json``."""
         kind = config["model_type"]
         if kind not in _HEADS:
             raise ValueError(f"{path}: model_type is {kind!r}, whose logits mp_core lacks; expected {choices(_HEADS)}")
@@ -123,34 +123,34 @@ class MaskedModel(TextNetwork):
     def _build_parts(self, input_shape: Shape) -> None:
         super()._build_parts(input_shape)
         activation, biases = (
-            _activation(self._own, self.config, "`config`"),
-            _biases(self._own, self.config, "`config`"),
+            _activation(self._layout, self.config, "`config`"),
+            _biases(self._layout, self.config, "`config`"),
         )
         self.head = _Transform(self.settings, activation, biases, name="head", dtype=self.dtype_policy)
         self.head.build((None, self.settings.hidden_size))
 
     def names(self, prefix: str) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors begin; the head's are the same everywhere."""
-        own = {"head/dense": self._own.dense, "head/norm": self._own.norm, "head/output": self._own.output}
+        """Return the path of each layer -> the start of its tensor names; the prefix does not apply to the head."""
+        own = {"head/dense": self._layout.dense, "head/norm": self._layout.norm, "head/output": self._layout.output}
         return super().names(prefix) | own
 
     def aliases(self, tensors: Iterable[str], prefix: str) -> dict[str, str]:
-        """Return the names of the head's tensors that the file has under another name -> that name."""
+        """Return name of a tensor of the head that the file lacks -> the name of the tensor to use instead."""
         table = f"{self.names(prefix)['embeddings/word']}.weight"
-        others = {f"{self._own.output}.weight": table, f"{self._own.output}.bias": self._own.bias}
+        others = {f"{self._layout.output}.weight": table, f"{self._layout.output}.bias": self._layout.bias}
         return {name: other for name, other in others.items() if name not in tensors}
 
     def pooled(self, ids: Array, offsets: Array, pooling: str, logs: int) -> Array:
-        """Return the weights of the vocabulary for texts that lie one behind the other.
+        """Return the weights of the vocabulary for ragged texts.
 
         Parameters
         ----------
         ids : ndarray of int32, shape (tokens,)
         offsets : ndarray of int32, shape (n + 1,)
-            Where each text begins and the last one ends.
+            Text i is ``ids[offsets[i]:offsets[i + 1]]``.
         pooling : {"max", "sum"}
         logs : int
-            How often ``log1p`` is applied to logits, of which negative ones count as 0.
+            How many times ``log1p`` is applied to the logits; negative logits count as 0.
 
         Returns
         -------
@@ -169,24 +169,24 @@ class MaskedModel(TextNetwork):
 
 
 def _log1p(x: Array, times: int) -> Array:
-    for _ in range(times):  # it never falls, so that the largest logit has the largest weight
+    for _ in range(times):  # log1p is monotonic: the largest logit has the largest weight
         x = ops.log1p(x)
     return x
 
 
-_TOKENS = 128  # of a text whose logits are in memory at a time: 16 MB of a vocabulary of 30,000
+_TOKENS = 128  # whose logits are in memory at once: 16 MB for a vocabulary of 30,000
 
 
 def _activation(head: _Head, config: Mapping[str, Any], path: Any) -> str:
     """Return the name of the activation after the first product."""
-    said = "gelu" if head.activation is None else config.get(head.activation, "gelu")
-    if not isinstance(said, str) or said not in ACTIVATIONS:
-        raise unexpected(path, str(head.activation), said, choices(ACTIVATIONS))
-    return ACTIVATIONS[said]
+    name = "gelu" if head.activation is None else config.get(head.activation, "gelu")
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise unexpected(path, str(head.activation), name, choices(ACTIVATIONS))
+    return ACTIVATIONS[name]
 
 
 def _biases(head: _Head, config: Mapping[str, Any], path: Any) -> tuple[bool, bool]:
-    """Return whether the first product and the normalization add vectors."""
+    """Return whether the first product and the norm have a bias."""
     if head.switches is None:
         return True, True
     dense, norm = (config.get(entry, False) for entry in head.switches)

@@ -1,7 +1,7 @@
-"""What the JSON files of a sentence-transformers folder say about everything around the network.
+"""The settings of a sentence-transformers folder: the network, and the modules before and after it.
 
-That library hands most of these settings to constructors. One that mp_core does not know might change what they do, so
-it is refused.
+That library passes most settings to constructors. A setting that mp_core does not know might change the vectors, so it
+is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.folder import missing
+from mp_core.files.checkpoint.folder import missing
 from mp_core.models.architectures import architecture_of
 from mp_core.models.architectures.jina import JINA_V3_OWN
 from mp_core.models.architectures.static import one_table
@@ -40,7 +40,7 @@ __all__ = [
 _ORDER = (("Transformer",), ("Pooling",))
 _LAYERS = "WeightedLayerPooling"
 
-# Switch of a pooling in files of before 2026 -> its name; the poolings that are on stand side by side in this order.
+# Switch of a pooling in files older than 2026 -> the pooling's name. Several poolings are concatenated in this order.
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -50,21 +50,21 @@ _SWITCHES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 
-_NOTHING = only(None, {})
+_EMPTY = only(None, {})
 
 
 def _texts(how: Mapping[str, str]) -> Rule:
-    """Return the rule that texts go through a network so, whatever else does."""
+    """Return the rule for an object whose entry ``text`` is `how`; entries for other modalities are allowed."""
     return lambda value: isinstance(value, dict) and value.get("text") == how, f"an object whose text is {how}"
 
 
 def _harmless(*dtypes: str, **more: Rule) -> Rule:
-    """Return the rule that arguments of a loader change no vector: how it loads, not what."""
+    """Return the rule for loader arguments that do not change the vectors: those in `_LOADING`, `dtypes` and `more`."""
     known = dict.fromkeys(_LOADING, ANY) | dict.fromkeys(dtypes, only(None, "auto", "float32")) | more
 
     def fits(value: Any) -> bool:
         return value is None or (
-            isinstance(value, dict) and all(name in known and known[name][0](said) for name, said in value.items())
+            isinstance(value, dict) and all(name in known and known[name][0](entry) for name, entry in value.items())
         )
 
     return fits, f"an object with some of {', '.join(known)}, or null"
@@ -82,16 +82,16 @@ _MODEL_ARGUMENTS = _harmless(
 _TOKENIZER_ARGUMENTS = _harmless(use_fast=ANY)
 _CONFIG_ARGUMENTS = _harmless(use_cache=ANY)
 TRANSFORMER: dict[str, Rule] = {
-    "max_seq_length": ANY,  # checked as a limit
+    "max_seq_length": ANY,  # :func:`token_limit` checks it
     "do_lower_case": SWITCH,
     "transformer_task": only("feature-extraction"),
     "modality_config": _texts({"method": "forward", "method_output_name": "last_hidden_state"}),
     "module_output_name": only("token_embeddings"),
-    "unpad_inputs": ANY,  # how batches are laid out
+    "unpad_inputs": ANY,  # only changes the layout of batches
     "query_length": only(None),
     "document_length": only(None),
     "query_expansion": only(None),
-    "processing_kwargs": _NOTHING,
+    "processing_kwargs": _EMPTY,
     "model_kwargs": _MODEL_ARGUMENTS,
     "processor_kwargs": _TOKENIZER_ARGUMENTS,
     "config_kwargs": _CONFIG_ARGUMENTS,
@@ -121,7 +121,7 @@ _CROSS_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
     "module_output_name": only("scores"),
 }
 _LOGITS = {"method": "forward", "method_output_name": "logits"}
-_ANSWERING_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
+_CAUSAL_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
     "transformer_task": only("text-generation"),
     "modality_config": (
         lambda value: (
@@ -134,17 +134,17 @@ _ANSWERING_TRANSFORMER: dict[str, Rule] = TRANSFORMER | {
     ),
     "module_output_name": only("causal_logits"),
 }
-_ANSWER: dict[str, Rule] = {
-    "true_token_id": ANY,  # checked with the vocabulary
+_LOGIT_SCORE: dict[str, Rule] = {
+    "true_token_id": ANY,  # checked against the vocabulary
     "false_token_id": ANY,
     "module_input_name": only("causal_logits"),
 }
 _CROSS: dict[str, Rule] = {
     "__version__": ANY,
     "model_type": only("CrossEncoder"),
-    "prompts": ANY,  # none is used
+    "prompts": ANY,  # prompts are not used
     "default_prompt_name": only(None),
-    "activation_fn": ANY,  # checked as the other entries that may say it
+    "activation_fn": ANY,  # checked together with the other entries for the activation
     "keep_in_fp32_modules": only(None, []),
 }
 _MODULE: dict[str, Rule] = {
@@ -158,44 +158,44 @@ _MODULE: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """All settings of a folder: those of the network, and of the steps before and after it.
+    """All settings of a folder: the network, and the steps before and after it.
 
     Attributes
     ----------
     network : Path
-        The folder that holds the network and its tokenizer.
+        The folder of the network and its tokenizer.
     config : dict
-        What ``config.json`` says of the network.
+        The network's ``config.json``.
     settings : Settings
-        What of it decides how the network computes.
+        The settings in `config` that affect the computation.
     poolings : tuple of str
         Names in :data:`~mp_core.models.pooling.POOLINGS`.
     include_prompt : bool
-        Whether the tokens of a prompt are pooled, too.
+        Whether the tokens of a prompt are pooled too.
     steps : tuple of Step
-        What is done with the pooled vectors.
+        The modules after the pooling.
     max_length : int or None
-        The most tokens of a text, if a file says so.
+        The most tokens of a text, if a file limits them.
     lower_case : bool
-        Whether texts are lowercased before all else.
+        Whether texts are lowercased first.
     prompts : mapping of str to str
-        Texts to be put before each text, by name.
+        Name -> prompt, a text that is put before each text.
     default_prompt_name : str or None
-        The name of the prompt that is used if the caller names none.
+        The name of the default prompt.
     truncate_dim : int or None
-        How many numbers of an embedding are kept.
+        The number of dimensions of an embedding to keep.
     max_active_dims : int or None
-        How many numbers of a sparse vector are kept.
+        The most non-zero numbers of a sparse vector to keep.
     similarity : str
-        The name of the similarity of two embeddings.
+        The name of the similarity function of two embeddings.
     special_tokens : bool
-        Whether the tokenizer adds its special tokens to a text.
+        Whether the tokenizer adds special tokens to a text.
     markers : tuple of str
-        What may stand before a text as a special token of the tokenizer, in ColBERT of before 2026.
+        Texts that older ColBERT folders put before a text, and that the tokenizer must treat as one special token.
     layer_weights : tuple of float or None
-        Of the vectors before the first block and those behind each one, if they are mixed.
+        The weights of the embeddings and of each block's outputs, if the output is their weighted sum.
     router : Router or None
-        The routes of the folder, of which these are the modules of one.
+        The routes of the folder, if it has some. The other attributes then describe one route.
     """
 
     network: Path
@@ -218,9 +218,9 @@ class Modules:
 
 
 def read_modules(folder: Path, task: str | None = None) -> Modules:
-    """Read ``modules.json`` and the files of the modules that it lists; refuse those that mp_core does not compute.
+    """Read ``modules.json`` and the files of its modules; refuse modules that mp_core does not support.
 
-    Where there are routes, those of the route of a task are read.
+    If the folder has routes, read the modules of the route for `task`.
     """
     router = router_in(folder)
     route = None if router is None else router.route_of(task)
@@ -228,17 +228,18 @@ def read_modules(folder: Path, task: str | None = None) -> Modules:
 
 
 def _read_static(folder: Path, route: str | None) -> Modules | None:
-    """Return the modules of a folder of static embeddings, as sentence-transformers or model2vec writes it, if it is.
+    """Return the modules of a folder of static embeddings by sentence-transformers or model2vec; None for any other.
 
-    Neither says in words how large the table is, so its file does.
+    No setting gives the size of the table, so it is read from the tensor file.
     """
-    listing, said = folder / "modules.json", folder / "config.json"
+    listing, config_file = folder / "modules.json", folder / "config.json"
     if is_present(listing):
         if kinds_of(folder, route)[:1] != ["StaticEmbedding"]:
             return None
         (_, network), *others = modules_listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS, route)
-    elif is_present(said) and read_object(said).get("model_type") == "model2vec":
-        network, others = folder, [("Normalize", folder / "no file")] * (read_object(said).get("normalize") is True)
+    elif is_present(config_file) and read_object(config_file).get("model_type") == "model2vec":
+        normalizes = read_object(config_file).get("normalize") is True
+        network, others = folder, [("Normalize", folder / "no file")] * normalizes
     else:
         return None
     path, tensors, _ = tensors_in(network)
@@ -262,7 +263,7 @@ def _read_static(folder: Path, route: str | None) -> Modules | None:
 
 
 def _read_transformer(folder: Path, route: str | None) -> Modules:
-    """Return the modules of a folder of a transformer."""
+    """Return the modules of a folder with a transformer."""
     network, layers, pooling, others = _module_folders(folder, route)
     found = read_pooled(network, pooling, others)
     return replace(
@@ -273,7 +274,7 @@ def _read_transformer(folder: Path, route: str | None) -> Modules:
 
 
 def read_pooled(network: Path, pooling: Path, others: Sequence[tuple[str, Path]]) -> Modules:
-    """Return the modules of a network, of its pooling and of what follows it, from the folders of these."""
+    """Return the modules in the folders of a network, of its pooling and of the modules after it."""
     found = read_network(network)
     width = found.settings.vector_size
     poolings, include_prompt = _read_pooling(pooling / "config.json", width)
@@ -282,43 +283,43 @@ def read_pooled(network: Path, pooling: Path, others: Sequence[tuple[str, Path]]
 
 
 def read_network(network: Path, rules: Mapping[str, Rule] = TRANSFORMER) -> Modules:
-    """Return what the files of a network say of it and of its texts; `rules` are those of the module around it."""
+    """Return the settings of a network and its texts; `rules` apply to its ``sentence_bert_config.json``."""
     path = network / "config.json"
     config = read_object(path)
     settings = architecture_of(config, path).read(config, path)
     path = network / "sentence_bert_config.json"
-    said = read_known(path, rules)
+    options = read_known(path, rules)
     return Modules(
         network=network,
         config=config,
         settings=settings,
-        max_length=token_limit(path, said, "max_seq_length"),
-        lower_case=said.get("do_lower_case", False),
+        max_length=token_limit(path, options, "max_seq_length"),
+        lower_case=options.get("do_lower_case", False),
     )
 
 
 def read_cross(folder: Path) -> tuple[Modules, Any]:
-    """Return the settings of a cross-encoder, and the name that they give the activation of its scores, if any."""
+    """Return the settings of a cross-encoder, and the class name of its activation, None if no file names one."""
     listed = modules_listed(folder, (("Transformer",), ("LogitScore",)), ())
-    answers = len(listed) > 1
-    rules = _ANSWERING_TRANSFORMER if answers else _CROSS_TRANSFORMER
+    is_causal = len(listed) > 1
+    rules = _CAUSAL_TRANSFORMER if is_causal else _CROSS_TRANSFORMER
     found = read_network(listed[0][1] if listed else folder, rules)
     config = found.config
-    if answers:
-        config |= read_known(listed[1][1] / "config.json", _ANSWER)
-    said = read_known(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
-    if said is None:
+    if is_causal:
+        config |= read_known(listed[1][1] / "config.json", _LOGIT_SCORE)
+    activation = read_known(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
+    if activation is None:
         library = config.get("sentence_transformers") or {}
         if not isinstance(library, dict):
             raise ValueError(
                 f"{found.network / 'config.json'}: sentence_transformers is {library!r}; expected an object"
             )
-        said = library.get("activation_fn")
-    return found, config.get("sbert_ce_default_activation_function") if said is None else said
+        activation = library.get("activation_fn")
+    return found, config.get("sbert_ce_default_activation_function") if activation is None else activation
 
 
 def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None:
-    """Return the most tokens of a text that a file states, if it does."""
+    """Return the most tokens of a text that a file allows; None if it sets no limit."""
     limit = settings.get(key)
     if limit is None:
         return None
@@ -328,9 +329,9 @@ def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None
 
 
 def _module_folders(folder: Path, route: str | None) -> tuple[Path, Path | None, Path, list[tuple[str, Path]]]:
-    """Return where the settings of the network, of its layers if they are mixed, and of the pooling are, and the rest.
+    """Return the folders of the network, of ``WeightedLayerPooling`` or None, of the pooling, and of later modules.
 
-    The rest is a list of (kind, folder), one entry for each module after the pooling.
+    Later modules are a list of (kind, folder).
     """
     mixed = kinds_of(folder, route)[1:2] == [_LAYERS]
     if not is_present(folder / "modules.json"):
@@ -343,7 +344,7 @@ def _module_folders(folder: Path, route: str | None) -> tuple[Path, Path | None,
 
 
 def router_in(folder: Path) -> Router | None:
-    """Return the routes of a folder, if one of the modules that it lists has some."""
+    """Return the routes of a folder; None if none of its modules has routes."""
     found = [place for kind, place in _entries(folder) if kind.rpartition(".")[2] in ROUTERS]
     if len(found) > 1:
         raise ValueError(f"{folder / 'modules.json'} lists {len(found)} modules with routes; expected one at most")
@@ -353,10 +354,10 @@ def router_in(folder: Path) -> Router | None:
 def modules_listed(
     folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...], route: str | None = None
 ) -> list[tuple[str, Path]]:
-    """Return the kinds and folders of the modules that ``modules.json`` lists; none without this file.
+    """Return (kind, folder) of each module in ``modules.json``; an empty list without this file.
 
-    The first ones must be of the kinds in `order`, those behind them of `others`. The modules of a route stand in the
-    place of the module that has routes.
+    Module i must be of one of the kinds in ``order[i]``, later modules of one in `others`. A module with routes is
+    replaced by the modules of its route.
     """
     path = folder / "modules.json"
     if not is_present(path):
@@ -375,7 +376,7 @@ def modules_listed(
 def modules_needed(
     folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...], route: str | None = None
 ) -> list[tuple[str, Path]]:
-    """Return what :func:`modules_listed` does; raise if the file is missing, or lists fewer modules than `order`."""
+    """Return :func:`modules_listed`; raise if the file is missing, or lists fewer modules than `order`."""
     path = folder / "modules.json"
     if not is_present(path):
         raise missing(path)
@@ -389,7 +390,7 @@ def modules_needed(
 
 
 def _listed(folder: Path, route: str | None) -> list[tuple[str, Path]]:
-    """Return the classes and folders of modules, those of a route in the place of the module that has routes."""
+    """Return (class, folder) of each module; a module with routes is replaced by the modules of its route."""
     found: list[tuple[str, Path]] = []
     for kind, home in _entries(folder):
         has_routes = route is not None and kind.rpartition(".")[2] in ROUTERS
@@ -398,7 +399,7 @@ def _listed(folder: Path, route: str | None) -> list[tuple[str, Path]]:
 
 
 def _entries(folder: Path) -> list[tuple[str, Path]]:
-    """Return the classes and folders of the modules that ``modules.json`` lists; none without this file."""
+    """Return (class, folder) of each entry of ``modules.json``; an empty list without this file."""
     path = folder / "modules.json"
     found = []
     for module in read_list(path) if is_present(path) else []:
@@ -411,14 +412,15 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 
 def kinds_of(folder: Path, route: str | None) -> list[str]:
-    """Return the names of the classes of the modules of a folder."""
+    """Return the class names of a folder's modules, without their packages."""
     return [kind.rpartition(".")[2] for kind, _ in _listed(folder, route)]
 
 
 def _known(module: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return a module as it is; that of jina-embeddings-v3, whose code is not run, as the one that it extends.
+    """Return an entry of ``modules.json``, with equivalent classes replaced by those of sentence-transformers.
 
-    PyLate names a class of its own for a product, which is that of sentence-transformers.
+    These are PyLate's ``Dense``, and the class of jina-embeddings-v3, which extends ``Transformer`` by code in the
+    folder that mp_core does not run.
     """
     if module.get("type") == "pylate.models.Dense.Dense":
         return {**module, "type": "sentence_transformers.models.Dense"}
@@ -432,7 +434,7 @@ def _known(module: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
 
 
 def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
-    """Return the poolings of vectors of this width, and whether they include the prompt."""
+    """Return the names of the poolings, and whether they include the prompt; `width` is that of the network."""
     as_wide: Rule = lambda value: value == width, f"hidden_size, {width}"
     rules = {
         "word_embedding_dimension": as_wide,
@@ -453,7 +455,7 @@ def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
 
 
 def read_prompts(path: Path, kind: str = "SentenceTransformer") -> dict[str, Any]:
-    """Return the settings of the model as a whole, which is of this class of sentence-transformers."""
+    """Return the settings in ``config_sentence_transformers.json``; `kind` is the expected class of the model."""
     own = {"max_active_dims": _LENGTH} if kind == "SparseEncoder" else {}
     config = read_known(path, _MODEL | {"model_type": only(kind)} | own)
     prompts = {"query": "", "document": ""} | {name: text or "" for name, text in config.get("prompts", {}).items()}

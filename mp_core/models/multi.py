@@ -1,4 +1,4 @@
-"""Multi-vector encoders: texts in, a vector for each token out, as ColBERT [1]_ compares them.
+"""Multi-vector encoders such as ColBERT [1]_: texts in, one vector for each token out.
 
 .. [1] O. Khattab, M. Zaharia, "ColBERT: Efficient and Effective Passage Search via Contextualized Late Interaction over
    BERT", SIGIR 2020.
@@ -16,18 +16,18 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array, imported
-from mp_core.dtype_policies import DTypePolicy
+from mp_core.arrays.quantization import quantize
 from mp_core.models.colbert import format_of, read_colbert
 from mp_core.models.folder import read_object
 from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network, read_prompts
 from mp_core.models.prompted import PromptedModel, TextError
 from mp_core.models.rules import Rule, check, only, read_known
 from mp_core.models.settings import choices, unexpected
-from mp_core.models.steps import KINDS_OF_STEPS, applied, read_steps
+from mp_core.models.steps import KINDS_OF_STEPS, apply_steps, read_steps
 from mp_core.models.texts import Text, Tokens, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
-from mp_core.quantization import quantize
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of
 
 __all__ = ["MultiVectorEncoder", "max_similarity"]
@@ -36,17 +36,17 @@ TASKS = ("query", "document")
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """What the files of a multi-vector encoder say of queries and documents.
+class LateSettings:
+    """The settings for queries and documents in a multi-vector encoder's folder.
 
     Attributes
     ----------
     skipped : mapping of str to frozenset of int
-        Task -> the tokens whose vectors do not count.
+        Task -> the tokens whose vectors are dropped.
     kept : frozenset of int or None
-        The only tokens of documents whose vectors count, if a file names some.
+        If given, only vectors of these tokens are kept in documents.
     expansion : tuple of (int, int, bool) or None
-        To how many tokens a query is filled up, with which one, and whether all tokens attend to them.
+        (length to which queries are padded, padding token, whether other tokens attend to the padding).
     """
 
     skipped: Mapping[str, frozenset[int]]
@@ -55,15 +55,15 @@ class Late:
 
 
 def max_similarity(queries: Sequence[Any], documents: Sequence[Any], *, dtype: str = "float32") -> Array:
-    """Return the sum, over the vectors of a query, of the largest scalar product with a vector of a document.
+    """Return MaxSim: the sum, over the vectors of a query, of the largest scalar product with a document's vector.
 
     Parameters
     ----------
     queries, documents : sequence of array-like, shapes (tokens, dim)
         The vectors of each text, float.
     dtype : {"float32", "bfloat16", "int8"}
-        The type in which vectors are multiplied. In int8, each vector has a scale of its own, and a document has a
-        quarter of the bytes.
+        The type in which vectors are multiplied. In int8, each vector has its own scale, and a document takes a quarter
+        of the memory.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def max_similarity(queries: Sequence[Any], documents: Sequence[Any], *, dtype: s
     TypeError
         Vectors are not floats.
     ValueError
-        `dtype` is none of these, or vectors are no matrices of one width.
+        `dtype` is not one of these, or the matrices do not have the same width.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def _products(left: Array, right: Array, dtype: str) -> Array:
 
 
 def _matrices(given: Sequence[Any], name: str) -> list[Array]:
-    """Return matrices in float32; raise unless they are."""
+    """Return arrays as float32 matrices; raise ValueError for another number of axes."""
     found = []
     for position, x in enumerate(given):
         matrix = imported(x, f"{name}[{position}]")
@@ -121,7 +121,7 @@ def _matrices(given: Sequence[Any], name: str) -> list[Array]:
 
 
 class MultiVectorEncoder(PromptedModel):
-    """A multi-vector encoder: texts in, a vector for each token out. :meth:`from_folder` builds one.
+    """A multi-vector encoder: texts in, one vector for each token out. Create it by :meth:`from_folder`.
 
     Attributes
     ----------
@@ -130,11 +130,11 @@ class MultiVectorEncoder(PromptedModel):
     dim : int
         The length of a vector.
     max_length : int
-        The most tokens a text may have, its special tokens included; :meth:`encode_multi` cuts off the rest.
+        The most tokens of a text, special tokens included. :meth:`encode_multi` truncates longer texts.
     prompts : dict of str to str
-        Name -> text to put before a text, as the folder lists them: ``"query"`` and ``"document"`` are those of tasks.
+        Name -> prompt, a text that is put before each text. ``"query"`` and ``"document"`` belong to the tasks.
     tensor_names, kernel_names : dict of str to str
-        As those of :class:`TextEncoder`.
+        As in :class:`TextEncoder`.
 
     Examples
     --------
@@ -146,13 +146,13 @@ class MultiVectorEncoder(PromptedModel):
     vector_kinds = ("multi-vector",)
 
     def __init__(
-        self, folder: Path, modules: Modules, said: Mapping[str, Any], policy: str | DTypePolicy | None
+        self, folder: Path, modules: Modules, options: Mapping[str, Any], policy: str | DTypePolicy | None
     ) -> None:
         super().__init__(folder, modules, policy)
-        self._late = _late(modules, said, self._tokenizer)
+        self._late = _late(modules, options, self._tokenizer)
         self._tokenizers = {
             task: Tokenizer(replace(modules, max_length=length)) if length else self._tokenizer
-            for task, length in _lengths(said).items()
+            for task, length in _lengths(options).items()
         }
         self.dim = modules.steps[-1].width if modules.steps else modules.settings.vector_size
 
@@ -163,9 +163,9 @@ class MultiVectorEncoder(PromptedModel):
         Parameters
         ----------
         path : path
-            Folder of a ``MultiVectorEncoder`` as sentence-transformers 6 saves it: a network, then ``Dense``,
-            ``Normalize`` and the like for the vectors of tokens, and a ``MultiVectorMask``. Or a folder of PyLate 3 or
-            of Stanford's ColBERT.
+            Folder of a ``MultiVectorEncoder`` of sentence-transformers 6: a network, modules such as ``Dense`` and
+            ``Normalize`` for the token vectors, and a ``MultiVectorMask``. Or a folder of PyLate 3 or of Stanford's
+            ColBERT.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`.
 
@@ -187,17 +187,17 @@ class MultiVectorEncoder(PromptedModel):
         prompt: str | None = None,
         prompt_name: str | None = None,
     ) -> list[Array]:
-        """Return the vectors of the tokens of texts.
+        """Return the token vectors of texts.
 
         Parameters
         ----------
         texts, batch_size, show_progress
-            Those of :meth:`mp_core.models.TextEncoder.encode`; one str is a list of one text.
+            Those of :meth:`mp_core.models.TextEncoder.encode`; a single str counts as a list of one text.
         task : {"document", "query"}
-            What the texts are. It decides how many tokens they may have and which of their vectors count, and fills up
-            queries if the folder says so.
+            The kind of the texts. It determines their maximum length, which vectors are kept, and whether they are
+            padded as queries.
         prompt, prompt_name : str, optional
-            What is put before each text, or its name. By default the prompt of the name of the task.
+            The prompt before each text, or its name. Default: the prompt named like the task.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class MultiVectorEncoder(PromptedModel):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.encode`; `task` is none of these.
+            As :meth:`mp_core.models.TextEncoder.encode`; or `task` is unknown.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
         return self.encode_multi_tokens(tokens, batch_size, show_progress, task=task)
@@ -221,15 +221,15 @@ class MultiVectorEncoder(PromptedModel):
         from_start: bool | None = None,
         task: str = "document",
     ) -> Tokens:
-        """Return the tokens of texts: the first half of :meth:`encode_multi`, which may run in another thread.
+        """Return the tokens of texts for :meth:`encode_multi_tokens`. It may run in another thread.
 
         Parameters
         ----------
         texts, prompt, prompt_name, task
             Those of :meth:`encode_multi`.
         from_start : bool, optional
-            Whether a text that is too long loses its start instead of its end; one with a marker there is refused.
-            Default: what the files of the tokenizer say.
+            Whether texts that are too long are truncated at their start; texts with a marker there are refused.
+            Default: the tokenizer's setting.
         """
         if task not in TASKS:
             raise ValueError(f"`task` must be 'query' or 'document'; received {task!r}")
@@ -248,7 +248,7 @@ class MultiVectorEncoder(PromptedModel):
         task: str = "document",
         on_batch: Callable[[int], object] | None = None,
     ) -> list[Array]:
-        """Return the vectors of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_multi`.
+        """Return the token vectors of tokenized texts: :meth:`encode_multi` after :meth:`tokenize`.
 
         Parameters
         ----------
@@ -256,31 +256,31 @@ class MultiVectorEncoder(PromptedModel):
         batch_size, show_progress, task
             Those of :meth:`encode_multi`.
         on_batch : callable, optional
-            Called with the number of texts of each batch once it is done.
+            Called after each batch with its number of texts.
         """
         return self.each(partial(self._vectors, task=task), tokens, batch_size, show_progress, on_batch)
 
     def similarity(self, queries: Sequence[Any], documents: Sequence[Any], *, dtype: str = "float32") -> Array:
-        """Return :func:`max_similarity` of the vectors of queries and of documents, shape (queries, documents)."""
+        """Return :func:`max_similarity`, shape (queries, documents)."""
         return max_similarity(queries, documents, dtype=dtype)
 
     def _vectors(self, tokens: Tokens, positions: Array, task: str) -> list[Array]:
         ids, mask = pad(tokens.rows)
         counted = mask
         if task == "query" and self._late.expansion is not None:
-            ids, mask, counted = _filled(ids, mask, *self._late.expansion)
+            ids, mask, counted = _expanded(ids, mask, *self._late.expansion)
         hidden = ops.cast(self.model(ids, mask=mask), F32)
         counted = counted & ~np.isin(ids, [*self._late.skipped[task]])
         if task == "document" and self._late.kept is not None:
             counted &= np.isin(ids, [*self._late.kept])
-        vectors = applied(self._modules.steps, hidden[counted], None)
+        vectors = apply_steps(self._modules.steps, hidden[counted], None)
         found = np.split(vectors, np.cumsum(counted.sum(axis=1))[:-1])
         self._check(found, tokens.rows, positions)
         return found
 
 
-def _filled(ids: Array, mask: Array, length: int, token: int, attended: bool) -> tuple[Array, Array, Array]:
-    """Return queries filled up to a length with a token, which tokens are attended to, and which count."""
+def _expanded(ids: Array, mask: Array, length: int, token: int, attended: bool) -> tuple[Array, Array, Array]:
+    """Return queries padded to a length with a token, the attention mask, and the mask of vectors to keep."""
     more = max(0, length - ids.shape[1])
     ids, mask = (np.pad(x, ((0, 0), (0, more))) for x in (ids, mask))
     filled = ~mask & (np.arange(ids.shape[1]) < length)
@@ -297,7 +297,7 @@ _MASK: dict[str, Rule] = {
     ),
 }
 _EXPANSION: dict[str, Rule] = {
-    "strategy": only("fixed", "min"),  # both fill queries up; only the first cuts longer ones to the length
+    "strategy": only("fixed", "min"),  # both pad queries; only "fixed" also truncates longer ones
     "attend": only(False, True),
     "token": (lambda value: value is None or isinstance(value, str), "a string or null"),
     "length": (lambda value: type(value) is int and value > 0, "a positive integer"),
@@ -308,7 +308,7 @@ _NETWORK = TRANSFORMER | {"query_expansion": _OBJECT, "query_length": _LENGTH, "
 
 
 def _read(folder: Path) -> tuple[Modules, dict[str, Any]]:
-    """Return the settings of a folder, and those of the mask and of queries."""
+    """Return the modules of a folder, and its settings for queries and documents."""
     older = format_of(folder)
     if older is not None:
         return read_colbert(folder, older)
@@ -334,39 +334,39 @@ def _read(folder: Path) -> tuple[Modules, dict[str, Any]]:
     return modules, transformer | mask
 
 
-def _lengths(said: Mapping[str, Any]) -> dict[str, int | None]:
-    """Return by task how many tokens a text may have, if a file says so."""
-    lengths = {task: said.get(f"{task}_length") for task in TASKS}
-    expansion = said.get("query_expansion")
+def _lengths(options: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return task -> the most tokens of a text, None if no file limits them."""
+    lengths = {task: options.get(f"{task}_length") for task in TASKS}
+    expansion = options.get("query_expansion")
     if expansion and expansion["strategy"] == "fixed":
         lengths["query"] = expansion["length"]
     return lengths
 
 
-def _late(modules: Modules, said: Mapping[str, Any], tokenizer: Tokenizer) -> Late:
-    """Return what files say of queries and documents, with tokens for the words that they name.
+def _late(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) -> LateSettings:
+    """Return the settings for queries and documents, with words replaced by tokens.
 
-    Words that the vocabulary does not have as one token are left out, as in sentence-transformers.
+    Words that are not one token of the vocabulary are left out, as in sentence-transformers.
     """
-    indices = frozenset(i for i in map(tokenizer.index_of, said.get("skiplist_words") or []) if i is not None)
-    tasks = said.get("skiplist_tasks", ["document"])
-    kept = said.get("keep_only_token_ids")
-    return Late(
+    indices = frozenset(i for i in map(tokenizer.index_of, options.get("skiplist_words") or []) if i is not None)
+    tasks = options.get("skiplist_tasks", ["document"])
+    kept, expansion = options.get("keep_only_token_ids"), options.get("query_expansion")
+    return LateSettings(
         skipped={task: indices if task in tasks else frozenset() for task in TASKS},
         kept=frozenset(kept) if kept else None,
-        expansion=_expansion(modules, said["query_expansion"], tokenizer) if said.get("query_expansion") else None,
+        expansion=_expansion(modules, expansion, tokenizer) if expansion else None,
     )
 
 
-def _expansion(modules: Modules, said: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, int, bool]:
-    """Return to how many tokens queries are filled up, with which one, and whether all tokens attend to them."""
-    word = said.get("token") or tokenizer.special("mask_token") or tokenizer.special("eos_token")
+def _expansion(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, int, bool]:
+    """Return :attr:`LateSettings.expansion`."""
+    word = options.get("token") or tokenizer.special("mask_token") or tokenizer.special("eos_token")
     index = None if word is None else tokenizer.index_of(word)
     if index is None:
         path = modules.network / "tokenizer_config.json"
-        raise unexpected(path, "the token that fills up queries", word, "a token of the vocabulary")
-    length = said.get("length")
+        raise unexpected(path, "the token that pads queries", word, "a token of the vocabulary")
+    length = options.get("length")
     if length is None or not 1 < length <= modules.settings.max_length:
         expected = f"from 2 to {modules.settings.max_length}"
         raise unexpected(modules.network / "sentence_bert_config.json", "query_expansion.length", length, expected)
-    return length, index, said.get("attend", False)
+    return length, index, options.get("attend", False)

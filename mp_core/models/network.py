@@ -1,4 +1,4 @@
-"""A transformer encoder as a layer."""
+"""A text network as a layer: token indices in, a vector for each token out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,46 +10,46 @@ from mp_core.arrays import Array, as_mask
 from mp_core.arrays.recorded import is_recorded
 from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Layer
 from mp_core.layers.base.building import enclosing_path
-from mp_core.layers.base.quantization import already_quantized, apply_to_all, convert_to, forms_where
+from mp_core.layers.base.quantization import already_quantized, apply_to_all, convert_to, quantized_forms
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
+from mp_core.policies.dtype_policies import DTypePolicy
+from mp_core.policies.dtype_policies.map import unquantized
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["TextNetwork"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What ``config.json`` says. Layers look for layers and variables in a dict, however long it is, but not here."""
+class _OpaqueConfig:
+    """The content of ``config.json``, hidden from layers, which search attributes that are dicts for sublayers."""
 
     content: dict[str, Any]
 
 
 class TextNetwork(Layer):
-    """Token indices in, one vector for each token out: a network of one of the architectures that mp_core has.
+    """A network of one of mp_core's architectures: token indices in, one vector for each token out.
 
-    Its weights are zeros until they are set; :meth:`mp_core.models.TextEncoder.from_folder` reads them.
+    Its weights are zeros at first; :meth:`mp_core.models.TextEncoder.from_folder` reads them.
 
     Parameters
     ----------
     config : dict
-        What ``config.json`` says, such as ``model_type`` and ``hidden_size``.
+        The content of ``config.json``, such as ``model_type`` and ``hidden_size``.
     types : int
-        How many types of tokens there are in a text: 2 for pairs of texts, where the architecture tells them apart.
+        The number of token types: 2 for pairs of texts, if the architecture distinguishes the two texts.
     **kwargs
         Those of :class:`~mp_core.layers.Layer`. The keys of a policy map are paths such as ``embeddings/word``,
-        ``encoder/layer_0/attention/query`` and ``encoder/layer_0/output``; the name of the model is no part of them.
+        ``encoder/layer_0/attention/query`` and ``encoder/layer_0/output``, without the name of the model.
 
     Raises
     ------
     ValueError
-        `config` says something that mp_core does not compute; `types` is no positive integer.
+        `config` has a setting that mp_core does not support, or `types` is not a positive integer.
     TypeError
-        `config` is no mapping.
+        `config` is not a mapping.
 
     Examples
     --------
@@ -67,31 +67,31 @@ class TextNetwork(Layer):
         super().__init__(autocast=False, **kwargs)
         if not isinstance(config, Mapping):
             raise TypeError(f"`config` must be a dict; received {config!r}")
-        self._said = _Said(dict(config))
-        self.differs_from_files = False  # whether `fit` has trained weights, so that they are in no file yet
+        self._opaque_config = _OpaqueConfig(dict(config))
+        self.differs_from_files = False  # whether `fit` has changed weights since they were read
         self.types = positive_integer(types, "types")
         self.settings = self.architecture.read(self.config, "`config`")
 
     @property
     def config(self) -> dict[str, Any]:
-        """What ``config.json`` says."""
-        return self._said.content
+        """The content of ``config.json``."""
+        return self._opaque_config.content
 
     @property
     def architecture(self) -> Architecture:
-        """The table that says how the network is built, and what its tensors are called."""
+        """The table with the network's settings and the names of its tensors."""
         return architecture_of(self.config, "`config`")
 
     def build(self, input_shape: Shape = (None, None)) -> None:
-        """Create the layers, which do not depend on the shape of the indices."""
-        called_in(enclosing_path, self._around, self._build_parts, (input_shape,))
+        """Create the layers; they do not depend on `input_shape`."""
+        called_in(enclosing_path, self._children_path, self._build_parts, (input_shape,))
 
     @property
-    def _around(self) -> str:
+    def _children_path(self) -> str:
         return str(self.path)[: -len(self.name)].rstrip("/")
 
     def _build_parts(self, input_shape: Shape) -> None:
-        """Create the layers, at paths of which the model's name is no part."""
+        """Create the layers, with paths that do not contain the model's name."""
         self.embeddings = self.architecture.embeddings(
             self.settings, types=self.types, name="embeddings", dtype=self.dtype_policy
         )
@@ -100,15 +100,15 @@ class TextNetwork(Layer):
         self.encoder.build((*input_shape, self.settings.hidden_size))
 
     def names(self, prefix: str) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors begin, in a checkpoint with this prefix."""
+        """Return the path of each layer -> the start of its tensor names, in a checkpoint with this prefix."""
         return {path: prefix + name for path, name in self.architecture.names(self.settings).items()}
 
     def aliases(self, tensors: Iterable[str], prefix: str) -> dict[str, str]:
-        """Return the names of tensors that a checkpoint with these tensors has under another name -> that name."""
+        """Return name of a tensor that a checkpoint lacks -> the name of its tensor to use instead."""
         return {}
 
     def shapes(self) -> dict[str, dict[str, int]]:
-        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         return self.architecture.shapes(self.settings, self.config)
 
     def call(
@@ -119,33 +119,31 @@ class TextNetwork(Layer):
         places: Array | None = None,
         offsets: Array | None = None,
     ) -> Array:
-        """Return the vectors of tokens, of texts padded to one length or of ragged ones.
+        """Return the vectors of the tokens of padded or ragged texts.
 
         Parameters
         ----------
         ids : ndarray of int, shape (n, length)
-            Vocabulary indices, special tokens included; floats may be whole numbers, as for an Embedding.
+            Vocabulary indices, special tokens included. Floats with integer values are allowed, as for an Embedding.
         mask : array-like, shape (n, length), optional
-            True where there is a token, False where there is padding, to which no token attends. Every row needs at
-            least one token. Default: there is no padding.
+            True for tokens, False for padding, to which no token attends. Every row needs a token. Default: no padding.
         types : ndarray of int, shape (n, length), optional
-            The type of each token; default: 0.
+            The type of each token. Default: 0.
         places, offsets : ndarray of int32, optional
-            Of ragged texts, whose `ids`, shape (tokens,), lie one behind the other without padding: the rows of the
-            table of positions that belong to the tokens, from ``model.embeddings.places``, and where each text
-            begins and the last one ends, shape (n + 1,). They come from code that has checked them.
+            For ragged texts: `ids` then has shape (tokens,), and text i is ``ids[offsets[i]:offsets[i + 1]]``. `places`
+            comes from ``model.embeddings.places``. Both are not checked here.
 
         Returns
         -------
-        ndarray, shape (n, length, hidden_size), or (tokens, hidden_size) of ragged texts
-            The vectors of all positions, padding included, in the output dtype of the last layer.
+        ndarray, shape (n, length, hidden_size), or (tokens, hidden_size) for ragged texts
+            The vectors of all positions, including padding, in the output dtype of the last layer.
 
         Raises
         ------
         TypeError
-            `ids` or `types` are no whole numbers, or `mask` is neither bool nor integers.
+            `ids` or `types` are not integers, or `mask` is neither bool nor integers.
         ValueError
-            A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
+            A shape is wrong, an index is outside the vocabulary, or a row of `mask` has no token.
         """
         if offsets is not None:
             with awake():
@@ -157,7 +155,7 @@ class TextNetwork(Layer):
             if array is not None and np.shape(array) != ids.shape:
                 raise ValueError(f"`{name}` must have the shape of `ids`, {ids.shape}; received {np.shape(array)}")
         keep = None if mask is None else as_mask(mask)
-        if is_recorded(ids, keep):  # a plan looks each index up, and takes a mask as it is
+        if is_recorded(ids, keep):  # a plan checks indices at each run, and cannot check a mask
             return self._padded(ids, None if keep is None else keep[:, None, None, :], types)
         if keep is not None and not keep.any(axis=1).all():
             raise ValueError(f"`mask` must have a token in every row; received none in row {keep.any(axis=1).argmin()}")
@@ -169,7 +167,7 @@ class TextNetwork(Layer):
         return outputs
 
     def _indices(self, given: Array, name: str, limit: int) -> Array:
-        """Return indices as integers, checked against `limit`; a Sequential is built with zeros that are floats."""
+        """Return indices as integers below `limit`; a Sequential is built with zeros of a float dtype."""
         with np.errstate(invalid="ignore"):
             indices = given if given.dtype.kind in "iu" else given.astype(np.int64)
         if indices is not given and not np.array_equal(indices, given):
@@ -179,32 +177,28 @@ class TextNetwork(Layer):
         return indices if is_recorded(indices) else _within(indices, name, limit)
 
     def ragged(self, ids: Array, offsets: Array) -> Array:
-        """Return the vectors of the tokens of texts that lie one behind the other.
+        """Return the vectors of the tokens of ragged texts, shape (tokens, hidden_size).
 
         Parameters
         ----------
         ids : ndarray of int32, shape (tokens,)
         offsets : ndarray of int32, shape (n + 1,)
-            Where each text begins and the last one ends.
-
-        Returns
-        -------
-        ndarray, shape (tokens, hidden_size)
+            Text i is ``ids[offsets[i]:offsets[i + 1]]``.
         """
         ids = self.checked(ids)
         vectors: Array = self(ids, places=self.embeddings.places(ids, offsets), offsets=offsets)
         return vectors
 
     def checked(self, ids: Array) -> Array:
-        """Return integers; raise ValueError if one of them is outside the vocabulary."""
+        """Return `ids`; raise ValueError if one is outside the vocabulary."""
         return _within(ids, "ids", self.settings.vocab_size)
 
     def _change_policy(self, policy: DTypePolicy) -> None:
-        """Give all layers the policy: a model computes in what they compute in."""
+        """Set the policy of all layers."""
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):
             raise already_quantized(self, f"dtype_policy={policy.name}")
-        plain, forms = unquantized(policy) if self.built else policy, forms_where(self, policy)
+        plain, forms = unquantized(policy) if self.built else policy, quantized_forms(self, policy)
         apply_to_all(layers, plain)
         convert_to(forms)
         apply_to_all([self], policy)

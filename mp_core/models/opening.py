@@ -1,4 +1,4 @@
-"""Which class a folder is for, by what its files say."""
+"""Choose the class that opens a folder."""
 
 import warnings
 from pathlib import Path
@@ -13,15 +13,15 @@ from mp_core.models.sparse import SparseEncoder, is_masked
 from mp_core.models.text_encoder import TextEncoder
 from mp_core.utilities.system import is_present
 
-__all__ = ["Opened", "class_of"]
+__all__ = ["EncoderClass", "class_of"]
 
-Opened = type[TextEncoder] | type[MultiVectorEncoder] | type[SparseEncoder] | type[Reranker]
+EncoderClass = type[TextEncoder] | type[MultiVectorEncoder] | type[SparseEncoder] | type[Reranker]
 _SPARSE = {"SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder"}
-_ANSWERS = "Classification", "ForCausalLM"
+_SCORERS = "Classification", "ForCausalLM"
 
 
-def class_of(folder: Path) -> Opened:
-    """Return the class whose ``from_folder`` opens a folder: an encoder, or a reranker, which classifiers are too.
+def class_of(folder: Path) -> EncoderClass:
+    """Return the class whose ``from_folder`` opens a folder; :class:`Reranker` also for classifiers.
 
     Raises
     ------
@@ -46,8 +46,8 @@ def class_of(folder: Path) -> Opened:
     if is_masked(written):
         warnings.warn(
             f"{folder} has no modules.json, and its network is a masked language model: it is opened as SPLADE, which "
-            "gives weights of tokens. For embeddings, let sentence-transformers save the folder",
+            "returns weights of tokens. For embeddings, save the folder with sentence-transformers",
             stacklevel=2,
         )
         return SparseEncoder
-    return Reranker if any(kind in name for name in written for kind in _ANSWERS) else TextEncoder
+    return Reranker if any(kind in name for name in written for kind in _SCORERS) else TextEncoder

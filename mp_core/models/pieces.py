@@ -1,4 +1,4 @@
-"""What a tokenizer made of texts, for people and clients: pieces with their places, and texts of tokens."""
+"""Tokenizer results for people and clients: tokens with their positions in the text, and decoded texts."""
 
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
@@ -13,13 +13,13 @@ class Piece(NamedTuple):
     Attributes
     ----------
     id : int
-        Its index in the vocabulary.
+        The index in the vocabulary.
     text : str
-        What it stands for in the text; of a special token its name.
+        Its part of the text; the name of a special token.
     special : bool
-        Whether it is in no text, but put around each.
+        Whether the tokenizer added it to the text.
     start, stop : int or None
-        Where it is in the text, in bytes of UTF-8; None of a special token.
+        Its position in the text, in bytes of UTF-8; None for a special token.
     """
 
     id: int
@@ -30,12 +30,12 @@ class Piece(NamedTuple):
 
 
 class TooManyTokensError(ValueError):
-    """Texts with more tokens than are wanted.
+    """Texts have more tokens than allowed.
 
     Attributes
     ----------
     count : int
-        How many they have.
+        The number of tokens.
     """
 
     def __init__(self, count: int) -> None:
@@ -44,27 +44,26 @@ class TooManyTokensError(ValueError):
 
 
 def last_tokens(encoding: Any, room: int) -> tuple[Any, bool]:
-    """Return the last tokens of a text that was encoded without special tokens and cut, and whether it has more."""
+    """Return the last `room` tokens of a truncated encoding without special tokens, and whether any were dropped."""
     parts = encoding.overflowing
     if not parts and len(encoding) <= room:
         return encoding, False
-    # All parts but the last have the same length, so two hold enough. Merging takes a square of what was cut off.
+    # All parts except the last have the same length, so two are enough. Merging all would take quadratic time.
     found = type(encoding).merge([encoding, *parts][-2:], growing_offsets=False)
     found.truncate(room, direction="left")
     return found, True
 
 
-def count_of(encoding: Any, around: int) -> int:
-    """Return how many tokens a text has, those that were cut off included; each part has so many special ones."""
-    return len(encoding) + sum(len(part) - around for part in encoding.overflowing)
+def count_of(encoding: Any, special: int) -> int:
+    """Return the number of tokens of a text, truncated ones included; each part has `special` special tokens."""
+    return len(encoding) + sum(len(part) - special for part in encoding.overflowing)
 
 
 def pieces_of(text: str, encoding: Any) -> list[Piece]:
-    """Return the tokens of a text that was encoded with or without special tokens, those that were cut off included."""
+    """Return all tokens of an encoded text, including the truncated ones."""
     ends = [0, *accumulate(len(character.encode()) for character in text)]
-    parts = [
-        _pieces_of_part(text, part, ends) for part in (encoding, *encoding.overflowing)
-    ]  # each has special tokens around it
+    # Each part repeats the special tokens.
+    parts = [_pieces_of_part(text, part, ends) for part in (encoding, *encoding.overflowing)]
     before = [*takewhile(lambda piece: piece.special, parts[0])]
     behind = [*takewhile(lambda piece: piece.special, reversed(parts[0][len(before) :]))]
     return [*before, *(piece for part in parts for piece in part if not piece.special), *reversed(behind)]
@@ -81,7 +80,7 @@ def _pieces_of_part(text: str, encoding: Any, ends: Sequence[int]) -> list[Piece
 
 
 def decoded(tokenizer: Any, rows: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
-    """Return the texts of rows of indices; raise ValueError for one that the vocabulary does not have."""
+    """Return the texts of rows of indices; raise ValueError for an index outside the vocabulary."""
     for index in sorted({index for row in rows for index in row}):
         if tokenizer.id_to_token(index) is None:
             raise ValueError(f"the model's vocabulary has no token {index}")

@@ -1,4 +1,4 @@
-"""From the vectors of the tokens of a text to one vector, in each of the ways of sentence-transformers."""
+"""The poolings of sentence-transformers: from the token vectors of a text to one vector."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ __all__ = ["LONGEST", "POOLINGS", "SHORTEST", "pool", "unit"]
 
 
 def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array:
-    """Return the vectors of texts in float32, those of several poolings side by side.
+    """Return the pooled vectors of texts in float32; the results of several poolings are concatenated.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array
     hidden : ndarray, shape (n, length, width)
         The vectors of the tokens.
     mask, kept : ndarray of bool, shape (n, length)
-        Where there are tokens, and which of them count; at least one in a row.
+        The tokens, and the tokens to pool; each row needs at least one.
     """
     places = np.arange(1, mask.shape[1] + 1) - mask.argmax(axis=1)[:, np.newaxis]
     pooled = [POOLINGS[name](hidden, kept, places) for name in names]
@@ -28,9 +28,9 @@ def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array
 
 
 def unit(rows: Array) -> Array:
-    """Return every row scaled to length 1; rows of zeros stay zeros.
+    """Scale each row to length 1; rows of zeros stay zeros.
 
-    Rows whose squares would overflow or underflow are divided by their largest magnitude first.
+    A row whose squares would overflow or underflow is first divided by its largest magnitude.
     """
     with np.errstate(over="ignore", under="ignore"):
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -45,7 +45,7 @@ def unit(rows: Array) -> Array:
 
 
 SHORTEST, LONGEST = 2.0**-50, 2.0**63
-"""The lengths of rows of float32 whose squares lose nothing that counts."""
+"""The range of lengths of float32 rows for which sums of squares neither overflow nor lose precision."""
 
 
 def _sum(hidden: Array, weights: Array) -> Array:
@@ -69,7 +69,7 @@ def _mean_by_root(hidden: Array, kept: Array, places: Array) -> Array:
 
 
 def _weighted_mean(hidden: Array, kept: Array, places: Array) -> Array:
-    weights = np.where(kept, places, 0)  # bfloat16 has no 257
+    weights = np.where(kept, places, 0)  # in integers: bfloat16 cannot represent 257
     sums = _sum(ops.cast(hidden, "float32"), weights.astype(np.float32))
     means: Array = sums / weights.sum(axis=1, keepdims=True).astype(np.float32)
     return means
@@ -77,7 +77,7 @@ def _weighted_mean(hidden: Array, kept: Array, places: Array) -> Array:
 
 def _maximum(hidden: Array, kept: Array, places: Array) -> Array:
     masked = np.where(kept[:, :, np.newaxis], ops.cast(hidden, "float32"), np.float32(-np.inf))
-    maxima: Array = masked.max(axis=1) + np.float32(0)  # of zeros +0
+    maxima: Array = masked.max(axis=1) + np.float32(0)  # turns -0 into +0
     return maxima
 
 
@@ -97,4 +97,4 @@ POOLINGS: dict[str, Callable[[Array, Array, Array], Array]] = {
     "weightedmean": _weighted_mean,
     "lasttoken": _last,
 }
-"""Name of a pooling -> its function of vectors, the tokens that count, and their places from 1."""
+"""Name of a pooling -> its function of the vectors, the mask of tokens to pool, and the positions, counted from 1."""

@@ -1,4 +1,4 @@
-"""Embeddings in fewer bits, as sentence-transformers' ``quantize_embeddings`` gives them."""
+"""Quantized embeddings, as from ``quantize_embeddings`` of sentence-transformers."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from mp_core.arrays import Array
 __all__ = ["CODES", "PRECISIONS", "UNIT_RANGES", "unit_codes", "with_precision"]
 
 CODES = ("int8", "uint8")
-"""The precisions whose codes depend on the range of each number."""
+"""The precisions whose codes depend on the range of each dimension."""
 
 PRECISIONS = ("float32", *CODES, "binary", "ubinary")
-"""Of the last two, bits of positive numbers are packed by eight; ``"binary"`` has 128 subtracted from each byte."""
+"""All precisions. The last two pack eight bits ``x > 0`` into a byte; ``"binary"`` subtracts 128 from each byte."""
 
 
 def with_precision(embeddings: Array, precision: str, ranges: Any = None) -> Array:
@@ -24,13 +24,13 @@ def with_precision(embeddings: Array, precision: str, ranges: Any = None) -> Arr
     precision : str
         One of `PRECISIONS`.
     ranges : array of float32, shape (2, dim) or (2, 1), optional
-        For int8 and uint8: the numbers that get the least and the largest code. Default: the least and the largest
-        number of the embeddings in each dimension.
+        For int8 and uint8: the numbers with the smallest and the largest code. Default: the minimum and the maximum of
+        the embeddings in each dimension.
 
     Raises
     ------
     ValueError
-        The range of a single embedding is asked for, which has none.
+        `ranges` is needed for a single embedding, which has no range.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def with_precision(embeddings: Array, precision: str, ranges: Any = None) -> Arr
         return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
     if ranges is None:
         if len(embeddings) == 1:
-            several = "several texts, whose embeddings say the range of each number"
+            several = "several texts: the range of each number is that of their embeddings"
             raise ValueError(f'`precision` "{precision}" needs {several}; received 1')
         ranges = [embeddings.min(axis=0, initial=np.inf), embeddings.max(axis=0, initial=-np.inf)]
     least, largest = np.asarray(ranges, np.float32)
@@ -54,11 +54,11 @@ def with_precision(embeddings: Array, precision: str, ranges: Any = None) -> Arr
 
 
 UNIT_RANGES = np.array([[-128.5 / 127], [126.5 / 127]], np.float32)
-"""The ranges of codes that are 127 times a number from -1 to 1, rounded; of uint8 with 128 added."""
+"""The ranges for which a code of int8 is ``round(127 * x)`` for x from -1 to 1; uint8 adds 128."""
 
 
 def unit_codes(embeddings: Array, precision: str) -> Array:
-    """Return embeddings of length 1 in a precision, each alone, by `UNIT_RANGES`.
+    """Return embeddings of length 1 in a precision, with `UNIT_RANGES`: no embedding affects the codes of another.
 
     Examples
     --------

@@ -1,14 +1,14 @@
-"""Encoders of single texts: a prompt is put before each text, and the tokenizer makes tokens of both."""
+"""The base of encoders of single texts: prompts and tokenization."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from mp_core.arrays import Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules
 from mp_core.models.pieces import Piece
 from mp_core.models.texts import Text, TextModel, Tokens, encodable, list_of_texts
 from mp_core.models.tokenizer import Tokenizer
+from mp_core.policies.dtype_policies import DTypePolicy
 
 __all__ = ["PromptedModel", "TextError"]
 
@@ -19,9 +19,9 @@ class TextError(ValueError):
     Attributes
     ----------
     position : int
-        Which of the texts it is, counted from 0.
+        The index of the text.
     reason : str
-        What it must have, and has not: a sentence without its subject.
+        What is wrong with it, as a sentence without a subject.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -31,7 +31,7 @@ class TextError(ValueError):
 
 
 class PromptedModel(TextModel):
-    """A network with its tokenizer and the prompts of its folder.
+    """A network with its tokenizer and prompts.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ class PromptedModel(TextModel):
     Attributes
     ----------
     prompts : dict of str to str
-        Name -> text to put before a text, as the folder lists them.
+        Name -> prompt, a text that is put before each text.
     default_prompt_name : str or None
-        The name of the prompt that is used if the caller names none.
+        The name of the default prompt.
     dim : int
-        The length of a vector; a subclass says it.
+        The length of a vector; subclasses set it.
     """
 
     dim: int
@@ -67,25 +67,25 @@ class PromptedModel(TextModel):
         prompt_name: str | None = None,
         from_start: bool | None = None,
     ) -> Tokens:
-        """Return the tokens of texts: the first half of embedding them, which may run in another thread.
+        """Return the tokens of texts, which the methods that end in ``_tokens`` take. It may run in another thread.
 
         Parameters
         ----------
         texts, prompt, prompt_name
-            Those of the method that embeds texts.
+            Those of the method that encodes texts.
         from_start : bool, optional
-            Whether a text that is too long loses its start, and the prompt there, instead of its end.
-            Default: what the files of the tokenizer say.
+            Whether texts that are too long are truncated at their start, including the prompt, instead of their end.
+            Default: the tokenizer's setting.
 
         Returns
         -------
         Tokens
-            Its attribute `cut` says which texts were cut off.
+            Its attribute `cut` lists the truncated texts.
 
         Raises
         ------
         TypeError, ValueError
-            As that method.
+            As the method that encodes texts.
         """
         return self._tokens(texts, self._prompt(prompt, prompt_name), self._tokenizer, from_start)
 
@@ -98,14 +98,14 @@ class PromptedModel(TextModel):
         prompt: str | None = None,
         prompt_name: str | None = None,
     ) -> list[list[Piece]]:
-        """Return the tokens of each text, behind its prompt, as the tokenizer makes them.
+        """Return all tokens of each prompt and text, with their positions.
 
         Parameters
         ----------
         texts, special, most
             Those of :meth:`TextModel.pieces`.
         prompt, prompt_name
-            Those of the method that embeds texts.
+            Those of the method that encodes texts.
         """
         prefix = self._prompt(prompt, prompt_name)
         return super().pieces([prefix + text for text in list_of_texts(texts, "texts")], special=special, most=most)
@@ -113,7 +113,7 @@ class PromptedModel(TextModel):
     def _tokens(
         self, texts: Text | Iterable[Text], prefix: str, tokenizer: Tokenizer, from_start: bool | None = None
     ) -> Tokens:
-        """Return the tokens of texts with a prompt before each."""
+        """Return the tokens of texts with the prompt `prefix` before each."""
         given = list_of_texts(texts, "texts")
         rows, cut = tokenizer([prefix + text for text in given] if prefix else given, from_start=from_start)
         skipped = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
@@ -123,7 +123,7 @@ class PromptedModel(TextModel):
         return Tokens(rows, cut, skipped=skipped)
 
     def _check_lengths(self, rows: list[Array], unpooled: int) -> None:
-        """Raise for a text with no token beyond its first `unpooled`, or with more than the network takes."""
+        """Raise TextError for a text of at most `unpooled` tokens, or of more tokens than the network takes."""
         longest = self.model.settings.max_length
         for position, row in enumerate(rows):
             if len(row) <= unpooled:
@@ -135,11 +135,11 @@ class PromptedModel(TextModel):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names of the tasks for which the folder has routes of their own, such as ``"query"``; mostly none."""
+        """The tasks for which the folder has separate routes, such as ``"query"``; most folders have none."""
         return () if self._modules.router is None else self._modules.router.tasks
 
     def _prompt(self, prompt: str | None, name: str | None) -> str:
-        """Return what is put before each text."""
+        """Return the prompt before each text."""
         if prompt is not None:
             if name is not None:
                 raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")

@@ -1,4 +1,4 @@
-"""Cross-encoders: pairs of texts in, scores out, from a folder as sentence-transformers or transformers writes it."""
+"""Cross-encoders (pairs of texts in, scores out), from folders of sentence-transformers or transformers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -10,7 +10,6 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
 from mp_core.models.heads import Classifier, Head
 from mp_core.models.modules import Modules, read_cross
@@ -18,6 +17,7 @@ from mp_core.models.sentence_transformers import also_named
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.templates import Template, template_of
 from mp_core.models.texts import Text, TextModel, Tokens, in_order, is_one, list_of_texts, one_text, pad
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["Reranker", "ranked"]
@@ -28,24 +28,24 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.activation.ReLU": "relu",
 }
-"""What sentence-transformers calls an activation -> its name here."""
+"""Class of an activation in sentence-transformers -> its name in mp_core."""
 
 
 class Reranker(TextModel):
-    """A cross-encoder: pairs of texts in, scores out. :meth:`from_folder` builds one.
+    """A cross-encoder: pairs of texts in, scores out. Create it by :meth:`from_folder`.
 
     Attributes
     ----------
     model : Classifier
         The network and its head.
     activation : str
-        The name of what :meth:`predict` applies to the scores by default.
+        The name of the default activation of :meth:`predict`.
     max_length : int
-        The most tokens a pair may have, its special tokens included.
+        The most tokens of a pair, special tokens included.
     template : Template or None
-        How a decoder is asked about a pair; None where pairs are joined by the tokenizer.
+        The prompt for a decoder; None if the tokenizer joins pairs.
     tensor_names, kernel_names : dict of str to str
-        As those of :class:`TextEncoder`.
+        As in :class:`TextEncoder`.
 
     Examples
     --------
@@ -61,25 +61,28 @@ class Reranker(TextModel):
         self,
         folder: Path,
         modules: Modules,
-        said: Any,
+        activation: Any,
         policy: str | DTypePolicy | None,
         template: str | Template | None = None,
     ) -> None:
         Classifier.check(modules.config, modules.network / "config.json")
         self.template = None
-        if template is not None or Head.of(modules.config, modules.network / "config.json").words:
+        if template is not None or Head.of(modules.config, modules.network / "config.json").uses_token_logit:
             self.template = template_of(template, modules.config["model_type"])
         if template is None and self.template is not None and "true_token_id" in modules.config:
             self.template.check_words(modules.network / "chat_template.jinja")
         super().__init__(folder, modules, policy)
         given, known = self._tokenizer.types, min(modules.settings.type_vocab_size, 2)
-        if known and given > known:  # of more than two types, no network was trained on a third
+        if known and given > known:  # no network was trained on a third type, even if its table has more than two rows
             path = modules.network / "tokenizer.json"
             expected = f"at most {known}; type_vocab_size is {modules.settings.type_vocab_size}"
             raise unexpected(path, "the number of types of tokens in a pair", given, expected)
-        if said is not None and (not isinstance(said, str) or said not in _ACTIVATIONS):
-            raise unexpected(folder, "the activation of the scores", said, choices(_ACTIVATIONS))
-        self.activation = _ACTIVATIONS[said] if said is not None else "sigmoid" if self.model.labels == 1 else "linear"
+        if activation is None:
+            self.activation = "sigmoid" if self.model.labels == 1 else "linear"
+        elif not isinstance(activation, str) or activation not in _ACTIVATIONS:
+            raise unexpected(folder, "the activation of the scores", activation, choices(_ACTIVATIONS))
+        else:
+            self.activation = _ACTIVATIONS[activation]
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         config, template = self._modules.config, self.template
@@ -90,7 +93,7 @@ class Reranker(TextModel):
         super()._read_weights(policy)
 
     def _word(self, word: str) -> int:
-        """Return the one token of an answer."""
+        """Return the token of an answer, which must be a single token."""
         rows, _ = self._tokenizer([word], special=False)
         if len(rows[0]) != 1:
             path = self._modules.network / "tokenizer.json"
@@ -113,30 +116,29 @@ class Reranker(TextModel):
         Parameters
         ----------
         path : path
-            Folder of a sequence classification as transformers, or of a cross-encoder as sentence-transformers saves
-            it: ``config.json``, ``model.safetensors``, ``tokenizer.json`` and, where they exist, ``modules.json``,
+            Folder of a sequence classification model of transformers, or of a cross-encoder of sentence-transformers:
+            ``config.json``, ``model.safetensors``, ``tokenizer.json`` and, if they exist, ``modules.json``,
             ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
         policy : str or DTypePolicy, optional
-            As in :meth:`mp_core.models.TextEncoder.from_folder`. The layers of the head are at ``head/dense``,
+            As in :meth:`mp_core.models.TextEncoder.from_folder`. The paths of the head's layers are ``head/dense``,
             ``head/norm`` and ``head/output``.
         template : str or Template, optional
-            How a decoder is asked about a pair: ``"qwen3"`` (Qwen3-Reranker), ``"mxbai"`` (mxbai-rerank v2),
-            ``"gemma"`` (bge-reranker-v2-gemma) or a :class:`~mp_core.models.Template`. The score is the logit
-            of its answer, less that of the other one. By default that of the network's ``model_type``, where
-            `architectures` names a causal language model. Chat templates in the folder are programs, and are not run:
-            the one of the folder must have the words of this one. With a decoder whose head gives scores, pairs are
-            written so too.
+            The prompt for a decoder: ``"qwen3"`` (Qwen3-Reranker), ``"mxbai"`` (mxbai-rerank v2), ``"gemma"``
+            (bge-reranker-v2-gemma) or a :class:`~mp_core.models.Template`. The score is the logit of its true answer,
+            minus that of the false one. Default for a causal language model: the template for its ``model_type``. A
+            chat template in the folder is a program, which is not run; it must contain the words of the default. A
+            template also applies to a decoder with a classification head.
 
         Raises
         ------
         OSError, ValueError, ImportError
-            As :meth:`mp_core.models.TextEncoder.from_folder`; there is no such template.
+            As :meth:`mp_core.models.TextEncoder.from_folder`; or the template is unknown.
         """
         folder = path_of(path, "path")
         return cls(folder, *read_cross(folder), policy, template)
 
     def __call__(self, inputs: Iterable[Text | Sequence[Text]]) -> Array:
-        """Return the scores of pairs, as :meth:`predict`, or of single texts, which classifiers of texts take."""
+        """Return the scores of pairs, as :meth:`predict` does, or of single texts for a classifier of texts."""
         return self.predict_tokens(self.tokenize(inputs))
 
     @also_named("pairs")
@@ -153,15 +155,15 @@ class Reranker(TextModel):
         Parameters
         ----------
         pairs : iterable of pairs of str
-            A pair of more than `max_length` tokens loses tokens at the end of its longer text, or of both texts once
+            If a pair has more than `max_length` tokens, its longer text is truncated at the end, or both texts once
             they are equally long.
         batch_size : int
-            Pairs of similar length that go through the network at once; no result depends on it.
+            How many pairs of similar length the network computes at once. Results do not depend on it.
         show_progress : bool
             Whether to show a bar on stderr (needs tqdm).
         activation : str or callable, optional
-            What is applied to the scores, such as ``"sigmoid"``, ``"softmax"`` or ``"linear"``. By default what the
-            folder says; if it says nothing, the sigmoid for a model of one label, and nothing for several.
+            The activation of the scores, such as ``"sigmoid"``, ``"softmax"`` or ``"linear"``. Default: that of the
+            folder, or else ``"sigmoid"`` for a model with one label, ``"linear"`` for several.
 
         Returns
         -------
@@ -171,39 +173,38 @@ class Reranker(TextModel):
         Raises
         ------
         TypeError
-            `pairs` are no pairs in an order, such as a dict or a table; a pair is no sequence, or one of its texts no
-            str.
+            `pairs` has no defined order, such as a dict or a table; a pair is not a sequence; or a text is not a str.
         ValueError
-            `batch_size` is no positive integer; a pair does not have two texts, has no token, or a character that UTF-8
-            cannot encode; `activation` does not exist.
+            `batch_size` is not a positive integer; a pair does not have two texts, has no token, or has a character
+            that UTF-8 cannot encode; or `activation` is unknown.
         """
-        how = self._how(batch_size, activation)
+        how = self._checked_arguments(batch_size, activation)
         tokens = self._pairs(_list_of_pairs(pairs))
         return self._predictions(tokens, *how, show_progress)
 
     def tokenize(self, inputs: Iterable[Text | Sequence[Text]], *, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of pairs of texts, or of single texts, which classifiers of texts take.
+        """Return the tokens of pairs of texts, or of single texts for a classifier of texts.
 
         Parameters
         ----------
         inputs : iterable of str or of pairs of str
-            What has more than `max_length` tokens is cut, a pair as :meth:`predict` says, a single text at its end.
+            Inputs of more than `max_length` tokens are truncated: pairs as in :meth:`predict`, texts at the end.
         from_start : bool, optional
-            Whether it loses tokens at its start instead, a pair at the starts of both texts. Default: what the files
-            of the tokenizer say.
+            Whether inputs are truncated at the start instead, pairs at the starts of both texts. Default: the
+            tokenizer's setting.
 
         Returns
         -------
         Tokens
-            What :meth:`predict_tokens` takes. Its attribute `cut` says which inputs were cut.
+            The argument of :meth:`predict_tokens`. Its attribute `cut` lists the truncated inputs.
 
         Raises
         ------
         TypeError
             An input is neither a str nor a pair of str.
         ValueError
-            An input has no token, or a character that UTF-8 cannot encode; or `from_start` is true for a model that is
-            asked about pairs in words.
+            An input has no token, or a character that UTF-8 cannot encode; or `from_start` is true for a model with a
+            template.
         """
         given = list(in_order(inputs, "inputs", "an iterable of str or of pairs of str"))
         single = [position for position, each in enumerate(given) if is_one(each)]
@@ -214,12 +215,12 @@ class Reranker(TextModel):
             parts.append(self._singles(texts, from_start))
         if paired:
             parts.append(self._pairs(_list_of_pairs([given[position] for position in paired]), from_start))
-        return Tokens.joined(parts).taken(np.argsort([*single, *paired]).tolist())
+        return Tokens.joined(parts).select(np.argsort([*single, *paired]).tolist())
 
     def predict_tokens(
         self, tokens: Tokens, batch_size: int = 32, *, activation: str | Callable[[Array], Array] | None = None
     ) -> Array:
-        """Score what :meth:`tokenize` made tokens of.
+        """Score tokenized pairs or texts: :meth:`predict` after :meth:`tokenize`.
 
         Parameters
         ----------
@@ -230,33 +231,33 @@ class Reranker(TextModel):
         Returns
         -------
         ndarray of float32, shape (n,), or (n, labels) for a model of several labels
-            The bits of :meth:`predict`.
+            The same bits as from :meth:`predict`.
 
         Raises
         ------
         TypeError, ValueError
             As :meth:`predict`.
         """
-        return self._predictions(tokens, *self._how(batch_size, activation), False)
+        return self._predictions(tokens, *self._checked_arguments(batch_size, activation), False)
 
-    def _how(
+    def _checked_arguments(
         self, batch_size: int, activation: str | Callable[[Array], Array] | None
     ) -> tuple[int, Callable[[Array], Array]]:
-        """Return the checked size of batches, and the function that is applied to the scores."""
+        """Return the checked batch size, and the activation function."""
         size = positive_integer(batch_size, "batch_size")
         return size, activations.get(self.activation if activation is None else activation)
 
     def _pairs(self, pairs: list[tuple[str, str]], from_start: bool | None = None) -> Tokens:
         if self.template is not None:
             if from_start:
-                raise ValueError("`from_start` must be false for a model that is asked about pairs in words")
+                raise ValueError("`from_start` must be false for a model with a template")
             return Tokens(*self.template.tokens(self._tokenizer, pairs))
         rows, types, cut = self._tokenizer.pairs(pairs, from_start=from_start)
         return self._typed(rows, types, cut, "pairs")
 
     def _singles(self, texts: list[str], from_start: bool | None = None) -> Tokens:
         if texts and self.template is not None:
-            raise ValueError("`inputs` must be pairs of texts for a model that is asked about them; received a text")
+            raise ValueError("`inputs` must be pairs of texts for a model with a template; received a text")
         rows, cut = self._tokenizer(texts, from_start=from_start)
         return self._typed(rows, [np.zeros(len(row), int) for row in rows], cut, "inputs")
 
@@ -270,7 +271,7 @@ class Reranker(TextModel):
         return Tokens(rows, cut, types if self.model.types > 1 else None)
 
     def read_tokens(self, tokens: Tokens) -> Tokens:
-        """Return tokens up to that at which the score is read, where those behind it change nothing."""
+        """Drop the tokens after the one from which the score is computed, if they cannot change it (causal models)."""
         return tokens.cut_to(self.model.lengths(tokens.rows)) if self.model.is_causal else tokens
 
     def _predictions(self, tokens: Tokens, batch_size: int, apply: Callable[[Array], Array], show: bool) -> Array:
@@ -283,7 +284,7 @@ class Reranker(TextModel):
         return scores[:, 0] if self.model.labels == 1 else scores
 
     def _scores(self, rows: list[Array], types: list[Array] | None) -> Array:
-        """Return the scores of pairs, by a plan if there is one."""
+        """Return the scores of a batch, by a plan if possible."""
         texts = self._plans.scores(self.model, self.model.pooling, self.model.labels)
         if texts is None or self.model.lengths(rows) != [len(row) for row in rows]:
             ids, mask = pad(rows)
@@ -312,23 +313,23 @@ class Reranker(TextModel):
         callbacks: Any = None,
         verbose: Any = "auto",
     ) -> Any:
-        """Train the network and its head, as ``CrossEncoder`` of sentence-transformers, and return the History.
+        """Train the network and its head, like ``CrossEncoder`` of sentence-transformers, and return the History.
 
-        Where tokens have several types, the tables of positions and types stay as they are.
+        If tokens have several types, the tables of positions and types are not trained.
 
         Parameters
         ----------
         data : iterable of rows, mapping of columns, or path of a .jsonl, .csv or .tsv file
-            A row is two texts and a label; for classifiers of single texts, one text and a label.
+            A row is two texts and a label; for a classifier of single texts, one text and a label.
         loss : str
-            ``"cross_entropy"``: the label of a model of one score is from 0 to 1, that of a model of several the number
-            of a class, or with the ``problem_type`` ``"multi_label_classification"`` a list of numbers from 0 to 1, one
-            for each score, as transformers takes it. ``"mse"``, the mean square of the difference to the scores of a
-            teacher: a label is the score before any activation, or a list of them.
+            ``"cross_entropy"``: labels are numbers from 0 to 1 for a model with one score, and class numbers for one
+            with several scores; with the ``problem_type`` ``"multi_label_classification"``, lists with a number from 0
+            to 1 for each score. ``"mse"``, the mean squared error to a teacher's scores: a label is the score before
+            the activation, or a list of such scores.
         epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout
             Those of :meth:`mp_core.models.TextEncoder.fit`.
         chunk, cluster, shuffle, seed, validation_data, callbacks, verbose
-            Those too.
+            As there.
 
         Returns
         -------
@@ -339,7 +340,7 @@ class Reranker(TextModel):
         OSError
             A file is missing or unreadable.
         TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.fit`. No weight has changed.
+            As :meth:`mp_core.models.TextEncoder.fit`. Weights have not changed.
 
         Examples
         --------
@@ -348,8 +349,8 @@ class Reranker(TextModel):
         >>> reranker.fit(pairs, epochs=2).history["loss"]  # doctest: +SKIP
         [0.31, 0.12]
         """
-        from mp_core.models.tuning.fitting import Recipe  # inference does not load it, nor the next
-        from mp_core.models.tuning.scoring import fit_reranker  # as above
+        from mp_core.models.tuning.fitting import Recipe  # imported here: inference does not need training
+        from mp_core.models.tuning.scoring import fit_reranker  # likewise
 
         recipe = Recipe(
             epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
@@ -358,29 +359,28 @@ class Reranker(TextModel):
         return fit_reranker(self, data, loss, recipe, chunk=chunk, validation_data=validation_data, cluster=cluster)
 
     def rank(self, query: Text, documents: Iterable[Text], top_k: int | None = None) -> list[tuple[int, float]]:
-        """Return the positions of documents and their scores for a query, the best first.
+        """Return the indices of documents and their scores for a query, best first.
 
         Parameters
         ----------
         query : str
         documents : iterable of str
-            Each may be ``{"text": "..."}``, and sets, other dicts and tables are refused, as in
-            :meth:`mp_core.models.TextEncoder.encode`.
+            As the texts of :meth:`mp_core.models.TextEncoder.encode`.
         top_k : int, optional
-            How many documents to return; default: all.
+            How many documents to return. Default: all.
 
         Returns
         -------
         list of tuple of (int, float)
-            Position in `documents` and score. The order is that of the scores before the activation, which may make
-            several of them 1. Of documents with the same score the earlier one comes first.
+            (index in `documents`, score). Documents are sorted by the score before the activation, since the activation
+            may round several scores to 1. Documents with equal scores keep their order.
 
         Raises
         ------
         TypeError
-            The query or a document is no str, or `documents` are no texts in an order.
+            The query or a document is not a str, or `documents` have no defined order.
         ValueError
-            The model has several labels; `top_k` is no positive integer; a text has a character that UTF-8 cannot
+            The model has several labels; `top_k` is not a positive integer; or a text has a character that UTF-8 cannot
             encode.
         """
         if self.model.labels != 1:
@@ -392,21 +392,21 @@ class Reranker(TextModel):
 
 
 def ranked(scores: Array, activation: Callable[[Array], Array]) -> list[tuple[int, float]]:
-    """Return the positions of scores, the highest first, of equal ones the earlier, and the scores that are shown.
+    """Return (index, activated score) of each score, highest first; equal scores keep their order.
 
     Parameters
     ----------
     scores : ndarray of float32, shape (n,)
-        Before the activation.
+        The scores before the activation.
     activation : callable
-        It keeps the order, though different scores may become equal.
+        A monotonic function; different scores may become equal.
     """
     shown = activation(scores)
     return [(int(index), float(shown[index])) for index in np.argsort(-scores, kind="stable")]
 
 
 def _list_of_pairs(pairs: Any) -> list[tuple[str, str]]:
-    """Return the pairs as a list; raise unless all are two str that a tokenizer takes."""
+    """Return pairs as a list; raise TypeError or ValueError unless each is a pair of encodable str."""
     found = []
     for position, pair in enumerate(in_order(pairs, "pairs", "an iterable of pairs of str")):
         if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray):

@@ -1,4 +1,4 @@
-"""Rotary positions: how fast the vectors of queries and keys turn, in all the ways that ``config.json`` may say."""
+"""Rotary positions (RoPE): the rotation angles of queries and keys, for all kinds of scaling in ``config.json``."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -30,30 +30,30 @@ _NUMBERS: dict[str, dict[str, float | None]] = {
     "ntk": {"factor": None, "mixed_b": 0.0},
     "longrope": {"factor": 0.0, "original_max_position_embeddings": None, "attention_factor": 0.0},
 }
-"""Type of scaling -> the numbers that it needs, and their defaults; None if ``config.json`` must have it."""
+"""Type of scaling -> its parameters and their defaults; None: ``config.json`` must have the parameter."""
 _FACTORS = "short_factor", "long_factor"
-"""The lists of numbers that ``"longrope"`` needs besides."""
+"""The lists of numbers that ``"longrope"`` needs as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """How the vectors of one block turn.
+    """The rotary positions of one block.
 
     Attributes
     ----------
     theta : float
-        The larger, the more slowly vectors turn.
+        The base: the larger it is, the slower the rotation.
     scaling : str
-        How the angles are made smaller for texts that are longer than those of the training; ``"dynamic"`` changes
-        nothing for texts of up to ``max_position_embeddings`` tokens, and no text is longer here.
+        The type of scaling, which reduces angles for texts longer than in training. ``"dynamic"`` changes nothing for
+        texts of up to ``max_position_embeddings`` tokens, and mp_core takes no longer ones.
     numbers : tuple of (str, float)
-        What the scaling needs.
+        The parameters of the scaling.
     factors : tuple of float
-        By how much each angle is divided, where ``config.json`` lists these numbers.
+        The divisor of each angle, if ``config.json`` lists them.
     few : int
-        Texts of more than so many tokens turn otherwise; 0: all turn so.
+        The longest text, in tokens, to which these angles apply; 0: they apply to all texts.
     long : Rope or None
-        How these do.
+        The rotary positions of texts of more than `few` tokens.
     """
 
     theta: float
@@ -64,35 +64,35 @@ class Rope:
     long: "Rope | None" = None
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], theta: Any, path: Any, where: str) -> "Rope":
-        """Return what an object of ``config.json`` says.
+    def of(cls, entries: Mapping[str, Any], theta: Any, path: Any, where: str) -> "Rope":
+        """Return the rotary positions that an object of ``config.json`` describes.
 
         Parameters
         ----------
-        said : mapping
-            Its entries: ``rope_type``, in older files ``type``, ``rope_theta``, and the numbers of the type.
+        entries : mapping
+            Its entries: ``rope_type`` (``type`` in older files), ``rope_theta`` and the parameters of the type.
         theta : object
-            The theta, if the object does not say it.
+            The theta, if the object has none.
         path, where
             The file, and the name of the object, for messages.
 
         Raises
         ------
         ValueError
-            An entry is unknown or missing, or has a value that mp_core does not compute.
+            An entry is unknown or missing, or has a value that mp_core does not support.
         """
-        said = {"rope_type" if name == "type" else name: value for name, value in said.items()}
-        scaling, theta = said.pop("rope_type", "default"), said.pop("rope_theta", theta)
-        if said.get("partial_rotary_factor") == 1:  # of whole heads
-            del said["partial_rotary_factor"]
+        entries = {"rope_type" if name == "type" else name: value for name, value in entries.items()}
+        scaling, theta = entries.pop("rope_type", "default"), entries.pop("rope_theta", theta)
+        if entries.get("partial_rotary_factor") == 1:  # heads are rotated as a whole
+            del entries["partial_rotary_factor"]
         if not isinstance(scaling, str) or scaling not in _NUMBERS:
             raise unexpected(path, f"the rope_type of {where}", scaling, choices(_NUMBERS))
         needed = _NUMBERS[scaling]
-        unknown = [name for name in said if name not in needed]
+        unknown = [name for name in entries if name not in needed]
         if unknown:
             known = choices(["rope_type", "rope_theta", *needed])
             raise ValueError(f"{path}: {where} has the entry {unknown[0]!r}; expected {known}")
-        given = {name: value for name, value in said.items() if value is not None}
+        given = {name: value for name, value in entries.items() if value is not None}
         found: dict[str, Any] = {name: given.get(name, default) for name, default in needed.items()}
         for name, number in {"rope_theta": theta, **found}.items():
             least_allowed = number == needed.get(name) and number is not None
@@ -101,24 +101,24 @@ class Rope:
         return cls(float(theta), scaling, tuple((name, float(number)) for name, number in found.items()))
 
     @classmethod
-    def by_length(cls, said: Mapping[str, Any], theta: Any, path: Any, where: str, sizes: tuple[int, int]) -> "Rope":
-        """Return what an object of the type ``"longrope"`` says [1]_, for heads and most positions of these sizes.
+    def by_length(cls, entries: Mapping[str, Any], theta: Any, path: Any, where: str, sizes: tuple[int, int]) -> "Rope":
+        """Return the rotary positions of an object of the type ``"longrope"`` [1]_.
 
-        The length of a text decides which of its two lists holds. `transformers` takes the length of the longest text
-        of a batch instead, so its vectors are these for texts that are computed alone.
+        The length of each text decides which of the two lists applies. In transformers the longest text of a batch
+        decides, so its vectors agree with these if each text is computed alone.
 
         .. [1] Y. Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", ICML 2024,
            arXiv:2402.13753.
 
         Parameters
         ----------
-        said, theta, path, where
+        entries, theta, path, where
             Those of :meth:`of`.
         sizes : tuple of int
-            The length of the vectors of a head, and ``max_position_embeddings``.
+            The head size, and ``max_position_embeddings``.
         """
         size, most = sizes
-        base = cls.of({name: value for name, value in said.items() if name not in _FACTORS}, theta, path, where)
+        base = cls.of({name: value for name, value in entries.items() if name not in _FACTORS}, theta, path, where)
         numbers = dict(base.numbers)
         few = numbers["original_max_position_embeddings"]
         if few % 1 or few < LEAST_TOKENS:
@@ -127,15 +127,15 @@ class Rope:
         factor = numbers["factor"] or most / few
         sharper = numbers["attention_factor"] or math.sqrt(1 + math.log(max(factor, 1)) / math.log(few))
         short, long = (
-            cls(base.theta, base.scaling, (("attention_factor", sharper),), _factors(said, name, path, where, size))
+            cls(base.theta, base.scaling, (("attention_factor", sharper),), _factors(entries, name, path, where, size))
             for name in _FACTORS
         )
         return short if most <= few else replace(short, few=int(few), long=long)
 
 
-def _factors(said: Mapping[str, Any], name: str, path: Any, where: str, size: int) -> tuple[float, ...]:
-    """Return a list of positive, finite numbers, one for each angle of vectors of this length."""
-    listed = said.get(name)
+def _factors(entries: Mapping[str, Any], name: str, path: Any, where: str, size: int) -> tuple[float, ...]:
+    """Return a list of positive, finite numbers, one for each of the ``size // 2`` angles."""
+    listed = entries.get(name)
     if (
         not isinstance(listed, list)
         or len(listed) != size // 2
@@ -147,9 +147,10 @@ def _factors(said: Mapping[str, Any], name: str, path: Any, where: str, size: in
 
 @lru_cache(maxsize=8)
 def angles(rope: Rope, size: int, length: int) -> Array:
-    """Return cosines, then sines, of all angles of so many positions in float32, shape (length, size).
+    """Return for `length` positions the cosines, then the sines of all angles, float32, shape (length, size).
 
-    Where longer texts turn otherwise, their angles follow those of the ``few`` positions of shorter ones.
+    If `rope` has other angles for longer texts, the first ``few`` rows are for shorter texts, and `length` rows for
+    longer texts follow.
     """
     if rope.long is not None:
         table: Array = np.concatenate(
@@ -168,15 +169,15 @@ def angles(rope: Rope, size: int, length: int) -> Array:
         turned = (positions * frequencies.astype(F32)).astype(np.float64)
         rows[:, : len(powers)] = np.cos(turned) * factor
         rows[:, len(powers) :] = np.sin(turned) * factor
-    table.flags.writeable = False  # so that plans share it
+    table.flags.writeable = False  # so that plans can share it
     return table
 
 
-_POSITIONS = 2048  # whose angles are in memory as float64 at a time
+_POSITIONS = 2048  # whose float64 angles are in memory at once
 
 
 def short_of(rope: Rope) -> Rope:
-    """Return how the vectors of shorter texts turn."""
+    """Return the rotary positions of texts of at most `few` tokens."""
     return replace(rope, few=0, long=None)
 
 
@@ -189,7 +190,7 @@ def _linear(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[
 
 
 def _llama3(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
-    """Leave what turns fast, slow down by the factor what turns slowly, and interpolate between these."""
+    """Keep high frequencies, divide low ones by the factor, and interpolate between them."""
     low, high = numbers["low_freq_factor"], numbers["high_freq_factor"]
     frequencies = 1 / powers.astype(np.float64)
     turns = numbers["original_max_position_embeddings"] * frequencies / (2 * math.pi)
@@ -198,7 +199,7 @@ def _llama3(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[
 
 
 def _yarn(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
-    """Do so by a ramp along the axis of sizes, and make scores sharper: B. Peng et al., "YaRN", arXiv:2309.00071."""
+    """Interpolate linearly over the angles, and scale the scores up: B. Peng et al., "YaRN", arXiv:2309.00071."""
     factor, length, half = numbers["factor"], numbers["original_max_position_embeddings"], len(powers)
 
     def place(turns: float) -> float:
@@ -218,7 +219,7 @@ def _yarn(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Ar
 
 
 def _ntk(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
-    """Slow down what turns slowly, by a larger theta: fixed or, with `mixed_b`, mixed NTK of kexue.fm/archives/9706."""
+    """Reduce low frequencies by a larger theta: fixed NTK or, with `mixed_b`, mixed NTK of kexue.fm/archives/9706."""
     factor, half, mixed = numbers["factor"], len(powers), numbers["mixed_b"]
     if not mixed:
         wide = (theta * factor) ** (np.arange(half) / half) * factor ** (1 / half)
@@ -228,7 +229,7 @@ def _ntk(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Arr
 
 
 def _long(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
-    """Leave the powers, which were multiplied by the listed numbers, and make scores sharper."""
+    """Use the powers, already multiplied by the listed numbers, and scale the scores up."""
     return 1 / powers, numbers["attention_factor"]
 
 
@@ -241,4 +242,4 @@ _SCALINGS: dict[str, Callable[[float, Array, Mapping[str, float]], tuple[Array, 
     "ntk": _ntk,
     "longrope": _long,
 }
-"""Type of scaling -> a function of theta, its powers and the numbers: the angles of position 1, and a factor."""
+"""Type of scaling -> ``(theta, powers, parameters)`` -> the angles of position 1, and a factor of cosine and sine."""

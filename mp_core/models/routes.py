@@ -1,4 +1,4 @@
-"""The module ``Router`` of sentence-transformers: queries and documents go through modules of their own."""
+"""The module ``Router`` of sentence-transformers: separate modules for queries and documents."""
 
 import re
 from collections.abc import Mapping
@@ -14,46 +14,46 @@ from mp_core.utilities.system import is_present
 __all__ = ["ROUTERS", "Router", "read_router"]
 
 ROUTERS = "Router", "Asym"
-"""Names of its class in files: since sentence-transformers 5, and in older versions."""
+"""Names of the class in files: since sentence-transformers 5, and in older versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """What a folder says of its routes.
+    """The routes of a folder.
 
     Attributes
     ----------
     path : Path
-        The file, for messages.
+        The file with the routes, for error messages.
     routes : mapping of str to tuple of (str, Path)
-        Name -> the class of each module, and its folder.
+        Name of a route -> (class, folder) of each of its modules.
     default : str or None
-        The route where nobody names a task.
-    meant : mapping of (str or None, str or None) to str
-        A task, or None for any, and a kind of inputs, or None for any -> the route.
+        The route if no task is given.
+    mappings : mapping of (str or None, str or None) to str
+        (task, kind of input) -> route. None matches any task or kind.
     """
 
     path: Path
     routes: Mapping[str, tuple[tuple[str, Path], ...]]
     default: str | None
-    meant: Mapping[tuple[str | None, str | None], str]
+    mappings: Mapping[tuple[str | None, str | None], str]
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names that may be given for a task."""
-        return tuple(dict.fromkeys([*self.routes, *(task for task, _ in self.meant if task is not None)]))
+        """The allowed names of tasks."""
+        return tuple(dict.fromkeys([*self.routes, *(task for task, _ in self.mappings if task is not None)]))
 
     def route_of(self, task: str | None) -> str:
-        """Return the name of the route of texts for a task, in the order of sentence-transformers.
+        """Return the name of the route for texts of a task. Entries are tried in the order of sentence-transformers.
 
         Raises
         ------
         ValueError
-            There is none for it.
+            No route matches the task.
         """
         for key in ((task, "text"), (task, None), (None, "text"), (None, None)):
-            if key in self.meant:
-                return self.meant[key]
+            if key in self.mappings:
+                return self.mappings[key]
         for name in (task, "text"):
             if name in self.routes:
                 return str(name)
@@ -85,23 +85,23 @@ _PAIR = re.compile(r"\((None|'[^']*'), (None|'[^']*'|\([^()]*\))\)")
 
 
 def read_router(folder: Path) -> Router:
-    """Return the routes in a folder.
+    """Read the routes in a folder.
 
     Raises
     ------
     OSError
         A file is missing or unreadable.
     ValueError
-        It holds something else than expected.
+        The file's content is not as expected.
     """
     path = folder / "router_config.json"
     path = path if is_present(path) else folder / "config.json"
-    said = read_object(path)
-    check(path, said, _ROUTER)
-    types, structure = said.get("types", {}), said.get("structure", {})
+    content = read_object(path)
+    check(path, content, _ROUTER)
+    types, structure = content.get("types", {}), content.get("structure", {})
     for name in types:
         check(path, {"types": name}, {"types": PLACE})
-    parameters = said.get("parameters", {})
+    parameters = content.get("parameters", {})
     check(path, parameters, _PARAMETERS)
     routes = {name: tuple((types.get(part, ""), folder / part) for part in parts) for name, parts in structure.items()}
     for name, parts in structure.items():
@@ -112,17 +112,17 @@ def read_router(folder: Path) -> Router:
     default = parameters.get("default_route")
     if default is None and parameters.get("allow_empty_key", True):
         default = next(iter(routes))
-    meant = _meant(path, parameters.get("route_mappings") or {})
-    for route in (*meant.values(), *([default] if default is not None else [])):
+    mappings = _mappings(path, parameters.get("route_mappings") or {})
+    for route in (*mappings.values(), *([default] if default is not None else [])):
         if route not in routes:
             raise ValueError(f"{path} names the route {route!r}; expected {choices(routes)}")
-    return Router(path, routes, default, meant)
+    return Router(path, routes, default, mappings)
 
 
-def _meant(path: Path, mappings: Mapping[str, Any]) -> dict[tuple[str | None, str | None], str]:
-    """Return the routes of texts by task and kind of inputs, which the file writes as Python writes a tuple."""
+def _mappings(path: Path, entries: Mapping[str, Any]) -> dict[tuple[str | None, str | None], str]:
+    """Return (task, kind of input) -> route; the keys in the file are Python tuples written as text."""
     found: dict[tuple[str | None, str | None], str] = {}
-    for key, route in mappings.items():
+    for key, route in entries.items():
         pair = _PAIR.fullmatch(key)
         if pair is None:
             raise ValueError(f"{path}: route_mappings has the entry {key!r}; expected a pair such as ('query', None)")

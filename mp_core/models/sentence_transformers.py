@@ -1,4 +1,4 @@
-"""The names of the sentence-transformers library, so that code that was written for it runs on encoders of mp_core."""
+"""The API of sentence-transformers, so that code written for that library works with mp_core's encoders."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
@@ -14,13 +14,13 @@ from mp_core.models.precision import PRECISIONS, with_precision
 from mp_core.models.texts import Text
 from mp_core.utilities.arguments import boolean
 
-__all__ = ["Options", "SentenceTransformerNames", "also_named", "as_asked", "check_options"]
+__all__ = ["Options", "SentenceTransformerNames", "also_named", "check_options", "in_format"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Options(TypedDict, total=False):
-    """Arguments of ``SentenceTransformer.encode`` that have no name of mp_core, or another one."""
+    """The arguments of ``SentenceTransformer.encode`` that mp_core lacks or names differently."""
 
     normalize_embeddings: bool
     show_progress_bar: bool | None
@@ -45,7 +45,7 @@ _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
 def check_options(options: Options) -> None:
-    """Raise TypeError or ValueError for an argument that is unknown, or has a value that mp_core does not serve."""
+    """Raise TypeError for an unknown argument, and TypeError or ValueError for an unsupported value."""
     for name, value in options.items():
         if name not in Options.__annotations__:
             raise TypeError(f"encode() got an unexpected keyword argument {name!r}")
@@ -57,12 +57,12 @@ def check_options(options: Options) -> None:
 
 
 def also_named(argument: str) -> Callable[[F], F]:
-    """Let the first argument of a method have the names that it has in sentence-transformers, too.
+    """Let callers pass the first argument of a method under its names in sentence-transformers too.
 
     Parameters
     ----------
     argument : str
-        Its name here. There it is ``inputs``, and was ``sentences`` before version 6.
+        Its name in mp_core. In sentence-transformers it is ``inputs``, before version 6 ``sentences``.
     """
 
     def decorated(method: F) -> F:
@@ -80,8 +80,8 @@ def also_named(argument: str) -> Callable[[F], F]:
     return decorated
 
 
-def as_asked(embeddings: Array, options: Options, one: bool) -> Any:
-    """Return embeddings, or the only one, in a precision: an array, a tensor of torch, or a list of such tensors."""
+def in_format(embeddings: Array, options: Options, one: bool) -> Any:
+    """Return embeddings, or the only one if `one`, in the requested precision, as array, tensor or list of tensors."""
     embeddings = with_precision(embeddings, options.get("precision") or "float32")
     embeddings = embeddings[0] if one else embeddings
     if options.get("convert_to_tensor"):
@@ -92,7 +92,7 @@ def as_asked(embeddings: Array, options: Options, one: bool) -> Any:
 
 
 def _tensor(array: Array) -> Any:
-    """Return a tensor that shares the memory of an array."""
+    """Return a torch tensor that shares the memory of an array."""
     return import_module("torch").from_dlpack(array)
 
 
@@ -102,7 +102,7 @@ _PAIRS: dict[str, Callable[[Array, Array], Array]] = {
     "euclidean": lambda a, b: -_distances(a, b),
     "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
 }
-"""The name of a similarity -> that of each row of one array and the same row of another."""
+"""Name of a similarity -> its function for row i of `a` and row i of `b`."""
 
 _MATRICES: dict[str, Callable[[Array, Array], Array]] = {
     "cosine": lambda a, b: ops.matmul(unit(a), unit(b).T),
@@ -110,11 +110,11 @@ _MATRICES: dict[str, Callable[[Array, Array], Array]] = {
     "euclidean": lambda a, b: _by_rows("euclidean", a, b),
     "manhattan": lambda a, b: _by_rows("manhattan", a, b),
 }
-"""The name of a similarity -> that of each row of one array and each of another."""
+"""Name of a similarity -> its function for all pairs of rows of `a` and `b`."""
 
 
 def _distances(a: Array, b: Array) -> Array:
-    """Return the Euclidean distances of rows; those whose squares would overflow or underflow come from float64."""
+    """Return the Euclidean distances of rows; where float32 squares overflow or underflow, computed in float64."""
     with np.errstate(over="ignore", under="ignore"):
         found = np.linalg.norm(a - b, axis=1)
         if not ((found >= SHORTEST) & (found <= LONGEST)).all():
@@ -129,16 +129,16 @@ def _by_rows(name: str, a: Array, b: Array) -> Array:
 
 
 class _Card:
-    """What evaluators report to: nothing is kept."""
+    """The model card to which evaluators report; it stores nothing."""
 
     base_model = None
 
     def set_evaluation_metrics(self, *_: Any) -> None:
-        """Take the results of an evaluator, which also returns them."""
+        """Ignore the results of an evaluator, which also returns them."""
 
 
 class SentenceTransformerNames:
-    """The methods and attributes of ``SentenceTransformer`` that its evaluators, utilities and users need.
+    """The methods and attributes of ``SentenceTransformer`` that the library's evaluators and utilities use.
 
     Attributes
     ----------
@@ -155,17 +155,18 @@ class SentenceTransformerNames:
 
     @also_named("texts")
     def encode_query(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
-        """Return ``encode(texts, **arguments)`` with the prompt ``"query"``, unless a prompt is named.
+        """Return ``encode(texts, **arguments)`` with the prompt ``"query"``, unless a prompt is given.
 
-        In folders with routes, texts take that of this task.
+        In folders with routes, the route for ``"query"`` is used.
         """
         return self._encode_as("query", texts, arguments)
 
     @also_named("texts")
     def encode_document(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
-        """Return ``encode(texts, **arguments)`` with the first prompt of ``"document"``, ``"passage"``, ``"corpus"``.
+        """Return ``encode(texts, **arguments)`` with a document prompt, unless a prompt is given.
 
-        A prompt that is named takes precedence. In folders with routes, texts take that of the task ``"document"``.
+        It is the first existing prompt of ``"document"``, ``"passage"`` and ``"corpus"``. In folders with routes, the
+        route for ``"document"`` is used.
         """
         return self._encode_as("document", texts, arguments)
 
@@ -175,41 +176,41 @@ class SentenceTransformerNames:
         return self._of_task(task).encode(texts, **arguments)
 
     def _of_task(self, task: str) -> Any:
-        """Return the encoder for a task: this one, where nothing depends on it."""
+        """Return the encoder for a task; here `self`, since nothing depends on the task."""
         return self
 
     @property
     def similarity_fn_name(self) -> str:
-        """The similarity of two embeddings: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
+        """The similarity function of two embeddings: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
 
-        The last two are distances with a minus sign.
+        The last two are negated distances.
         """
         return self._similarity
 
     @similarity_fn_name.setter
     def similarity_fn_name(self, name: Any) -> None:
-        name = getattr(name, "value", name)  # of the library's enumeration
+        name = getattr(name, "value", name)  # a member of the library's enumeration
         if name is not None and name not in list(_PAIRS):
             raise ValueError(f"`similarity_fn_name` must be one of {', '.join(map(repr, _PAIRS))}; received {name!r}")
         self._similarity = name or "cosine"
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each embedding and each of others.
+        """Return the similarity of all pairs of embeddings.
 
         Parameters
         ----------
         embeddings1, embeddings2 : arrays or tensors of torch, shape (n, dim) and (m, dim), or (dim,) for one
-            Computed in float32.
+            They are compared in float32.
 
         Returns
         -------
         ndarray of float32, shape (n, m)
-            A tensor if `embeddings1` is one. (The library itself always returns a tensor.)
+            A tensor if `embeddings1` is one. (The library always returns a tensor.)
 
         Raises
         ------
         ValueError
-            The shapes do not fit.
+            The vectors differ in length.
 
         Examples
         --------
@@ -223,12 +224,12 @@ class SentenceTransformerNames:
         return _like(embeddings1, _MATRICES[self._similarity](a, b))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each embedding and the one at the same place among others.
+        """Return the similarity of ``embeddings1[i]`` and ``embeddings2[i]`` for each i.
 
         Parameters
         ----------
         embeddings1, embeddings2 : arrays or tensors of torch, shape (n, dim), or (dim,) for one
-            Computed in float32.
+            They are compared in float32.
 
         Returns
         -------
@@ -250,7 +251,7 @@ class SentenceTransformerNames:
         return self.dim
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Return the length of an embedding: the name of before sentence-transformers 5."""
+        """Return the length of an embedding; the name before sentence-transformers 5."""
         return self.dim
 
 
@@ -265,6 +266,6 @@ def _rows(embeddings: Any, argument: str) -> Array:
 
 
 def _like(given: Any, result: Array) -> Any:
-    """Return a result as a tensor if it is computed of one, or of a list of them."""
+    """Return a result as a tensor if it was computed from a tensor or a list of tensors."""
     first = given[0] if isinstance(given, list | tuple) and given else given
     return _tensor(result) if type(first).__module__.partition(".")[0] == "torch" else result

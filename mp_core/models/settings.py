@@ -1,4 +1,4 @@
-"""What ``config.json`` says about a network, in the same words for all architectures."""
+"""The settings of a network, under the same names for all architectures."""
 
 import math
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from mp_core.utilities.arguments import Rule
 __all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "MOST_BLOCKS", "Count", "Settings", "choices", "shown", "unexpected"]
 
 LEAST_TOKENS = 2
-"""How many tokens a text may have at least, whatever limits them: plans tell a text from a token by their numbers."""
+"""The smallest allowed limit of tokens per text. Plans must be able to distinguish numbers of texts and of tokens."""
 
 MOST_BLOCKS = 2**12
-"""How many blocks a network may have: more than any has, but what is listed for each fits into memory."""
+"""The most blocks of a network: more than published networks have, but few enough for lists with an entry per block."""
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -31,7 +31,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-"""Name of an activation in ``config.json`` -> mp_core's name of it."""
+"""Name of an activation in ``config.json`` -> its name in mp_core."""
 
 Count = NewType("Count", int)
 """The type of a setting that may be 0."""
@@ -43,23 +43,23 @@ KINDS: dict[Any, Rule] = {
     float: (lambda value: type(value) is float and 0 < value < math.inf, "a positive, finite float"),
     bool: (lambda value: type(value) is bool, "true or false"),
 }
-"""Type of a setting -> the rule that its values follow."""
+"""Type of a setting -> the rule for its values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What ``config.json`` says about a network, in the same words for all architectures.
+    """The settings of a network, under the same names for all architectures.
 
     Attributes
     ----------
     type_vocab_size : int
-        How many types of tokens have vectors of their own; 0 where there are none.
+        The number of token types with embeddings; 0 if there are none.
     padding_idx : int or None
-        If not None, only tokens other than this one have positions, which begin at ``padding_idx + 1``.
+        If given, positions start at ``padding_idx + 1`` and count only tokens other than ``padding_idx``.
     hidden_act : str
-        mp_core's name of the activation.
+        The name of the activation in mp_core.
     position_buckets : int
-        How many relative positions have biases in attention; 0 where there are none.
+        The number of buckets of distances with a bias in attention; 0 if there are none.
     """
 
     vocab_size: int
@@ -76,32 +76,32 @@ class Settings:
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
+        """The width of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def is_relative(self) -> bool:
-        """Whether only the distances of positions count, so that padding before a text would change nothing."""
+        """Whether only distances of positions matter: then padding before a text would change nothing."""
         return False
 
     @property
     def rows_of_token(self) -> tuple[int, ...]:
-        """How many rows operations have for each token, besides those that have one."""
+        """The numbers of rows per token in operations that have more than one row per token."""
         return ()
 
     @property
     def overflowing(self) -> tuple[str, ...]:
-        """The names of layers whose outputs are beyond the range of float16: they compute in float32 instead."""
+        """The names of layers whose outputs exceed the range of float16; they compute in float32 instead."""
         return ()
 
     @property
     def vector_size(self) -> int:
-        """The length of the vectors of the network."""
+        """The length of the network's output vectors."""
         return self.hidden_size
 
     @property
     def embedding_width(self) -> int:
-        """The length of the vectors of tokens before the first block."""
+        """The length of the word embeddings."""
         return self.hidden_size
 
     @property
@@ -111,12 +111,12 @@ class Settings:
 
 
 def choices(allowed: Iterable[Any]) -> str:
-    """Return the allowed values as a part of a sentence."""
+    """Return allowed values as part of a sentence."""
     return " or ".join(map(repr, allowed))
 
 
 def shown(value: Any) -> str:
-    """Return a value as a part of a message: the beginning of one that is very long."""
+    """Return a value as part of a message; a very long one is abbreviated."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
@@ -125,5 +125,5 @@ _SHOWN = 1000  # characters
 
 
 def unexpected(path: Any, entry: str, value: Any, expected: str) -> ValueError:
-    """Return the error for an entry of a file that has a value which is not allowed."""
+    """Return the error for an entry of a file with a value that is not allowed."""
     return ValueError(f"{path}: {entry} is {shown(value)}; expected {expected}")

@@ -1,6 +1,6 @@
-"""The tensors that a part of a network has in files: the name of each, and what of the part holds it.
+"""Slots: the correspondence between a part of a network and its tensors in files.
 
-Reading a folder and writing one are the same walk over the slots of all parts: :mod:`mp_core.models.weights`.
+:mod:`mp_core.models.weights` reads and writes folders by the same loop over the slots of all parts.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.dtype_policies.map import policy_at
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.quantization import QuantizedArray
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.dtype_policies.map import policy_at
 
 if TYPE_CHECKING:
     from mp_core.models.weights import Weights
@@ -25,17 +25,17 @@ Tensor = Array | QuantizedArray
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor of files, and the variable that holds its numbers.
+    """A tensor in files, and the variable with its numbers.
 
     Attributes
     ----------
     path : str
-        The layer, of which the architecture knows how the names of its tensors begin.
+        The path of the layer. The architecture knows the start of its tensor names.
     part : str
-        How the name of the tensor ends: ``"weight"`` or ``"bias"``.
+        The end of the tensor's name, such as ``"weight"`` or ``"bias"``.
     variable : AutoCastVariable
     rows : int or None
-        How many rows the tensor has, where the variable may have fewer: it holds the first ones.
+        The number of rows of the tensor, if the variable may have only the first ones.
     """
 
     path: str
@@ -50,11 +50,11 @@ class Slot:
         return own if self.rows is None else (self.rows, *own[1:])
 
     def read(self, weights: "Weights") -> None:
-        """Give the layer the tensor."""
+        """Assign the tensor to the variable."""
         self.variable.assign(weights.take(self.path, self.part, *self.shape)[: self.variable.shape[0]])
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
-        """Return what the layer holds, by the names of tensors in the file; None for one that is there no more."""
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
+        """Return name of a tensor in the file -> its new content; None: the tensor is dropped."""
         own: Array = self.variable.numpy()
         if self.shape != own.shape:
             rest = weights.take(self.path, self.part, *self.shape)[len(own) :]
@@ -63,7 +63,7 @@ class Slot:
 
 
 class Matrix:
-    """The matrix that a layer multiplies by, or whose rows it looks up: floats, or codes of the scheme of its policy.
+    """The slot of a layer's matrix or embedding table: floats, or codes of the scheme of the layer's policy.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Matrix:
         self.shape = layer.form.geometry.lines_shape
 
     def read(self, weights: "Weights") -> None:
-        """Give the layer the tensor. Codes of the scheme of its policy stay as they are."""
+        """Assign the tensor to the layer. Codes of the scheme of its policy are not converted."""
         scheme = policy_at(self._layer.dtype_policy, self.path).scheme
         value, inputs = weights.find(self.path, self.part, *self.shape)
         fits = isinstance(value, QuantizedArray) and scheme is not None and scheme.describes(value)
@@ -95,8 +95,8 @@ class Matrix:
             raise ValueError(f"{weights.path}: tensor {weights.name(self.path, self.part)}: {error}") from None
         weights.drop_pages(self.path, self.part)
 
-    def written(self, weights: "Weights") -> dict[str, Tensor | None]:
-        """Return the matrix, and the fixed scales of inputs beside it, as :meth:`Slot.written` does."""
+    def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
+        """Return the matrix, and the fixed scales of inputs, as :meth:`Slot.to_save` does."""
         name, inputs = weights.name(self.path, self.part), self._layer.inputs
-        beside = (None, None) if inputs is None else (inputs.scale, inputs.zero_point)
-        return {name: self._layer.matrix, f"{name}.inputs_scale": beside[0], f"{name}.inputs_zero_point": beside[1]}
+        scales = (None, None) if inputs is None else (inputs.scale, inputs.zero_point)
+        return {name: self._layer.matrix, f"{name}.inputs_scale": scales[0], f"{name}.inputs_zero_point": scales[1]}

@@ -1,7 +1,7 @@
-"""Sparse encoders: texts in, weights of tokens of the vocabulary out, from a folder as sentence-transformers writes it.
+"""Sparse encoders: texts in, weights of vocabulary tokens out, from folders of sentence-transformers.
 
-SPLADE [1]_ gives a text the tokens that a masked language model expects in it; static ones have a weight for each token
-that is in the text.
+SPLADE [1]_ weights the tokens that a masked language model predicts for a text. Static encoders have a fixed weight for
+each token of the text.
 
 .. [1] T. Formal, B. Piwowarski, S. Clinchant, "SPLADE: Sparse Lexical and Expansion Model for First Stage Ranking",
    SIGIR 2021; max pooling: T. Formal et al., arXiv:2109.10086, 2021.
@@ -18,7 +18,6 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.masked import MaskedModel
 from mp_core.models.modules import (
     TRANSFORMER,
@@ -35,8 +34,9 @@ from mp_core.models.prompted import PromptedModel
 from mp_core.models.rules import only
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
-from mp_core.models.steps import KINDS_OF_STEPS, applied
-from mp_core.models.texts import Text, Tokens, in_a_row, list_of_texts
+from mp_core.models.steps import KINDS_OF_STEPS, apply_steps
+from mp_core.models.texts import Text, Tokens, as_ragged, list_of_texts
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
 from mp_core.utilities.system import is_present
 
@@ -45,17 +45,17 @@ __all__ = ["SparseEncoder", "SparseVectors"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseVectors:
-    """Vectors most of whose numbers are 0: of each, the places of the others and these numbers.
+    """Sparse vectors in CSR form: vector i has the ``values[a:b]`` at ``indices[a:b]``, a, b = ``offsets[i:i + 2]``.
 
     Attributes
     ----------
     indices : ndarray of int32, shape (numbers,)
-        The places of the numbers of all vectors, one vector behind the other, ascending in each.
+        The indices of the non-zero numbers of all vectors, concatenated; ascending within a vector.
     values : ndarray of float32, shape (numbers,)
     offsets : ndarray of int64, shape (n + 1,)
-        Where each vector begins in these, and the last one ends.
+        The bounds of the vectors in `indices` and `values`.
     dim : int
-        How long the vectors are.
+        The length of the vectors.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class SparseVectors:
 
     @classmethod
     def of(cls, rows: Array, most: int | None = None) -> "SparseVectors":
-        """Return the numbers of rows, shape (n, dim), that are not 0: all, or the `most` largest of each row."""
+        """Return the non-zero numbers of `rows`, shape (n, dim), or only the `most` largest ones of each row."""
         if most is not None and most < rows.shape[1]:
             least = np.partition(rows, -most, axis=1)[:, -most, np.newaxis]
             kept = (rows > least) & (rows != 0)
@@ -89,7 +89,7 @@ class SparseVectors:
 
     @classmethod
     def stacked(cls, vectors: list[tuple[Array, Array]], dim: int) -> "SparseVectors":
-        """Return vectors of this length, each of which is its indices and values."""
+        """Return vectors of length `dim` from a list of (indices, values)."""
         offsets = np.cumsum([0, *(len(values) for _, values in vectors)])
         indices = np.concatenate([np.empty(0, np.int32), *(places for places, _ in vectors)])
         values = np.concatenate([np.empty(0, F32), *(values for _, values in vectors)])
@@ -108,7 +108,7 @@ class SparseVectors:
         return map(self.__getitem__, range(len(self)))
 
     def to_scipy(self) -> Any:
-        """Return a ``scipy.sparse.csr_array`` of shape (n, dim), which shares the memory of the numbers."""
+        """Return a ``scipy.sparse.csr_array`` of shape (n, dim) that shares the memory of the numbers."""
         sparse = import_module("scipy.sparse")
         return sparse.csr_array((self.values, self.indices, self.offsets), (len(self), self.dim), copy=False)
 
@@ -119,12 +119,12 @@ class SparseVectors:
         return out
 
     def similarity(self, other: "SparseVectors") -> Array:
-        """Return the scalar product of each vector and each of others, float32 of shape (n, m).
+        """Return the scalar products of all pairs of vectors, float32 of shape (n, m).
 
         Raises
         ------
         ValueError
-            The others have another length.
+            The vectors differ in length.
         """
         if self.dim != other.dim:
             raise ValueError(f"`other` must have vectors of {self.dim} numbers; received {other.dim}")
@@ -140,7 +140,7 @@ class SparseVectors:
 
 
 class SparseEncoder(PromptedModel):
-    """A sparse encoder: texts in, weights of tokens out. :meth:`from_folder` builds one.
+    """A sparse encoder: texts in, weights of tokens out. Create it by :meth:`from_folder`.
 
     Attributes
     ----------
@@ -149,13 +149,13 @@ class SparseEncoder(PromptedModel):
     dim : int
         The length of a vector: the size of the vocabulary.
     max_length : int
-        The most tokens a text may have, its special tokens included; :meth:`encode_sparse` cuts off the rest.
+        The most tokens of a text, special tokens included. :meth:`encode_sparse` truncates longer texts.
     prompts : dict of str to str
-        Name -> text to put before a text, as the folder lists them.
+        Name -> prompt, a text that is put before each text.
     default_prompt_name : str or None
-        The name of the prompt that :meth:`encode_sparse` uses if the caller names none.
+        The name of the default prompt of :meth:`encode_sparse`.
     tensor_names, kernel_names : dict of str to str
-        As those of :class:`TextEncoder`.
+        As in :class:`TextEncoder`.
 
     Examples
     --------
@@ -185,15 +185,18 @@ class SparseEncoder(PromptedModel):
         Parameters
         ----------
         path : path
-            Folder of a ``SparseEncoder`` as sentence-transformers saves it: a network with the head of a masked
-            language model, of one of the kinds of :data:`mp_core.models.masked.MASKED`, and a ``SpladePooling``; or a
-            network, its pooling and a ``SparseAutoEncoder``; or the network of a masked language model without
-            ``modules.json``, whose logits are pooled by their maximum, as of SPLADE; or a ``SparseStaticEmbedding``,
-            which needs no other network. On one route of a ``Router`` at most, such as that of documents, there may be
-            anything else than the last.
+            Folder of a ``SparseEncoder`` of sentence-transformers, with one of these:
+
+            * a masked language model with a ``model_type`` in :data:`mp_core.models.masked.MASKED`, and a
+              ``SpladePooling``;
+            * the same model without ``modules.json``: its logits are pooled by maximum, as in SPLADE;
+            * a network, its pooling and a ``SparseAutoEncoder``;
+            * a ``SparseStaticEmbedding`` alone.
+
+            With a ``Router``, at most one route may be of another kind than the last.
         policy : str or DTypePolicy, optional
-            As in :meth:`mp_core.models.TextEncoder.from_folder`. The layers of the head are at ``head/dense``,
-            ``head/norm`` and ``head/output``. Static weights are of float32 under every policy.
+            As in :meth:`mp_core.models.TextEncoder.from_folder`. The paths of the head's layers are ``head/dense``,
+            ``head/norm`` and ``head/output``. Static weights are float32 under every policy.
 
         Raises
         ------
@@ -214,20 +217,20 @@ class SparseEncoder(PromptedModel):
         max_active_dims: int | None = None,
         task: str | None = None,
     ) -> SparseVectors:
-        """Return the weights of tokens of texts.
+        """Return a sparse vector of token weights for each text.
 
         Parameters
         ----------
         texts, batch_size, show_progress
-            Those of :meth:`mp_core.models.TextEncoder.encode`; one str is a list of one text.
+            Those of :meth:`mp_core.models.TextEncoder.encode`; a single str counts as a list of one text.
         prompt, prompt_name : str, optional
-            What is put before each text, or its name; by default `default_prompt_name`.
+            The prompt before each text, or its name. Default: `default_prompt_name`.
         max_active_dims : int, optional
-            How many numbers of a vector to keep at most: the largest, of equal ones the first. Default: as many
-            as the folder says, or all.
+            The most numbers of a vector to keep: the largest ones; among equal ones the first. Default: the folder's
+            setting, or all.
         task : str, optional
-            What the texts are, such as ``"query"`` or ``"document"``: it is the name of the prompt, if none is given
-            and there is one, and chooses the route in folders that have several.
+            The kind of the texts, such as ``"query"`` or ``"document"``. It selects the route in folders with routes,
+            and the prompt of that name, if there is one and no prompt is given.
 
         Returns
         -------
@@ -237,8 +240,8 @@ class SparseEncoder(PromptedModel):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.encode`; `max_active_dims` is no positive integer, or there is no route
-            for `task`.
+            As :meth:`mp_core.models.TextEncoder.encode`; or `max_active_dims` is not a positive integer, or no route
+            matches `task`.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
         return self.encode_sparse_tokens(tokens, batch_size, show_progress, max_active_dims=max_active_dims, task=task)
@@ -252,15 +255,15 @@ class SparseEncoder(PromptedModel):
         from_start: bool | None = None,
         task: str | None = None,
     ) -> Tokens:
-        """Return the tokens of texts: the first half of :meth:`encode_sparse`, which may run in another thread.
+        """Return the tokens of texts for :meth:`encode_sparse_tokens`. It may run in another thread.
 
         Parameters
         ----------
         texts, prompt, prompt_name, task
             Those of :meth:`encode_sparse`.
         from_start : bool, optional
-            Whether a text that is too long loses its start instead of its end. Default: what the files of the
-            tokenizer say.
+            Whether texts that are too long are truncated at their start instead of their end. Default: the tokenizer's
+            setting.
         """
         if prompt is None and prompt_name is None and task in self.prompts:
             prompt_name = task
@@ -281,7 +284,7 @@ class SparseEncoder(PromptedModel):
         task: str | None = None,
         on_batch: Callable[[int], object] | None = None,
     ) -> SparseVectors:
-        """Return the weights of texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode_sparse`.
+        """Return the sparse vectors of tokenized texts: :meth:`encode_sparse` after :meth:`tokenize`.
 
         Parameters
         ----------
@@ -289,7 +292,7 @@ class SparseEncoder(PromptedModel):
         batch_size, show_progress, max_active_dims, task
             Those of :meth:`encode_sparse`.
         on_batch : callable, optional
-            Called with the number of texts of each batch once it is done.
+            Called after each batch with its number of texts.
         """
         most = self._modules.max_active_dims
         if max_active_dims is not None:
@@ -306,7 +309,7 @@ class SparseEncoder(PromptedModel):
         return SparseVectors.stacked(self.each(vectors, tokens, batch_size, show_progress, on_batch), self.dim)
 
     def _weights_of(self, task: str | None) -> TokenWeights | None:
-        """Return the weights of tokens that make the vectors of texts for a task, if no network does."""
+        """Return the static token weights for a task; None if a network computes its vectors."""
         router = self._modules.router
         if router is None and task not in (None, "query", "document"):
             raise ValueError(f"`task` must be 'query' or 'document'; received {task!r}")
@@ -314,7 +317,7 @@ class SparseEncoder(PromptedModel):
         return own if router is None else self._weights.get(router.route_of(task), own)
 
     def _vectors(self, rows: list[Array], positions: Array, skipped: int, most: int | None) -> SparseVectors:
-        ids, offsets = in_a_row(rows)
+        ids, offsets = as_ragged(rows)
         if isinstance(self._end, Splade):
             weights = self._of_vocabulary(self.model, ids, offsets)
             self._check(weights, rows, positions)
@@ -322,7 +325,7 @@ class SparseEncoder(PromptedModel):
         hidden, longest = self.model.ragged(ids, offsets), self.model.settings.max_length
         pooled = ops.ragged_pool(hidden, offsets, self._modules.poolings, skipped, longest)
         end: Any = self._end
-        found = end(applied(self._modules.steps, pooled, None))
+        found = end(apply_steps(self._modules.steps, pooled, None))
         self._check([*zip(pooled, found, strict=True)], rows, positions)
         return SparseVectors.of(found, most or end.most)
 
@@ -332,7 +335,7 @@ class SparseEncoder(PromptedModel):
 
     def _run_alone(self, model: TextNetwork, row: Array, types: Array | None) -> None:
         if isinstance(self._end, Splade):
-            self._of_vocabulary(model, *in_a_row([row]))
+            self._of_vocabulary(model, *as_ragged([row]))
         else:
             super()._run_alone(model, row, types)
 
@@ -345,9 +348,9 @@ _NETWORK = TRANSFORMER | {
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The modules around the network, what makes sparse vectors at their end, and the weights of other routes.
+    """The content of a folder: the modules of the network, the module after them, and the weights of static routes.
 
-    Where there are static weights only, those of the first route are the network, and nothing is at the end.
+    If the folder has static weights only, those of the first route are the network, and `end` is None.
     """
 
     modules: Modules
@@ -356,7 +359,7 @@ class _Parts:
 
 
 def _read(folder: Path) -> _Parts:
-    """Return what the files of a folder say."""
+    """Read the settings of a folder."""
     prompts, router = read_prompts(folder / "config_sentence_transformers.json", "SparseEncoder"), router_in(folder)
     weights: dict[str, Modules] = {}
     networks: list[str | None] = []
@@ -373,7 +376,7 @@ def _read(folder: Path) -> _Parts:
 
 
 def _read_network(folder: Path, route: str | None) -> tuple[Modules, Splade | AutoEncoder]:
-    """Return the modules of the route with the network, and what makes sparse vectors at its end."""
+    """Return the modules of the route with the network, and its last module, which makes sparse vectors."""
     if "SparseAutoEncoder" not in kinds_of(folder, route):
         if is_present(folder / "config.json") and not is_present(folder / "modules.json"):
             return _without_modules(folder)
@@ -391,7 +394,7 @@ def _read_network(folder: Path, route: str | None) -> tuple[Modules, Splade | Au
 
 
 def _without_modules(folder: Path) -> tuple[Modules, Splade]:
-    """Return the modules of a masked language model alone, as sentence-transformers takes it: with max pooling."""
+    """Return the modules of a lone masked language model, with max pooling as in sentence-transformers."""
     modules = read_network(folder, _NETWORK)
     names = modules.config.get("architectures")
     if not isinstance(names, list) or not is_masked(map(str, names)):
@@ -402,5 +405,5 @@ def _without_modules(folder: Path) -> tuple[Modules, Splade]:
 
 
 def is_masked(architectures: Iterable[str]) -> bool:
-    """Whether classes that ``config.json`` names are those of a masked language model."""
+    """Return whether class names in ``config.json`` include a masked language model."""
     return any(name.endswith("ForMaskedLM") for name in architectures)

@@ -1,4 +1,4 @@
-"""What makes sparse vectors: the module at the end of a sparse encoder, or alone, mostly of queries."""
+"""The modules that make sparse vectors: SPLADE pooling and autoencoder after a network, and static token weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from mp_core.models.modules import Modules
 from mp_core.models.network import TextNetwork
 from mp_core.models.rules import ANY, SWITCH, Rule, check, only
 from mp_core.models.settings import KINDS, unexpected
-from mp_core.models.steps import fitting
+from mp_core.models.steps import checked_tensors
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import read_model
 from mp_core.ops import PackedMatrix, pack
@@ -45,14 +45,14 @@ _STATIC: dict[str, Rule] = {"frozen": SWITCH, "path": only(None)}
 
 @dataclass(frozen=True, slots=True)
 class Splade:
-    """The module ``SpladePooling``: how the logits of the tokens of a text become the weights of the vocabulary.
+    """The module ``SpladePooling``: from the logits of a text's tokens to one weight per vocabulary token.
 
     Attributes
     ----------
     pooling : str
         ``"max"`` or ``"sum"``.
     logs : int
-        How often ``log1p`` is applied.
+        How many times ``log1p`` is applied.
     """
 
     pooling: str
@@ -60,16 +60,16 @@ class Splade:
 
     @classmethod
     def read(cls, folder: Path) -> "Splade":
-        """Return what its folder says."""
-        said = read_object(folder / "config.json")
-        check(folder / "config.json", said, _SPLADE)
-        logs = 1 + (said.get("activation_function", "relu") == "log1p_relu")
-        return cls(said.get("pooling_strategy", "max"), logs)
+        """Read the module's folder."""
+        config = read_object(folder / "config.json")
+        check(folder / "config.json", config, _SPLADE)
+        logs = 1 + (config.get("activation_function", "relu") == "log1p_relu")
+        return cls(config.get("pooling_strategy", "max"), logs)
 
 
 @dataclass(frozen=True, slots=True)
 class AutoEncoder:
-    """The module ``SparseAutoEncoder``: the largest of many products of a dense vector [1]_.
+    """The module ``SparseAutoEncoder`` [1]_: the largest of ``relu((x - before) @ matrix + after)``.
 
     .. [1] T. Wen et al., "Beyond Matryoshka: Revisiting Sparse Coding for Adaptive Representation", arXiv:2503.01776.
 
@@ -77,11 +77,11 @@ class AutoEncoder:
     ----------
     matrix : PackedMatrix, shape (width, dim)
     before, after : ndarray of float32, shapes (width,) and (dim,)
-        What is taken from a vector, and added to its products.
+        The bias that is subtracted before the product, and the bias that is added after it.
     most : int
-        How many numbers of a vector are kept.
+        The default number of largest numbers to keep.
     normalize : bool
-        Whether vectors lose their mean, and are divided by their deviation.
+        Whether the mean of a vector is subtracted first, and the vector divided by its standard deviation.
     """
 
     matrix: PackedMatrix
@@ -92,23 +92,23 @@ class AutoEncoder:
 
     @classmethod
     def read(cls, folder: Path, width: int) -> "AutoEncoder":
-        """Return what its folder says, for vectors of this width."""
+        """Read the module's folder, for input vectors of length `width`."""
         path = folder / "config.json"
-        said = {"hidden_dim": 512, "k": 8, "normalize": False} | read_object(path)
-        check(path, said, _AUTO_ENCODER)
-        if said.get("input_dim") != width:
-            raise unexpected(path, "input_dim", said.get("input_dim"), f"{width}, the length of the vectors before")
-        dim = said["hidden_dim"]
+        config = {"hidden_dim": 512, "k": 8, "normalize": False} | read_object(path)
+        check(path, config, _AUTO_ENCODER)
+        if config.get("input_dim") != width:
+            raise unexpected(path, "input_dim", config.get("input_dim"), f"{width}, the length of the vectors before")
+        dim = config["hidden_dim"]
         file, tensors, _ = tensors_in(folder)
-        name = "encoder.weight" if "encoder.weight" in tensors else "decoder.linear.weight"  # one matrix, turned
+        name = "encoder.weight" if "encoder.weight" in tensors else "decoder.linear.weight"  # tied: one matrix
         own = {"pre_bias": (width,), name: (dim, width), "latent_bias": (dim,)}
-        unused = {"stats_last_nonzero", "decoder.linear.weight"} - {name}  # counts of training, or the same matrix
+        unused = {"stats_last_nonzero", "decoder.linear.weight"} - {name}  # training statistics, or the same matrix
         found = {key: tensor for key, tensor in tensors.items() if key not in unused}
-        before, matrix, after = fitting(file, found, own)
-        return cls(pack(matrix.T), before, after, said["k"], said["normalize"])
+        before, matrix, after = checked_tensors(file, found, own)
+        return cls(pack(matrix.T), before, after, config["k"], config["normalize"])
 
     def __call__(self, vectors: Array) -> Array:
-        """Return the products of vectors, shape (n, dim), of which negative ones are 0."""
+        """Return the dense outputs, shape (n, dim); negative numbers are 0."""
         if self.normalize:
             vectors = vectors - ops.mean(vectors, axis=-1, keepdims=True)
             vectors, squares, by = squared(vectors, -1)
@@ -119,12 +119,12 @@ class AutoEncoder:
 
 
 def static_weights(folder: Path, prompts: Mapping[str, Any]) -> Modules:
-    """Return the module ``SparseStaticEmbedding`` in a folder as a network; `prompts` are those of all modules."""
+    """Return the module ``SparseStaticEmbedding`` in a folder as a network; `prompts` are settings of the encoder."""
     path = folder / "config.json"
     check(path, read_optional(path), _STATIC)
     file, tensors, _ = tensors_in(folder)
     shape = getattr(tensors.get("weight"), "shape", ())
-    (weights,) = fitting(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
+    (weights,) = checked_tensors(file, tensors, {"weight": shape if len(shape) == 1 else (1,)})
     config = {"model_type": "static weights", "vocab_size": len(weights)}
     settings = architecture_of(config, file).read(config, file)
     return Modules(network=folder, config=config, settings=settings, special_tokens=False, **prompts)
@@ -132,14 +132,14 @@ def static_weights(folder: Path, prompts: Mapping[str, Any]) -> Modules:
 
 @dataclass(frozen=True, slots=True)
 class TokenWeights:
-    """What makes such a vector: each token that is in a text has a weight of its own, whatever the text.
+    """Static sparse vectors: each token has a fixed weight, which is the same in all texts.
 
     Attributes
     ----------
     model : TextNetwork
         A network of static weights.
     tokenizer : Tokenizer
-        Which adds no special tokens.
+        A tokenizer that adds no special tokens.
     """
 
     model: TextNetwork
@@ -147,11 +147,11 @@ class TokenWeights:
 
     @classmethod
     def read(cls, modules: Modules) -> "TokenWeights":
-        """Return the weights of :func:`static_weights`, with a network of their own."""
+        """Read the network and the tokenizer of modules from :func:`static_weights`."""
         return cls(read_model(modules.network, modules.config, None, TextNetwork)[0], Tokenizer(modules))
 
     def __call__(self, rows: list[Array]) -> Array:
-        """Return the weights of the tokens of texts, shape (n, vocabulary), zeros included."""
+        """Return the dense vectors of texts, shape (n, vocabulary)."""
         embeddings: Any = self.model.embeddings
         weights = embeddings.table.numpy()
         out = np.zeros((len(rows), len(weights)), F32)

@@ -1,6 +1,6 @@
-"""What follows the pooling in a folder of sentence-transformers: products, norms and scaling of one vector a text.
+"""The modules after the pooling in a folder of sentence-transformers, such as ``Dense`` and ``Normalize``.
 
-These are small beside the network, so they are computed in float32 under every policy.
+They are small compared to the network, and are computed in float32 under every policy.
 """
 
 import math
@@ -12,16 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_object, read_optional
 from mp_core.models.pooling import unit
 from mp_core.models.settings import KINDS, Settings, choices, unexpected
 from mp_core.ops import PackedMatrix, pack
-from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["KINDS_OF_STEPS", "Step", "applied", "fitting", "in_training", "product", "read_layer_weights", "read_steps"]
+__all__ = [
+    "KINDS_OF_STEPS",
+    "Step",
+    "apply_steps",
+    "apply_steps_in_training",
+    "checked_tensors",
+    "product",
+    "read_layer_weights",
+    "read_steps",
+]
 
 _SENTENCE = ("module_input_name", "module_output_name")
 _ACTIVATIONS: dict[str, Any] = {
@@ -32,21 +41,21 @@ _ACTIVATIONS: dict[str, Any] = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.linear.Identity": None,
 }
-"""Name of a class of torch -> mp_core's name of the activation."""
+"""Name of a torch class -> the activation's name in mp_core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One module.
+    """One module after the pooling.
 
     Attributes
     ----------
     kind : str
         The name of its class.
     run : callable
-        From vectors of texts, float32 of shape (n, width), to such vectors. It can be pickled, as encoders can.
+        A function of the vectors of texts, float32 of shape (n, width). It can be pickled, since encoders can.
     width : int
-        How long the vectors are then.
+        The length of the resulting vectors.
     """
 
     kind: str
@@ -57,23 +66,23 @@ class Step:
 def read_steps(
     folders: Sequence[tuple[str, Path]], width: int, of: tuple[str | None, ...] = (None, "sentence_embedding")
 ) -> tuple[Step, ...]:
-    """Return the steps of modules.
+    """Read the modules after the pooling.
 
     Parameters
     ----------
     folders : sequence of (str, Path)
-        The kind of each module, and its folder.
+        (kind, folder) of each module.
     width : int
-        How long the vectors of texts are before the first one.
+        The length of the vectors before the first module.
     of : tuple of (str or None)
-        What the files may call the vectors that a step reads and writes.
+        The allowed names of a module's inputs and outputs in its file.
 
     Raises
     ------
     OSError
         A file is missing or unreadable.
     ValueError
-        A file holds something else than expected; the message names it.
+        The content of a file is not as expected; the message names the file.
     """
     steps: list[Step] = []
     for kind, folder in folders:
@@ -89,21 +98,21 @@ def read_steps(
 
 
 def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """Return the weights of the vectors before the first block and behind each one, with the sum 1.
+    """Return the weights of the embeddings and of each block's outputs, scaled to the sum 1.
 
     Parameters
     ----------
     folder : Path
-        Of the module ``WeightedLayerPooling``.
+        The folder of the module ``WeightedLayerPooling``.
     settings : Settings
-        Those of the network.
+        The settings of the network.
     config : mapping
-        What its ``config.json`` says.
+        The network's ``config.json``.
 
     Returns
     -------
     tuple of float, or None
-        None if ``output_hidden_states`` is not true there: sentence-transformers does nothing then.
+        None if ``output_hidden_states`` is not true in `config`: then sentence-transformers ignores the module.
 
     Raises
     ------
@@ -111,14 +120,15 @@ def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, An
         As :func:`read_steps`.
     """
     path, width = folder / "config.json", ("embedding_dimension", "word_embedding_dimension")
-    said = read_object(path)
-    _check_entries(path, said, (*width, "layer_start", "num_hidden_layers"))
+    options = read_object(path)
+    _check_entries(path, options, (*width, "layer_start", "num_hidden_layers"))
     for entry in width:
-        if entry in said:
-            _check_width(path, said, entry, settings.hidden_size)
-    blocks, first = settings.num_hidden_layers, said.get("layer_start", 4)
-    if said.get("num_hidden_layers", 12) != blocks:
-        raise unexpected(path, "num_hidden_layers", said.get("num_hidden_layers", 12), f"{blocks}, as of the network")
+        if entry in options:
+            _check_width(path, options, entry, settings.hidden_size)
+    blocks, first = settings.num_hidden_layers, options.get("layer_start", 4)
+    given = options.get("num_hidden_layers", 12)
+    if given != blocks:
+        raise unexpected(path, "num_hidden_layers", given, f"{blocks}, as of the network")
     if type(first) is not int or not 0 <= first <= blocks:
         raise unexpected(path, "layer_start", first, f"an int from 0 to {blocks}")
     (weights,) = _tensors(path, {"layer_weights": (blocks + 1 - first,)})
@@ -129,8 +139,8 @@ def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, An
     return mixed if config.get("output_hidden_states") is True else None
 
 
-def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Array:
-    """Return what the steps make of vectors; a last one that scales to length 1 only if `normalize` is None."""
+def apply_steps(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Array:
+    """Apply steps to vectors; a final ``Normalize`` is skipped unless `normalize` is None."""
     last = len(steps) - 1
     for place, step in enumerate(steps):
         if step.kind != "Normalize" or place != last or normalize is None:
@@ -138,8 +148,8 @@ def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Ar
     return vectors
 
 
-def in_training(steps: Sequence[Step], vectors: Array) -> Array:
-    """Return what the steps make of vectors, by operations, which have gradients."""
+def apply_steps_in_training(steps: Sequence[Step], vectors: Array) -> Array:
+    """Apply steps to vectors by operations that have gradients."""
     for step in steps:
         vectors = ops.normalize(vectors) if step.kind == "Normalize" else step.run(vectors)
     return vectors
@@ -181,16 +191,16 @@ def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
     shapes |= {"linear.bias": (units,)} if bias else {}
     shapes |= {"residual.weight": (units, width)} if residual and units != width else {}
     found = dict(zip(shapes, _tensors(path, shapes), strict=True))
-    beside = pack(found["residual.weight"].T) if "residual.weight" in found else None
+    shortcut = pack(found["residual.weight"].T) if "residual.weight" in found else None
     matrix, vector = pack(found["linear.weight"].T), found.get("linear.bias")
-    return partial(_product, matrix, vector, _ACTIVATIONS[name], residual, beside), units
+    return partial(_product, matrix, vector, _ACTIVATIONS[name], residual, shortcut), units
 
 
 def product(file: Path, tensors: Mapping[str, Array | QuantizedArray], width: int) -> Step:
-    """Return the step of a matrix ``linear.weight`` alone, for vectors of this width."""
+    """Return the step of the product with a matrix ``linear.weight``, for input vectors of length `width`."""
     shape = getattr(tensors.get("linear.weight"), "shape", ())
     units = shape[0] if shape and shape[0] else width
-    (matrix,) = fitting(file, tensors, {"linear.weight": (units, width)})
+    (matrix,) = checked_tensors(file, tensors, {"linear.weight": (units, width)})
     return Step("Dense", partial(_product, pack(matrix.T), None, None, False, None), units)
 
 
@@ -199,14 +209,14 @@ def _same(vectors: Array) -> Array:
 
 
 def _product(
-    matrix: PackedMatrix, bias: Array | None, activation: Any, residual: bool, beside: PackedMatrix | None,
+    matrix: PackedMatrix, bias: Array | None, activation: Any, residual: bool, shortcut: PackedMatrix | None,
     vectors: Array,
 ) -> Array:  # fmt: skip
-    """Return the product of vectors with a matrix; with a residual plus the vectors, or their product with `beside`."""
+    """Return ``activation(vectors @ matrix + bias)``, with `residual` plus ``vectors @ shortcut`` or plus `vectors`."""
     outputs = ops.matmul(vectors, matrix, bias=bias, activation=activation)
     if not residual:
         return outputs
-    return ops.add(outputs, vectors if beside is None else ops.matmul(vectors, beside))
+    return ops.add(outputs, vectors if shortcut is None else ops.matmul(vectors, shortcut))
 
 
 _READERS: dict[str, Callable[[Path, Mapping[str, Any], int], Read]] = {
@@ -216,12 +226,12 @@ _READERS: dict[str, Callable[[Path, Mapping[str, Any], int], Read]] = {
     "Normalize": _normalize,
 }
 KINDS_OF_STEPS = tuple(_READERS)
-"""The classes of sentence-transformers that may follow the pooling, in any order."""
+"""The classes of sentence-transformers that are allowed after the pooling, in any order."""
 
 
 def _check_entries(path: Path, config: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in config:
-        if name not in (*known, *_SENTENCE, "quantization_config"):  # the latter is how conversions mark codes
+        if name not in (*known, *_SENTENCE, "quantization_config"):  # converted folders have a quantization_config
             raise ValueError(f"{path}: setting {name!r} is unknown; expected {choices((*known, *_SENTENCE))}")
 
 
@@ -232,13 +242,13 @@ def _check_width(path: Path, config: Mapping[str, Any], entry: str, width: int) 
 
 def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
     file, tensors, _ = tensors_in(path.parent)
-    return fitting(file, tensors, shapes)
+    return checked_tensors(file, tensors, shapes)
 
 
-def fitting(
+def checked_tensors(
     file: Path, tensors: Mapping[str, Array | QuantizedArray], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[Array]:
-    """Return the tensors of a module in float32; they and no others must be in its file, in these shapes."""
+    """Return the tensors of a module in float32; its file must have exactly these tensors, in these shapes."""
     for name in tensors:
         if name not in shapes:
             raise ValueError(f"{file}: tensor {name} is left over; expected {choices(shapes)}")

@@ -1,7 +1,7 @@
-"""Adapters that a folder holds itself, one for each task: those of jina-embeddings-v3 [1]_.
+"""The adapters by task of jina-embeddings-v3 [1]_, which are stored in the model's folder.
 
-Beside each matrix lie ``lora_A`` and ``lora_B`` of all tasks; what a task adds is ``lora_alpha / lora_rank`` times
-their product.
+For each matrix, the file has the tensors ``lora_A`` and ``lora_B`` of all tasks. A task adds
+``lora_alpha / lora_rank * (lora_B[task] @ lora_A[task])`` to the matrix.
 
 .. [1] S. Sturua et al., "jina-embeddings-v3: Multilingual Embeddings With Task LoRA", 2024, arXiv:2409.10173.
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import Dense
 from mp_core.layers.lora import AdaptableLayer, adapt
 from mp_core.models.gated_blocks import TokenTypes
@@ -29,7 +29,7 @@ _PARTS = "parametrizations.weight.0.lora_A", "parametrizations.weight.0.lora_B"
 
 
 def check_task(task: Any, config: Mapping[str, Any], path: Path) -> int:
-    """Return the number of a task of a folder; raise ValueError if there are none, or not this one."""
+    """Return the number of a task; raise ValueError if the folder does not have it, or has no tasks."""
     tasks = config.get(_TASKS)
     if not isinstance(tasks, list) or not tasks or not all(isinstance(name, str) for name in tasks):
         raise ValueError(f"{path} has no adapters by task: {_TASKS} is {tasks!r}")
@@ -39,29 +39,29 @@ def check_task(task: Any, config: Mapping[str, Any], path: Path) -> int:
 
 
 def instruction(task: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the prompt of a task under its name, if the folder has one."""
-    said = config.get("task_instructions")
-    prompt = said.get(task) if isinstance(said, dict) else None
+    """Return {task: prompt}; an empty dict if the folder has no prompt for the task."""
+    prompts = config.get("task_instructions")
+    prompt = prompts.get(task) if isinstance(prompts, dict) else None
     return {task: prompt} if isinstance(prompt, str) else {}
 
 
 def adapted_to(model: TextNetwork, weights: Weights, number: int, config: Mapping[str, Any]) -> TextNetwork:
-    """Return a model for one task, which shares the weights of another one.
+    """Return a copy of a model with the adapters of a task. Both share all other weights.
 
     Parameters
     ----------
     model : TextNetwork
     weights : Weights
-        Of the folder that it was read from.
+        The tensors of the folder from which the model was read.
     number : int
-        Of the task.
+        The number of the task.
     config : mapping
-        What ``config.json`` says.
+        The content of ``config.json``.
 
     Raises
     ------
     ValueError
-        The file has no adapters, or such as do not fit.
+        The file has no adapters, or their shapes do not fit.
     """
     path = weights.path
     rank, alpha = config.get("lora_rank", 4), config.get("lora_alpha", 1)
@@ -77,11 +77,12 @@ def adapted_to(model: TextNetwork, weights: Weights, number: int, config: Mappin
         if a is None or b is None or not isinstance(layer, AdaptableLayer | TokenTypes):
             continue
         rows, columns = slot.shape
-        turned = isinstance(layer, Dense)  # (rank, inputs) and (outputs, rank) of a product, of a table the other way
-        shapes = ((rank, columns), (rows, rank)) if turned else ((rows, rank), (rank, columns))
+        # A Dense layer has A of shape (rank, inputs) and B of shape (outputs, rank); a table has A @ B.
+        is_dense = isinstance(layer, Dense)
+        shapes = ((rank, columns), (rows, rank)) if is_dense else ((rows, rank), (rank, columns))
         pair = [_matrix(x, number, shape, f"{path}: the adapters of {weights.name(slot.path)}")
                 for x, shape in zip((a, b), shapes, strict=True)]  # fmt: skip
-        _adapt(layer, rank, float(alpha), *(x.T if turned else x for x in pair))
+        _adapt(layer, rank, float(alpha), *(x.T if is_dense else x for x in pair))
         adapted += 1
     if not adapted:
         raise ValueError(f"{path} has no tensors {_PARTS[0]} of adapters")
@@ -89,7 +90,7 @@ def adapted_to(model: TextNetwork, weights: Weights, number: int, config: Mappin
 
 
 def _matrix(tensors: Any, number: int, shape: tuple[int, int], what: str) -> Array:
-    """Return the matrix of a task out of those of all, in float32."""
+    """Return the matrix of one task in float32, from the stacked matrices of all tasks."""
     fits = isinstance(tensors, np.ndarray) and tensors.ndim == 3 and dtypes.is_float(tensors.dtype)
     if not fits or len(tensors) <= number or tensors.shape[1:] != shape:
         found = getattr(tensors, "shape", type(tensors).__name__)

@@ -1,4 +1,4 @@
-"""How decoders are asked whether a document answers a query: the words around both, and those of the answer."""
+"""Templates: the prompts by which decoders judge whether a document answers a query, and their answers."""
 
 import re
 from collections.abc import Sequence
@@ -22,24 +22,24 @@ _FIELDS = {"instruction", "query", "document"}
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How a decoder is asked about a pair of texts.
+    """The prompt for a pair of texts, and the answers of a decoder.
 
     Parameters
     ----------
     pieces : sequence of str
-        What stands one behind the other, with ``{query}`` and ``{document}`` once each and maybe ``{instruction}``, as
-        in :meth:`str.format`. Each piece becomes tokens by itself, without special tokens of the tokenizer's own.
+        The parts of the prompt, as in :meth:`str.format`: ``{query}`` and ``{document}`` once each, and optionally
+        ``{instruction}``. Each piece is tokenized separately, without added special tokens.
     true : str
-        The answer, of one token, whose logit is the score.
+        The positive answer, a single token. Its logit is the score.
     false : str or None
-        That of which the logit is subtracted. Default: none is.
+        The negative answer, whose logit is subtracted. Default: none.
     instruction : str
-        What stands for ``{instruction}``.
+        The text for ``{instruction}``.
 
     Raises
     ------
     ValueError
-        The pieces do not have these fields.
+        The pieces have other fields.
 
     Examples
     --------
@@ -59,24 +59,24 @@ class Template:
             raise ValueError(f"`pieces` must have {{query}} and {{document}} once each; received {fields}")
 
     def filled(self, query: str, document: str) -> list[str]:
-        """Return the pieces about a pair of texts."""
+        """Return the pieces for a pair of texts."""
         return [piece.format(instruction=self.instruction, query=query, document=document) for piece in self.pieces]
 
     def check_words(self, path: Path) -> None:
-        """Raise ValueError unless a chat template, if there is one, has all words of the pieces."""
+        """Raise ValueError if the chat template at `path` exists and lacks words of the pieces."""
         if not is_present(path):
             return
         text = _bare(read_text(path))
         for words in (words for piece in self.pieces for words, *_ in Formatter().parse(piece)):
             if _bare(words) not in text:
-                expected = "expected a template that mp_core knows. It is no program that is run: give `template`"
+                expected = "expected a template that mp_core knows. mp_core does not run the file: give `template`"
                 raise ValueError(f"{path} does not have the words {words[:80]!r}; {expected}")
 
     def tokens(self, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> tuple[list[Array], list[int]]:
-        """Return the tokens about each pair, and which pairs were cut.
+        """Return the tokens of the prompt for each pair, and the indices of truncated pairs.
 
-        A query gets three quarters of the length at most, as its piece is cut there; then the piece with the document
-        loses its end until all fits.
+        The piece with the query is truncated to three quarters of the maximum length. Then the piece with the document
+        is truncated at its end until the prompt fits.
 
         Raises
         ------
@@ -89,12 +89,12 @@ class Template:
         rows, cut = dict(zip(texts, found, strict=True)), {texts[place] for place in were_cut}
         longest, cuts = tokenizer.max_length, [place for place, own in enumerate(filled) if not cut.isdisjoint(own)]
         place = next(index for index, piece in enumerate(self.pieces) if "{document}" in piece)
-        asked = next(index for index, piece in enumerate(self.pieces) if "{query}" in piece)
+        query_place = next(index for index, piece in enumerate(self.pieces) if "{query}" in piece)
         results = []
         for number, own in enumerate(filled):
             parts = [rows[text] for text in own]
-            if asked != place:
-                parts[asked] = parts[asked][: longest * 3 // 4]
+            if query_place != place:
+                parts[query_place] = parts[query_place][: longest * 3 // 4]
             room = longest - sum(len(part) for index, part in enumerate(parts) if index != place)
             if room < 1:
                 raise ValueError(f"`pairs[{number}]` leaves no token to the document; max_length is {longest}")
@@ -106,7 +106,7 @@ class Template:
 
 
 def _bare(text: str) -> str:
-    """Return a text without white space, and without what stands for it in programs."""
+    """Return a text without white space, also without its escapes in programs."""
     return re.sub(r"\\n|\s", "", text)
 
 
@@ -152,13 +152,13 @@ TEMPLATES = {
 }
 """Name -> the template of a published reranker: Qwen3-Reranker, mxbai-rerank v2, bge-reranker-v2-gemma."""
 _OF_NETWORKS = {"qwen3": "qwen3", "qwen2": "mxbai", "gemma": "gemma"}
-"""``model_type`` of a decoder -> the name of the template that it has by default."""
+"""``model_type`` of a decoder -> the name of its default template."""
 
 
 def template_of(given: Any, kind: str) -> Template:
-    """Return a template that a caller gave by its name or itself, or that of decoders of a ``model_type``."""
+    """Return the given template or the one with the given name; None: the default for a ``model_type``."""
     if given is None and kind not in _OF_NETWORKS:
-        raise ValueError(f"`template` must be given for a decoder of model_type {kind!r}: how is it asked?")
+        raise ValueError(f"`template` must be given for a decoder of model_type {kind!r}: it has no default")
     name = _OF_NETWORKS[kind] if given is None else given
     if isinstance(name, Template):
         return name

@@ -1,4 +1,4 @@
-"""Sentence encoders, from a folder as the sentence-transformers library writes it."""
+"""Sentence encoders, from folders of sentence-transformers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -11,7 +11,6 @@ import numpy as np
 
 from mp_core.arrays import Array, as_mask, imported
 from mp_core.arrays.finite import all_finite
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
 from mp_core.models.prompted import PromptedModel
@@ -20,41 +19,41 @@ from mp_core.models.sentence_transformers import (
     Options,
     SentenceTransformerNames,
     also_named,
-    as_asked,
     check_options,
+    in_format,
 )
 from mp_core.models.settings import LEAST_TOKENS
-from mp_core.models.steps import applied
+from mp_core.models.steps import apply_steps
 from mp_core.models.texts import Text, Tokens, is_one, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
 
 __all__ = ["BertEncoder", "TextEncoder"]
 
 
 class TextEncoder(SentenceTransformerNames, PromptedModel):
-    """A sentence encoder: texts in, one float32 vector each out. :meth:`from_folder` builds one.
+    """A sentence encoder: texts in, one float32 vector for each out. Create it by :meth:`from_folder`.
 
-    It can be handed to code that expects a ``SentenceTransformer``: the evaluators and utilities of that library, for
-    example.
+    It can replace a ``SentenceTransformer``, for example in the evaluators and utilities of that library.
 
     Attributes
     ----------
     model : TextNetwork
         The network.
     dim : int
-        Length of an embedding.
+        The length of an embedding.
     max_length : int
-        The most tokens a text may have, its two special tokens included; :meth:`encode` cuts off the rest.
+        The most tokens of a text, special tokens included. :meth:`encode` truncates longer texts.
     poolings : tuple of str
-        How the vectors of a text's tokens become one; the results of several stand side by side.
+        The names of the poolings; the results of several are concatenated.
     prompts : dict of str to str
-        Name -> text to put before a text, as the folder lists them.
+        Name -> prompt, a text that is put before each text.
     default_prompt_name : str or None
-        The name of the prompt that :meth:`encode` uses if the caller names none.
+        The name of the default prompt of :meth:`encode`.
     tensor_names : dict of str to str
-        The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin.
+        The path of each layer with weights -> the start of its tensor names in the checkpoint.
     kernel_names : dict of str to str
         The path of each layer with a kernel -> the name of its tensor in the checkpoint.
 
@@ -71,11 +70,11 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         super().__init__(folder, modules, policy)
         self.similarity_fn_name = modules.similarity
         self._tasks: dict[str, tuple[Any, Any, TextEncoder]] = {}
-        self._set: dict[str, Any] = {}  # what was set instead of what the folder says: fields of modules
-        self._take_modules(modules)
+        self._overrides: dict[str, Any] = {}  # fields of modules that the caller has set
+        self._use_modules(modules)
 
-    def _take_modules(self, modules: Modules) -> None:
-        """Do with the vectors of tokens what modules say."""
+    def _use_modules(self, modules: Modules) -> None:
+        """Use the pooling and the steps of `modules`."""
         self._modules = modules
         self.poolings = modules.poolings
         widths = [modules.settings.vector_size * len(modules.poolings), *(step.width for step in modules.steps)]
@@ -91,27 +90,26 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         Parameters
         ----------
         path : path
-            Folder of a network of one of the kinds of :data:`mp_core.models.architectures.ARCHITECTURES` as
-            sentence-transformers saves it, in today's layout or in the one with ``0_Transformer``: ``config.json``,
-            ``model.safetensors`` or ``pytorch_model.bin``, ``tokenizer.json``, ``1_Pooling/config.json`` and, where
-            they exist, ``modules.json``, the folders of the modules behind the pooling,
-            ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``. Or a
-            folder of static embeddings, of sentence-transformers or model2vec.
+            Folder of sentence-transformers, in the current layout or in the one with ``0_Transformer``, with a network
+            in :data:`mp_core.models.architectures.ARCHITECTURES`. Files: ``config.json``, ``model.safetensors`` or
+            ``pytorch_model.bin``, ``tokenizer.json``, ``1_Pooling/config.json`` and, if they exist, ``modules.json``,
+            the folders of later modules, ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and
+            ``tokenizer_config.json``. Or a folder of static embeddings, of sentence-transformers or model2vec.
         policy : str or DTypePolicy, optional
-            Default: the one under which the files are stored, float32 if they name none. Under another one, codes of
-            its scheme stay as they are, and all other weights are converted from the numbers that they stand for. A
+            Default: the policy under which the files are stored, or float32 if they name none. Under another policy,
+            codes of its scheme are not converted; all other weights are converted from their dequantized values. A
             scheme alone, such as ``"int8"``, means ``"int8_from_mixed_bfloat16"``. The keys of a DTypePolicyMap are
             paths such as ``encoder/layer_0/attention/query``.
         truncate_dim : int, optional
-            `truncate_dim` of the model. Default: as the folder says.
+            The model's attribute `truncate_dim`. Default: the folder's setting.
 
         Raises
         ------
         OSError
             A file is missing or unreadable.
         ValueError
-            A file holds something else than expected, or a setting that mp_core does not know; the message names the
-            file, the entry or tensor, what it holds and what was expected. Or `truncate_dim` is no positive integer.
+            The content of a file is not as expected, or a setting is unknown: the message names the file, the entry or
+            tensor, its value and the expected values. Or `truncate_dim` is not a positive integer.
         ImportError
             The tokenizers package is missing.
         """
@@ -122,23 +120,23 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         return encoder
 
     def with_task(self, task: str) -> Self:
-        """Return the encoder for a task: with its adapter, as of jina-embeddings-v3, or on its route through modules.
+        """Return the encoder for a task: with an adapter by task (jina-embeddings-v3), or on a route of the ``Router``.
 
-        All share the weights of one network, and their memory. Where routes have networks of their own, :meth:`save`
-        writes that of the encoder that it is called of, and copies the others.
+        Encoders share the weights of their network in memory. If routes have separate networks, :meth:`save` writes the
+        network of the encoder on which it is called, and copies the files of the others.
 
         Parameters
         ----------
         task : str
-            One of those that ``config.json`` lists as ``lora_adaptations``, whose instruction is the default prompt. Or
-            one for which the ``Router`` of the folder has a route, such as ``"query"``.
+            An entry of ``lora_adaptations`` in ``config.json``; its instruction becomes the default prompt. Or a task
+            for which the folder's ``Router`` has a route, such as ``"query"``.
 
         Raises
         ------
         OSError
-            The folder is not there any more.
+            The folder does not exist any more.
         ValueError
-            The folder has no such adapter or route, or one that does not fit.
+            The folder has no such adapter or route, or its shapes do not fit.
 
         Examples
         --------
@@ -158,7 +156,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         return other
 
     def with_each_task(self) -> dict[str, Self]:
-        """Return the encoder for each of `tasks`, as :meth:`with_task` does; tasks on one route share one encoder."""
+        """Return task -> :meth:`with_task` for each of `tasks`; tasks on the same route share an encoder."""
         router, found = self._modules.router, dict[str, Self]()
         if router is None:
             return {}
@@ -168,14 +166,14 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         return {task: found[router.route_of(task)] for task in self.tasks}
 
     def _on_route(self, task: str) -> Self:
-        modules = replace(read_modules(self._folder, task), **self._set)
+        modules = replace(read_modules(self._folder, task), **self._overrides)
         mine = self._modules
         if (modules.network, modules.layer_weights) != (mine.network, mine.layer_weights):
             other = type(self)(self._folder, modules, self._policy)
-            other._set = self._set
+            other._overrides = self._overrides
             return other
         other = copy(self)
-        other._take_modules(modules)
+        other._use_modules(modules)
         return other
 
     def _of_task(self, task: str) -> "TextEncoder":
@@ -184,7 +182,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         found = self._tasks.get(task)
         if found is None or found[0] is not self.model or found[1] is not self._modules:
             found = self.model, self._modules, self.with_task(task)
-            self._tasks = {**self._tasks, task: found}  # copies of this encoder keep theirs
+            self._tasks = {**self._tasks, task: found}  # a new dict: copies of this encoder share the old one
         return found[2]
 
     def __call__(self, texts: Text | Iterable[Text]) -> Array:
@@ -211,64 +209,64 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         Parameters
         ----------
         texts : str or iterable of str
-            Texts are cut off at `max_length` tokens. An empty text is a text if the tokenizer adds special tokens.
-            ``{"text": "..."}`` is a text too, as in sentence-transformers. Whatever has no order of its own, or yields
-            its keys or columns, is refused: sets, other dicts, tables.
+            Texts are truncated to `max_length` tokens. An empty text is allowed if the tokenizer adds special tokens.
+            A text may also be ``{"text": "..."}``, as in sentence-transformers. Sets, other dicts and tables are
+            refused, because they have no order or yield keys or column names.
         batch_size : int
-            Texts of similar length that go through the network at once; no result depends on it.
+            How many texts of similar length the network computes at once. Results do not depend on it.
         normalize : bool, optional
-            Whether to scale every embedding to length 1. By default as the folder says: if ``modules.json`` lists
-            ``Normalize``, before the embedding is truncated.
+            Whether to scale each embedding to length 1 after truncation. Default: apply ``Normalize``, before
+            truncation, if ``modules.json`` lists it.
         show_progress : bool
             Whether to show a bar on stderr (needs tqdm).
         prompt : str, optional
-            What is put before each text; an empty one is none.
+            The prompt before each text. An empty string means no prompt.
         prompt_name : str, optional
-            The name of one of `prompts`, instead of `prompt`. By default `default_prompt_name`.
+            The name of one of `prompts`, instead of `prompt`. Default: `default_prompt_name`.
         truncate_dim : int, optional
-            How many numbers of each embedding to keep, all if there are fewer. By default as the folder says.
+            The number of dimensions to keep, at most all. Default: the model's `truncate_dim`.
         on_cut : callable, optional
-            Called with the positions of the texts that were cut off, if there are any.
+            Called with the indices of the truncated texts, if there are any.
         on_batch : callable, optional
-            Called with the number of texts of each batch once it is done.
+            Called after each batch with its number of texts.
         **options
             Arguments of ``SentenceTransformer.encode``: ``show_progress_bar``; ``normalize_embeddings`` (instead of
-            `normalize`; False means as the folder says); ``convert_to_tensor`` and ``convert_to_numpy=False`` for
-            tensors of torch, which share the memory of the array. ``precision`` is ``"float32"``, ``"int8"``,
-            ``"uint8"``, ``"binary"`` or ``"ubinary"``: int8 and uint8 spread the range that each number has in these
-            embeddings over 256 codes, the last two pack the signs of eight numbers into a byte. ``device`` may be
-            ``"cpu"`` and ``output_value`` ``"sentence_embedding"`` only, ``pool`` and ``chunk_size`` None. `texts` may
-            be called ``inputs`` or ``sentences``.
+            `normalize`; False means the folder's setting); ``convert_to_tensor`` and ``convert_to_numpy=False`` for
+            torch tensors, which share the memory of the array; ``precision``: ``"float32"``, ``"int8"``, ``"uint8"``,
+            ``"binary"`` or ``"ubinary"``. int8 and uint8 map the range of each dimension in these embeddings to 256
+            codes; the last two pack the signs of eight numbers into a byte. ``device`` must be ``"cpu"``,
+            ``output_value`` ``"sentence_embedding"``, ``pool`` and ``chunk_size`` None. `texts` may be passed as
+            ``inputs`` or ``sentences``.
 
         Returns
         -------
         ndarray of float32, shape (len(texts), dim)
-            In the order of `texts`; of shape (dim,) for a single str, as in sentence-transformers. Of another dtype,
-            and of bits an eighth as many, if ``precision`` says so.
+            In the order of `texts`; shape (dim,) for a single str, as in sentence-transformers. Other values of
+            ``precision`` have another dtype; ``"binary"`` and ``"ubinary"`` have dim / 8 bytes per text.
 
         Raises
         ------
         TypeError
-            A text or the prompt is not a str, `texts` are no texts in an order, a switch is no bool, or an argument
+            A text or the prompt is not a str, `texts` have no defined order, a switch is not a bool, or an argument is
             unknown.
         ValueError
-            `batch_size` or `truncate_dim` is no positive integer; there is no prompt of that name, or one beside
-            `prompt`; a text has no token, or a character that UTF-8 cannot encode; one of `options` has another value
-            than those above, or says what `normalize` says; or one text alone has codes of int8 or uint8.
+            `batch_size` or `truncate_dim` is not a positive integer; `prompt_name` is unknown, or given together with
+            `prompt`; a text has no token, or a character that UTF-8 cannot encode; one of `options` has an unsupported
+            value, or repeats `normalize`; or int8 or uint8 is requested for a single text.
         """
         check_options(options)
         if "normalize_embeddings" in options:
             if normalize is not None:
                 raise ValueError("`normalize` and `normalize_embeddings` exclude each other; received both")
             normalize = options["normalize_embeddings"] or None
-        how = self._how(batch_size, normalize, truncate_dim)
+        how = self._checked_arguments(batch_size, normalize, truncate_dim)
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
         if tokens.cut and on_cut is not None:
             on_cut(tokens.cut)
         show = bool(options.get("show_progress_bar") or show_progress)
         embeddings = self._embeddings(tokens, *how, show, on_batch)
-        asked: Array = as_asked(embeddings, options, is_one(texts))
-        return asked
+        formatted: Array = in_format(embeddings, options, is_one(texts))
+        return formatted
 
     def encode_tokens(
         self,
@@ -278,7 +276,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         *,
         truncate_dim: int | None = None,
     ) -> Array:
-        """Embed texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode`.
+        """Embed tokenized texts: :meth:`encode` after :meth:`tokenize`.
 
         Parameters
         ----------
@@ -289,17 +287,19 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         Returns
         -------
         ndarray of float32, shape (len(tokens), dim)
-            The bits of :meth:`encode`.
+            The same bits as from :meth:`encode`.
 
         Raises
         ------
         TypeError, ValueError
             As :meth:`encode`.
         """
-        return self._embeddings(tokens, *self._how(batch_size, normalize, truncate_dim))
+        return self._embeddings(tokens, *self._checked_arguments(batch_size, normalize, truncate_dim))
 
-    def _how(self, batch_size: int, normalize: bool | None, truncate_dim: int | None) -> tuple[int, bool | None, int]:
-        """Return the checked size of batches, whether to scale, and how many numbers of an embedding to keep."""
+    def _checked_arguments(
+        self, batch_size: int, normalize: bool | None, truncate_dim: int | None
+    ) -> tuple[int, bool | None, int]:
+        """Return the checked batch size, `normalize`, and the number of dimensions to keep."""
         batch_size = positive_integer(batch_size, "batch_size")
         dim = (
             self.dim if truncate_dim is None else min(positive_integer(truncate_dim, "truncate_dim"), self._pooled_dim)
@@ -317,7 +317,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
     ) -> Array:
         embeddings = np.empty((len(tokens), dim), np.float32)
         for batch, texts in self.in_batches(tokens, batch_size, show, on_batch):
-            pooled = applied(self._modules.steps, self._pooled(texts.rows, texts.skipped), normalize)[:, :dim]
+            pooled = apply_steps(self._modules.steps, self._pooled(texts.rows, texts.skipped), normalize)[:, :dim]
             pooled = unit(pooled) if normalize else pooled
             self._check(pooled, texts.rows, batch)
             embeddings[batch] = pooled
@@ -345,48 +345,48 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         callbacks: Any = None,
         verbose: Any = "auto",
     ) -> Any:
-        """Train the network on texts, and return the History of the loss; :meth:`save` writes what it has learned.
+        """Train the network on texts, and return the History; :meth:`save` writes the trained weights.
 
-        No padding is computed, except by DeBERTa. Trained are the weights of the network that are trainable; those of
-        modules behind the pooling stay as they are.
+        All trainable weights of the network are trained, but not those of modules after the pooling. No padding is
+        computed, except by DeBERTa.
 
         Parameters
         ----------
         data : iterable of rows, mapping of columns, or path of a .jsonl, .csv or .tsv file
-            Pairs, triplets and so on: a row is a sequence of texts, maybe with a label behind them, or a mapping. A
-            column named ``label``, ``labels``, ``score`` or ``scores`` has labels.
+            A row is a sequence of texts (a pair, a triplet, ...), optionally followed by a label, or a mapping. A
+            column named ``label``, ``labels``, ``score`` or ``scores`` contains labels.
         loss : TextLoss or str
-            One of :mod:`mp_core.models.tuning`, or the name of one with its defaults: ``"multiple_negatives"``,
+            A loss of :mod:`mp_core.models.tuning`, or a name for one with default arguments: ``"multiple_negatives"``,
             ``"multiple_negatives_symmetric"``, ``"cosine"``, ``"cosent"``, ``"triplet"``, ``"mse"``, ``"margin_mse"``.
         epochs : int
         batch_size : int
-            Examples in a step.
+            The number of examples in a step.
         learning_rate, warmup, weight_decay, max_norm : float
-            AdamW, whose rate rises to `learning_rate` in the first steps, a share of all below 1 or else their number,
-            and then falls to 0 along a line; the decay spares biases and norms. Gradients whose norm, all together, is
-            above `max_norm` are scaled down to it.
+            The optimizer is AdamW. Its rate rises linearly to `learning_rate` during the first `warmup` steps (below 1:
+            a share of all steps), then falls linearly to 0. Weight decay does not apply to biases and norms. If the
+            global norm of the gradients exceeds `max_norm`, they are scaled down to it.
         optimizer : Optimizer or str, optional
-            Instead of the one that these four describe.
+            Replaces the optimizer that these four arguments describe.
         dropout : float, optional
-            The rate of dropout, of vectors and of the weights of attention, instead of the rates of the configuration.
+            One rate for all dropouts, of vectors and attention weights. Default: the rates of the configuration.
         chunk : int, optional
-            For how many examples activations are kept, rounded up to whole groups: these have 32 examples, or fewer if
-            they have more than 4096 tokens. The other groups run forward twice, which takes less memory and gives the
-            same bits. Default: for all.
+            The number of examples whose activations are kept, rounded up to whole groups. A group has up to 32 examples
+            and, if it has several, up to 4096 tokens. The other groups run forward twice: this takes less memory and
+            gives the same bits. Default: all examples.
         cluster : mp_core.interop.dask.Workers, optional
-            What computes the groups on other machines: `batch_size` is above 32 then. The weights have the same bits.
+            Workers that compute the groups on other machines, with the same bits. It needs a `batch_size` above 32.
         prompts : str or mapping of str to str, optional
-            What is put before each text, or those of each column. Default: as :meth:`encode`.
+            The prompt before each text, or column name -> prompt. Default: as in :meth:`encode`.
         shuffle : bool
-            Whether each epoch has an order of its own.
+            Whether each epoch has a new random order.
         seed : int, optional
-            Of the order and the dropout. Default: the next ones of the process, see :func:`mp_core.random.set_seed`.
+            The seed of order and dropout. Default: drawn from the process's seed, see :func:`mp_core.random.set_seed`.
         validation_data : as `data`, optional
-            Its loss is computed after each epoch: ``val_loss``.
+            After each epoch its loss is computed as ``val_loss``.
         callbacks : list of Callback, optional
             Those of :mod:`mp_core.callbacks`; :class:`~mp_core.callbacks.BackupAndRestore` resumes a run.
         verbose : {"auto", 0, 1, 2}
-            Whether stderr says how far it is.
+            Whether to report progress on stderr.
 
         Returns
         -------
@@ -397,8 +397,8 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         OSError
             A file is missing or unreadable.
         TypeError, ValueError
-            An argument is not as above, or `data` are damaged or do not fit the loss: the message names the row. Or a
-            layer holds codes, or the architecture has no gradients. No weight has changed.
+            An argument is invalid; `data` are damaged or do not fit the loss (the message names the row); a layer holds
+            codes; or the architecture has no gradients. Weights have not changed.
 
         Examples
         --------
@@ -407,7 +407,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         >>> encoder.fit(pairs, epochs=3).history["loss"]  # doctest: +SKIP
         [0.041, 0.022, 0.013]
         """
-        from mp_core.models.tuning.fitting import Recipe, fit_encoder  # inference does not load it
+        from mp_core.models.tuning.fitting import Recipe, fit_encoder  # imported here: inference does not need training
 
         recipe = Recipe(
             epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
@@ -419,7 +419,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
 
     @property
     def max_seq_length(self) -> int:
-        """`max_length` under the name of sentence-transformers; it can be set, up to what the network takes."""
+        """`max_length` under its name in sentence-transformers. It can be set, up to the network's maximum."""
         return self.max_length
 
     @max_seq_length.setter
@@ -433,16 +433,16 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
 
     @property
     def truncate_dim(self) -> int | None:
-        """How many numbers of each embedding :meth:`encode` keeps by default; None: all. It can be set."""
+        """The number of dimensions that :meth:`encode` keeps by default; None: all. It can be set."""
         return self._modules.truncate_dim
 
     @truncate_dim.setter
     def truncate_dim(self, dim: int | None) -> None:
         self._change(truncate_dim=None if dim is None else positive_integer(dim, "truncate_dim"))
-        self._take_modules(self._modules)
+        self._use_modules(self._modules)
 
     def set_pooling_include_prompt(self, include_prompt: bool) -> None:
-        """Say whether the tokens of a prompt are pooled too, instead of the folder: for INSTRUCTOR they must not be.
+        """Set whether the tokens of a prompt are pooled too. For INSTRUCTOR they must not be.
 
         Parameters
         ----------
@@ -451,35 +451,35 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         Raises
         ------
         TypeError
-            It is no bool.
+            It is not a bool.
         """
         self._change(include_prompt=boolean(include_prompt, "include_prompt"))
 
     def _change(self, **settings: Any) -> None:
-        """Take settings instead of those of the folder, on other routes too."""
-        self._modules, self._set = replace(self._modules, **settings), {**self._set, **settings}
+        """Override settings of the folder, on all routes."""
+        self._modules, self._overrides = replace(self._modules, **settings), {**self._overrides, **settings}
 
     def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
-        """Embed texts that are tokens already.
+        """Embed padded texts given as token indices.
 
         Parameters
         ----------
         ids : ndarray of int, shape (n, length)
             Vocabulary indices, special tokens included.
         mask : ndarray, shape (n, length), optional
-            True where there is a token, False where there is padding; at least one token in a row.
+            True for tokens, False for padding; at least one token in each row.
 
         Returns
         -------
         ndarray of float32, shape (n, dim)
-            The pooled embeddings, neither normalized nor truncated.
+            The pooled vectors, neither normalized nor truncated.
 
         Raises
         ------
         TypeError
-            `ids` are not integers, or `ids` or `mask` a masked array.
+            `ids` are not integers, or `ids` or `mask` is a masked array.
         ValueError
-            A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
+            A shape is wrong, an index is outside the vocabulary, or a row of `mask` has no token.
         """
         ids = imported(ids, "ids")
         if ids.dtype.kind not in "iu":
@@ -492,7 +492,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         return vectors
 
     def _embedded(self, ids: Array, keep: Array | None) -> Array:
-        """Return the pooled vectors of padded texts, by a plan if there is one and padding is on the right."""
+        """Return the pooled vectors of padded texts, by a plan if possible: padding must be on the right."""
         texts = self._plans.vectors(self.model, self._modules.poolings, 0)
         if texts is not None and ids.ndim == 2 and 1 <= ids.shape[1] <= self.model.settings.max_length:
             if keep is None:
@@ -504,18 +504,18 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         return self._embed(ids, np.ones(ids.shape, bool) if keep is None else keep)
 
     def _pooled(self, rows: list[Array], unpooled: int) -> Array:
-        """Return the pooled vectors of the tokens of texts, by a plan if there is one."""
+        """Return the pooled vectors of tokenized texts, by a plan if possible."""
         texts = self._plans.vectors(self.model, self._modules.poolings, unpooled)
         if texts is None:
             return self._embed(*pad(rows), unpooled)
         return texts(np.concatenate(rows), [len(row) for row in rows])
 
     def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
-        """Return the pooled vectors of texts. The first `unpooled` tokens are attended to, but not pooled."""
+        """Return the pooled vectors of padded texts. The first `unpooled` tokens are attended to, but not pooled."""
         hidden = self.model(ids, mask=mask)
         kept = mask & (np.arange(mask.shape[1]) >= unpooled)
         return pool(self._modules.poolings, hidden, mask, kept)
 
 
 BertEncoder = TextEncoder
-"""The same class under the name of the first architecture that it computed."""
+"""An alias of :class:`TextEncoder`: BERT was the first architecture."""

@@ -1,4 +1,4 @@
-"""What encoders and rerankers share: a network with its tokenizer, read from a folder and written to one."""
+"""The base of encoders and rerankers: a network with its tokenizer, read from and saved to folders."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.checkpoint import save_folder
-from mp_core.checkpoint.maps import noted
-from mp_core.dtype_policies import DTypePolicy, policy_of
+from mp_core.files.checkpoint import save_folder
+from mp_core.files.checkpoint.maps import collected_maps
 from mp_core.layers import Dense, Layer
 from mp_core.models.adapters import AdaptedModel
 from mp_core.models.finite import check_outputs
@@ -22,6 +21,7 @@ from mp_core.models.pieces import Piece
 from mp_core.models.ragged import Plans
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, read_model, tensors_of
+from mp_core.policies.dtype_policies import DTypePolicy, policy_of
 from mp_core.utilities.arguments import boolean, positive_integer
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.html import html_table
@@ -32,8 +32,8 @@ __all__ = [
     "Text",
     "TextModel",
     "Tokens",
+    "as_ragged",
     "encodable",
-    "in_a_row",
     "in_order",
     "is_one",
     "list_of_texts",
@@ -43,23 +43,23 @@ __all__ = [
 
 T = TypeVar("T")
 Text = str | Mapping[str, str]
-"""A text: a str, or as sentence-transformers has it too a mapping of the one key ``"text"`` to a str."""
+"""A text: a str or, as in sentence-transformers, a mapping with the only key ``"text"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Texts, or pairs of texts, as a network takes them.
+    """Tokenized texts or pairs of texts.
 
     Attributes
     ----------
     rows : list of ndarray of int32
         The vocabulary indices of each text, special tokens included.
     cut : list of int
-        The positions of the texts that were longer than the model takes, and lost their ends or starts.
+        The indices of truncated texts.
     types : list of ndarray of int, optional
         The type of each token, if the network has several types.
     skipped : int
-        How many tokens at the start of each text belong to a prompt that is attended to, but not pooled.
+        The number of prompt tokens at the start of each text that are attended to, but not pooled.
     """
 
     rows: list[Array]
@@ -70,15 +70,15 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def taken(self, positions: Iterable[int]) -> "Tokens":
-        """Return the texts at some positions, in this order."""
+    def select(self, positions: Iterable[int]) -> "Tokens":
+        """Return the texts at `positions`, in this order."""
         positions, were_cut = list(positions), set(self.cut)
         rows = [self.rows[index] for index in positions]
         types = None if self.types is None else [self.types[index] for index in positions]
         return Tokens(rows, [place for place, index in enumerate(positions) if index in were_cut], types, self.skipped)
 
     def cut_to(self, lengths: Sequence[int]) -> "Tokens":
-        """Return the texts with only the first tokens of each, so many."""
+        """Return only the first ``lengths[i]`` tokens of each text i."""
         if list(lengths) == [len(row) for row in self.rows]:
             return self
 
@@ -89,7 +89,7 @@ class Tokens:
 
     @staticmethod
     def joined(parts: Sequence["Tokens"]) -> "Tokens":
-        """Return the texts of several, which come from the same model, and have the same prompt."""
+        """Concatenate texts that were tokenized by the same model with the same prompt."""
         rows: list[Array] = []
         cut: list[int] = []
         types: list[Array] = []
@@ -101,37 +101,37 @@ class Tokens:
 
 
 class TextModel(AdaptedModel):
-    """A network with its tokenizer, from a folder.
+    """A network with its tokenizer.
 
     Parameters
     ----------
     folder : Path
-        From which it is read.
+        The folder from which the model is read.
     modules : Modules
-        What the files of the folder say.
+        The settings of the folder.
     policy : str or DTypePolicy, optional
-        Default: the one under which the files are stored.
+        Default: the policy under which the files are stored.
 
     Attributes
     ----------
     model : TextNetwork
         The network.
     tensor_names : dict of str to str
-        The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin.
+        The path of each layer with weights -> the start of its tensor names in the checkpoint.
     kernel_names : dict of str to str
         The path of each layer with a kernel -> the name of its tensor in the checkpoint.
     maps : Maps
-        The mapped files of the weights.
+        The memory-mapped files of the weights.
     has_told : bool
-        Whether a warning has said that outputs were not finite; there is one only.
+        Whether the warning about outputs that are not finite was issued; it is issued once.
     """
 
     kind: type[TextNetwork] = TextNetwork
     """The class of the network."""
     vector_kinds: ClassVar[tuple[str, ...]] = ()
-    """The kinds of vectors that it gives, the default first: ``"dense"``, ``"sparse"``, ``"multi-vector"``."""
+    """The kinds of vectors that the model returns, the default first: ``"dense"``, ``"sparse"``, ``"multi-vector"``."""
 
-    _auto_tokenizer: Any = None  # `tokenizer`, once it was asked for
+    _auto_tokenizer: Any = None  # the cached value of `tokenizer`
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         self._folder = folder
@@ -146,11 +146,11 @@ class TextModel(AdaptedModel):
 
     @property
     def _outputs(self) -> str:
-        """What :func:`repr` says of the outputs."""
+        """The description of the outputs in :func:`repr`."""
         raise NotImplementedError
 
     def with_policy(self, policy: str | DTypePolicy) -> Self:
-        """Return the same under another policy, with the weights read from the folder once more; LoRA goes along.
+        """Return the model under another policy, with weights read from the folder again. LoRA adapters are copied.
 
         Parameters
         ----------
@@ -164,10 +164,10 @@ class TextModel(AdaptedModel):
         Raises
         ------
         OSError
-            The folder is not there any more.
+            The folder does not exist any more.
         ValueError
-            Its files have changed and do not fit, `policy` is not a policy, or :meth:`fit` has trained weights of this
-            model, which the files do not have: :meth:`save` it, and read the new folder under the policy.
+            The files have changed and do not fit, `policy` is not a policy, or :meth:`fit` has changed weights: then
+            :meth:`save` the model, and open the new folder under the policy.
         """
         if self.model.differs_from_files:
             raise ValueError(
@@ -181,7 +181,7 @@ class TextModel(AdaptedModel):
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         self._policy, self.has_told = policy, False
-        with noted() as self.maps:
+        with collected_maps() as self.maps:
             self.model, weights, layers = read_model(self._modules.network, self._modules.config, policy, self.kind)
         if self._modules.layer_weights is not None:
             self.model.encoder.layer_weights = self._modules.layer_weights
@@ -197,7 +197,7 @@ class TextModel(AdaptedModel):
         show_progress: bool = False,
         on_batch: Callable[[int], object] | None = None,
     ) -> Iterator[tuple[Array, Tokens]]:
-        """Yield texts of similar length, `batch_size` at a time, the longest first: their positions and their tokens.
+        """Yield batches of texts of similar length, the longest first: (indices of the texts, their tokens).
 
         Parameters
         ----------
@@ -206,28 +206,28 @@ class TextModel(AdaptedModel):
         show_progress : bool
             Whether to show a bar on stderr.
         on_batch : callable, optional
-            Called with the number of texts of each batch once it is done.
+            Called after each batch with its number of texts.
 
         Raises
         ------
         OSError
-            The file of the weights has become shorter: reading behind its end would end the process.
+            A file of the weights has become shorter: to read beyond its end would kill the process.
         TypeError, ValueError
-            `batch_size` is no positive integer.
+            `batch_size` is not a positive integer.
         """
         size = positive_integer(batch_size, "batch_size")
         longest_first = np.argsort([-len(row) for row in tokens.rows], kind="stable")
         found = [longest_first[start : start + size] for start in range(0, len(tokens), size)]
         for batch in progress(found, show=show_progress, total=len(found), unit="batch"):
             self.maps.check()
-            yield batch, tokens.taken(batch)
+            yield batch, tokens.select(batch)
             if on_batch is not None:
                 on_batch(len(batch))
 
     def each(self, compute: Callable[[Tokens, Array], Iterable[T]], tokens: Tokens, *batching: Any) -> list[T]:
-        """Return what a function of the tokens of a batch, and of their positions, returns for each text, in order.
+        """Call ``compute(tokens, indices)`` for each batch, and return its results for all texts in their order.
 
-        The other arguments are those of :meth:`in_batches`.
+        `batching` are the other arguments of :meth:`in_batches`.
         """
         found: dict[int, T] = {}
         for batch, texts in self.in_batches(tokens, *batching):
@@ -241,7 +241,7 @@ class TextModel(AdaptedModel):
         positions: Sequence[int] | Array,
         types: Sequence[Array] | None = None,
     ) -> None:
-        """Tell, or refuse, outputs that are not finite: of texts with these tokens, at these positions of a call."""
+        """Warn or raise if outputs are not finite. `positions` are the indices of the texts in the user's call."""
 
         def run(model: TextNetwork, place: int) -> None:
             self._run_alone(model, rows[place], None if types is None else types[place])
@@ -255,27 +255,26 @@ class TextModel(AdaptedModel):
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the model as a folder from which :meth:`from_folder`, without a policy, reads the same bits.
 
-        Whatever the layers hold is written as it is: floats, codes of any scheme, fixed scales of inputs. The other
-        files of the folder that the model was read from are copied, but no weights in another form. The policies that
-        layers have now are written too. One that was set after the model was opened left the variables in their types;
-        those of a model that is opened under it have its own, so that bits may differ: open the folder under it first.
+        Weights are written as the layers hold them: floats, codes of any scheme, fixed scales of inputs. Other files of
+        the original folder are copied, except weights in other formats. The current policies of the layers are written
+        too. A policy that was set after opening did not convert the variables, but opening a folder under it does, so
+        bits may differ: to avoid this, open the original folder under that policy.
 
         Parameters
         ----------
         path : path
-            A folder other than that one.
+            Another folder than the original one.
         force : bool
-            Whether to replace a folder that is there, if this would write every file in it.
+            Whether to replace an existing folder. It must contain no other files than those written here.
 
         Raises
         ------
         OSError
             A file cannot be read or written, or the folder exists (:class:`FileExistsError`).
         ValueError
-            `path` is the folder that the model was read from, or lies in it; that folder has changed and does not fit
-            any more; blocks were taken out, added or moved; files cannot hold groups of a length that a layer has;
-            positions of a network with several types of tokens were changed; or a module behind the pooling has its
-            weights in ``pytorch_model.bin`` only.
+            `path` is the original folder or inside it; that folder has changed and does not fit any more; blocks were
+            removed, added or moved; the format cannot store a layer's group size; positions of a network with several
+            token types were changed; or a module after the pooling has its weights only in ``pytorch_model.bin``.
         """
         weights = Weights.open(self._modules.network, self.model)
         tensors, policy, policies = tensors_of(self.model, weights)
@@ -287,44 +286,44 @@ class TextModel(AdaptedModel):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that a text may have; longer texts are cut."""
+        """The most tokens of a text. Longer texts are truncated."""
         length: int = self._tokenizer.max_length
         return length
 
     def pieces(
         self, texts: Text | Iterable[Text], *, special: bool = True, most: int | None = None
     ) -> list[list[Piece]]:
-        """Return the tokens of each text as the tokenizer makes them, those beyond `max_length` included.
+        """Return all tokens of each text with their positions, including tokens beyond `max_length`.
 
         Parameters
         ----------
         texts : str or iterable of str
         special : bool
-            Whether special tokens are put around each.
+            Whether to add special tokens.
         most : int, optional
-            How many tokens all texts together may have.
+            The most tokens of all texts together.
 
         Returns
         -------
         list of list of Piece
-            Of each token `id`, `text`, `special`, and `start` and `stop` in bytes of UTF-8.
+            For each token `id`, `text`, `special`, and `start` and `stop` in bytes of UTF-8.
 
         Raises
         ------
         TypeError, ValueError
-            A text is not a str, the tokenizer cannot take it, or there are more tokens than `most`
+            A text is not a str, the tokenizer rejects it, or there are more than `most` tokens
             (:class:`TooManyTokensError`).
         """
         return self._tokenizer.pieces(list_of_texts(texts, "texts"), boolean(special, "special"), most)
 
     def decode(self, rows: Iterable[Sequence[int]], *, skip_special: bool = True) -> list[str]:
-        """Return the texts of rows of vocabulary indices.
+        """Return the texts for rows of vocabulary indices.
 
         Parameters
         ----------
         rows : iterable of sequences of int
         skip_special : bool
-            Whether special tokens are left out.
+            Whether to leave out special tokens.
 
         Raises
         ------
@@ -335,10 +334,10 @@ class TextModel(AdaptedModel):
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of transformers for this folder, for code that was written for sentence-transformers.
+        """The tokenizer of transformers for this folder, for code written for sentence-transformers.
 
-        The model does not use it: nothing that is set there changes embeddings or scores. Without transformers,
-        :meth:`tokenize`, :meth:`pieces` and :meth:`decode` do its work.
+        The model does not use it: its settings do not change embeddings or scores. If transformers is not installed,
+        use :meth:`tokenize`, :meth:`pieces` and :meth:`decode` instead.
         """
         if self._auto_tokenizer is None:
             with needed_by(f"{type(self).__name__}.tokenizer"):
@@ -349,7 +348,7 @@ class TextModel(AdaptedModel):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
+        """The bytes of the weights: codes as stored, floats in the dtype in which calls read them."""
         return self.model.weight_bytes
 
     def _repr_html_(self) -> str:
@@ -366,7 +365,7 @@ class TextModel(AdaptedModel):
 
 
 def list_of_texts(texts: Text | Iterable[Text], argument: str) -> list[str]:
-    """Return one text or several as a list; raise TypeError or ValueError unless all are text that UTF-8 can encode."""
+    """Return one text or several as a list of str; raise TypeError or ValueError as :func:`one_text`."""
     if is_one(texts):
         return [one_text(texts, argument)]
     several = in_order(texts, argument, "a str or an iterable of str")
@@ -374,14 +373,14 @@ def list_of_texts(texts: Text | Iterable[Text], argument: str) -> list[str]:
 
 
 def is_one(texts: Any) -> bool:
-    """Whether this is a single text: a str, or a mapping, which must be one."""
+    """Return whether the argument is a single text: a str or a mapping."""
     return isinstance(texts, str | Mapping)
 
 
 def in_order(several: Any, argument: str, allowed: str) -> Iterable[Any]:
-    """Return several things as they are; raise TypeError unless they are an iterable that yields them in an order.
+    """Return `several`; raise TypeError unless it is an iterable with a defined order.
 
-    A table yields the names of its columns and a mapping its keys: neither is what its owner means.
+    Tables and mappings are refused, since iteration yields column names and keys, which the caller does not mean.
     """
     if not isinstance(several, Iterable) or isinstance(several, str):
         raise TypeError(f"`{argument}` must be {allowed}; received {type(several).__name__}")
@@ -401,11 +400,11 @@ _NOT_IN_ORDER: tuple[tuple[Callable[[Any], bool], str], ...] = (
     ),
     (lambda several: getattr(several, "ndim", 1) == 0, "an array without axes"),
 )
-"""What is iterable, and yields something else than its owner means, and why."""
+"""(test for iterables that are refused, reason in the error)."""
 
 
 def one_text(text: Any, argument: str) -> str:
-    """Return a text, out of the mapping that it may be in; raise TypeError or ValueError as :func:`encodable`."""
+    """Return a text as str, also from a ``{"text": ...}``; raise TypeError or ValueError as :func:`encodable`."""
     if isinstance(text, Mapping):
         if text.keys() != {"text"}:
             keys = ", ".join(map(repr, [*text][:5]))
@@ -415,7 +414,7 @@ def one_text(text: Any, argument: str) -> str:
 
 
 def encodable(text: Any, argument: str) -> str:
-    """Return a str; raise TypeError unless it is one, and ValueError unless UTF-8 can encode it."""
+    """Return `text`; raise TypeError unless it is a str, and ValueError unless UTF-8 can encode it."""
     if not isinstance(text, str):
         raise TypeError(f"`{argument}` must be a str; received {type(text).__name__}")
     try:
@@ -425,14 +424,14 @@ def encodable(text: Any, argument: str) -> str:
     return text
 
 
-def in_a_row(rows: list[Array]) -> tuple[Array, Array]:
-    """Return the tokens of texts one behind the other, and where each text begins and the last one ends."""
+def as_ragged(rows: list[Array]) -> tuple[Array, Array]:
+    """Return the concatenated tokens of ragged texts, and their offsets, int32 of shape (n + 1,)."""
     offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
     return np.concatenate(rows).astype(np.int32, copy=False), offsets
 
 
 def pad(rows: list[Array]) -> tuple[Array, Array]:
-    """Return `rows` as one array, padded with zeros on the right, and the mask of their tokens."""
+    """Return `rows` as one array, padded with zeros on the right, and the mask of the tokens."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, np.newaxis]
     ids = np.zeros(mask.shape, np.int32)
@@ -441,7 +440,7 @@ def pad(rows: list[Array]) -> tuple[Array, Array]:
 
 
 def _float_policy(policy: Any) -> DTypePolicy:
-    """Return a policy of a name or another value; raise ValueError unless it computes in floats."""
+    """Return the policy for a name or another value; raise ValueError unless it computes in floats."""
     found = policy_of(policy)
     if "float" not in found.compute_dtype:
         raise ValueError(f"`policy` must compute in a floating-point dtype; received {policy!r}")

@@ -1,4 +1,4 @@
-"""Texts to tokens, by the tokenizer of a folder, at a cost that long texts do not drive up."""
+"""Tokenize texts by the tokenizer of a folder. Long texts are shortened first, so they cost little more than others."""
 
 import json
 import os
@@ -16,53 +16,53 @@ from mp_core.models.architectures.static import STATIC
 from mp_core.models.modules import Modules
 from mp_core.models.pieces import Piece, TooManyTokensError, count_of, decoded, last_tokens, pieces_of
 from mp_core.models.settings import unexpected
-from mp_core.models.tokenizer_opening import frames, open_plain, open_tokenizer, refusing
+from mp_core.models.tokenizer_opening import layouts, open_plain, open_tokenizer, refusing
 from mp_core.models.tokenizer_steps import Step, steps_of
 
 __all__ = ["Tokenizer"]
 
 _AT_ONCE = 1024
-# Characters per unit that counts. Texts of fewer are not shortened: that would cost more than it saves.
+# Characters per needed unit. Shorter texts are not shortened: that would cost more than it saves.
 _SHORT = 8
 
-# The characters at which BERT's tokenizers always cut: ASCII white space and punctuation, and ideographs.
+# The characters at which BERT's tokenizers always split: ASCII white space and punctuation, and ideographs.
 _GAP = r" \t\n\r"
 _SIGN = r"!-/:-@\[-`{-~"
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff"
 
-# Digits and letters that no character beside them joins, and the end of a word of them.
+# Digits and letters that never combine with a neighbouring character, and the end of a word that ends in one.
 _LETTERS = (
     "0-9A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03a1\u03a3-\u03f5\u03f7-\u03ff\u0400-\u0481\u048a-\u04ff"
 )
 _WORD_END = re.compile(f"(?:^|[\x00-\x7f{_LETTERS}])[{_LETTERS}](?= )")
 
-# What leaves words between ASCII spaces words, and what cuts at such spaces: types of tokenizers' parts.
+# Types of normalizers that keep words between ASCII spaces separate, and of pre-tokenizers that split at such spaces.
 _NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Precompiled", "Strip"}
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 _PRE_TOKENIZERS = {"ByteLevel", "WhitespaceSplit", "Whitespace", "Metaspace"}
 
 
 class Tokenizer:
-    """A tokenizer that cuts texts at `max_length` tokens.
+    """A tokenizer that truncates texts to `max_length` tokens.
 
     Parameters
     ----------
     modules : Modules
-        What the folder says.
+        The settings of the folder.
 
     Attributes
     ----------
     max_length : int
-        The most tokens a text may have, special tokens included.
+        The most tokens of a text, special tokens included.
     types : int
-        How many types the tokens of a pair have.
+        The number of token types of a pair.
 
     Raises
     ------
     OSError
         A file is missing or unreadable.
     ValueError
-        A file holds something else than expected.
+        The content of a file is not as expected.
     ImportError
         The tokenizers package is missing.
     """
@@ -72,21 +72,21 @@ class Tokenizer:
         if modules.config.get("model_type") in STATIC.model_types:
             opened = open_plain(path, settings.vocab_size)
         else:
-            pads_left = settings.is_relative or not settings.num_hidden_layers  # there is no padding here
+            pads_left = settings.is_relative or not settings.num_hidden_layers  # then left padding changes nothing
             opened = open_tokenizer(modules.network, modules.config, settings.vocab_size, pads_left)
         self._tokenizer, self._named, self._beyond = opened.tokenizer, opened.named, opened.beyond
         longest = settings.max_length
         self.max_length = min(modules.max_length or opened.max_length or longest, longest)
         _mark(self._tokenizer, modules.markers)
-        self._around = special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
-        if special > self.max_length:  # the package would cut nothing
+        self._special_count = special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        if special > self.max_length:  # then the package would not truncate at all
             limit = "max_position_embeddings" if self.max_length == longest else "max_seq_length or model_max_length"
             expected = f"at most {self.max_length}, what {limit} leaves to a text"
             raise unexpected(path, "the number of special tokens of a text", special, expected)
         self._special = modules.special_tokens
         if modules.lower_case:
             _lower_first(self._tokenizer)
-        found = next(frames(self._tokenizer, True), [])
+        found = next(layouts(self._tokenizer, True), [])
         self._frame = [(place, np.array(ids, np.int32), kind if opened.typed else 0) for place, kind, ids in found]
         self.types = 1 + max((kind for _, _, kind in self._frame), default=0)
         self._left = opened.left
@@ -95,24 +95,24 @@ class Tokenizer:
         self._shorten_start = _shortening_of_starts(self._tokenizer, self.max_length)
 
     def cuts_start(self, given: bool | None) -> bool:
-        """Return whether a text that is too long loses its start: what is given, or what the files say."""
+        """Return whether texts are truncated at their start: `given`, or by default the files' setting."""
         return self._left if given is None else given
 
     def special(self, entry: str) -> str | None:
-        """Return the token that has a name, such as ``mask_token``."""
+        """Return the special token of an entry such as ``mask_token``."""
         return self._named.get(entry)
 
     def index_of(self, token: str) -> int | None:
-        """Return the index of a token of the vocabulary; None if it has none of this name."""
+        """Return the index of a token; None if the vocabulary does not have it."""
         index: int | None = self._tokenizer.token_to_id(token)
         return index
 
     def __call__(
         self, texts: Sequence[str], special: bool = True, *, from_start: bool | None = None
     ) -> tuple[list[Array], list[int]]:
-        """Return the vocabulary indices of each text, and which texts were cut; maybe without special tokens.
+        """Return the vocabulary indices of each text, with or without special tokens, and which texts were truncated.
 
-        A text that is too long loses its end, or with `from_start` its start; by default what the files say.
+        Texts are truncated at their end, or with `from_start` at their start. Default: the files' setting.
         """
         special = special and self._special
         if self.cuts_start(from_start):
@@ -126,10 +126,10 @@ class Tokenizer:
         return rows, cut
 
     def _ends(self, texts: Sequence[str], special: bool) -> tuple[list[Array], list[int]]:
-        """Return the indices of the last tokens of each text, with special tokens around them, and which were cut."""
+        """Return what :meth:`__call__` does for texts truncated at their start."""
         rows: list[Array] = []
         cut: list[int] = []
-        room = self.max_length - (self._around if special else 0)
+        room = self.max_length - (self._special_count if special else 0)
         for encoding in self._encoded(texts, special=False, shorten=self._shorten_start):
             last, was_cut = last_tokens(encoding, room)
             if was_cut:
@@ -139,26 +139,29 @@ class Tokenizer:
         return rows, cut
 
     def pieces(self, texts: Sequence[str], special: bool = True, most: int | None = None) -> list[list[Piece]]:
-        """Return all tokens of each text with their places, with special tokens around them or not.
+        """Return all tokens of each text with their positions, with or without special tokens.
 
         Raises
         ------
         TooManyTokensError
-            All texts together have more than `most`.
+            All texts together have more than `most` tokens.
         """
         special = special and self._special
         encodings = self._encode(texts, special, self._tokenizer.encode_batch)
-        count = sum(count_of(encoding, self._around if special else 0) for encoding in encodings)
+        count = sum(count_of(encoding, self._special_count if special else 0) for encoding in encodings)
         if most is not None and count > most:
             raise TooManyTokensError(count)
         return list(map(pieces_of, texts, encodings))
 
     def decode(self, rows: Sequence[Sequence[int]], skip_special: bool = True) -> list[str]:
-        """Return the texts of rows of vocabulary indices, without special tokens unless asked for."""
+        """Return the texts for rows of vocabulary indices, with or without special tokens."""
         return decoded(self._tokenizer, rows, skip_special)
 
     def located(self, texts: Sequence[str]) -> tuple[list[Array], list[list[tuple[int, tuple[int, int]]]]]:
-        """Return the vocabulary indices of each text, and of each token but special ones its number and characters."""
+        """Return the vocabulary indices of each text, and (index, (start, end)) of each token that is not special.
+
+        The token at `index` covers the characters ``text[start:end]``.
+        """
         encodings = self._encode(texts, self._special, self._tokenizer.encode_batch)
         rows, places = [], []
         for encoding in encodings:
@@ -170,16 +173,16 @@ class Tokenizer:
     def pairs(
         self, pairs: Sequence[tuple[str, str]], *, from_start: bool | None = None
     ) -> tuple[list[Array], list[Array], list[int]]:
-        """Return the vocabulary indices of each pair of texts, the types of its tokens, and which pairs were cut.
+        """Return for pairs of texts their vocabulary indices, their token types, and the indices of truncated pairs.
 
-        Types are 0 where the tokenizer's class, or its configuration, tells a network none. A pair that is too long
-        loses tokens at the end of the longer text, or if both are, of both; with `from_start` at their starts, and by
-        default where the files say.
+        Types are 0 if the tokenizer's class or configuration passes no types to the network. In a pair that is too
+        long, the longer text is truncated, then both equally: at the end, or with `from_start` at the start. Default:
+        the files' setting.
 
         Raises
         ------
         ValueError
-            `max_length` is no more than the special tokens of a pair, or the tokenizer cannot take a text.
+            `max_length` leaves no room beside the special tokens of a pair, or the tokenizer rejects a text.
         """
         special = sum(len(ids) for place, ids, _ in self._frame if place is None)
         room = self.max_length - special
@@ -190,7 +193,7 @@ class Tokenizer:
         tokens, lengths = {}, {}
         left = self.cuts_start(from_start)
         shorten = self._shorten_start if left else self._shorten
-        whole: dict[str, int] = {}  # how many tokens texts have that were shortened
+        whole: dict[str, int] = {}  # the number of tokens of texts that were shortened
         for text, encoding in zip(texts, self._encoded(texts, special=False, shorten=shorten), strict=True):
             kept = last_tokens(encoding, room)[0].ids if left else encoding.ids
             tokens[text], lengths[text] = np.array(kept, np.int32), count_of(encoding, 0)
@@ -199,7 +202,7 @@ class Tokenizer:
         cut: list[int] = []
         for pair in pairs:
             n, m = (lengths[text] for text in pair)
-            if room % 2 and min(n, m) > room:  # the one with more tokens keeps one more
+            if room % 2 and min(n, m) > room:  # the text with more tokens keeps one token more
                 for text in pair:
                     if text not in whole:
                         shorter = shorten(text) != text
@@ -218,17 +221,17 @@ class Tokenizer:
     def _encoded(
         self, texts: Sequence[str], special: bool, shorten: Callable[[str], str] | None = None
     ) -> Iterator[Any]:
-        """Yield what the tokenizers package makes of texts, without special tokens if these are parts of pairs."""
+        """Yield the encodings of texts by the tokenizers package, with or without special tokens."""
         shorten = shorten or self._shorten
-        # Each text is one task of the tokenizers package's thread pool, which by default has a thread per CPU. If that
-        # is more than the caller wants, only as many texts are handed over at once, which keeps the others idle.
+        # Each text is a task in the thread pool of the tokenizers package, by default with one thread per CPU. If the
+        # caller wants fewer threads, pass that many texts at a time, so that the other threads stay idle.
         threads = get_num_threads()
         at_once = threads if threads < _cpus() else _AT_ONCE
         for start in range(0, len(texts), at_once):
             yield from self._encode([shorten(text) for text in texts[start : start + at_once]], special)
 
     def _encode(self, texts: Sequence[str], special: bool, how: Callable[..., list[Any]] | None = None) -> list[Any]:
-        with refusing("the model's tokenizer cannot take a text"):  # such as a word without a token
+        with refusing("the model's tokenizer cannot take a text"):  # for example a word without a token
             encodings = (how or self._tokenizer.encode_batch_fast)(texts, add_special_tokens=special)
         if self._beyond is not None:
             last = max((index for encoding in encodings for index in encoding.ids), default=0)
@@ -238,7 +241,7 @@ class Tokenizer:
         return encodings
 
     def prompt_length(self, prompt: str) -> int:
-        """Return how many tokens at the start of a text belong to a prompt that stands before it."""
+        """Return the number of tokens that a prompt adds at the start of a text."""
         with refusing("the model's tokenizer cannot take the prompt"):
             encoding = self._tokenizer.encode(prompt)
         length: int = len(encoding.ids) - sum(encoding.special_tokens_mask[-1:])
@@ -246,12 +249,12 @@ class Tokenizer:
 
 
 def _cpus() -> int:
-    """Return how many CPUs this process may run on."""
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _mark(tokenizer: Any, markers: Sequence[str]) -> None:
-    """Make special tokens of markers that the vocabulary has, with what follows them or without, but cuts to pieces."""
+    """Make a marker, or its first word, a special token if the vocabulary has it but the tokenizer splits it."""
     if not markers:
         return
     from tokenizers import AddedToken
@@ -266,7 +269,7 @@ def _mark(tokenizer: Any, markers: Sequence[str]) -> None:
 
 
 def _lower_first(tokenizer: Any) -> None:
-    """Lowercase texts before all else, as sentence-transformers does where no step of the normalizer does it alone."""
+    """Lowercase texts first, unless a step of the normalizer is ``Lowercase``, as in sentence-transformers."""
     from tokenizers.normalizers import Lowercase
     from tokenizers.normalizers import Sequence as InTurn
 
@@ -276,12 +279,12 @@ def _lower_first(tokenizer: Any) -> None:
 
 
 def _cut(ids: Array, count: int, from_start: bool) -> Array:
-    """Return the first tokens, or with `from_start` the last ones."""
+    """Return the first `count` tokens, or with `from_start` the last ones."""
     return ids[len(ids) - count :] if from_start else ids[:count]
 
 
 def _longest_first(n: int, m: int, room: int) -> tuple[int, int]:
-    """Return how many tokens two texts of `n` and `m` keep, as the tokenizers package has it."""
+    """Return how many of `n` and `m` tokens two texts keep, by the ``longest_first`` rule of the tokenizers package."""
     short, long = min(n, m), max(n, m)
     if short + long > room:
         long = max(short, room - short)
@@ -291,16 +294,16 @@ def _longest_first(n: int, m: int, room: int) -> tuple[int, int]:
 
 
 def _shortening(tokenizer: Any, max_length: int) -> Callable[[str], str]:
-    """Return a function that makes long texts shorter without a change of their first tokens, if there is one."""
+    """Return a function that shortens long texts but keeps their first tokens; ``str`` if none is known."""
     if _cuts_at_spaces(tokenizer):
         return partial(_first_words, needed=max_length + 1)
     return _Shortener.of(tokenizer, max_length) or str
 
 
 def _first_words(text: str, needed: int) -> str:
-    """Return a text with the same first tokens: its first `needed` words, if it has more.
+    """Return the first `needed` words of a text, which have the same first tokens as the text.
 
-    For tokenizers that :func:`_cuts_at_spaces`, which give each of these words a token of its own at least.
+    This holds for tokenizers that pass :func:`_cuts_at_spaces`: each of these words has at least one token.
     """
     if len(text) > _SHORT * needed:
         for found, end in enumerate(_WORD_END.finditer(text), 1):
@@ -310,17 +313,17 @@ def _first_words(text: str, needed: int) -> str:
 
 
 def _shortening_of_starts(tokenizer: Any, max_length: int) -> Callable[[str], str]:
-    """Return a function that makes long texts shorter without a change of their last tokens, if there is one."""
+    """Return a function that shortens long texts but keeps their last tokens; ``str`` if none is known."""
     if _cuts_at_spaces(tokenizer) or (_Shortener.of(tokenizer, max_length) and not _joins_words(tokenizer, [])):
         return partial(_last_words, needed=max_length + 2)
     return str
 
 
 def _last_words(text: str, needed: int) -> str:
-    """Return a text with the same last tokens: what is behind the last places but `needed` where a word ends.
+    """Return the end of a text, after the last but `needed` word end; it has the same last tokens as the text.
 
-    For tokenizers whose tokens lie on one side of each of these places. Only the first word behind a place may have
-    other tokens than in the whole text, where its space may belong to a token before it; each has one token at least.
+    This holds for tokenizers with no token across these word ends: each word has at least one token, and only the first
+    word of the result may have other tokens than in the whole text, because a token before it may contain its space.
     """
     if len(text) > _SHORT * needed:
         ends = deque((end.end() for end in _WORD_END.finditer(text)), needed + 1)
@@ -330,7 +333,7 @@ def _last_words(text: str, needed: int) -> str:
 
 
 def _joins_words(tokenizer: Any, steps: Sequence[Callable[[str], str]]) -> bool:
-    """Whether an added token, as it is or after one of some steps, has a letter with a space behind it."""
+    """Return whether an added token, or its output of one of `steps`, has a letter followed by a space."""
     added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     return any(
         re.search(f"[{_LETTERS}] ", text) for token in added for text in (token, *(step(token) for step in steps))
@@ -338,11 +341,11 @@ def _joins_words(tokenizer: Any, steps: Sequence[Callable[[str], str]]) -> bool:
 
 
 def _cuts_at_spaces(tokenizer: Any) -> bool:
-    """Whether the words before an ASCII space have the same tokens without it and what follows, at least one each.
+    """Return whether the text up to a word end has the same tokens as within a longer text, at least one per word.
 
-    The normalizer must keep letters and spaces and look no further, the pre-tokenizer cut at spaces, the model have a
-    token for whatever there is, and no added token lie across such a place. Byte-level BPE and SentencePiece's Unigram
-    are so where texts are normalized as Unicode says.
+    Sufficient conditions: the normalizer keeps letters and spaces, and looks at no wider context; the pre-tokenizer
+    splits at spaces; the model has a token for every character; no added token spans a word end. Byte-level BPE and
+    SentencePiece's Unigram satisfy them with Unicode normalization.
     """
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -369,35 +372,35 @@ def _cuts_at_spaces(tokenizer: Any) -> bool:
 
 
 def _steps(part: Any) -> list[Step]:
-    """Return what the steps of a normalizer or pre-tokenizer say of themselves; none where there is no such part."""
+    """Return the steps of a normalizer or pre-tokenizer; an empty list for None."""
     return [] if part is None else list(steps_of(json.loads(part.__getstate__())))
 
 
 class _Shortener:
-    """Makes long texts shorter without a change of their first tokens.
+    """Shortens long texts for BERT's tokenizers without changing their first tokens.
 
     A *unit* of a text is an ASCII sign, an ideograph, or a run of other characters without white space. BERT's
-    normalizer and pre-tokenizer cut the text at both ends of every unit. They keep signs, ideographs, letters and
-    digits, and WordPiece gives every word at least one token. So every unit with such a character gives at least one
-    token of its own.
+    normalizer and pre-tokenizer split the text at both ends of every unit. They keep signs, ideographs, letters and
+    digits, and WordPiece gives every word at least one token. So every unit with such a character yields at least one
+    token.
 
-    Added tokens are the exception: they are found first, in the text as it is, and one of them may span several units.
-    So ``(max_length + 1) * (units of the longest added token)`` such units are enough, and the text is cut after them:
-    what follows changes none of the first tokens.
+    Added tokens are the exception: they are matched first, in the original text, and may span several units. So
+    ``(max_length + 1) * (units of the longest added token)`` such units are enough: the text is cut after them, and the
+    rest does not affect the first tokens.
 
-    In the text that is left a run of white space becomes one space. A word so long that WordPiece takes it for unknown
-    loses its middle, but stays long enough to be unknown; its ends stay, because an added token may lie across them.
+    In the remaining text a run of white space becomes one space. A word that is too long for WordPiece loses its
+    middle, but stays long enough to become the unknown token; its ends stay, since an added token may span them.
 
     Parameters
     ----------
     added : list of str
         The added tokens.
     ideographs : bool
-        Whether the normalizer cuts at ideographs.
+        Whether the normalizer splits at ideographs.
     longest_word : int
-        A word of more characters is unknown to WordPiece.
+        WordPiece maps words of more characters to the unknown token.
     max_length : int
-        How many tokens of a text are used.
+        The number of tokens that are used.
     """
 
     def __init__(self, added: list[str], ideographs: bool, longest_word: int, max_length: int) -> None:
@@ -405,13 +408,13 @@ class _Shortener:
         self._units = re.compile(f"[{apart}]|[^{_GAP}{apart}]+")
         self._sign = re.compile(f"[{apart}]|[^\\W_]")
         self._needed = max([1, *(len(self._units.findall(token)) for token in added)]) * (max_length + 1)
-        # If an added token holds white space or may be a part of a word, white space and words must stay as they are.
+        # If an added token contains white space, or may be part of a word, do not change white space and words.
         changes = any(re.search(r"\s", token) or re.fullmatch("[0-9A-Za-z]+", token) for token in added)
         self._kept = None if changes else max([longest_word + 1, *map(len, added)])
 
     @classmethod
     def of(cls, tokenizer: Any, max_length: int) -> "_Shortener | None":
-        """Return the one for a tokenizer of BERT's kind, None for any other."""
+        """Return the shortener for a tokenizer of BERT's kind; None for any other."""
         from tokenizers import models, pre_tokenizers
 
         *before, last = _steps(tokenizer.normalizer) or [{}]
@@ -426,7 +429,7 @@ class _Shortener:
         return cls(added, last["handle_chinese_chars"], tokenizer.model.max_input_chars_per_word, max_length)
 
     def __call__(self, text: str) -> str:
-        """Return a text with the same first tokens, and more of them than `max_length` if `text` has more."""
+        """Return a shorter text with the same first tokens; it has more than `max_length` tokens if `text` has."""
         if len(text) <= _SHORT * self._needed:
             return text
         found = 0

@@ -1,7 +1,7 @@
-"""The classes of tokenizers that transformers 5 has, and the parts of which each of them is made.
+"""The tokenizer classes of transformers 5, and how each one builds a tokenizer.
 
-Most classes take the vocabulary of ``tokenizer.json`` alone, and make all other parts anew from their own rules and
-from ``tokenizer_config.json``. A :class:`Recipe` is such a class. The others run ``tokenizer.json`` as it is.
+Most classes read only the vocabulary from ``tokenizer.json``, and rebuild all other parts by their own rules and
+``tokenizer_config.json``. A :class:`Recipe` describes such a class. Other classes use all of ``tokenizer.json``.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +10,13 @@ from typing import Any
 
 from mp_core.models.tokenizer_steps import steps_of
 
-__all__ = ["AS_THE_FILE", "RECIPES", "REFUSED", "Recipe", "class_named"]
+__all__ = ["FROM_FILE", "RECIPES", "REFUSED", "Recipe", "class_named"]
 
 Part = dict[str, Any]
 Options = Mapping[str, Any]
-"""The settings of a class by name, and under ``_file`` what tokenizer.json holds."""
+"""The settings of a class by name, and the content of tokenizer.json under ``_file``."""
 Index = Callable[[str, int | None], int]
-"""From a token, and the index that it has if the vocabulary lacks it, to its index; ValueError if neither says one."""
+"""(token, default index or None) -> its index; raises ValueError if the vocabulary lacks it and there is no default."""
 
 _UNDERSCORE = "\u2581"
 _WORDS_OF_QWEN2 = (
@@ -26,32 +26,31 @@ _WORDS_OF_QWEN2 = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A class of transformers.
+    """A tokenizer class of transformers.
 
     Attributes
     ----------
     model : str or None
-        The type of the model in ``tokenizer.json``; None if the class runs this file as it is.
+        The type of the model in ``tokenizer.json``; None if the class uses all of this file.
     parts : callable
-        From the settings to what replaces the model's settings, the normalizer and the pre-tokenizer.
+        Settings -> (settings of the model, normalizer, pre-tokenizer), which replace those of the file.
     ends : callable or None
-        From the settings and a function that gives the index of a token to the arguments of the post-processor;
-        None if that of the file stays.
+        (settings, function from token to index) -> post-processor; None: keep that of the file.
     tokens : mapping of str to (str or None)
-        The special tokens that the class has unless it is told others.
+        The default special tokens.
     settings : mapping of str to Any
-        The other entries of ``tokenizer_config.json`` that it reads, with their defaults.
+        The other entries of ``tokenizer_config.json`` that the class reads, with their defaults.
     typed : bool
-        Whether it tells a network the types of tokens.
+        Whether it passes token types to the network.
     left : bool
-        Whether it pads before a text.
+        Whether it pads on the left.
     wins : bool
-        Whether `ends` replace the post-processor of the file, or are for files without one.
+        Whether `ends` replaces the post-processor of the file; otherwise it is for files without one.
     mask_takes_space : bool
-        Whether a mask token that is only named takes the white space before it.
+        Whether a mask token given as a string, without flags, includes the white space before it.
     extra : callable or None
-        From the settings and the ``additional_special_tokens`` of ``special_tokens_map.json``, None without them, to
-        those of the class, where ``tokenizer_config.json`` lists none.
+        (settings, ``additional_special_tokens`` of ``special_tokens_map.json`` or None) -> the additional special
+        tokens, if ``tokenizer_config.json`` lists none.
     """
 
     model: str | None = None
@@ -67,7 +66,7 @@ class Recipe:
 
 
 def _named(words: str, *names: str) -> dict[str, str | None]:
-    """Return the names of special tokens and these, ``-`` for none."""
+    """Return {entry: token} for a string of tokens, ``-`` for none, and the entries' names without ``_token``."""
     found = zip(names, words.split(), strict=True)
     return {f"{name}_token": None if word == "-" else word for name, word in found}
 
@@ -83,7 +82,7 @@ def _in_turn(kind: str, *steps: Part) -> Part:
 
 
 def _charsmap(options: Options) -> Part | None:
-    """Return the first map of characters of SentencePiece in the normalizer of the file."""
+    """Return SentencePiece's character map in the normalizer of the file; None if it has none."""
     steps = steps_of(options["_file"].get("normalizer"))
     return next((step for step in steps if step.get("type") == "Precompiled" and "precompiled_charsmap" in step), None)
 
@@ -197,7 +196,7 @@ def _deberta_v2(options: Options) -> tuple[Part, Part, Part]:
 
 
 def _framed_by(first: str, last: str, pair: str, places: tuple[int | None, int | None] = (None, None)) -> Any:
-    """Return `ends` of a token before and one behind each text, in the words of ``TemplateProcessing``."""
+    """Return the `ends` that put one token before and one after a text, by ``TemplateProcessing``."""
 
     def ends(options: Options, index: Index) -> Any:
         from tokenizers.processors import TemplateProcessing
@@ -258,8 +257,8 @@ _XLM_ROBERTA = Recipe(
     settings={"add_prefix_space": True},
 )
 
-AS_THE_FILE = Recipe()
-"""The class ``TokenizersBackend``, which runs tokenizer.json as it is."""
+FROM_FILE = Recipe()
+"""The class ``TokenizersBackend``, which uses all of tokenizer.json."""
 
 RECIPES: dict[str, Recipe] = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "LxmertTokenizer", "MobileBertTokenizer"), _BERT),
@@ -347,7 +346,7 @@ RECIPES: dict[str, Recipe] = {
         left=True,
     ),
 }
-"""The classes that rebuild a tokenizer by rules that mp_core has too."""
+"""The classes that rebuild a tokenizer by rules that mp_core implements too."""
 
 _OWN_RULES = (
     "Barthez BigBird Blenderbot CLIP CodeGen CodeLlama Cohere ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader "
@@ -370,7 +369,7 @@ REFUSED: dict[str, str] = {
     "BertJapaneseTokenizer": "cuts texts at words that MeCab, Sudachi or Juman++ find with a dictionary: "
     "tokenizer.json cannot hold that, so mp_core cannot run this model, and no conversion helps",
 }
-"""The classes of transformers that give other tokens than tokenizer.json, and why."""
+"""The classes of transformers that mp_core refuses, because they give other tokens than tokenizer.json, and why."""
 
 _DEFAULTS = {
     **dict.fromkeys(("bert", "ernie", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
@@ -384,26 +383,26 @@ _DEFAULTS = {
     "camembert": "CamembertTokenizer",
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
 }
-"""``model_type`` -> the class of folders that name none."""
+"""``model_type`` -> the class of folders that do not name one."""
 _ALWAYS = {"qwen2": "Qwen2Tokenizer"} | dict.fromkeys(("modernbert", "phi3", "mistral", "umt5"), "TokenizersBackend")
-"""``model_type`` -> the class of all folders, whatever they name, since many name a wrong one."""
+"""``model_type`` -> the class of all its folders, regardless of the one they name, since many name a wrong one."""
 
 
-def class_named(said: str | None, kind: Any, is_byte_level: bool, has_code: bool) -> tuple[str, bool]:
-    """Return the name of the class that transformers takes for a folder, and whether the folder has named it.
+def class_named(named: str | None, kind: Any, is_byte_level: bool, has_code: bool) -> tuple[str, bool]:
+    """Return the name of the class that transformers uses for a folder, and whether the folder names it.
 
     Parameters
     ----------
-    said : str or None
-        What ``tokenizer_config.json`` or else ``config.json`` call it.
+    named : str or None
+        The class in ``tokenizer_config.json`` or else in ``config.json``.
     kind : str
         The ``model_type``.
     is_byte_level : bool
-        Whether ``tokenizer.json`` names ``ByteLevel``.
+        Whether ``tokenizer.json`` contains ``ByteLevel``.
     has_code : bool
-        Whether the folder has a class of its own, which is not run.
+        Whether the folder has its own class in Python, which is not run.
     """
-    name = None if said is None else said.removesuffix("Fast")
+    name = None if named is None else named.removesuffix("Fast")
     if kind in _ALWAYS and not (has_code and name):
         return _ALWAYS[kind], name not in (None, "TokenizersBackend", "PreTrainedTokenizer")
     if name is None:

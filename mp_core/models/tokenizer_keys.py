@@ -1,7 +1,7 @@
-"""Every entry of a tokenizer's files that transformers 5 reads, and what mp_core does with it.
+"""All entries of a tokenizer's files that transformers 5 reads, and how mp_core treats each of them.
 
-docs/models.md has these tables, and a test holds them against the sources of transformers. The rule for an entry of
-``tokenizer_config.json`` that is in no table: transformers ignores it, so it is ignored, with a warning that names it.
+docs/models.md shows these tables, and a test compares them with the sources of transformers. An entry of
+``tokenizer_config.json`` that is in no table is ignored, as in transformers, with a warning that names it.
 """
 
 import warnings
@@ -22,21 +22,21 @@ FOLLOWED, REFUSED, NO_EFFECT = "followed", "refused", "without effect"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One entry of a file: what becomes of it, and the values that it may have."""
+    """One entry of a file: how it is treated, and the rule for its values."""
 
     effect: str
     rule: Rule = ANY
 
 
 NAMES = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
-"""The special tokens that have names."""
+"""The entries of the named special tokens."""
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-"""What is said of an added token, beside its content."""
+"""The flags of an added token."""
 
 
 def is_token(value: Any) -> bool:
-    """Whether a value is a token as ``tokenizer_config.json`` writes it: a string, or an object with its content."""
+    """Return whether a value is a token of ``tokenizer_config.json``: a string, or an object with its content."""
     return isinstance(value, str) or (
         isinstance(value, dict)
         and value.get("__type") == "AddedToken"
@@ -50,7 +50,7 @@ _MAYBE: Rule = (lambda value: value is None or isinstance(value, bool), "true, f
 
 
 def is_added(value: Any) -> bool:
-    """Whether a value is an added token of ``tokenizer.json``."""
+    """Return whether a value is an added token of ``tokenizer.json``."""
     return _is_object(value) and type(value.get("id")) is int
 
 
@@ -59,7 +59,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _is_mapped(value: Any) -> bool:
-    """Whether a value is a token as ``special_tokens_map.json`` writes it, whose objects do not say what they are."""
+    """Return whether a value is a token of ``special_tokens_map.json``, whose objects have no ``__type``."""
     return isinstance(value, str) or _is_object(value)
 
 
@@ -69,7 +69,7 @@ def _are_decoded(value: Any) -> bool:
 
 
 def _all_of(is_one: Callable[[Any], bool], *kinds: type) -> Callable[[Any], bool]:
-    """Return whether a value is null, or a list or an object, if it may be such, of which every value is one."""
+    """Return the test for null, or a collection of one of `kinds` whose values all pass `is_one`."""
 
     def fits(value: Any) -> bool:
         parts = value.values() if isinstance(value, dict) else value
@@ -95,17 +95,17 @@ _CONFIG = {
     **_rows(FOLLOWED, _TOKENS, "additional_special_tokens", "extra_special_tokens"),
     **_rows(FOLLOWED, _NAMED, "model_specific_special_tokens"),
     "added_tokens_decoder": Row(FOLLOWED, (_are_decoded, "an object of indices and objects of tokens")),
-    **_rows(FOLLOWED, ANY, "model_max_length", "max_len"),  # checked as limits
+    **_rows(FOLLOWED, ANY, "model_max_length", "max_len"),  # :func:`token_limit` checks them
     "model_input_names": Row(FOLLOWED, (lambda value: value is None or isinstance(value, list), "a list or null")),
     "truncation_side": Row(FOLLOWED, _SIDE),
-    "padding_side": Row(FOLLOWED, _SIDE),  # of networks for which it changes nothing; else "right" alone
+    "padding_side": Row(FOLLOWED, _SIDE),  # "left" only if padding changes nothing in the network
     "tokenizer_class": Row(FOLLOWED, (lambda value: value is None or isinstance(value, str), "a string or null")),
     **_rows(FOLLOWED, SWITCH, "split_special_tokens", "do_lower_case", "tokenize_chinese_chars", "keep_accents"),
     **_rows(FOLLOWED, SWITCH, "split_by_punct", "trim_offsets", "legacy"),
     **_rows(FOLLOWED, _MAYBE, "add_prefix_space", "strip_accents"),
     "unk_id": Row(FOLLOWED, KINDS[Count]),
     "extra_ids": Row(FOLLOWED, (lambda value: type(value) is int and 0 <= value <= 4096, "an integer from 0 to 4096")),
-    # transformers 4 obeys these, transformers 5 the post-processor: refused where the two would differ.
+    # transformers 4 follows these entries, transformers 5 the post-processor: refused if the two differ.
     **_rows(REFUSED, _MAYBE, "add_bos_token", "add_eos_token"),
     "fix_mistral_regex": Row(REFUSED, only(None, False)),
     **_rows(REFUSED, only(None, []), "init_inputs"),
@@ -143,7 +143,7 @@ _TOKENIZER = {
     **_rows(NO_EFFECT, ANY, "truncation.max_length", "truncation.strategy", "truncation.stride"),
     **_rows(NO_EFFECT, ANY, "padding.strategy", "padding.pad_to_multiple_of", "padding.pad_id"),
     **_rows(NO_EFFECT, ANY, "padding.pad_type_id", "decoder"),
-    # Both cut words at random.
+    # These settings split words at random.
     **_rows(REFUSED, only(None, 0), "model.dropout"),
     **_rows(REFUSED, only(None), "model.alpha", "model.nbest_size"),
 }
@@ -153,19 +153,19 @@ FILES: dict[str, dict[str, Row]] = {
     "special_tokens_map.json": _MAP,
     "added_tokens.json": {"TOKEN": Row(FOLLOWED)},
 }
-"""File -> entry -> what becomes of it. In ``added_tokens.json`` every entry is a token and its index."""
+"""File -> entry -> how it is treated. In ``added_tokens.json`` every entry is a token and its index."""
 
 
-def check_config(path: Path, said: Mapping[str, Any]) -> None:
-    """Raise ValueError for an entry of ``tokenizer_config.json`` that is refused; warn of one that is in no table."""
-    known = {name: value for name, value in said.items() if name in _CONFIG}
+def check_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise ValueError for a refused entry of ``tokenizer_config.json``; warn of an unknown one."""
+    known = {name: value for name, value in config.items() if name in _CONFIG}
     check(path, known, {name: row.rule for name, row in _CONFIG.items()})
-    for name, value in said.items():
+    for name, value in config.items():
         if name not in known and not (name.endswith("_token") and is_token(value)):
-            warnings.warn(f"{path}: {name!r} is unknown; transformers ignores such an entry, so it is", stacklevel=2)
+            warnings.warn(f"{path}: {name!r} is unknown, and ignored as in transformers", stacklevel=2)
 
 
-def check_map(path: Path, said: Mapping[str, Any]) -> None:
-    """Raise ValueError for an entry of ``special_tokens_map.json`` that is no special token."""
+def check_map(path: Path, tokens: Mapping[str, Any]) -> None:
+    """Raise ValueError for an entry of ``special_tokens_map.json`` that is not a special token."""
     rules = {name: row.rule for name, row in _MAP.items()}
-    check(path, said, rules | {name: _MAPPED_TOKEN for name in said if name.endswith("_token")})
+    check(path, tokens, rules | {name: _MAPPED_TOKEN for name in tokens if name.endswith("_token")})

@@ -1,4 +1,4 @@
-"""A tokenizer from the files of a folder, as ``AutoTokenizer`` of transformers 5 makes it."""
+"""Build the tokenizer of a folder, as ``AutoTokenizer`` of transformers 5 does."""
 
 import itertools
 import json
@@ -10,42 +10,42 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.header import MAX_JSON
-from mp_core.models.folder import parsed, read_optional, read_text
+from mp_core.files.checkpoint.header import MAX_JSON
+from mp_core.models.folder import parse_json, read_optional, read_text
 from mp_core.models.modules import token_limit
 from mp_core.models.rules import check
 from mp_core.models.settings import unexpected
-from mp_core.models.tokenizer_classes import AS_THE_FILE, RECIPES, REFUSED, Options, Recipe, class_named
+from mp_core.models.tokenizer_classes import FROM_FILE, RECIPES, REFUSED, Options, Recipe, class_named
 from mp_core.models.tokenizer_keys import FILES, check_config
 from mp_core.models.tokenizer_steps import check_steps
-from mp_core.models.tokenizer_tokens import Tokens, text_of, tokens_of
+from mp_core.models.tokenizer_tokens import SpecialTokens, text_of, tokens_of
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.system import is_present
 
-__all__ = ["Opened", "frames", "open_plain", "open_tokenizer", "refusing"]
+__all__ = ["OpenedTokenizer", "layouts", "open_plain", "open_tokenizer", "refusing"]
 
-# Files of other tokenizers, of which transformers makes tokenizer.json.
+# Files of other tokenizers, which transformers converts to tokenizer.json.
 _OTHERS = ("vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A tokenizer of the tokenizers package, and what else the files say of it.
+class OpenedTokenizer:
+    """A tokenizer of the tokenizers package, and its other settings.
 
     Attributes
     ----------
     tokenizer : tokenizers.Tokenizer
-        Without padding and truncation.
+        The tokenizer, without padding and truncation.
     max_length : int or None
-        The most tokens of a text, if a file says so.
+        The most tokens of a text, if a file limits them.
     left : bool
-        Whether texts that are too long lose their first tokens.
+        Whether texts are truncated at their start.
     typed : bool
-        Whether a network is told the types of tokens.
+        Whether token types are passed to the network.
     named : mapping of str to str
-        The special tokens that have names.
+        Entry such as ``mask_token`` -> the special token.
     beyond : int
-        The first index that the network has no vector for, if special tokens that no file names have such indices.
+        The first index without an embedding in the network, if special tokens that no file names have such indices.
     """
 
     tokenizer: Any
@@ -58,96 +58,96 @@ class Opened:
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Raise ValueError, with these words before it, for an error of the tokenizers package."""
+    """Convert errors of the tokenizers package to ValueError, with `what` before the message."""
     try:
         yield
-    except BaseException as error:  # the package raises Exception, and where its own code panics not even that
+    except BaseException as error:  # the package raises plain Exception; a panic is not even an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"{what}: {error}") from error
 
 
 _MOST_PARTS = 1 << 22
-"""Values of a tokenizer.json: four times those of the largest that is known, Gemma's, and some 500 MB."""
+"""The most values in a tokenizer.json: four times the largest known one, Gemma's. They take some 500 MB."""
 
 
-def open_plain(path: Path, vocab_size: int) -> Opened:
-    """Return the tokenizer of static embeddings: that of ``tokenizer.json`` alone, which may say where it cuts."""
+def open_plain(path: Path, vocab_size: int) -> OpenedTokenizer:
+    """Return the tokenizer of static embeddings, with all settings from ``tokenizer.json``, also its truncation."""
     content = _read(path)
-    tokenizer = _built(path, content)
+    tokenizer = _build(path, content)
     _check_vocabulary(path, content, tokenizer, vocab_size)
     cut = content.get("truncation")
     limit = token_limit(path, cut, "max_length") if isinstance(cut, dict) else None
-    return Opened(tokenizer, limit, _is_left("truncation", {}, content))
+    return OpenedTokenizer(tokenizer, limit, _is_left("truncation", {}, content))
 
 
-def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pads_left: bool) -> Opened:
-    """Return the tokenizer of a network.
+def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pads_left: bool) -> OpenedTokenizer:
+    """Return the tokenizer of a network's folder.
 
     Parameters
     ----------
     folder : Path
-        That of the network.
+        The folder of the network.
     config : mapping
-        What its ``config.json`` says.
+        The network's ``config.json``.
     vocab_size : int
-        How many tokens the network has vectors for.
+        The number of tokens with an embedding in the network.
     pads_left : bool
-        Whether padding before a text would change nothing.
+        Whether left padding is allowed, because it would change nothing.
 
     Raises
     ------
     OSError
         A file is missing or unreadable.
     ValueError
-        A file holds something else than expected, or names a class that mp_core does not have.
+        The content of a file is not as expected, or the class is one that mp_core refuses.
     ImportError
         The tokenizers package is missing.
     """
     at, path = folder / "tokenizer_config.json", folder / "tokenizer.json"
-    said = read_optional(at)
-    check_config(at, said)
-    name, is_said = _class_of(said, config, path)
+    settings = read_optional(at)
+    check_config(at, settings)
+    name, is_named = _class_of(settings, config, path)
     if name in REFUSED:
         raise ValueError(f"{at}: tokenizer_class is {name!r}, which {REFUSED[name]}")
     content = _read(path)
-    recipe = RECIPES.get(name, AS_THE_FILE)
+    recipe = RECIPES.get(name, FROM_FILE)
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None
-    made = recipe
+    used = recipe
     if recipe.model not in (None, kind):
-        if is_said:
+        if is_named:
             raise unexpected(path, "the type of its model", kind, f"{recipe.model!r}, of which {name} is made")
-        made = AS_THE_FILE  # no file names the class
-    tokens = tokens_of(folder, said, content, made)
-    options = _options(said, made, tokens, content)
-    tokenizer = _built(path, content, made, options)
+        used = FROM_FILE  # no file names the class
+    tokens = tokens_of(folder, settings, content, used)
+    options = _class_settings(settings, used, tokens, content)
+    tokenizer = _build(path, content, used, options)
     with refusing(f"{path} and {at.name} do not make a tokenizer"):
         tokenizer.add_tokens(tokens.to_add(tokenizer))
-        if name == "Qwen2Tokenizer" and made is recipe:
-            tokenizer.add_tokens(tokens.again())
-        tokenizer.encode_special_tokens = said.get("split_special_tokens", False)
-        _set_ends(tokenizer, made, options)
+        if name == "Qwen2Tokenizer" and used is recipe:
+            tokenizer.add_tokens(tokens.without_flags())
+        tokenizer.encode_special_tokens = settings.get("split_special_tokens", False)
+        _set_ends(tokenizer, used, options)
     beyond = _check_vocabulary(path, content, tokenizer, vocab_size, tokens.implied)
-    _check_flags(at, said, tokenizer, tokens)
-    if _is_left("padding", said, content, recipe.left) and not pads_left:
-        where, entry = (at, "padding_side") if "padding_side" in said else (path, "padding.direction")
+    _check_flags(at, settings, tokenizer, tokens)
+    if _is_left("padding", settings, content, recipe.left) and not pads_left:
+        where, entry = (at, "padding_side") if "padding_side" in settings else (path, "padding.direction")
         raise unexpected(where, entry, "left", "'right'")
-    names = said.get("model_input_names")
-    return Opened(
+    names = settings.get("model_input_names")
+    return OpenedTokenizer(
         tokenizer,
-        _limit(at, said),
-        _is_left("truncation", said, content),
+        _limit(at, settings),
+        _is_left("truncation", settings, content),
         recipe.typed if names is None else "token_type_ids" in names,
         {entry: str(token) for entry, token in tokens.named.items() if token is not None},
         beyond,
     )
 
 
-def _class_of(said: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> tuple[str, bool]:
-    """Return the name of the class of a folder's tokenizer, and whether a file names it."""
-    named = said.get("tokenizer_class") or config.get("tokenizer_class")
-    code = said.get("auto_map")
+def _class_of(settings: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> tuple[str, bool]:
+    """Return the name of the tokenizer class of a folder, and whether a file names it."""
+    named = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    code = settings.get("auto_map")
     has_code = isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer") is not None)
     named = named if isinstance(named, str) else None
     is_llama = named is not None and named.removesuffix("Fast") == "LlamaTokenizer"
@@ -156,7 +156,7 @@ def _class_of(said: Mapping[str, Any], config: Mapping[str, Any], path: Path) ->
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what ``tokenizer.json`` holds, checked before the tokenizers package sees it."""
+    """Return the content of ``tokenizer.json``, checked before the tokenizers package reads it."""
     with needed_by("a sentence encoder"):
         import_module("tokenizers")
     words = next((other for other in map(path.with_name, _OTHERS) if is_present(other)), None)
@@ -164,18 +164,18 @@ def _read(path: Path) -> dict[str, Any]:
         how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
         needs = ", with the packages sentencepiece and protobuf" if words.suffix == ".model" else ""
         raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}{needs}")
-    content: dict[str, Any] = parsed(read_text(path, MAX_JSON), path, dict, _MOST_PARTS)
+    content: dict[str, Any] = parse_json(read_text(path, MAX_JSON), path, dict, _MOST_PARTS)
     check_steps(path, content)
     parts = {name: content.get(name) for name in ("model", "truncation", "padding")}
     check(path, parts, dict.fromkeys(parts, (lambda part: part is None or isinstance(part, dict), "an object or null")))
-    said = {f"{part}.{name}": value for part, entries in parts.items() for name, value in (entries or {}).items()}
+    settings = {f"{part}.{name}": value for part, entries in parts.items() for name, value in (entries or {}).items()}
     rules = {name: row.rule for name, row in FILES[path.name].items() if "." in name}
-    check(path, {name: value for name, value in said.items() if name in rules}, rules)
+    check(path, {name: value for name, value in settings.items() if name in rules}, rules)
     return content
 
 
-def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = AS_THE_FILE, options: Options | None = None) -> Any:
-    """Return the tokenizer that a file holds, or that a class makes of its vocabulary; it neither pads nor cuts."""
+def _build(path: Path, content: Mapping[str, Any], recipe: Recipe = FROM_FILE, options: Options | None = None) -> Any:
+    """Return the tokenizer of a file, or of a class with the file's vocabulary, without padding and truncation."""
     from tokenizers import Tokenizer
 
     given = dict(content) | {"padding": None, "truncation": None}
@@ -187,15 +187,17 @@ def _built(path: Path, content: Mapping[str, Any], recipe: Recipe = AS_THE_FILE,
         return Tokenizer.from_str(json.dumps(given, ensure_ascii=False))
 
 
-def _options(said: Mapping[str, Any], recipe: Recipe, tokens: Tokens, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a class: those that are said, else its own."""
-    options = {name: said.get(name, default) for name, default in recipe.settings.items()}
+def _class_settings(
+    settings: Mapping[str, Any], recipe: Recipe, tokens: SpecialTokens, content: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the settings of a class: those of ``tokenizer_config.json``, else its defaults."""
+    options = {name: settings.get(name, default) for name, default in recipe.settings.items()}
     named = {entry: None if token is None else text_of(token) for entry, token in tokens.named.items()}
     return {**options, **named, "_file": content}
 
 
 def _set_ends(tokenizer: Any, recipe: Recipe, options: Options) -> None:
-    """Give a tokenizer the post-processor of its class, and one that adds nothing where there is none."""
+    """Set the post-processor of the tokenizer's class, or one that adds nothing if there is none at all."""
     from tokenizers.processors import TemplateProcessing
 
     unknown = options["unk_token"]
@@ -216,12 +218,12 @@ def _set_ends(tokenizer: Any, recipe: Recipe, options: Options) -> None:
 def _check_vocabulary(
     path: Path, content: Mapping[str, Any], tokenizer: Any, size: int, implied: Collection[str] = ()
 ) -> int | None:
-    """Raise ValueError for a token that the network has no vector for, or one that takes memory without end.
+    """Raise ValueError for a token without an embedding in the network, or one that takes unbounded memory.
 
-    Those that no file names are not refused as long as no text has them: return `size` if there are some.
+    Tokens that no file names (`implied`) are allowed as long as no text contains them: return `size` if any exist.
     """
     _check_added(path, tokenizer)
-    words = content["model"]["vocab"]  # by index, or a list in their order, of which the package makes a larger dict
+    words = content["model"]["vocab"]  # a dict to indices, or a list; the package would copy it
     largest = max(words.values(), default=0) if isinstance(words, dict) else len(words) - 1
     beyond = {}
     if max([largest, *tokenizer.get_added_tokens_decoder()]) >= size:
@@ -235,7 +237,10 @@ def _check_vocabulary(
 
 
 def _check_added(path: Path, tokenizer: Any) -> None:
-    """Raise ValueError for too many tokens around a text, or an added token that the package finds everywhere."""
+    """Raise ValueError for too many special tokens of a text, or an added token that normalizes to the empty text.
+
+    The package would find such a token at every position.
+    """
     for texts, is_pair in (("text", False), ("pair", True)):
         special = tokenizer.num_special_tokens_to_add(is_pair=is_pair)
         if special > _MOST_SPECIAL:
@@ -246,22 +251,22 @@ def _check_added(path: Path, tokenizer: Any) -> None:
 
 
 _MOST_SPECIAL = 1 << 16
-"""Special tokens around a text: a network has far fewer positions."""
+"""The most special tokens of a text: networks have far fewer positions."""
 
 
-def _check_flags(path: Path, said: Mapping[str, Any], tokenizer: Any, tokens: Tokens) -> None:
+def _check_flags(path: Path, settings: Mapping[str, Any], tokenizer: Any, tokens: SpecialTokens) -> None:
     """Raise ValueError if ``add_bos_token`` or ``add_eos_token`` contradict the post-processor.
 
-    transformers 5 obeys the latter. transformers 4, with which most of these models were trained, obeys the former in
-    the classes of :data:`_OBEYED`.
+    transformers 5 follows the post-processor. transformers 4, with which most of these models were trained, follows the
+    two entries in the classes of :data:`_OBEYED`.
     """
-    frame = next(frames(tokenizer, False), None)
-    if frame is None:
+    layout = next(layouts(tokenizer, False), None)
+    if layout is None:
         return
-    texts = [place for place, (sequence, *_) in enumerate(frame) if sequence is not None]
-    obeyed = str(said.get("tokenizer_class")).removesuffix("Fast") in _OBEYED
-    for side, part, end in (("bos", frame[: texts[0]], 0), ("eos", frame[texts[-1] + 1 :], -1)):
-        flag, token = said.get(f"add_{side}_token"), tokens.named[f"{side}_token"]
+    texts = [place for place, (sequence, *_) in enumerate(layout) if sequence is not None]
+    obeyed = str(settings.get("tokenizer_class")).removesuffix("Fast") in _OBEYED
+    for side, part, end in (("bos", layout[: texts[0]], 0), ("eos", layout[texts[-1] + 1 :], -1)):
+        flag, token = settings.get(f"add_{side}_token"), tokens.named[f"{side}_token"]
         ids = [index for *_, found in part for index in found]
         is_added = bool(ids) and token is not None and ids[end] == tokenizer.token_to_id(text_of(token))
         if (flag is True and token and not ids) or (flag is False and obeyed and is_added):
@@ -276,17 +281,17 @@ def _check_flags(path: Path, said: Mapping[str, Any], tokenizer: Any, tokens: To
 _OBEYED = ("LlamaTokenizer", "GemmaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer")
 
 
-def frames(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, int, list[int]]]]:
-    """Yield the parts of a text or pair: which text each is or None, the type of its tokens, and their indices.
+def layouts(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, int, list[int]]]]:
+    """Yield the layout of a text or pair as a list of parts: (0 or 1 for a text, else None; token type; indices).
 
-    Each is that of another word; nothing if the tokenizer takes none.
+    Each yielded list comes from another probe word. Nothing is yielded if the tokenizer has no token for any of them.
     """
     words = (word for word in map(tokenizer.id_to_token, range(100)) if word and len(word) <= _LONGEST_TRIED)
     for word in itertools.chain(["a"], words):
         try:
             with refusing("no text"):
                 encoding = tokenizer.encode(word, word if is_pair else None)
-        except ValueError:  # a word that the tokenizer has no token for
+        except ValueError:  # the tokenizer has no token for the word
             continue
         tokens = zip(encoding.sequence_ids, encoding.type_ids, encoding.ids, strict=True)
         parts = [(*part, [id for *_, id in run]) for part, run in itertools.groupby(tokens, itemgetter(0, 1))]
@@ -294,17 +299,17 @@ def frames(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, int
             yield parts
 
 
-_LONGEST_TRIED = 64  # characters: the time that a pattern takes is bounded for these
+_LONGEST_TRIED = 64  # characters: bounds the time that a pattern may take
 
 
-def _limit(path: Path, said: Mapping[str, Any]) -> int | None:
-    """Return the most tokens of a text that ``tokenizer_config.json`` states, if it does."""
-    return token_limit(path, said, "model_max_length" if "model_max_length" in said else "max_len")
+def _limit(path: Path, settings: Mapping[str, Any]) -> int | None:
+    """Return the most tokens of a text by ``tokenizer_config.json``; None if it sets no limit."""
+    return token_limit(path, settings, "model_max_length" if "model_max_length" in settings else "max_len")
 
 
-def _is_left(entry: str, said: Mapping[str, Any], content: Mapping[str, Any], default: bool = False) -> bool:
-    """Whether texts are cut or padded on the left: what tokenizer_config.json says, else tokenizer.json."""
-    side = said.get(f"{entry}_side")
+def _is_left(entry: str, settings: Mapping[str, Any], content: Mapping[str, Any], default: bool = False) -> bool:
+    """Return whether truncation or padding (`entry`) is on the left, by tokenizer_config.json, else tokenizer.json."""
+    side = settings.get(f"{entry}_side")
     other = content.get(entry)
     if side is None and isinstance(other, dict) and "direction" in other:
         side = str(other["direction"]).lower()

@@ -1,11 +1,11 @@
-"""What a tokenizer may do to a text: steps that repeat it, or take too long, are refused before any of them runs.
+"""Check the steps of a tokenizer before any of them runs: none may repeat a text too often or take too long.
 
-A step of a normalizer, pre-tokenizer or decoder makes of each character so many at most. A text becomes no longer than
-the product of these numbers says, and the package takes some 50 bytes for each character.
+Each step of a normalizer, pre-tokenizer or decoder expands a character to at most some number of characters. A text
+grows at most by the product of these numbers, and the package takes some 50 bytes per character.
 
-The package searches by Oniguruma. At each place of a text it gives up after 10 million steps, 0.3 s, and then starts at
-the next place: a pattern that needs nearly as many takes an hour for 1 MB. So patterns obey the rule of
-:mod:`mp_core.utilities.patterns`.
+The package matches patterns with Oniguruma, which gives up after 10 million steps, 0.3 s, at each position of a text,
+and continues at the next one: a pattern that needs nearly as many steps takes an hour for 1 MB. So patterns must follow
+the rule of :mod:`mp_core.utilities.patterns`.
 """
 
 import base64
@@ -21,19 +21,19 @@ from mp_core.utilities.patterns import MAX_LENGTH, longest_for
 __all__ = ["Step", "check_steps", "steps_of"]
 
 _MOST = 64
-"""How many characters one may become: 36 in the tokenizers of XLM-RoBERTa, T5 and ALBERT, fewer in others."""
+"""The most characters that one may become: 36 in the tokenizers of XLM-RoBERTa, T5 and ALBERT, fewer in others."""
 
-_MOST_STEPS = 256  # ten times those of any tokenizer that is known
+_MOST_STEPS = 256  # ten times as many as in any known tokenizer
 
 Step = dict[str, Any]
-"""What a step says of itself in ``tokenizer.json``: its type and its settings."""
+"""The object of a step in ``tokenizer.json``: its type and its settings."""
 
 _INNER = ("normalizers", "pretokenizers", "processors", "decoders")
-"""What the parts call their sequences of steps."""
+"""The entries that contain the steps of a sequence."""
 
 
 def steps_of(part: Any) -> Iterator[Step]:
-    """Yield the steps of a normalizer, pre-tokenizer, post-processor or decoder, those of sequences one by one."""
+    """Yield the steps of a normalizer, pre-tokenizer, post-processor or decoder, with sequences flattened."""
     waiting = [part]
     while waiting:
         step = waiting.pop()
@@ -46,7 +46,7 @@ def steps_of(part: Any) -> Iterator[Step]:
 
 
 def check_steps(path: Path, content: dict[str, Any]) -> None:
-    """Raise ValueError for a tokenizer that makes texts too long, repeats their tokens too often, or takes too long."""
+    """Raise ValueError if a tokenizer expands texts too much, repeats their tokens too often, or may take too long."""
     parts = {
         "the number of characters that one may become": ("normalizer", "pre_tokenizer"),
         "how often its post-processor repeats a text": ("post_processor",),
@@ -77,19 +77,19 @@ def _check_pattern(path: Path, pattern: Any) -> None:
 
 
 def _as_python(pattern: str) -> str:
-    """Return a pattern of Oniguruma as one of Python that can match in as many ways: each class is a character."""
+    """Return a Python pattern with as many ways to match as one of Oniguruma; a character class becomes a letter."""
     if len(pattern) > MAX_LENGTH:
         return pattern  # it is refused
     pattern = _ESCAPED.sub(lambda escape: _TO[escape.lastindex or 0], pattern)
     before = ""
-    while before != pattern:  # classes may have classes in them
+    while before != pattern:  # classes may be nested
         before, pattern = pattern, _CLASS.sub("w", pattern)
-    return _GROUP.sub("(", pattern.replace("}+", "}{1,}"))  # a repeat of a repeat: Python has possessive ones
+    return _GROUP.sub("(", pattern.replace("}+", "}{1,}"))  # `}+` repeats a repeat; in Python it would be possessive
 
 
 _ESCAPED = re.compile(r"\\(?:([bBAzZG])|([RX])|([1-9gk])|[pP]\{\^?\w+\}|[xu]\{?\w+\}?|.)", re.S)
-"""An escape of a place, of several characters, of what a group has matched, and of one character."""
-_TO = "w", r"\b", "(?:ww?)", r"\g"  # of one character, and of these groups; Python refuses the last
+"""An escape: of a position, of several characters, a back-reference, or of one character."""
+_TO = "w", r"\b", "(?:ww?)", r"\g"  # for one character, and for groups 1 to 3; Python refuses the last
 _CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
 _GROUP = re.compile(r"\(\?<(?![=!])\w+>")
 
@@ -104,7 +104,7 @@ def _replace(step: Step) -> int:
 
 
 def _consumes(pattern: Any) -> bool:
-    """Whether it is plain that a pattern matches no empty text: each alternative begins with a character or several."""
+    """Return whether a pattern certainly matches no empty text: each alternative begins with at least one character."""
     text = pattern.get("Regex") if isinstance(pattern, dict) else None
     return isinstance(text, str) and "(" not in text and all(map(_CHARACTER.match, text.split("|")))
 
@@ -115,7 +115,7 @@ _CHARACTER = re.compile(
 
 
 def _precompiled(step: Step) -> int:
-    """Return the length of the longest text that a map of characters gives: they are behind its trie."""
+    """Return the length of the longest replacement in a character map; replacements are stored after its trie."""
     try:
         blob = base64.b64decode(step.get("precompiled_charsmap") or "", validate=True)
     except (binascii.Error, TypeError, ValueError):
@@ -130,7 +130,7 @@ def _prepend(step: Step) -> int:
 
 
 def _template(step: Step) -> int:
-    """Return how often a template has a text, or two."""
+    """Return how many times a template contains texts."""
     pieces = [step[entry] for entry in ("single", "pair") if isinstance(step.get(entry), list)]
     return max([1, *(sum(isinstance(piece, dict) and "Sequence" in piece for piece in each) for each in pieces)])
 
@@ -142,4 +142,4 @@ _GROWTH: dict[str, Callable[[Step], int]] = {
     "TemplateProcessing": _template,
     **dict.fromkeys(("ByteLevel", "Metaspace", "BPEDecoder", "WordPiece", "CTC"), lambda _: 2),
 }
-"""Type of a step -> how many characters or texts it makes of one. Unicode's forms do not grow when repeated."""
+"""Type of a step -> to how many characters or texts it expands one. Unicode normalization does not accumulate."""

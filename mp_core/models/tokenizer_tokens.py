@@ -1,4 +1,4 @@
-"""The special tokens of a folder, and the tokens that its files add to the vocabulary of ``tokenizer.json``."""
+"""The special tokens of a folder, and the tokens that its files add to the vocabulary."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,25 +11,25 @@ from mp_core.models.settings import KINDS, Count, unexpected
 from mp_core.models.tokenizer_classes import Recipe
 from mp_core.models.tokenizer_keys import FLAGS, NAMES, check_map, is_added, is_token
 
-__all__ = ["Tokens", "text_of", "tokens_of"]
+__all__ = ["SpecialTokens", "text_of", "tokens_of"]
 
-_LISTS = _EXTRA, _MORE = "extra_special_tokens", "additional_special_tokens"
+_LISTS = _EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_tokens"
 
 
 @dataclass(slots=True)
-class Tokens:
-    """The special tokens of a folder and those that its files add to the vocabulary.
+class SpecialTokens:
+    """The special tokens of a folder, and the tokens that its files add to the vocabulary.
 
     Attributes
     ----------
     named : dict
-        Those that have names: a string, an ``AddedToken`` or None each.
+        Entry such as ``mask_token`` -> a string, an ``AddedToken`` or None.
     extra : list
-        Special tokens without names.
+        Further special tokens.
     added : dict of int to AddedToken
-        Those that files list. The indices say their order, and not what they get.
+        The added tokens that files list. The indices determine their order, not their final indices.
     implied : set of str
-        Those that no file names, but a class.
+        The special tokens that come from the defaults of the class instead of a file.
     """
 
     named: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Tokens:
     implied: set[str] = field(default_factory=set)
 
     def to_add(self, tokenizer: Any) -> list[Any]:
-        """Return what is added to a tokenizer, as ``TokenizersBackend`` has it."""
+        """Return the tokens to add to a tokenizer, like ``TokenizersBackend``."""
         from tokenizers import AddedToken
 
         found = [token for _, token in sorted(self.added.items(), key=lambda item: item[0])]
@@ -52,69 +52,71 @@ class Tokens:
             token.special = token.special or token.content in names
         return found
 
-    def again(self) -> list[Any]:
-        """Return all special tokens without their own flags, as Qwen2Tokenizer adds them once more."""
+    def without_flags(self) -> list[Any]:
+        """Return all special tokens without their flags: Qwen2Tokenizer adds them again in this form."""
         from tokenizers import AddedToken
 
         words = dict.fromkeys(text_of(token) for token in (*self.named.values(), *self.extra) if token)
         return [AddedToken(word, special=True) for word in words]
 
 
-def tokens_of(folder: Path, said: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> Tokens:
-    """Return the tokens of a folder.
+def tokens_of(folder: Path, config: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> SpecialTokens:
+    """Read the tokens of a folder.
 
     Parameters
     ----------
     folder : Path
-    said, content : mapping
-        What ``tokenizer_config.json`` and ``tokenizer.json`` hold.
+    config, content : mapping
+        The content of ``tokenizer_config.json`` and ``tokenizer.json``.
     recipe : Recipe
         The class of the tokenizer.
 
     Raises
     ------
     OSError, ValueError
-        ``special_tokens_map.json``, ``added_tokens.json`` or ``added_tokens`` hold something else than expected.
+        The content of ``special_tokens_map.json``, ``added_tokens.json`` or ``added_tokens`` is not as expected.
     """
-    found = Tokens()
+    found = SpecialTokens()
     given = {
-        entry: _token(value) for entry, value in said.items() if entry.endswith("_token") and _is_named(entry, value)
+        entry: _token(value) for entry, value in config.items() if entry.endswith("_token") and _is_named(entry, value)
     }
-    lists = {entry: said[entry] for entry in _LISTS if entry in said}
-    if _MORE in lists and not lists.get(_EXTRA):
-        lists[_EXTRA] = lists.pop(_MORE)
-    apart: dict[str, Any] = dict(said.get("model_specific_special_tokens") or {})
-    apart |= _taken(lists)
-    if "added_tokens_decoder" in said:
-        found.added = {int(index): _added(token) for index, token in said["added_tokens_decoder"].items()}
+    lists = {entry: config[entry] for entry in _LISTS if entry in config}
+    if _ADDITIONAL in lists and not lists.get(_EXTRA):
+        lists[_EXTRA] = lists.pop(_ADDITIONAL)
+    by_name: dict[str, Any] = dict(config.get("model_specific_special_tokens") or {})
+    by_name |= _pop_named(lists)
+    if "added_tokens_decoder" in config:
+        found.added = {int(index): _added(token) for index, token in config["added_tokens_decoder"].items()}
     else:
-        words = {entry: value for entry, value in said.items() if entry in NAMES and isinstance(value, str)}
-        words |= _take_map(folder / "special_tokens_map.json", given, lists)
-        apart |= _taken(lists)
+        words = {entry: value for entry, value in config.items() if entry in NAMES and isinstance(value, str)}
+        words |= _merge_map(folder / "special_tokens_map.json", given, lists)
+        by_name |= _pop_named(lists)
         special = {*words.values(), *(text_of(_token(token)) for token in lists.get(_EXTRA) or ())}
-        found.added = _listed(folder / "added_tokens.json", special) | _in_file(folder / "tokenizer.json", content)
+        found.added = _from_added_tokens(folder / "added_tokens.json", special) | _from_tokenizer(
+            folder / "tokenizer.json", content
+        )
     if recipe.extra is not None:
-        lists[_MORE] = recipe.extra({**recipe.settings, **said}, lists.get(_MORE))
-    extra = lists.get(_EXTRA, lists.get(_MORE))
+        lists[_ADDITIONAL] = recipe.extra({**recipe.settings, **config}, lists.get(_ADDITIONAL))
+    extra = lists.get(_EXTRA, lists.get(_ADDITIONAL))
     found.extra = [_token(token) for token in extra or ()]
-    _name(found, given, content, recipe)
-    found.named |= {entry: _token(token) for entry, token in apart.items()}
+    _set_named(found, given, content, recipe)
+    found.named |= {entry: _token(token) for entry, token in by_name.items()}
     return found
 
 
-def _taken(lists: dict[str, Any]) -> dict[str, Any]:
-    """Take the special tokens that have names of their own out of the lists."""
+def _pop_named(lists: dict[str, Any]) -> dict[str, Any]:
+    """Remove the special tokens that are given as an object, by name, from `lists`, and return them."""
     found: dict[str, Any] = lists.pop(_EXTRA) if isinstance(lists.get(_EXTRA), dict) else {}
     return found
 
 
 def _is_named(entry: str, value: Any) -> bool:
-    """Whether an entry names a special token, if only that there is none."""
+    """Return whether an entry gives a special token, or null for a standard one."""
     return is_token(value) or (entry in NAMES and value is None)
 
 
-def _name(found: Tokens, given: dict[str, Any], content: Mapping[str, Any], recipe: Recipe) -> None:
-    """Give tokens their names: those of the files, else those of the class, with the flags that a list gives them."""
+def _set_named(found: SpecialTokens, given: dict[str, Any], content: Mapping[str, Any], recipe: Recipe) -> None:
+    """Set ``found.named``: tokens of the files, else defaults of the class, with the flags of the added tokens."""
     from tokenizers import AddedToken
 
     known = {token.content: token for token in found.added.values()}
@@ -132,27 +134,27 @@ def _name(found: Tokens, given: dict[str, Any], content: Mapping[str, Any], reci
     found.named |= {entry: token for entry, token in given.items() if entry not in NAMES}
 
 
-def _take_map(path: Path, given: dict[str, Any], lists: dict[str, Any]) -> dict[str, str]:
-    """Take up ``special_tokens_map.json``, if there is one; return the words of the tokens that it names."""
+def _merge_map(path: Path, given: dict[str, Any], lists: dict[str, Any]) -> dict[str, str]:
+    """Add ``special_tokens_map.json``, if it exists, to `given` and `lists`; return its standard tokens as text."""
     mapped = read_optional(path)
     check_map(path, mapped)
     words: dict[str, str] = {}
     for entry, value in mapped.items():
         if entry.endswith("_token"):
-            given[entry] = None if value is None else _marked(value)
+            given[entry] = None if value is None else _special(value)
             words |= {entry: text_of(given[entry] or "")} if entry in NAMES else {}
         elif entry == _EXTRA and isinstance(value, list):
             lists[entry] = [*(lists.get(entry) or ())]
-            lists[entry] += [token for token in map(_marked, value) if token not in lists[entry]]
+            lists[entry] += [token for token in map(_special, value) if token not in lists[entry]]
         elif isinstance(value, dict):
-            lists[entry] = {name: _marked(token) for name, token in value.items()}
+            lists[entry] = {name: _special(token) for name, token in value.items()}
         else:
             lists[entry] = value
     return words
 
 
 def _token(value: Any) -> Any:
-    """Return a token as the tokenizers package has it: a string as it is, an object as an ``AddedToken``."""
+    """Return a token for the tokenizers package: a string unchanged, an object as an ``AddedToken``."""
     return _added(value) if isinstance(value, dict) else value
 
 
@@ -163,29 +165,30 @@ def _added(value: Mapping[str, Any], **flags: bool) -> Any:
     return AddedToken(value["content"], **given | flags)
 
 
-def _marked(value: Any) -> Any:
-    """Return a token of ``special_tokens_map.json``, where objects are special tokens."""
+def _special(value: Any) -> Any:
+    """Return a token of ``special_tokens_map.json``, in which objects are special tokens."""
     return _added(value, special=True) if isinstance(value, dict) else value
 
 
 def text_of(token: Any) -> str:
-    """Return the word of a token."""
+    """Return the text of a token."""
     return token if isinstance(token, str) else str(token.content)
 
 
-def _listed(path: Path, special: Collection[str]) -> dict[int, Any]:
-    """Return the tokens of ``added_tokens.json``, if there is one."""
+def _from_added_tokens(path: Path, special: Collection[str]) -> dict[int, Any]:
+    """Return index -> token of ``added_tokens.json``; an empty dict without this file."""
     from tokenizers import AddedToken
 
-    said = read_optional(path)
-    check(path, said, dict.fromkeys(said, KINDS[Count]))
+    words = read_optional(path)
+    check(path, words, dict.fromkeys(words, KINDS[Count]))
     return {
-        index: AddedToken(word, normalized=word not in special, special=word in special) for word, index in said.items()
+        index: AddedToken(word, normalized=word not in special, special=word in special)
+        for word, index in words.items()
     }
 
 
-def _in_file(path: Path, content: Mapping[str, Any]) -> dict[int, Any]:
-    """Return the added tokens of ``tokenizer.json``."""
+def _from_tokenizer(path: Path, content: Mapping[str, Any]) -> dict[int, Any]:
+    """Return index -> added token of ``tokenizer.json``."""
     listed = content.get("added_tokens") or []
     if not isinstance(listed, list) or not all(map(is_added, listed)):
         raise unexpected(path, "added_tokens", listed, "a list of objects, each with the content and id of a token")

@@ -1,4 +1,4 @@
-"""From the tensors of a checkpoint to the weights of a model, and back: one walk over the slots of its parts."""
+"""Read the weights of a model from a checkpoint, and write them: one loop over the slots of its parts."""
 
 import re
 from collections import Counter
@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import F32, Array
-from mp_core.autocast.memory import drop_pages, trim_heap
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
-from mp_core.dtype_policies.map import policy_at, unquantized
-from mp_core.forms import Inputs
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.layers import Layer, LayerNormalization
+from mp_core.layers.forms import Inputs
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture
 from mp_core.models.blocks import Part
 from mp_core.models.files import Stored, gguf_in, tensors_in
 from mp_core.models.network import TextNetwork
 from mp_core.models.slots import Matrix, Slot, Tensor
-from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.policies.autocast.memory import drop_pages, trim_heap
+from mp_core.policies.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
+from mp_core.policies.dtype_policies.map import policy_at, unquantized
 
 __all__ = ["Weights", "read_model", "slots_in", "tensors_of"]
 
@@ -31,24 +31,24 @@ M = TypeVar("M", bound=TextNetwork)
 _FLOATS = (
     "embeddings/position", "embeddings/token_type", "embeddings/task", "/position_bias", "encoder/distances", "/router",
 )  # fmt: skip
-"""How the paths end of tables that are no right operands of products: they are floats under any policy."""
+"""The ends of the paths of tables that are not matrices of products. They are floats under any policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of a checkpoint, checked one by one as they are taken.
+    """The tensors of a checkpoint. Each one is checked when it is read.
 
     Attributes
     ----------
     path : Path
-        The file, or the index of several, for messages.
+        The file, or the index of several, for error messages.
     tensors : mapping of str to ndarray or QuantizedArray
     starts : mapping of str to str
-        The path of each layer -> how the names of its tensors begin.
+        The path of each layer -> the start of its tensor names.
     names : mapping of str to str
-        The name that `transformers` gives a tensor today -> its name in the file, which may be an older one.
+        The current name of a tensor in transformers -> its name in the file, which may be older.
     stored : tuple of (str or None, mapping of str to str)
-        What :func:`mp_core.checkpoint.stored_policies` returns.
+        The policies of the tensors, as :func:`mp_core.checkpoint.stored_policies` returns them.
     """
 
     path: Path
@@ -59,20 +59,20 @@ class Weights:
 
     @classmethod
     def open(cls, folder: Path, model: TextNetwork) -> "Weights":
-        """Map the tensors of a folder into memory, from the file that :func:`tensors_in` finds, or one of GGUF.
+        """Map the tensors of a folder into memory, from the file that :func:`tensors_in` finds or a GGUF file.
 
         Parameters
         ----------
         folder : Path
         model : TextNetwork
-            The network that the tensors are for. It may have no layers yet.
+            The network of the tensors. It need not be built yet.
 
         Raises
         ------
         OSError
             There is no such file.
         ValueError
-            It is corrupt, or holds a block that the network does not have.
+            The file is corrupt, or has tensors of a block that the network does not have.
         """
         architecture, settings = model.architecture, model.settings
         path, tensors, stored = _read(folder, model)
@@ -97,16 +97,16 @@ class Weights:
         return cls(path, tensors, model.names(prefix), known, stored)
 
     def name(self, path: str, part: str = "weight") -> str:
-        """Return the name in the file of a tensor of the layer at a path."""
+        """Return the name in the file for a tensor of the layer at a path."""
         name = f"{self.starts[path]}.{part}"
         return self.names.get(name, name)
 
     def tensor(self, path: str, part: str = "weight") -> Tensor | None:
-        """Return a tensor of the layer at a path as it is; None if the file has none."""
+        """Return a tensor of the layer at a path, unchecked; None if the file does not have it."""
         return self.tensors.get(self.name(path, part)) if path in self.starts else None
 
     def find(self, path: str, part: str, *shape: int) -> tuple[Tensor, Inputs | None]:
-        """Return a tensor of exactly this shape, floats or codes, and the fixed scales of inputs beside it, if any."""
+        """Return a tensor of exactly this shape, floats or codes, and its fixed scales of inputs or None."""
         name, tensor = self.name(path, part), self.tensor(path, part)
         if tensor is None:
             raise ValueError(f"{self.path}: tensor {name} is missing; expected shape {shape}")
@@ -120,7 +120,7 @@ class Weights:
         return tensor, None if scale is None else Inputs(scale, self.tensors.get(f"{name}.inputs_zero_point"))
 
     def take(self, path: str, part: str, *shape: int) -> Array:
-        """Return a floating-point tensor of exactly this shape; codes as the float32 numbers that they stand for."""
+        """Return a floating-point tensor of exactly this shape; codes are dequantized to float32."""
         tensor, inputs = self.find(path, part, *shape)
         if not isinstance(tensor, QuantizedArray):
             return tensor
@@ -129,17 +129,17 @@ class Weights:
             return floats if inputs is None else floats / ops.cast(inputs.scale, F32)
 
     def drop_pages(self, path: str, part: str) -> None:
-        """Let the pages of a tensor go that has been read: see :func:`mp_core.autocast.memory.drop_pages`."""
+        """Release the pages of a tensor: see :func:`~mp_core.policies.autocast.memory.drop_pages`."""
         tensor = self.tensor(path, part)
         drop_pages(tensor.values if isinstance(tensor, QuantizedArray) else tensor)
 
     def policy(self) -> DTypePolicy:
-        """Return under which policy the checkpoint is stored, a map if layers have several.
+        """Return the policy under which the checkpoint is stored, a map if layers have different ones.
 
         Raises
         ------
         ValueError
-            Layers do not compute under a policy, or it does not describe the codes of a tensor.
+            Layers cannot compute under a stored policy, or it does not describe the codes of a tensor.
         """
         default, others = self.stored
         base = policy_of("float32" if default is None else default)
@@ -157,29 +157,29 @@ class Weights:
                     found_codes = f"codes of {tensor.dtype}{groups}, axis={tensor.axis}"
                     raise ValueError(f"{self.path}: tensor {name} is {found_codes}; expected '{policy.scheme}'")
             elif tensor is not None and tensor.ndim == 2 and not path.endswith(_FLOATS):
-                policy = unquantized(policy)  # the conversion was told to keep its floats
+                policy = unquantized(policy)  # the conversion kept this matrix as floats
             if policy != base:
                 found[re.escape(path)] = policy
         return DTypePolicyMap(base, found) if found else base
 
 
 def _read(folder: Path, model: TextNetwork) -> tuple[Path, Mapping[str, Tensor], Stored]:
-    """Return what :func:`tensors_in` does, as the architecture has it, or that of the one GGUF file of a folder."""
+    """Return the file of a folder (also GGUF), its tensors in the layout of the architecture, and their policies."""
     path = gguf_in(folder)
     if path is None:
         path, tensors, stored = tensors_in(folder)
         return path, model.architecture.adapt(tensors, model.settings, path), stored
-    from mp_core.models.gguf_names import gguf_tensors  # seldom needed
+    from mp_core.models.gguf_names import gguf_tensors  # imported here: few models need it
 
     return path, *gguf_tensors(path, model.config["model_type"], model.architecture, model.settings)
 
 
 _WRAPPED = re.compile(r"(?:_orig_mod\.|module\.|0\.auto_model\.)+")
-"""What torch.compile, DataParallel and the parameters of a SentenceTransformer put before the names of a network."""
+"""The prefixes that torch.compile, DataParallel and SentenceTransformer put before the tensor names of a network."""
 
 
 def _unwrapped(path: Path, tensors: Iterable[str], architecture: Architecture) -> dict[str, str]:
-    """Return the names of tensors without those of programs around the network -> their names in the file."""
+    """Return the names of tensors without prefixes of wrappers around the network -> their names in the file."""
     found: dict[str, str] = {}
     for name in tensors:
         own = name[wrapped.end() :] if (wrapped := _WRAPPED.match(name)) else name
@@ -191,7 +191,7 @@ def _unwrapped(path: Path, tensors: Iterable[str], architecture: Architecture) -
 
 
 def _attribute(names: Iterable[str], architecture: Architecture) -> str:
-    """Return what all names begin with before those of the network, as `model.` of ``self.model = network``; or ""."""
+    """Return the common prefix of an attribute, such as ``model.`` for ``self.model = network``, or "" without one."""
     example = f".{architecture.example('')}" if architecture.is_numbered else ""
     begins = {name[: 1 - len(example)] for name in names if example and name.endswith(example)}
     before = begins.pop().removesuffix(architecture.prefix) if len(begins) == 1 else ""
@@ -201,16 +201,16 @@ def _attribute(names: Iterable[str], architecture: Architecture) -> str:
 def read_model(
     folder: Path, config: Mapping[str, Any], policy: DTypePolicy | None, kind: type[M]
 ) -> tuple[M, Weights, list[Layer]]:
-    """Return the model in a folder, the tensors that it was given, and its layers that have tensors of their own.
+    """Read a model from a folder; return the model, the tensors, and its layers that have tensors.
 
     Parameters
     ----------
     folder : Path
-        With ``model.safetensors`` or its index.
+        The folder with the weights.
     config : mapping
-        What ``config.json`` there says.
+        The content of its ``config.json``.
     policy : DTypePolicy, optional
-        Default: the one under which the files are stored.
+        Default: the policy under which the files are stored.
     kind : type
         The class of the model.
     """
@@ -229,19 +229,19 @@ def read_model(
 
 
 def _check_sizes(weights: Weights, model: TextNetwork) -> None:
-    """Raise unless tensors have the sizes that ``config.json`` says, before memory is taken for layers of these."""
+    """Raise ValueError if tensors contradict the sizes in ``config.json``, before layers allocate memory."""
     for path, lengths in model.shapes().items():
         try:
             weights.find(path, "weight", *lengths.values())
         except ValueError as error:
-            said = [f"{entry}={n}" for entry, n in lengths.items()]
+            sizes = [f"{entry}={n}" for entry, n in lengths.items()]
             absent = [entry for axis in lengths for entry in axis.split(" * ") if entry not in model.config]
             defaults = f"; config.json does not have {', '.join(absent)}, and this is the default" if absent else ""
-            raise ValueError(f"{error}, of {', '.join(said)}{defaults}") from None
+            raise ValueError(f"{error}, of {', '.join(sizes)}{defaults}") from None
 
 
 def slots_in(model: TextNetwork) -> Iterator[tuple[Layer, list[Slot | Matrix]]]:
-    """Yield each layer of a model that has tensors of its own, and these."""
+    """Yield (layer, its slots) for each layer of a model that has tensors."""
     for layer in model.flatten():
         if isinstance(layer, Layer) and (slots := _slots_of(layer)):
             yield layer, slots
@@ -260,20 +260,20 @@ def _slots_of(layer: Layer) -> list[Slot | Matrix]:
 
 
 def tensors_of(model: TextNetwork, weights: Weights) -> tuple[dict[str, Tensor], str, dict[str, str]]:
-    """Return all tensors of a checkpoint, those of the layers of `model` as it holds them, and their policies.
+    """Return all tensors of a checkpoint, updated from the layers of `model`, and their policies.
 
     Returns
     -------
     tensors : dict of str to ndarray or QuantizedArray
     policy : str
-        The name of the policy that most matrices have.
+        The name of the most common policy of the matrices.
     policies : dict of str to str
-        Of tensors that have another one.
+        Tensor -> policy, for those with another one.
 
     Raises
     ------
     ValueError
-        Blocks were taken out, added or moved.
+        Blocks were removed, added or moved.
     """
     _check_blocks(model)
     tensors: dict[str, Tensor | None] = dict(weights.tensors)
@@ -282,7 +282,7 @@ def tensors_of(model: TextNetwork, weights: Weights) -> tuple[dict[str, Tensor],
     for layer, slots in slots_in(model):
         policies = matrices if isinstance(layer, MatrixLayer) else others
         for slot in slots:
-            tensors |= slot.written(weights)
+            tensors |= slot.to_save(weights)
             policies[weights.name(str(layer.path), slot.part)] = _policy_name(layer)
     kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     default = Counter((matrices or others).values()).most_common(1)[0][0]
@@ -293,7 +293,7 @@ def tensors_of(model: TextNetwork, weights: Weights) -> tuple[dict[str, Tensor],
 
 
 def _check_blocks(model: TextNetwork) -> None:
-    """Raise unless the blocks are those of ``config.json``, which is written as it was read."""
+    """Raise ValueError unless the blocks are those of ``config.json``, which is saved unchanged."""
     if not hasattr(model.encoder, "blocks"):  # static embeddings
         return
     names, count = [block.name for block in model.encoder.blocks], model.settings.num_hidden_layers
@@ -304,9 +304,9 @@ def _check_blocks(model: TextNetwork) -> None:
 
 
 def _policy_name(layer: Layer) -> str:
-    """Return the name of the policy under which a layer that reads the file holds the same codes or floats.
+    """Return the name of the policy under which a layer that reads the file has the same codes or floats.
 
-    What Keras' forms hold is written as codes of the scheme that describes them, or as floats.
+    Weights in Keras' forms are written as codes of a scheme that describes them, or as floats.
     """
     policy = policy_at(layer.dtype_policy, layer.path)
     plain = unquantized(policy).name

@@ -1,5 +1,7 @@
 """Operations on arrays: check, allocate, call the core.
 
+It imports arrays and the rooms below it; policies and the rooms above it may import it.
+
 Every function takes ndarrays, array-likes and anything with ``__dlpack__`` on the CPU, of any shape, stride, alignment
 and byte order, and returns an ndarray. Storage may be narrow; arithmetic is float32 (int32 for int8 products), and the
 result is rounded once. float64 stays float64 throughout, mostly on NumPy's own routines.
@@ -8,6 +10,9 @@ result is rounded once. float64 stays float64 throughout, mostly on NumPy's own 
 from typing import TYPE_CHECKING
 
 from mp_core.arrays import cast
+from mp_core.arrays.products.matmul import matmul
+from mp_core.arrays.products.packing import pack
+from mp_core.arrays.products.panels import PackedMatrix
 from mp_core.ops import of_numpy as _of_numpy  # noqa: F401 - plans see what it names
 from mp_core.ops.activations import gelu, relu, relu6, sigmoid, silu, tanh
 from mp_core.ops.arrangement import (
@@ -101,9 +106,6 @@ from mp_core.ops.quotients import floor_divide, mod
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
 from mp_core.ops.windows import window_maxima, window_sums
-from mp_core.products.matmul import matmul
-from mp_core.products.packing import pack
-from mp_core.products.panels import PackedMatrix
 from mp_core.utilities.absent import refusing
 
 __all__ = [

@@ -4,14 +4,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F64, FORMATS, Array, as_float, check_out, imported_out
+from mp_core.arrays.products import float64
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.convert import copy_into
 from mp_core.ops import specs
 from mp_core.ops.registry import operation
 from mp_core.ops.rows import contiguous_rows
-from mp_core.products import float64
-from mp_core.products.operands import ACTIVATIONS
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.docstrings import documented
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, asarray, cast
+from mp_core.arrays.dtypes import parse, result_type
 from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import copy_into, empty
-from mp_core.dtypes import parse, result_type
 from mp_core.ops import elementwise, specs
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axis_of

@@ -7,16 +7,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, contiguous, imported_all
+from mp_core.arrays.dtypes import ALLOWED, result_type
+from mp_core.arrays.products.matmul import matmul
 from mp_core.arrays.recorded import Offsets, constant, note_offsets, recordable
 from mp_core.core import attention as _attention
 from mp_core.core.convert import copied
-from mp_core.dtypes import ALLOWED, result_type
 from mp_core.ops import specs
 from mp_core.ops.activations import tanh
 from mp_core.ops.random import checked_key
 from mp_core.ops.registry import operation
 from mp_core.ops.rows import checked_scale, softmax
-from mp_core.products.matmul import matmul
 from mp_core.utilities.arguments import boolean, integer, kind_of, number, share
 
 __all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attention"]

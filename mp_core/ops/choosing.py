@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array, asarray
+from mp_core.arrays.dtypes import ALLOWED, is_float
 from mp_core.arrays.recorded import recordable
-from mp_core.dtypes import ALLOWED, is_float
 from mp_core.ops import choosing_specs as specs
 from mp_core.ops.arrangement import array_of, broadcast_to, concatenate, moveaxis, ravel, reshape
 from mp_core.ops.lookup import take_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.dtypes import ALLOWED, floatx, is_float, name_of, parse
+from mp_core.arrays.dtypes import ALLOWED, floatx, is_float, name_of, parse
 from mp_core.ops.specs import Operand, Spec, floating, kept, matrix_product, merged, product_type, reduced_float
 from mp_core.utilities.arguments import axis_of, boolean, integer, positive_integer
 

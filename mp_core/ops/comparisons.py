@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, Array, cast
+from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.recorded import comes_from_input, recordable, with_numbers
-from mp_core.dtypes import is_float
 from mp_core.ops import elementwise, specs
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.pairs import ERRORS, OPERANDS, operands

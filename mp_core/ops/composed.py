@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, F64, Array, as_float, cast
-from mp_core.dtypes import ALLOWED, is_float
+from mp_core.arrays.dtypes import ALLOWED, is_float
+from mp_core.arrays.products.matmul import matmul
 from mp_core.ops import choosing_specs, elementwise, specs
 from mp_core.ops.arrangement import array_of, ravel, squeeze, stop_gradient
 from mp_core.ops.comparisons import equal, greater, less
@@ -22,7 +23,6 @@ from mp_core.ops.pairs import add, divide, multiply, subtract
 from mp_core.ops.registry import operation
 from mp_core.ops.sums import mean
 from mp_core.ops.sums import sum as sum_of
-from mp_core.products.matmul import matmul
 from mp_core.utilities.arguments import axes_of, axis_of, integer
 
 __all__ = ["abs", "ceil", "cumsum", "dot", "floor", "logsumexp", "norm", "reciprocal", "round", "rsqrt", "sign", "std",

@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mp_core import dtypes
-from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_all, imported_out
+from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, dtypes, imported_all, imported_out
+from mp_core.arrays.dtypes import is_float, result_type
+from mp_core.arrays.products.general import multiply_any
+from mp_core.arrays.products.matmul import matmul
+from mp_core.arrays.products.panels import PackedMatrix
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.arrays.recorded import constant, recordable, under_way
 from mp_core.core.convert import copied
-from mp_core.dtypes import is_float, result_type
 from mp_core.ops import specs
 from mp_core.ops.registry import Row, operation, register
-from mp_core.products.general import multiply_any
-from mp_core.products.matmul import matmul
-from mp_core.products.panels import PackedMatrix
-from mp_core.quantization import QuantizedArray
 
 __all__ = ["Equation", "Labels", "einsum", "parse"]
 

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, cast
 from mp_core.arrays.conversion import cast_any
-from mp_core.dtypes import parse
+from mp_core.arrays.dtypes import parse
 from mp_core.ops import specs
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.registry import Row, operation, register

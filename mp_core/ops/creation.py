@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, Array, cast
+from mp_core.arrays.dtypes import floatx, parse
 from mp_core.arrays.recorded import constant
-from mp_core.dtypes import floatx, parse
 from mp_core.ops import choosing_specs as specs
 from mp_core.ops.arrangement import array_of, expand_dims, moveaxis
 from mp_core.ops.comparisons import equal

@@ -3,8 +3,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from mp_core.arrays.products.panels import PackedMatrix
 from mp_core.core.names import Activation, FloatName
-from mp_core.products.panels import PackedMatrix
 
 _Array = np.ndarray[Any, Any]
 

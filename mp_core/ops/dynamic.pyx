@@ -8,8 +8,8 @@ from cpython.ref cimport PyObject
 cimport numpy as cnp
 
 from mp_core.core.header cimport MP_I4, MP_I8
-from mp_core.products.operands cimport TO_CODES, Call, multiply
-from mp_core.products.panels cimport PackedMatrix
+from mp_core.arrays.products.operands cimport TO_CODES, Call, multiply
+from mp_core.arrays.products.panels cimport PackedMatrix
 
 import numpy as np
 

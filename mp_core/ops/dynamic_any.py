@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, Array, as_float, imported_all, imported_out
-from mp_core.dtypes import parse
-from mp_core.products.general import multiply_any
-from mp_core.products.panels import PackedMatrix
-from mp_core.products.quantized import Factors
-from mp_core.quantization import QuantizedArray, quantize
+from mp_core.arrays.dtypes import parse
+from mp_core.arrays.products.general import multiply_any
+from mp_core.arrays.products.panels import PackedMatrix
+from mp_core.arrays.products.quantized import Factors
+from mp_core.arrays.quantization import QuantizedArray, quantize
 
 __all__ = ["dynamic_any"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F64, FORMATS, Array, cast
+from mp_core.arrays.products import float64
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.arrays.recorded import SEEN, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copy_into, empty
-from mp_core.products import float64
-from mp_core.products.operands import ACTIVATIONS
 
 __all__ = ["combined", "compared", "computed", "concatenated", "where"]
 

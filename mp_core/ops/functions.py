@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, Array, as_float, as_mask, asarray, cast
+from mp_core.arrays.dtypes import ALLOWED, is_float, parse
 from mp_core.arrays.recorded import constant, is_recorded, recordable, with_numbers
-from mp_core.dtypes import ALLOWED, is_float, parse
 from mp_core.ops import elementwise, specs
 from mp_core.ops.activations import FLOATS, OF_ELEMENTS, activate
 from mp_core.ops.arrangement import array_of

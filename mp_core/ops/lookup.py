@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import FORMATS, Array, cast, contiguous
+from mp_core.arrays.dtypes import ALLOWED, is_float, name_of
+from mp_core.arrays.quantization import QuantizedArray, check_unchanged, dequantize
+from mp_core.arrays.quantization.codes import CODES
+from mp_core.arrays.quantization.recipe import KINDS
 from mp_core.arrays.recorded import comes_from_input, is_recorded, recordable
 from mp_core.core.lookup import count_places, gather, gather_numbers
-from mp_core.dtypes import ALLOWED, is_float, name_of
-from mp_core.quantization import QuantizedArray, check_unchanged, dequantize
-from mp_core.quantization.codes import CODES
-from mp_core.quantization.recipe import KINDS
 from mp_core.utilities.arguments import integer, kind_of
 
 __all__ = ["check_indices", "take_rows", "token_places"]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, Array, cast
+from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.recorded import constant, is_recorded
-from mp_core.dtypes import is_float
 from mp_core.ops import specs
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.comparisons import equal, greater, less

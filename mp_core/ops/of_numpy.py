@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core.arrays import Array, cast
+from mp_core.arrays.dtypes import parse
+from mp_core.arrays.products.matmul import matmul
 from mp_core.arrays.recorded_array import METHODS, SAME, Same
-from mp_core.dtypes import parse
 from mp_core.ops import (
     activations,
     arrangement,
@@ -26,7 +27,6 @@ from mp_core.ops import (
     sums,
 )
 from mp_core.ops.contraction import einsum
-from mp_core.products.matmul import matmul
 
 __all__: list[str] = []
 

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, contiguous, imported_all
+from mp_core.arrays.dtypes import ALLOWED, is_float, result_type
+from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.arrays.recorded import comes_from_input, constant, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copied
-from mp_core.dtypes import ALLOWED, is_float, result_type
 from mp_core.ops import specs
 from mp_core.ops.attention import checked_offsets
 from mp_core.ops.elementwise import combined
 from mp_core.ops.registry import operation
-from mp_core.products.operands import ACTIVATIONS
 from mp_core.utilities.arguments import integer
 from mp_core.utilities.docstrings import documented
 

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core.arrays import F32, I8, Array
-from mp_core.products.matmul import matmul
-from mp_core.products.panels import PackedMatrix
-from mp_core.products.quantized import scales_columns, scales_rows
-from mp_core.quantization import QuantizedArray, check_unchanged
-from mp_core.quantization.codes import parse_codes
+from mp_core.arrays.products.matmul import matmul
+from mp_core.arrays.products.panels import PackedMatrix
+from mp_core.arrays.products.quantized import scales_columns, scales_rows
+from mp_core.arrays.quantization import QuantizedArray, check_unchanged
+from mp_core.arrays.quantization.codes import parse_codes
 from mp_core.utilities.arguments import integer, positive
 
 __all__ = ["qlinear_matmul"]

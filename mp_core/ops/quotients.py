@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, Array, cast
+from mp_core.arrays.dtypes import ALLOWED, is_float
 from mp_core.arrays.recorded import recordable, with_numbers
-from mp_core.dtypes import ALLOWED, is_float
 from mp_core.ops import specs
 from mp_core.ops.pairs import COMMON_TYPE, ERRORS, OPERANDS, operands
 from mp_core.ops.registry import operation

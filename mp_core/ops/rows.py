@@ -23,13 +23,13 @@ from mp_core.arrays import (
     imported_out,
     may_overlap,
 )
+from mp_core.arrays.products import float64
 from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.convert import copied, copy_into
 from mp_core.ops import specs
 from mp_core.ops.axes import several_axes
 from mp_core.ops.registry import operation
-from mp_core.products import float64
 from mp_core.utilities.arguments import axes_of, axis_of, integer, number
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32
-from mp_core.dtypes import ALLOWED, is_float, name_of, parse, result_type
+from mp_core.arrays.dtypes import ALLOWED, is_float, name_of, parse, result_type
 from mp_core.utilities.arguments import axes_of, axis_of, boolean, integer
 
 __all__ = [

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, contiguous, imported_out
+from mp_core.arrays.dtypes import ALLOWED, is_float, name_of, parse
 from mp_core.arrays.recorded import constant, recordable
 from mp_core.core.sums import sum_middle
-from mp_core.dtypes import ALLOWED, is_float, name_of, parse
 from mp_core.ops import specs
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axes_of, axis_of, boolean

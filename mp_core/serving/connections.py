@@ -1,4 +1,4 @@
-"""One connection: HTTP by h11, whose head, body and answer are bounded in bytes and in time."""
+"""One HTTP connection (h11), with limits of bytes and time for heads, bodies and answers."""
 
 import asyncio
 from math import inf
@@ -11,35 +11,35 @@ from mp_core.serving.half_closed import HalfClosedProtocol
 
 __all__ = ["HEAD_SECONDS", "IDLE_SECONDS", "Connection"]
 
-HEAD_SECONDS = 30  # a connection that has had no head of a request after so long is closed, within another so long
-IDLE_SECONDS = 65  # between requests: longer than proxies keep a connection that they may use again
-_LINGER_SECONDS = 5  # in which a client may end a request that was answered before its end
-_STALL_SECONDS = 30  # in which a client must take 48 KiB of an answer
-_LEAST_RATE = 50_000  # bytes of a long answer that it must take in each second, after so many
-_LONG = 1 << 16  # bytes of an answer
-_HEAD_BYTES = 1 << 14  # of a head, about which h11 is asked after so many
-_CHUNK_BYTES = 32  # chunks of a body have as many on average, beyond those that are free
+HEAD_SECONDS = 30  # to send the head of a request; it is checked every HEAD_SECONDS, so closing takes up to twice that
+IDLE_SECONDS = 65  # between requests: longer than proxies keep idle connections for reuse
+_LINGER_SECONDS = 5  # to read the rest of a request that was answered before its end
+_STALL_SECONDS = 30  # in which a client must read 48 KiB of an answer
+_LEAST_RATE = 50_000  # bytes per second: a client must read a long answer at this rate, after _STALL_SECONDS
+_LONG = 1 << 16  # bytes: longer answers are long
+_HEAD_BYTES = 1 << 14  # bytes of a head that are passed to h11 at once
+_CHUNK_BYTES = 32  # the least average size of a body's chunks, beyond the first _FREE_CHUNKS
 _FREE_CHUNKS = 4096
 _CLOSE = (b"connection", b"close")
 
 
 class _Transport:
-    """A transport that is closed so that the client gets what was written, and in bounded time.
+    """A transport that delivers written data before it closes, in bounded time.
 
-    To close a socket whose bytes were not read resets the connection, and the client loses its answer. So of a client
-    that may still be sending, what comes is read and dropped for a while (RFC 9112, section 9.6).
+    Closing a socket with unread data resets the connection, and the client loses its answer. So if a client may still
+    be sending, its data is read and dropped for some seconds (RFC 9112, section 9.6).
 
     Parameters
     ----------
     transport : asyncio.Transport
     conn : h11.Connection
-        Its protocol, which knows whether the client may still be sending.
+        The state of the connection: whether the client may still be sending.
     """
 
     def __init__(self, transport: asyncio.Transport, conn: h11.Connection) -> None:
         self.ending: asyncio.TimerHandle | None = None
         self._transport, self._conn = transport, conn
-        self.write = transport.write  # __getattr__ takes longer
+        self.write = transport.write  # faster than __getattr__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -61,12 +61,12 @@ class _Transport:
 
 
 def _is_unread(conn: h11.Connection) -> bool:
-    """Whether the end of a request has not come."""
+    """Return whether the end of a request has not arrived."""
     return conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
 
 class _Reader(h11.Connection):
-    """HTTP that refuses bodies of many small chunks, each of which costs as much as kilobytes do."""
+    """An h11 connection that refuses bodies of many small chunks, since each chunk costs as much as kilobytes."""
 
     _free = _FREE_CHUNKS * _CHUNK_BYTES
 
@@ -82,17 +82,17 @@ class _Reader(h11.Connection):
 
 
 class Connection(HalfClosedProtocol):
-    """A connection of uvicorn, with the bounds that it lacks.
+    """A connection of uvicorn with additional limits.
 
     Attributes
     ----------
     waits : tuple of bool and float
-        Whether a request has begun, and since when, in the time of the loop, the client has not sent what is missing:
-        the head of a request or the end of its body. Infinite while a request is answered.
+        Whether a request has begun, and the loop time since which the server waits for the client: for a head or the
+        end of a body. Infinite while a request is answered.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Begin to wait for the head of a request."""
+        """Set up the limits, and start to wait for a head."""
         self.conn = _Reader(h11.SERVER)
         self._closing = _Transport(transport, self.conn)
         super().connection_made(self._closing)
@@ -100,18 +100,18 @@ class Connection(HalfClosedProtocol):
         self.app: ASGIApp = self._answer
         self._since: float = self.loop.time()
         self._stall: asyncio.TimerHandle | None = None
-        self._watch = self.loop.call_later(HEAD_SECONDS, self._look)
+        self._watch = self.loop.call_later(HEAD_SECONDS, self._check_idle)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the timers."""
+        """Cancel the timers."""
         for timer in (self._watch, self._stall, self._closing.ending, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()
-        self.app = self._app  # or a cycle of references would be left
+        self.app = self._app  # breaks a reference cycle
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Read bytes, no more of a head at once than it may have; drop what comes after an answer that was early."""
+        """Parse data, a head in portions of `_HEAD_BYTES`; drop data after the request was answered early."""
         if self._closing.ending is not None:
             return
         while len(data) > _HEAD_BYTES and self.conn.their_state is h11.IDLE:
@@ -124,23 +124,23 @@ class Connection(HalfClosedProtocol):
                 self._since = self.loop.time()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read, but not for ever."""
+        """Wait for the client to read, for at most `_STALL_SECONDS`."""
         super().pause_writing()
         self._stall = self.loop.call_later(_STALL_SECONDS, self._closing.abort)
 
     def resume_writing(self) -> None:
-        """Go on: the client reads."""
+        """Continue: the client has read."""
         super().resume_writing()
         if self._stall is not None:
             self._stall.cancel()
 
     def shutdown(self) -> None:
-        """End after the request that is answered, or at once."""
+        """Close the connection after the current answer, or at once if there is none."""
         if self._closing.ending is None:
             super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, and tell the application that nothing more will come."""
+        """Refuse malformed HTTP, and notify the application that no more data will come."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:  # in the middle of an answer
@@ -150,24 +150,24 @@ class Connection(HalfClosedProtocol):
             self.cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for another request."""
+        """Start to wait for the next request."""
         self._since = self.loop.time()
         super().on_response_complete()
 
     @property
     def waits(self) -> tuple[bool, float]:
-        """What the server waits for, and since when."""
+        """Whether a request has begun, and since when the server waits for the client."""
         answered = self._closing.ending is not None
         begun = not answered and self.conn.their_state is h11.SEND_BODY
         lacks = answered or begun or self.conn.their_state is h11.IDLE
         return begun, self._since if lacks and not self._closing.get_write_buffer_size() else inf
 
     def _should_upgrade(self) -> bool:
-        """Take a request for a WebSocket as any other: uvicorn would warn of packages that are missing."""
+        """Treat WebSocket requests as any other; uvicorn would warn of missing packages."""
         return False
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application; bound the time of a long answer, and say that one that is early ends the connection."""
+        """Run the application; limit the time of long answers, and add ``Connection: close`` to early ones."""
         deadline: asyncio.TimerHandle | None = None
 
         async def sending(message: Message) -> None:
@@ -186,10 +186,10 @@ class Connection(HalfClosedProtocol):
             if deadline is not None:
                 deadline.cancel()
 
-    def _look(self) -> None:
-        """Close a connection that has waited too long for the head of a request."""
+    def _check_idle(self) -> None:
+        """Close the connection if it has waited too long for a head."""
         longest = HEAD_SECONDS if self.cycle is None else IDLE_SECONDS
         if self.conn.their_state is h11.IDLE and self.loop.time() - self._since >= longest:
             self.transport.close()
         else:
-            self._watch = self.loop.call_later(HEAD_SECONDS, self._look)
+            self._watch = self.loop.call_later(HEAD_SECONDS, self._check_idle)

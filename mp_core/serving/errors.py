@@ -1,4 +1,4 @@
-"""Refusals: the status, and the JSON in the form of OpenAI at its paths, of text-embeddings-inference elsewhere."""
+"""Errors of requests, as JSON in OpenAI's form at its paths and in that of text-embeddings-inference elsewhere."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ __all__ = ["RefusedError", "error_response"]
 
 
 class _Kind(NamedTuple):
-    """How a refusal is told: the status, OpenAI's type and code, and the type of text-embeddings-inference."""
+    """The response to a kind of error: status, OpenAI's type and code, and the type of text-embeddings-inference."""
 
     status: int
     type: str
@@ -34,22 +34,22 @@ _KINDS = {
     "failed": _Kind(500, "server_error", None, "Backend"),
     "stopping": _Kind(503, "server_error", "stopping", "Unhealthy"),
 }
-_OPENAI = {422: 400}  # OpenAI answers a wrong value by 400
+_OPENAI = {422: 400}  # OpenAI answers wrong values with 400
 
 
 class RefusedError(Exception):
-    """A request that is not answered as it wishes.
+    """A request is refused.
 
     Parameters
     ----------
     kind : str
-        A key of the table of kinds.
+        A key of :data:`_KINDS`.
     message : str
-        What came, and what is allowed.
+        What was received, and what is allowed.
     param : str, optional
-        The field of the body that is wrong.
+        The wrong field of the body.
     headers : mapping of str to str, optional
-        Of the response.
+        Headers of the response.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RefusedError(Exception):
 
 
 def error_response(path: str, error: RefusedError) -> Response:
-    """Return a refusal as a response, in the form that clients of this path expect.
+    """Return the response for an error, in the form that clients of this path expect.
 
     Examples
     --------
@@ -73,6 +73,6 @@ def error_response(path: str, error: RefusedError) -> Response:
     kind = _KINDS[error.kind]
     status, body = kind.status, {"error": error.message, "error_type": kind.tei}
     if path.startswith("/v1/") or path == "/embeddings":
-        told = {"message": error.message, "type": kind.type, "param": error.param, "code": kind.code}
-        status, body = _OPENAI.get(status, status), {"error": told}  # type: ignore[dict-item]
+        content = {"message": error.message, "type": kind.type, "param": error.param, "code": kind.code}
+        status, body = _OPENAI.get(status, status), {"error": content}  # type: ignore[dict-item]
     return Response(json.dumps(body), status, error.headers, "application/json")

@@ -1,4 +1,4 @@
-"""How many bytes requests and answers have, while they are read, computed and written."""
+"""The memory limit for requests in flight: the bytes of their bodies and answers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ class Share:
     Parameters
     ----------
     flight : Flight
-        Of which it is a share.
+        The total of all requests.
     """
 
     def __init__(self, flight: "Flight") -> None:
@@ -23,32 +23,34 @@ class Share:
 
     @property
     def room(self) -> int:
-        """How many bytes can be added now."""
+        """The number of bytes that can still be added."""
         return self._flight.most - self._flight.bytes
 
     def add(self, count: int) -> None:
-        """Count more bytes; raise RefusedError if there is no room for them."""
+        """Add bytes; raise RefusedError if they exceed the limit."""
         flight = self._flight
         if self.bytes + count > flight.most:
-            told = f"a request and its answer may have at most {flight.most} bytes; these would have"
-            raise RefusedError("large", f"{told} {self.bytes + count}: send fewer texts at once")
+            large = f"a request and its answer may have at most {flight.most} bytes; these would have"
+            raise RefusedError("large", f"{large} {self.bytes + count}: send fewer texts at once")
         if flight.bytes + count > flight.most:
-            told = f"requests and answers of {flight.bytes} bytes are under way, and at most {flight.most} may be"
-            raise RefusedError("busy", f"the server is busy: {told}", headers={"Retry-After": "1"})
+            full = f"requests and answers of {flight.bytes} bytes are under way, and at most {flight.most} may be"
+            raise RefusedError("busy", f"the server is busy: {full}", headers={"Retry-After": "1"})
         self.bytes += count
         flight.bytes += count
 
 
 class Flight:
-    """The bytes of all requests that are not answered yet.
+    """The bytes of all requests in flight.
 
     Parameters
     ----------
     most : int
+        The limit.
 
     Attributes
     ----------
     bytes : int
+        The current total.
 
     Examples
     --------
@@ -66,7 +68,7 @@ class Flight:
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """Yield the share of a request, whose bytes are counted until the end of the block."""
+        """Yield the share of one request; its bytes are released at the end of the block."""
         share = Share(self)
         try:
             yield share

@@ -1,4 +1,4 @@
-"""The application: who may ask, how many at once, and what is said of each request in log and metrics."""
+"""The ASGI application: API keys, the limit of concurrent requests, errors, log and metrics."""
 
 import asyncio
 import hmac
@@ -29,15 +29,15 @@ from mp_core.serving.service import RequestLog, Service
 __all__ = ["Front", "create_app"]
 
 _OPEN = ("/health", "/ready")
-"""The paths that need no key: those that orchestrators ask."""
+"""The paths that need no key, for health checks of orchestrators."""
 
 _MODELS = "/v1/models"
 
 _PORTION = 1 << 16
-"""Bytes of an answer that are written at once: the server keeps no more of one that the client is slow to read."""
+"""Bytes of an answer that are written at once: with a slow client, the server buffers no more than that."""
 
 _GONE = 499
-"""The status, in log and metrics only, of a request whose client went away; nginx has it too."""
+"""The status in log and metrics if the client closed the connection, as in nginx. It is never sent."""
 
 
 def create_app(
@@ -48,19 +48,19 @@ def create_app(
     log: Log | None = None,
     origins: Origins | None = None,
 ) -> "Front":
-    """Return the application for a server of ASGI.
+    """Return the ASGI application.
 
     Parameters
     ----------
     models : sequence of Served
-        At least one, each with another name.
+        At least one model; names must differ.
     limits : Limits, optional
     keys : collection of str
-        Of which a request must have one, as ``Authorization: Bearer KEY``. Default: it needs none.
+        The API keys. A request needs one of them, as ``Authorization: Bearer KEY``. Default: no key is needed.
     log : Log, optional
-        Default: a plain one.
+        Default: a plain log.
     origins : Origins, optional
-        Whose pages may ask. Default: those of no other origin.
+        The web pages that may send requests. Default: no pages of other origins.
     """
     service = Service(models, limits or Limits())
 
@@ -73,8 +73,8 @@ def create_app(
             await service.close()
 
     paths = [Route(path, _endpoint(service, path), methods=["POST"]) for path in ROUTES]
-    paths += [Route(path, partial(answer, service)) for path, answer in _ASKED.items()]
-    router = Router(paths, redirect_slashes=False, default=_nowhere, lifespan=lifespan)
+    paths += [Route(path, partial(answer, service)) for path, answer in _GET.items()]
+    router = Router(paths, redirect_slashes=False, default=_not_found, lifespan=lifespan)
     return Front(service, router, keys, log or Log(), origins or Origins())
 
 
@@ -86,7 +86,7 @@ def _endpoint(service: Service, path: str) -> Callable[[Request], object]:
 
 
 class Front:
-    """Admits requests, turns errors into answers, and counts and logs what became of each."""
+    """Admits requests, converts errors to answers, and logs and counts each request."""
 
     def __init__(self, service: Service, app: Router, keys: Collection[str], log: Log, origins: Origins) -> None:
         self._service, self._app, self._log, self._origins = service, app, log, origins
@@ -102,12 +102,12 @@ class Front:
             await self._answer(scope, share, receive, send)
 
     def finish(self) -> None:
-        """Answer what was received in its order: the server is going to stop."""
+        """Answer the received requests in order of arrival: the server is going to stop."""
         self._service.batcher.finish()
 
     @property
     def busy(self) -> bool:
-        """Whether, after the end, a thread still works on what nobody waits for."""
+        """Whether a thread is still working on requests whose clients have gone."""
         return self._service.busy
 
     async def _answer(self, scope: Scope, share: Share, receive: Receive, send: Send) -> None:
@@ -134,7 +134,7 @@ class Front:
             for portion in _portions(message):
                 await send(portion)
 
-        # As the application, Starlette hands on its refusals of a path or a method, instead of answering in its words.
+        # With "app" in the scope, Starlette raises its errors about paths and methods instead of answering them.
         inner = {**scope, "app": self, "mp_core.record": record, "mp_core.share": share}
         self._service.in_flight += 1
         try:
@@ -151,14 +151,14 @@ class Front:
             record.error = refusal.message[:200]
             if not sent:
                 await error_response(scope["path"], refusal)(scope, receive, sending)
-            error.__traceback__ = None  # Its frames refer to the body, and to it: only a collection would free them.
+            error.__traceback__ = None  # breaks a reference cycle that would keep the body until a garbage collection
         finally:
             self._service.in_flight -= 1
             self._service.whole -= whole
-            self._tell(scope, record, sent, time.perf_counter() - start)
+            self._report(scope, record, sent, time.perf_counter() - start)
 
     def _admit(self, path: str, headers: Headers) -> None:
-        """Raise RefusedError if a request has no key, or too many are not answered yet."""
+        """Raise RefusedError if a request has no valid key, or too many requests are in progress."""
         if path in _OPEN:
             return
         if self._keys:
@@ -170,17 +170,17 @@ class Front:
             self._check_room()
 
     def _check_room(self) -> None:
-        """Raise RefusedError if as many requests as may be are answered; an incomplete body is no request yet."""
+        """Raise RefusedError if too many requests are in progress; a request counts once its body is complete."""
         if self._service.whole >= self._service.limits.requests:
             retry = {"Retry-After": str(self._service.batcher.retry_after())}
             most = f"at most {self._service.limits.requests} requests are answered at once"
             raise RefusedError("busy", f"the server is busy: {most}", headers=retry)
 
     def _refusal(self, error: BaseException) -> RefusedError:
-        """Return what a client is told of an error, and log what only we can mend."""
+        """Return the error for the client; log unexpected errors."""
         if isinstance(error, RefusedError):
             return error
-        if isinstance(error, HTTPException):  # of Starlette: of the method, as other paths are ours
+        if isinstance(error, HTTPException):  # Starlette raises it only for a wrong method: see `_not_found`
             allowed = (error.headers or {}).get("Allow", "other methods")
             return RefusedError("method", f"this path takes {allowed}", headers=error.headers)
         if isinstance(error, asyncio.CancelledError):
@@ -188,8 +188,8 @@ class Front:
         self._log.exception("the request failed", error)
         return RefusedError("failed", "the server failed; its log says why")
 
-    def _tell(self, scope: Scope, record: RequestLog, status: int, seconds: float) -> None:
-        """Count a request, and write a line about it."""
+    def _report(self, scope: Scope, record: RequestLog, status: int, seconds: float) -> None:
+        """Add a request to the metrics and the log."""
         path = scope["path"]
         route = _MODELS if path.startswith(f"{_MODELS}/") else path if path in self._paths else "other"
         self._service.metrics.requests.add(1, route, str(status))
@@ -198,38 +198,38 @@ class Front:
             return
         level = "error" if status >= 500 and status != 503 else "info"
         client = scope["client"][0] if scope.get("client") else None
-        told = {"status": status, "ms": round(seconds * 1e3, 3), **asdict(record), "client": client}
+        fields = {"status": status, "ms": round(seconds * 1e3, 3), **asdict(record), "client": client}
         gone = ", whose client went away" if status == _GONE else ""
-        self._log.write(level, f"{scope['method']} {quote(path[:200], safe=_PLAIN)}{gone}", **told)
+        self._log.write(level, f"{scope['method']} {quote(path[:200], safe=_PLAIN)}{gone}", **fields)
 
 
 _ADDRESS = re.compile(rb"https?://(?P<host>[^/]*)(?P<path>.*)", re.IGNORECASE)
 
 
 def _in_origin_form(scope: Scope, address: re.Match[bytes] | None) -> Scope:
-    """Return a request whose target is a whole address, as proxies send it, as one of the path (RFC 9112, 3.2.2)."""
+    """Replace a target in absolute form, as proxies send it, by its path (RFC 9112, 3.2.2)."""
     return scope if address is None else {**scope, "path": unquote(address["path"].decode()) or "/"}
 
 
 def _check_address(address: re.Match[bytes] | None) -> None:
-    """Raise RefusedError if a target is a whole address without a host, or with a user (RFC 9110, 4.2)."""
+    """Raise RefusedError if a target in absolute form has no host, or has a user (RFC 9110, 4.2)."""
     if address is not None and (not address["host"] or b"@" in address["host"]):
         raise RefusedError("malformed", "an address must be http://HOST/PATH, with a host and without a user")
 
 
 def _check_framing(headers: Headers) -> None:
-    """Raise RefusedError if a body has two lengths, of which a proxy may read another one (RFC 9112, 6.1)."""
+    """Raise RefusedError if a body has two lengths: a proxy might use the other one (RFC 9112, 6.1)."""
     if "transfer-encoding" in headers and "content-length" in headers:
         both = "a request must have Content-Length or Transfer-Encoding; received both"
         raise RefusedError("malformed", both, headers={"Connection": "close"})
 
 
 _PLAIN = "/:@!$&'()*+,;~"
-"""What is not quoted of a path in the log, besides letters, digits and ``_.-``."""
+"""Characters of a path that are not quoted in the log, besides letters, digits and ``_.-``."""
 
 
 def _portions(message: Message) -> Iterator[Message]:
-    """Yield a message to the server, its long body in portions: the server waits for room before each."""
+    """Split a message with a long body into portions: the server waits for buffer space before each."""
     body = memoryview(message.get("body", b""))
     if len(body) <= _PORTION:
         yield message
@@ -242,21 +242,21 @@ def _portions(message: Message) -> Iterator[Message]:
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     raise RefusedError("path", f"there is nothing at {scope['path'][:200]}")
 
 
-# ---- what is asked by GET
+# ---- GET
 
 
 async def _health(service: Service, request: Request) -> Response:
-    """Whether the process computes: a supervisor starts it again if not."""
+    """Report whether the server can compute; otherwise a supervisor should restart it."""
     good = service.batcher.running and all(served.is_whole for served in service.models)
     return JSONResponse({"status": "ok" if good else "failed"}, 200 if good else 503)
 
 
 async def _ready(service: Service, request: Request) -> Response:
-    """Whether requests should be sent here."""
+    """Report whether the server accepts requests."""
     service.batcher.check()
     return JSONResponse({"status": "ok"})
 
@@ -282,7 +282,7 @@ async def _model(service: Service, request: Request) -> Response:
     return JSONResponse(_listed(service.find(name, KINDS)))
 
 
-_ASKED = {
+_GET = {
     "/health": _health,
     "/ready": _ready,
     "/metrics": _metrics,
@@ -290,4 +290,4 @@ _ASKED = {
     _MODELS: _models,
     f"{_MODELS}/{{name:path}}": _model,
 }
-"""Path -> what answers there."""
+"""Path -> the function that answers GET requests."""

@@ -1,4 +1,4 @@
-"""How much a server takes: of one request, of all that wait, and at once."""
+"""The limits of a server."""
 
 from dataclasses import dataclass
 
@@ -7,30 +7,29 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a server takes. What is beyond is refused by the status in parentheses.
+    """The limits of a server. Requests beyond them are refused with the status in parentheses.
 
     Attributes
     ----------
     body_bytes : int
-        Of the body of a request (413).
+        Bytes of a request's body (413).
     texts : int
-        Of a request: texts, documents or pairs (413).
+        Texts, documents or pairs of a request (413).
     tokens : int
-        Of all texts of a request, after they were cut (413).
+        Tokens of all texts of a request after truncation (413).
     requests : int
-        That wait or are answered at the same time (429). One whose body is incomplete does not count: it takes a
-        connection, and its bytes.
+        Requests in progress at the same time (429). A request counts once its body is complete; before, only its
+        connection and its bytes count.
     queue_tokens : int
-        Of all texts that wait (429). A request that finds an empty queue is taken whatever its size.
+        Tokens in the queue (429). A request of any size is accepted if the queue is empty.
     batch_tokens : int
-        That go through a network at once. A single text with more is a batch of its own.
+        Tokens in a batch. A single text with more tokens is a batch by itself.
     flight_bytes : int
-        Of bodies that are read and answers that are computed or written at the same time (429). A request that would
-        have more alone is refused by 413.
+        Bytes of all bodies and answers in memory (429). A single request that needs more is refused with 413.
     connections : int
-        At the same time, and no more than there are descriptors for; others wait until they are accepted.
+        Open connections, at most as many as file descriptors allow. Others wait to be accepted.
     body_seconds : float
-        Until a body must have arrived (408).
+        Seconds in which a body must arrive (408).
     """
 
     body_bytes: int = 1 << 21

@@ -1,4 +1,4 @@
-"""What a server writes of itself: one line each, for people or as JSON."""
+"""The log of a server: one line per event, as plain text or JSON."""
 
 import json
 import logging
@@ -13,14 +13,14 @@ __all__ = ["Log"]
 
 
 class Log:
-    """Writes lines to a stream: the time, a level, and what happened.
+    """Writes lines with time, level, message and fields to a stream.
 
     Parameters
     ----------
     form : str
         ``"plain"`` or ``"json"``.
     quiet : bool
-        Whether requests that were answered, or that nobody waits for any more, are left out.
+        Whether to leave out requests that did not fail with a server error.
     stream : file, optional
         Default: standard error.
 
@@ -37,10 +37,10 @@ class Log:
         self._stream = sys.stderr if stream is None else stream
 
     def write(self, level: str, message: str, **fields: Any) -> None:
-        """Write a line. Fields that are None are left out.
+        """Write a line, without fields that are None.
 
-        No text can end the line, steer a terminal, or look like a field: a value that is no plain word is quoted. The
-        message must hold no text of clients in which there are spaces.
+        No text can break the line, control a terminal or imitate a field: values that are not plain words are quoted.
+        The message must not contain text of clients with spaces.
         """
         now = time.time()
         stamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"
@@ -48,20 +48,20 @@ class Log:
         if self.form == "json":
             line = json.dumps({"time": stamp, "level": level, "message": message} | kept)
         else:
-            told = "".join(f" {name}={_word(value)}" for name, value in kept.items())
-            line = f"{stamp} {level} {message}{told}"
+            pairs = "".join(f" {name}={_word(value)}" for name, value in kept.items())
+            line = f"{stamp} {level} {message}{pairs}"
             line = line if line.isprintable() else ascii(line)[1:-1]
-        with suppress(OSError, ValueError):  # nobody reads any more: the server goes on
+        with suppress(OSError, ValueError):  # the stream is closed: the server continues
             print(line, file=self._stream, flush=True)
 
     def exception(self, message: str, error: BaseException) -> None:
-        """Write a line about an error that has no explanation, with the place where it was raised."""
+        """Write a line about an unexpected error, with the file and line that raised it."""
         place = traceback.extract_tb(error.__traceback__)[-1:]
         where = [f"{frame.filename}:{frame.lineno}" for frame in place]
         self.write("error", message, error=f"{type(error).__name__}: {error}", at=where[0] if where else None)
 
     def take_over(self) -> None:
-        """Write what uvicorn and asyncio have to say, from warnings on, in the same form."""
+        """Log warnings and errors of uvicorn and asyncio in the same form."""
         for name in ("uvicorn.error", "asyncio"):
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [_Handler(self)], False
@@ -69,13 +69,13 @@ class Log:
 
 
 def _word(value: Any) -> str:
-    """Return a value as one word of a line: quoted as in JSON if it has spaces, quotes, ``=`` or no character."""
+    """Return a value as one word: quoted as in JSON if it is empty, or has spaces, quotes, ``=`` or controls."""
     text = str(value)
     return text if re.fullmatch(r'[^\s="]+', text) and text.isprintable() else json.dumps(text)
 
 
 class _Handler(logging.Handler):
-    """Hands the records of a logger to a `Log`, tracebacks as one line."""
+    """Writes the records of a logger to a `Log`, exceptions as one line."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()

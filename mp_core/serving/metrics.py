@@ -13,47 +13,47 @@ _SIZES = tuple(4.0**power for power in range(8))  # 1 to 16384
 
 
 class Counter:
-    """A number that grows, for each combination of values of its labels.
+    """A number that only grows, for each combination of label values.
 
     Parameters
     ----------
-    name, told : str
-        Its name, and what it counts.
+    name, help : str
+        The name, and its description.
     labels : str
         The names of its labels.
     """
 
     kind = "counter"
 
-    def __init__(self, name: str, told: str, *labels: str) -> None:
-        self.name, self.told, self._labels = name, told, labels
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        self.name, self.help, self._labels = name, help, labels
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def add(self, amount: float, *values: str) -> None:
-        """Add to the number of these values of the labels."""
+        """Add to the number for these label values."""
         self._values[values] = self._values.get(values, 0.0) + amount
 
     def samples(self) -> Iterator[str]:
-        """Yield a line for each combination of values."""
+        """Yield a line for each combination of label values."""
         for values, number in self._values.items():
             yield _sample(self.name, self._labels, values, number)
 
 
 class Gauge:
-    """A number that is read when it is asked for.
+    """A number that a function returns at each scrape.
 
     Parameters
     ----------
-    name, told : str
-        Its name, and what it is.
+    name, help : str
+        The name, and its description.
     read : callable
-        Returns it.
+        Returns the number.
     """
 
     kind = "gauge"
 
-    def __init__(self, name: str, told: str, read: Callable[[], float]) -> None:
-        self.name, self.told, self._read = name, told, read
+    def __init__(self, name: str, help: str, read: Callable[[], float]) -> None:
+        self.name, self.help, self._read = name, help, read
 
     def samples(self) -> Iterator[str]:
         """Yield its line."""
@@ -61,12 +61,12 @@ class Gauge:
 
 
 class Histogram:
-    """How many numbers were at most so large, for each combination of values of the labels.
+    """The number of values up to each bound, for each combination of label values.
 
     Parameters
     ----------
-    name, told : str
-        Its name, and what is counted.
+    name, help : str
+        The name, and its description.
     bounds : sequence of float
         The bounds, ascending; infinity is added.
     labels : str
@@ -75,19 +75,19 @@ class Histogram:
 
     kind = "histogram"
 
-    def __init__(self, name: str, told: str, bounds: Sequence[float], *labels: str) -> None:
-        self.name, self.told, self._bounds, self._labels = name, told, bounds, labels
+    def __init__(self, name: str, help: str, bounds: Sequence[float], *labels: str) -> None:
+        self.name, self.help, self._bounds, self._labels = name, help, bounds, labels
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}
 
     def add(self, number: float, *values: str) -> None:
-        """Count a number."""
+        """Add a value."""
         counts = self._counts.setdefault(values, [0] * (len(self._bounds) + 1))
         counts[bisect_left(self._bounds, number)] += 1
         self._sums[values] = self._sums.get(values, 0.0) + number
 
     def samples(self) -> Iterator[str]:
-        """Yield a line for each bound, the sum and the count of each combination of values."""
+        """Yield the lines for bounds, sum and count of each combination of label values."""
         for values, counts in self._counts.items():
             total = 0
             for bound, count in zip((*map(_number, self._bounds), "+Inf"), counts, strict=True):
@@ -101,12 +101,12 @@ Metric = Counter | Gauge | Histogram
 
 
 class Metrics:
-    """What a server counts.
+    """The metrics of a server.
 
     Parameters
     ----------
     gauges : Gauge
-        What others know.
+        Further metrics.
     """
 
     def __init__(self, *gauges: Gauge) -> None:
@@ -115,9 +115,9 @@ class Metrics:
         self.latency = Histogram("mp_core_request_seconds", "From request to answer.", _SECONDS, "route")
         self.texts = Counter("mp_core_texts_total", "Texts or pairs that were computed.", by_model)
         self.tokens = Counter("mp_core_tokens_total", "Tokens that were computed.", by_model)
-        self.truncated = Counter("mp_core_truncated_texts_total", "Texts that lost their ends.", by_model)
+        self.truncated = Counter("mp_core_truncated_texts_total", "Texts that were truncated.", by_model)
         self.queued = Histogram("mp_core_queue_seconds", "From the queue to the first batch.", _SECONDS, by_model)
-        self.batch_seconds = Histogram("mp_core_batch_seconds", "That batches took.", _SECONDS, by_model)
+        self.batch_seconds = Histogram("mp_core_batch_seconds", "Duration of batches.", _SECONDS, by_model)
         self.batch_texts = Histogram("mp_core_batch_texts", "Texts of batches.", _SIZES, by_model)
         self.batch_tokens = Histogram("mp_core_batch_tokens", "Tokens of batches.", _SIZES, by_model)
         info = Counter("mp_core_info", "The version, and the instruction set in use.", "version", "isa")
@@ -128,12 +128,12 @@ class Metrics:
         self._all = [*(metric for metric in vars(self).values() if not isinstance(metric, str)), info, start, *gauges]
 
     def text(self) -> str:
-        """Return all of them as Prometheus reads them."""
+        """Return all metrics in the text format of Prometheus."""
         return text(self._all)
 
 
 def text(metrics: Sequence[Metric]) -> str:
-    r"""Return metrics as Prometheus reads them.
+    r"""Return metrics in the text format of Prometheus.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def text(metrics: Sequence[Metric]) -> str:
     """
     lines = []
     for metric in metrics:
-        lines += [f"# HELP {metric.name} {metric.told}", f"# TYPE {metric.name} {metric.kind}", *metric.samples()]
+        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *metric.samples()]
     return "\n".join(lines) + "\n"
 
 

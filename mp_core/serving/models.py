@@ -1,4 +1,4 @@
-"""The models of a server, by name: what kind each is, how its texts are read, and how they are computed."""
+"""The models of a server: adapters with a common interface for tokenization and computation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
 from mp_core.models import M3Encoder, MultiVectorEncoder, Reranker, SparseEncoder, SparseVectors, TextEncoder
 from mp_core.models.heads import function_of_scores
@@ -19,34 +18,35 @@ from mp_core.models.opening import class_of
 from mp_core.models.pieces import Piece
 from mp_core.models.prompted import PromptedModel
 from mp_core.models.texts import TextModel, Tokens
+from mp_core.policies.dtype_policies import DTypePolicy
 
 __all__ = ["KINDS", "Encoder", "Scorer", "Served", "open_models"]
 
 KINDS = ("encoder", "sparse", "multi-vector", "reranker", "classifier")
-"""What a model can be; the last two give one score and several."""
+"""The kinds of models. A reranker has one score, a classifier several."""
 
 
 class Served(ABC):
-    """A model with its name.
+    """A model under a name.
 
     Parameters
     ----------
     name : str
-        By which clients ask for it.
+        The name that clients use.
     model : TextModel
     created : int
-        When its folder was written, in seconds of Unix time.
+        The modification time of its folder, in seconds of Unix time.
 
     Attributes
     ----------
     kind : str
-        One of `KINDS`.
+        The main kind, one of `KINDS`.
     kinds : tuple of str
-        All that it can do: one kind, or of BGE-M3 the first three.
+        All kinds that the model supports: one, or the first three for BGE-M3.
     tasks : collection of str
-        The names of prompts that also decide how texts are computed.
+        The names of prompts that are also tasks: they decide how texts are computed.
     policy : str
-        The name of the policy under which it computes.
+        The name of the model's policy.
     max_length : int
         The most tokens of a text or a pair.
     prompts : collection of str
@@ -65,63 +65,64 @@ class Served(ABC):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the files of its weights can still be read."""
+        """Whether the mapped files of the weights are still intact."""
         return self._maps.are_whole
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """All that it can do."""
+        """All kinds that the model supports."""
         return (self.kind,)
 
     @abstractmethod
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts, or of pairs of texts; raise ValueError if a text has none.
+        """Return the tokens of texts or pairs of texts; raise ValueError if a text has none.
 
-        Texts that are too long lose their ends, or with `from_start` their starts; by default what the folder says.
+        Texts that are too long are truncated at the end, or with `from_start` at the start. Default: the tokenizer's
+        setting.
         """
 
     def pieces(self, texts: Sequence[str], prompt_name: str | None, special: bool, most: int) -> list[list[Piece]]:
-        """Return all tokens of texts, each behind the prompt, with special tokens around them or without.
+        """Return all tokens of texts with the prompt before each, with or without special tokens.
 
         Raises
         ------
         TooManyTokensError
-            There are more than `most`.
+            There are more than `most` tokens.
         """
         prompted = {} if prompt_name is None else {"prompt_name": prompt_name}
         return self._texts.pieces(texts, special=special, most=most, **prompted)
 
     def decode(self, rows: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
-        """Return the texts of rows of tokens; raise ValueError for a token that there is not."""
+        """Return the texts for rows of tokens; raise ValueError for an unknown token."""
         return self._texts.decode(rows, skip_special=skip_special)
 
     @abstractmethod
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return a row of numbers for each text, or its score: the bits that the text has alone.
+        """Return a row of numbers or a score for each text, with the same bits as if computed alone.
 
-        Rows of different lengths are objects.
+        Rows of different lengths are an array of objects.
         """
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return about how many numbers :meth:`compute` gives for texts: by default one for each."""
+        """Estimate how many numbers :meth:`compute` returns; by default one for each text."""
         return len(tokens)
 
     @abstractmethod
     def as_tei(self) -> dict[str, Any]:
-        """Return the type of the model as text-embeddings-inference tells it."""
+        """Return the type of the model in the form of text-embeddings-inference."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what a client may want to know of it."""
+        """Return the description of the model for clients."""
         return {"kind": self.kind, "policy": self.policy, "max_length": self.max_length}
 
 
 class _Prompted(Served):
-    """An encoder of any kind.
+    """An encoder of any kind, with prompts.
 
     Attributes
     ----------
     dim : int
-        The length of an embedding, or of the vectors of tokens.
+        The length of an embedding or a token vector.
     """
 
     dim: int
@@ -132,12 +133,12 @@ class _Prompted(Served):
         self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
 
     def describe(self) -> dict[str, Any]:
-        """Return what a client may want to know of it."""
+        """Return the description of the model for clients."""
         return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
 
 
 class Encoder(_Prompted):
-    """An encoder of texts."""
+    """A dense encoder."""
 
     kind = "encoder"
 
@@ -148,7 +149,7 @@ class Encoder(_Prompted):
         self._routes = model.with_each_task()
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts, each behind the prompt."""
+        """Return the tokens of texts with the prompt before each."""
         return self._of_task(prompt_name).tokenize(inputs, prompt_name=prompt_name, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
@@ -157,44 +158,44 @@ class Encoder(_Prompted):
         return self._of_task(options.get("task")).encode_tokens(tokens, **given)
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the length of all embeddings."""
+        """Return the count of all numbers of the embeddings."""
         return len(tokens) * (options.get("truncate_dim") or self.dim)
 
     def _of_task(self, task: str | None) -> TextEncoder:
         return self._model if task is None else self._routes.get(task, self._model)
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the pooling."""
+        """Return the type ``embedding`` and the pooling."""
         return {"embedding": {"pooling": "+".join(self._model.poolings)}}
 
 
 class Sparse(_Prompted):
-    """An encoder of texts as weights of tokens."""
+    """A sparse encoder."""
 
     kind = "sparse"
 
     _model: SparseEncoder
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts, each behind the prompt."""
+        """Return the tokens of texts with the prompt before each."""
         task = prompt_name if prompt_name in self.tasks else None
         return self._model.tokenize(inputs, prompt_name=prompt_name, task=task, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return the indices and the values of each text."""
+        """Return (indices, values) of each text."""
         return _objects(self._model.encode_sparse_tokens(tokens, task=options.get("task")))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return an index and a value for each token; how many words a network adds depends on the text."""
+        """Estimate two numbers for each token; how many tokens the network adds depends on the text."""
         return 2 * sum(map(len, tokens.rows))
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the pooling."""
+        """Return the type ``embedding`` and the pooling."""
         return {"embedding": {"pooling": "splade"}}
 
 
 class Multi(_Prompted):
-    """An encoder that gives each token of a text a vector."""
+    """A multi-vector encoder."""
 
     kind = "multi-vector"
 
@@ -205,35 +206,35 @@ class Multi(_Prompted):
         self.tasks = TASKS
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts, each behind the prompt."""
+        """Return the tokens of texts with the prompt before each."""
         task = prompt_name if prompt_name in self.tasks else "document"
         return self._model.tokenize(inputs, prompt_name=prompt_name, task=str(task), from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return the vectors of each text."""
+        """Return the token vectors of each text."""
         return _objects(self._model.encode_multi_tokens(tokens, task=options.get("task", "document")))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the length of the vectors of all tokens."""
+        """Return the count of all numbers of the token vectors."""
         return sum(map(len, tokens.rows)) * self.dim
 
     def as_tei(self) -> dict[str, Any]:
-        """Return that nothing is pooled."""
+        """Return the type ``embedding`` without a pooling."""
         return {"embedding": {"pooling": "none"}}
 
 
-class Three(Encoder):
-    """An encoder like BGE-M3, which gives a text a vector, weights of its tokens or a vector for each token."""
+class AllVectors(Encoder):
+    """An encoder like BGE-M3, with dense, sparse and token vectors."""
 
     _model: M3Encoder
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """All that it can do."""
+        """All kinds that the model supports."""
         return self.kind, Sparse.kind, Multi.kind
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return the vectors of the kind that the option ``kind`` says, by default an embedding for each text."""
+        """Return the vectors of the kind in the option ``kind``; by default dense embeddings."""
         kind = options.get("kind")
         if kind is None:
             return super().compute(tokens, options)
@@ -241,7 +242,7 @@ class Three(Encoder):
         return _objects(encode(tokens))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return how many numbers those of its kind have."""
+        """Estimate the count of numbers for the requested kind."""
         kind = options.get("kind")
         if kind is None:
             return super().numbers(tokens, options)
@@ -249,7 +250,7 @@ class Three(Encoder):
 
 
 def _objects(items: SparseVectors | list[Array]) -> Array:
-    """Return an array of objects, one for each text, whatever they are."""
+    """Return an array of objects with one item for each text."""
     rows = np.empty(len(items), object)
     for place in range(len(items)):
         rows[place] = items[place]
@@ -262,11 +263,11 @@ class Scorer(Served):
     Attributes
     ----------
     labels : list of str
-        The names of the scores, as ``config.json`` has them.
+        The names of the scores in ``config.json``.
     default : callable
-        The activation that the folder says.
+        The activation of the folder.
     probabilities : callable
-        What makes probabilities of scores, or numbers of those of a regression.
+        The activation from scores to probabilities; the identity for a regression.
     """
 
     def __init__(self, name: str, model: Reranker, created: int = 0) -> None:
@@ -275,15 +276,15 @@ class Scorer(Served):
         names: Mapping[str, str] = model.model.config.get("id2label") or {}
         self.labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(model.model.labels)]
         self.default = activations.get(model.activation)
-        meant = function_of_scores(model.model.config, model.model.labels, f"the config.json of {name}")
-        self.probabilities = activations.get(meant)
+        activation = function_of_scores(model.model.config, model.model.labels, f"the config.json of {name}")
+        self.probabilities = activations.get(activation)
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts and pairs; there are no prompts."""
+        """Return the tokens of texts or pairs; there are no prompts."""
         return self._model.tokenize(inputs, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return a score, or a row of scores, for each."""
+        """Return a score or a row of scores for each text or pair."""
         return self._model.predict_tokens(tokens, **options)
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
@@ -296,7 +297,7 @@ class Scorer(Served):
         return {self.kind: {"id2label": names, "label2id": {label: int(index) for index, label in names.items()}}}
 
     def describe(self) -> dict[str, Any]:
-        """Return what a client may want to know of it."""
+        """Return the description of the model for clients."""
         return super().describe() | {"labels": self.labels}
 
 
@@ -305,16 +306,16 @@ def open_models(
     policy: str | DTypePolicy | None = None,
     adapters: Mapping[str, str | Path] = MappingProxyType({}),
 ) -> list[Served]:
-    """Open folders of models, and run each once, so that its weights are packed.
+    """Open folders of models, and run each model once, which packs its weights.
 
     Parameters
     ----------
     folders : mapping of str to path
         Name -> folder of an encoder of any kind, a cross-encoder or a classifier.
     policy : str or DTypePolicy, optional
-        Of all models. Default: that under which each is stored.
+        The policy of all models. Default: the one under which each is stored.
     adapters : mapping of str to path
-        Name -> folder of an adapter. Each makes another model of the first one, and shares its weights.
+        Name -> folder of an adapter. Each is served as another model, which shares the weights of the first model.
 
     Raises
     ------
@@ -330,18 +331,18 @@ def open_models(
 
 
 def _served(name: str, model: TextModel, created: int) -> Served:
-    """Return a model under a name, after a first run."""
+    """Wrap a model, and run it once."""
     served: Served = next(kind for known, kind in _SERVED.items() if isinstance(model, known))(name, model, created)
-    with suppress(ValueError):  # where the tokenizer has no token for it, the first request packs the weights
+    with suppress(ValueError):  # the tokenizer has no token for "a": then the first request packs the weights
         served.compute(served.tokenize(["a"] if served.kind != "reranker" else [("a", "a")]), {})
     return served
 
 
 _SERVED: dict[type[TextModel], Callable[[str, Any, int], Served]] = {
-    M3Encoder: Three,
+    M3Encoder: AllVectors,
     TextEncoder: Encoder,
     SparseEncoder: Sparse,
     MultiVectorEncoder: Multi,
     Reranker: Scorer,
 }
-"""Class of a model -> what serves it; subclasses before their bases."""
+"""Class of a model -> its wrapper; subclasses are listed before their bases."""

@@ -1,4 +1,4 @@
-"""Texts and answers in portions: between two of them others are served, and what nobody waits for any more ends."""
+"""Process texts and answers in portions, so that other requests run in between and abandoned ones can be cancelled."""
 
 import json
 import re
@@ -14,16 +14,16 @@ from mp_core.serving.models import Served
 
 __all__ = ["json_portions", "text_portions", "tokens_of"]
 
-_CHARACTERS = 1 << 16  # of texts, and of an answer: some 10 ms
-_AT_ONCE = 1 << 12  # numbers that become JSON by one call, some 20 characters each
+_CHARACTERS = 1 << 16  # in a portion of texts or of an answer: some 10 ms
+_AT_ONCE = 1 << 12  # numbers that one call converts to JSON, some 20 characters each
 _POSITION = re.compile(r"^(`\w+\[)(\d+)")
 
 
 def text_portions(inputs: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], int]]:
-    """Yield the position of the first, the texts or pairs and the characters of each portion of several.
+    """Split texts or pairs into portions: yield (index of the first input, the inputs, number of characters).
 
-    The first text of pairs, which may be a long query, is counted once for each portion. So that it is not read much
-    more often than once, a portion has at least as many characters of other texts.
+    The first text of pairs, which may be a long query, is counted once per portion, since each portion tokenizes it
+    again. So a portion has at least as many characters of other texts.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def text_portions(inputs: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], i
 
 
 def tokens_of(served: Served, inputs: Sequence[Any], prompt_name: str | None, first: int, **how: bool) -> Tokens:
-    """Return the tokens of a portion of texts; an error that names the place of one counts from the start of all."""
+    """Return the tokens of a portion that starts at text `first`; errors name the index among all texts."""
     try:
         return served.tokenize(inputs, prompt_name, **how)
     except ValueError as error:
@@ -55,12 +55,12 @@ def tokens_of(served: Served, inputs: Sequence[Any], prompt_name: str | None, fi
 
 
 def json_portions(answer: Any) -> Iterator[bytes]:
-    """Yield an answer as JSON: dicts, lists and generators of what JSON has, and arrays of numbers.
+    """Yield an answer as JSON, in portions. It may contain dicts, lists, generators and arrays of numbers.
 
     Raises
     ------
     ValueError
-        A number is infinite or NaN, which JSON has not.
+        A number is infinite or NaN, which JSON cannot represent.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def json_portions(answer: Any) -> Iterator[bytes]:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """Yield the JSON of a value in parts of about `_AT_ONCE` numbers: one call for each would take longer."""
+    """Yield the JSON of a value in parts of about `_AT_ONCE` numbers: one call per number would take longer."""
     if _size(value) <= _AT_ONCE or isinstance(value, str):
         yield _JSON.encode(value)
     elif isinstance(value, dict):
@@ -97,7 +97,7 @@ def _parts(value: Any) -> Iterator[str]:
 
 
 def _runs(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield items together, as many as have about `_AT_ONCE` numbers, but at least one; of no items an empty run."""
+    """Yield runs of items with about `_AT_ONCE` numbers in total, at least one item each; for no items an empty run."""
     if isinstance(items, np.ndarray) and items.dtype != object:
         count = max(1, _AT_ONCE // items[0].size)
         yield from (items[start : start + count] for start in range(0, len(items), count))
@@ -115,7 +115,7 @@ def _runs(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _size(value: Any) -> float:
-    """Return about how many numbers a value has, if items of a list are alike; infinite of what is not known yet."""
+    """Estimate how many numbers a value has, from the first item of a list; infinite if the size is unknown."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.size
     if isinstance(value, dict):

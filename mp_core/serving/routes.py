@@ -1,4 +1,4 @@
-"""What is asked and answered at each path that computes: a table of routes."""
+"""The table of routes: for each path with a body, the inputs of the model and the answer."""
 
 import base64
 import json
@@ -17,18 +17,18 @@ from mp_core.serving.errors import RefusedError
 from mp_core.serving.models import KINDS, Encoder, Scorer, Served
 from mp_core.serving.schema import Fields
 
-__all__ = ["ROUTES", "Asked", "ByKind", "Route", "Unqueued"]
+__all__ = ["ROUTES", "ByKind", "ModelInputs", "Route", "Unqueued"]
 
 
-class Asked(NamedTuple):
-    """What a request asks a model for.
+class ModelInputs(NamedTuple):
+    """A request to a model.
 
     Attributes
     ----------
     inputs : sequence
         Texts, or pairs of texts.
     options : mapping of str to object
-        How the model computes.
+        The options of the computation.
     """
 
     inputs: Sequence[Any]
@@ -37,33 +37,32 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path that computes.
+    """A path at which a model computes.
 
     Attributes
     ----------
     fields : Fields
-        What its body may hold.
+        The fields of its body.
     kinds : tuple of str
-        The kinds of models that it asks.
+        The kinds of models that it uses.
     ask : callable
-        Returns what the fields ask a model for.
+        (model, fields) -> :class:`ModelInputs`.
     answer : callable
-        Returns the answer from the rows of numbers, the fields, the model and the count of tokens, as
-        :func:`mp_core.serving.portions.json_portions` writes it.
+        (model, fields, rows of numbers, usage) -> the answer, for :func:`mp_core.serving.portions.json_portions`.
     within : str, optional
-        The field in which the body says how texts are read. Default: the body itself says it.
+        The field that contains the options of tokenization. Default: the body itself.
     """
 
     fields: Fields
     kinds: tuple[str, ...]
-    ask: Callable[[Served, dict[str, Any]], Asked]
+    ask: Callable[[Served, dict[str, Any]], ModelInputs]
     answer: Callable[[Served, dict[str, Any], Array, dict[str, Any]], Any]
     within: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unqueued:
-    """A path at which only the tokenizer works.
+    """A path that only needs the tokenizer, and so bypasses the queue.
 
     Attributes
     ----------
@@ -72,12 +71,11 @@ class Unqueued:
     inputs : str
         The field with the texts.
     work : callable
-        Returns what there is for each text, and how many tokens that is; raises TooManyTokensError if it is more than a
-        number.
+        (model, fields, most) -> (results, number of tokens); raises TooManyTokensError for more than `most` tokens.
     answer : callable
-        Returns its JSON.
+        results -> the answer.
     bytes : int
-        What a token takes until it is answered.
+        Memory for each token until it is answered.
     """
 
     fields: Fields
@@ -90,28 +88,28 @@ class Unqueued:
 
 @dataclass(frozen=True, slots=True)
 class ByKind:
-    """A path that is answered as another one.
+    """A path that redirects to another one, depending on the kind of model.
 
     Attributes
     ----------
     paths : mapping of str to str
         Kind of the model -> path.
     objects : mapping of str to str
-        The same where ``inputs`` is an object.
+        The same if ``inputs`` is an object.
     """
 
     paths: Mapping[str, str]
     objects: Mapping[str, str]
 
     def route(self, served: Served, data: Any) -> Route:
-        """Return the route for a model and a body."""
+        """Return the route for a model and the JSON of a body."""
         given = isinstance(data, dict) and isinstance(data.get("inputs"), dict)
         path = self.objects.get(served.kind) if given else None
         return cast(Route, ROUTES[path or self.paths[served.kind]])
 
 
 _LOGITS = {"activation": "linear"}
-"""Scores are put in order before the activation, which may make several of them 1."""
+"""The option for scores before the activation. Ranking uses them, since the activation may round several to 1."""
 
 
 def _dimensions(served: Served, fields: dict[str, Any]) -> int | None:
@@ -123,14 +121,14 @@ def _dimensions(served: Served, fields: dict[str, Any]) -> int | None:
     return dim
 
 
-# ---- /v1, as OpenAI's and Jina's clients have it
+# ---- /v1, for clients of OpenAI and Jina
 
 
-def _ask_embeddings(served: Served, fields: dict[str, Any]) -> Asked:
-    """Ask for embeddings as the folder says; for shorter ones, and for codes, of length 1, as OpenAI's are."""
+def _ask_embeddings(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    """Ask for embeddings with the folder's normalization; shorter ones and codes are normalized, as by OpenAI."""
     dim = _dimensions(served, fields)
     of_length_1 = dim is not None or fields["encoding_format"] in CODES
-    return Asked(fields["input"], {"truncate_dim": dim, "normalize": True if of_length_1 else None})
+    return ModelInputs(fields["input"], {"truncate_dim": dim, "normalize": True if of_length_1 else None})
 
 
 def _answer_embeddings(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -143,8 +141,8 @@ def _answer_embeddings(served: Served, fields: dict[str, Any], rows: Array, usag
     return {"object": "list", "data": data, "model": served.name} | usage
 
 
-def _ask_reranking(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked([(fields["query"], document) for document in fields["documents"]], _LOGITS)
+def _ask_reranking(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs([(fields["query"], document) for document in fields["documents"]], _LOGITS)
 
 
 def _answer_reranking(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -156,31 +154,33 @@ def _answer_reranking(served: Served, fields: dict[str, Any], rows: Array, usage
     return {"object": "list", "model": served.name, "results": results} | usage
 
 
-# ---- as text-embeddings-inference has it
+# ---- for clients of text-embeddings-inference
 
 
-def _ask_embed(served: Served, fields: dict[str, Any]) -> Asked:
+def _ask_embed(served: Served, fields: dict[str, Any]) -> ModelInputs:
     if fields["precision"] in CODES and not fields["normalize"]:
-        told = f'with "precision" {json.dumps(fields["precision"])}, whose codes are those of numbers from -1 to 1'
-        raise RefusedError("invalid", f'"normalize" must be true {told}; received false', "normalize")
-    return Asked(fields["inputs"], {"truncate_dim": _dimensions(served, fields), "normalize": fields["normalize"]})
+        why = f'with "precision" {json.dumps(fields["precision"])}, whose codes are for numbers from -1 to 1'
+        raise RefusedError("invalid", f'"normalize" must be true {why}; received false', "normalize")
+    return ModelInputs(
+        fields["inputs"], {"truncate_dim": _dimensions(served, fields), "normalize": fields["normalize"]}
+    )
 
 
 def _answer_embed(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     return unit_codes(rows, fields["precision"])
 
 
-def _ask_similarity(served: Served, fields: dict[str, Any]) -> Asked:
+def _ask_similarity(served: Served, fields: dict[str, Any]) -> ModelInputs:
     texts = [fields["inputs"]["source_sentence"], *fields["inputs"]["sentences"]]
-    return Asked(texts, {"truncate_dim": None, "normalize": True})
+    return ModelInputs(texts, {"truncate_dim": None, "normalize": True})
 
 
 def _answer_similarity(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     return ops.matmul(rows[1:], rows[0])
 
 
-def _ask_sparse(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked(fields["inputs"], {"kind": "sparse"})
+def _ask_sparse(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs(fields["inputs"], {"kind": "sparse"})
 
 
 def _answer_sparse(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -190,16 +190,16 @@ def _answer_sparse(served: Served, fields: dict[str, Any], rows: Array, usage: d
     )
 
 
-def _ask_all(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked(fields["inputs"], {"kind": "multi-vector"})
+def _ask_all(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs(fields["inputs"], {"kind": "multi-vector"})
 
 
 def _answer_all(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
     return rows
 
 
-def _ask_rerank(served: Served, fields: dict[str, Any]) -> Asked:
-    return Asked([(fields["query"], text) for text in fields["texts"]], _LOGITS)
+def _ask_rerank(served: Served, fields: dict[str, Any]) -> ModelInputs:
+    return ModelInputs([(fields["query"], text) for text in fields["texts"]], _LOGITS)
 
 
 def _answer_rerank(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
@@ -209,25 +209,25 @@ def _answer_rerank(served: Served, fields: dict[str, Any], rows: Array, usage: d
     ]
 
 
-def _ask_predict(served: Served, fields: dict[str, Any]) -> Asked:
+def _ask_predict(served: Served, fields: dict[str, Any]) -> ModelInputs:
     if fields["raw_scores"] and (fields["parameters"] or {}).get("function_to_apply"):
         both = '"raw_scores" and "function_to_apply" of "parameters" exclude each other; received both'
         raise RefusedError("invalid", both, "raw_scores")
     inputs = fields["inputs"]
-    return Asked(inputs if isinstance(inputs, list) else [inputs], _LOGITS)
+    return ModelInputs(inputs if isinstance(inputs, list) else [inputs], _LOGITS)
 
 
 def _answer_predict(served: Served, fields: dict[str, Any], rows: Array, usage: dict[str, Any]) -> Any:
-    """Answer as text-embeddings-inference, or to parameters as huggingface_hub's InferenceClient reads it: by texts."""
+    """Answer like text-embeddings-inference; with ``parameters``, a list per text, as for huggingface_hub's client."""
     scorer, parameters = cast(Scorer, served), fields["parameters"] or {}
     function = parameters.get("function_to_apply") or ("none" if fields["raw_scores"] else None)
-    meant = scorer.probabilities if function is None else activations.get(schema.FUNCTIONS[function])
+    activation = scorer.probabilities if function is None else activations.get(schema.FUNCTIONS[function])
     most = parameters.get("top_k")
-    told = (
-        [{"score": score, "label": scorer.labels[index]} for index, score in ranked(row, meant)[:most]]
+    answers = (
+        [{"score": score, "label": scorer.labels[index]} for index, score in ranked(row, activation)[:most]]
         for row in rows.reshape(len(rows), len(scorer.labels))
     )
-    return told if isinstance(fields["inputs"], list) or fields["parameters"] is not None else next(told)
+    return answers if isinstance(fields["inputs"], list) or fields["parameters"] is not None else next(answers)
 
 
 def _pieces(served: Served, fields: dict[str, Any], most: int) -> tuple[list[Any], int]:
@@ -271,4 +271,4 @@ ROUTES: Mapping[str, Route | Unqueued | ByKind] = {
         {"encoder": "/similarity"},
     ),
 }
-"""Path -> what is asked and answered there."""
+"""Path -> its route."""

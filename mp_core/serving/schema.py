@@ -1,4 +1,4 @@
-"""What the body of a request may hold: a table of fields for each route."""
+"""The fields of request bodies: a table for each route, and their checks."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class _Field(NamedTuple):
-    """A field: the function that returns its value or raises, and the value if it is absent or null."""
+    """A field: the function that checks and returns its value, and the default if it is absent or null."""
 
     read: Callable[[Any, str], Any]
     default: Any = None
@@ -39,15 +39,15 @@ class _Field(NamedTuple):
 
 Fields = Mapping[str, _Field]
 
-_OBJECTS = 16  # of a body, beside one for each text
+_OBJECTS = 16  # allowed in a body, in addition to one for each text
 
 
 def _wrong(name: str, must: str, value: Any) -> RefusedError:
-    return RefusedError("invalid", f"{name} must be {must}; received {_told(value)}", name.split('"')[1])
+    return RefusedError("invalid", f"{name} must be {must}; received {_shown(value)}", name.split('"')[1])
 
 
-def _told(value: Any) -> str:
-    """Return a value of JSON in words; of what may be long only the kind."""
+def _shown(value: Any) -> str:
+    """Return a JSON value for an error message; only its kind if it may be long."""
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 10**12):
         return json.dumps(value)
     if isinstance(value, str):
@@ -61,7 +61,7 @@ def _text(value: Any, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        half = f"{name} has half of a surrogate pair, which is no character"
+        half = f"{name} has half of a surrogate pair, which is not a character"
         raise RefusedError("text", half, name.split('"')[1]) from None
     return value
 
@@ -73,7 +73,7 @@ def _texts(value: Any, name: str) -> list[str]:
 
 
 def _inputs(value: Any, name: str) -> list[str]:
-    """Read a text or several. Numbers of tokens are those of one tokenizer, and no client has the model's."""
+    """Read one text or several. Token numbers are refused: they belong to another tokenizer than the model's."""
     first = value[0] if isinstance(value, list) and value else None
     first = first[0] if isinstance(first, list) and first else first
     if isinstance(first, int) and not isinstance(first, bool):
@@ -83,7 +83,7 @@ def _inputs(value: Any, name: str) -> list[str]:
 
 
 def _documents(value: Any, name: str) -> list[str]:
-    """Read texts, or objects that hold one each."""
+    """Read texts, or objects with one text each."""
     if not isinstance(value, list) or not value:
         raise _wrong(name, 'a list of at least one string, or of objects with "text"', value)
     return [_document(item, f"{name}[{place}]") for place, item in enumerate(value)]
@@ -95,7 +95,7 @@ def _document(value: Any, name: str) -> str:
 
 
 def _object(fields: Fields) -> Callable[[Any, str], dict[str, Any]]:
-    """Return a function that reads an object of these fields, and names those that it has beside them."""
+    """Return a function that reads an object with these fields."""
 
     def read(value: Any, name: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -106,7 +106,7 @@ def _object(fields: Fields) -> Callable[[Any, str], dict[str, Any]]:
 
 
 def _ids(value: Any, name: str) -> list[list[int]]:
-    """Read a row of numbers of tokens, or several."""
+    """Read one row of token numbers or several."""
     if not isinstance(value, list) or not value:
         raise _wrong(name, "a list of at least one token, or of such lists", value)
     if not isinstance(value[0], list):
@@ -128,7 +128,7 @@ def _is_token(value: Any) -> bool:
 
 
 def _predicted(value: Any, name: str) -> str | tuple[str, ...] | list[str | tuple[str, ...]]:
-    """Read a text, a pair of texts, or a list of lists of one text or two: tuples are pairs."""
+    """Read a text, a pair of texts, or a list of lists of one or two texts; pairs become tuples."""
     if isinstance(value, str):
         return _text(value, name)
     if not isinstance(value, list) or not value:
@@ -140,7 +140,7 @@ def _predicted(value: Any, name: str) -> str | tuple[str, ...] | list[str | tupl
 
 def _one_or_two(value: Any, name: str) -> str | tuple[str, ...]:
     if not isinstance(value, list) or len(value) not in (1, 2):
-        count = f"; received {len(value)}" if isinstance(value, list) else f"; received {_told(value)}"
+        count = f"; received {len(value)}" if isinstance(value, list) else f"; received {_shown(value)}"
         raise RefusedError("invalid", f"{name} must have one string or two{count}", name.split('"')[1])
     texts = tuple(_text(item, f"{name}[{place}]") for place, item in enumerate(value))
     return texts[0] if len(texts) == 1 else texts
@@ -188,7 +188,7 @@ EMBEDDINGS: Fields = {
     **_VECTORS,
     **_CUT,
 }
-"""Of ``/v1/embeddings``, and of ``/embeddings``."""
+"""The fields of ``/v1/embeddings`` and ``/embeddings``."""
 
 RERANKING: Fields = {
     "query": _Field(_text, required=True),
@@ -198,7 +198,7 @@ RERANKING: Fields = {
     "return_documents": _Field(_flag, False),
     **_CUT,
 }
-"""Of ``/v1/rerank``."""
+"""The fields of ``/v1/rerank``."""
 
 EMBED: Fields = {
     "inputs": _Field(_inputs, required=True),
@@ -207,10 +207,10 @@ EMBED: Fields = {
     **_VECTORS,
     **_TEI,
 }
-"""Of ``/embed``."""
+"""The fields of ``/embed``."""
 
 EMBED_PARTS: Fields = {"inputs": _Field(_inputs, required=True), "prompt_name": _Field(_text), **_TEI}
-"""Of ``/embed_sparse`` and ``/embed_all``, which have the same fields."""
+"""The fields of ``/embed_sparse`` and ``/embed_all``."""
 
 SIMILARITY: Fields = {
     "inputs": _Field(
@@ -220,7 +220,7 @@ SIMILARITY: Fields = {
     "parameters": _Field(_object(_SIMILAR), {name: field.default for name, field in _SIMILAR.items()}),
     "model": _Field(_text),
 }
-"""Of ``/similarity``."""
+"""The fields of ``/similarity``."""
 
 TOKENIZE: Fields = {
     "inputs": _Field(_inputs, required=True),
@@ -228,14 +228,14 @@ TOKENIZE: Fields = {
     "prompt_name": _Field(_text),
     "model": _Field(_text),
 }
-"""Of ``/tokenize``."""
+"""The fields of ``/tokenize``."""
 
 DECODE: Fields = {
     "ids": _Field(_ids, required=True),
     "skip_special_tokens": _Field(_flag, True),
     "model": _Field(_text),
 }
-"""Of ``/decode``."""
+"""The fields of ``/decode``."""
 
 RERANK: Fields = {
     "query": _Field(_text, required=True),
@@ -244,10 +244,10 @@ RERANK: Fields = {
     "return_text": _Field(_flag, False),
     **_TEI,
 }
-"""Of ``/rerank``."""
+"""The fields of ``/rerank``."""
 
 FUNCTIONS = {"sigmoid": "sigmoid", "softmax": "softmax", "none": "linear"}
-"""What huggingface_hub calls a function of scores -> its name among activations."""
+"""Function of scores in huggingface_hub -> the name of the activation."""
 
 PREDICT: Fields = {
     "inputs": _Field(_predicted, required=True),
@@ -255,11 +255,11 @@ PREDICT: Fields = {
     "parameters": _Field(_object({"top_k": _Field(_positive), "function_to_apply": _Field(_one_of(*FUNCTIONS))})),
     **_TEI,
 }
-"""Of ``/predict``."""
+"""The fields of ``/predict``."""
 
 
 def checked(data: Any, fields: Fields) -> dict[str, Any]:
-    """Return the value of every field; raise RefusedError, which names the field, if one is wrong, absent or unknown.
+    """Return the values of all fields; raise RefusedError, which names the field, for a wrong, missing or unknown one.
 
     Examples
     --------
@@ -271,12 +271,12 @@ def checked(data: Any, fields: Fields) -> dict[str, Any]:
     mp_core.serving.errors.RefusedError: "inputs"[1] must be a string; received 1
     """
     if not isinstance(data, dict):
-        raise RefusedError("malformed", f"the body must be a JSON object; received {_told(data)}")
+        raise RefusedError("malformed", f"the body must be a JSON object; received {_shown(data)}")
     return _values(data, fields)
 
 
 def _values(data: dict[str, Any], fields: Fields, within: str = "") -> dict[str, Any]:
-    """Return the value of every field of an object: of the body, or of one that is called `within`."""
+    """Return the values of all fields of an object: the body, or the one with the path `within`."""
     for name in data:
         if name not in fields:
             known = ", ".join(map(json.dumps, fields))
@@ -294,19 +294,20 @@ def _values(data: dict[str, Any], fields: Fields, within: str = "") -> dict[str,
 
 
 async def read_json(request: Request, limits: Limits) -> Any:
-    """Return the JSON of a body, of which no more is kept than a body may have.
+    """Read a body as JSON, with limits of size and time.
 
     Raises
     ------
     RefusedError
-        The body is too long, coded, comes too slowly, is no JSON, or has too many objects or one with a key twice.
+        The body is too long, has a Content-Encoding, arrives too slowly, is not JSON, has too many objects, or has an
+        object with a duplicate key.
     ClientDisconnect
-        The client went away before it was complete.
+        The client closed the connection before the body was complete.
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("identity", ""):
-        told = f"a body must have no Content-Encoding; received {coding[:40]}"
-        raise RefusedError("coding", told, headers={"Accept-Encoding": "identity"})
+        encoded = f"a body must have no Content-Encoding; received {coding[:40]}"
+        raise RefusedError("coding", encoded, headers={"Accept-Encoding": "identity"})
     large = RefusedError("large", f"a body may have at most {limits.body_bytes} bytes")
     if int(request.headers.get("content-length", 0)) > limits.body_bytes:
         raise large  # the connection drops the rest
@@ -323,18 +324,18 @@ async def read_json(request: Request, limits: Limits) -> Any:
     try:
         return json.loads(body, object_pairs_hook=_objects(limits.texts + _OBJECTS), parse_constant=_constant)
     except (ValueError, RecursionError) as error:
-        why = str(error).partition(";")[0]  # Python advises how to read integers of more digits
+        why = str(error).partition(";")[0]  # without Python's advice on the limit of digits
         raise RefusedError("malformed", f"the body must be JSON: {why}") from None
 
 
 def _objects(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    """Return what makes objects of pairs, at most so many.
+    """Return the ``object_pairs_hook`` that creates at most `most` objects.
 
-    It refuses the same key twice in one object, of which programs take the first value or the last.
+    It refuses duplicate keys in an object, because programs disagree on which value counts.
     """
     count = itertools.count(1)
 
-    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def create(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if next(count) > most:
             raise RefusedError("large", f"a body may have at most {most} objects, as one for each text")
         found = dict(pairs)
@@ -344,9 +345,9 @@ def _objects(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
             raise RefusedError("malformed", f"the body has the key {json.dumps(twice[:40])} twice in one object")
         return found
 
-    return made
+    return create
 
 
 def _constant(word: str) -> None:
-    """Refuse what Python writes for numbers that JSON has not."""
-    raise ValueError(f"{word} is no number of it")
+    """Refuse NaN and Infinity, which Python accepts but JSON does not have."""
+    raise ValueError(f"{word} is not a JSON number")

@@ -1,4 +1,4 @@
-"""Sockets, signals and the end: from an application to a server that ends in order."""
+"""Run the application as a server: sockets, signals, and an orderly shutdown."""
 
 import asyncio
 import errno
@@ -23,34 +23,34 @@ from mp_core.serving.logs import Log
 __all__ = ["bound", "bound_unix", "descriptors", "serve"]
 
 _BACKLOG = 128  # connections that wait to be accepted
-_BURST = 16  # of them that are accepted at once
-_SPARE = 16  # descriptors that are left for files, and for connections that are accepted and closed at once
-_UNUSED_SECONDS = 1  # that a connection has to send a request, before another one may have its place
-_SLOW_SECONDS = 5  # that it has for the rest of the request, in the same case
-_TELL_SECONDS = 10  # between two lines of the log about the same trouble
-_PAUSE = 0.1  # seconds until the next attempt to accept, if no descriptor or place is free
-_LATE = 0.8  # seconds after the grace at which the process ends, whatever it waits for
-_TICK = 0.02
+_BURST = 16  # connections that are accepted in one go
+_SPARE = 16  # descriptors left for files, and for connections that are accepted and closed at once
+_UNUSED_SECONDS = 1  # a connection without a request for so long may be closed in favour of a new one
+_SLOW_SECONDS = 5  # so may one with an incomplete request after so long
+_WARNING_SECONDS = 10  # between two warnings in the log
+_PAUSE = 0.1  # seconds until the next attempt to accept, if no descriptor or connection is free
+_LATE = 0.8  # seconds after the grace period until the process is ended in any case
+_TICK = 0.02  # seconds between two checks during the shutdown
 _SIGNALS = [signal.SIGINT, signal.SIGTERM]
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; clients that connect wait until a server accepts them.
+    """Return a listening socket; clients can connect, and wait until a server accepts them.
 
-    It listens at once, because two sockets that do not listen yet may be bound to one port.
+    It listens at once, because two sockets can be bound to the same port as long as neither listens.
 
     Parameters
     ----------
     host : str
-        A name or an address of this machine, IPv4 or IPv6.
+        A host name or address of this machine, IPv4 or IPv6.
     port : int
-        0 is any port that is free.
+        The port; 0: any free port.
 
     Raises
     ------
     OSError
-        The address is none of this machine, or the port is in use.
+        The address does not belong to this machine, or the port is in use.
 
     Examples
     --------
@@ -59,10 +59,10 @@ def bound(host: str, port: int) -> socket.socket:
     '127.0.0.1'
     """
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    # asyncio switches Nagle's algorithm off only for sockets that name TCP; with it, answers wait 40 ms for the client.
+    # asyncio disables Nagle's algorithm only for sockets with an explicit protocol; otherwise answers are 40 ms late.
     listener = socket.socket(family, kind, socket.IPPROTO_TCP)
     try:
-        if sys.platform != "win32":  # where it would let another process take the port
+        if sys.platform != "win32":  # on Windows it would let another process take over the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
@@ -74,14 +74,14 @@ def bound(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def bound_unix(path: str | Path) -> Iterator[socket.socket]:
-    """Yield a Unix socket that listens at a path, in place of one there that nobody listens to any more.
+    """Yield a Unix socket that listens at a path; a stale socket there is replaced.
 
-    At the end it is closed, and the path removed, unless another socket has taken its place.
+    At the end the socket is closed, and its path removed unless another socket has replaced it.
 
     Raises
     ------
     OSError
-        Somebody listens there, something else is there, or the folder cannot be written.
+        Another process listens there, the path is not a socket, or the folder cannot be written.
     """
     found = Path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -104,7 +104,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _answers(path: Path) -> bool:
-    """Whether somebody listens at a path: a socket that refuses is left of a process that ended."""
+    """Return whether a process listens at a path. A socket that refuses connections is stale."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.setblocking(False)
         try:
@@ -117,12 +117,12 @@ def _answers(path: Path) -> bool:
 
 
 def descriptors() -> int | None:
-    """Return how many more descriptors this process may open; None if the system does not say."""
+    """Return how many more file descriptors this process may open; None if unknown."""
     try:
         import resource
 
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - len(os.listdir("/dev/fd"))
-    except ImportError:  # Windows, where an event loop waits for 512 sockets at most
+    except ImportError:  # Windows, where an event loop handles at most 512 sockets
         return 500
     except OSError:
         return None
@@ -138,29 +138,29 @@ def serve(
     started: Callable[[], None],
     stopping: Callable[[], None] = lambda: None,
 ) -> int:
-    """Answer on a socket until SIGTERM or SIGINT. Then answer what was received, and return.
+    """Answer requests on a socket until SIGTERM or SIGINT; then answer those already received, and return.
 
     Parameters
     ----------
     app : ASGI application
     listener : socket
-        One that listens. It is closed in the end.
+        A listening socket. It is closed at the end.
     log : Log
-        Where the server's own warnings go.
+        The log for the server's warnings.
     grace : int
-        Seconds after the signal; what is not answered by then is answered by 503.
+        Seconds after the signal; requests that are not answered by then get 503.
     connections : int
-        The most at the same time, and no more than there are descriptors for.
+        The most open connections, further limited by the available file descriptors.
     started : callable
-        Called once requests are answered.
+        Called when the server is ready.
     stopping : callable
         Called at the signal, in the event loop.
 
     Returns
     -------
     int
-        0 if all that was received was answered, 1 if the grace was too short for that, and 128 and the number of a
-        second signal, which ends everything.
+        0 if all received requests were answered, 1 if the grace period was too short, 128 + the number of a second
+        signal, which ends the server at once.
     """
     log.take_over()
     settings = uvicorn.Config(
@@ -183,13 +183,13 @@ def serve(
 
 
 class _Acceptor:
-    """Accepts connections, not more than may be open; the one that has waited longest for a request makes room.
+    """Accepts connections up to a limit. At the limit, the connection that has been idle longest is closed.
 
     Parameters
     ----------
     listener : socket
     most : int
-        Connections at the same time.
+        The most open connections.
     log : Log
     """
 
@@ -197,17 +197,17 @@ class _Acceptor:
         self._listener, self._most, self._log = listener, most, log
         self._open: set[Connection] = set()
         self._opening: set[asyncio.Task[object]] = set()
-        self._told = float("-inf")
+        self._warned_at = float("-inf")
         self._pause: asyncio.TimerHandle | None = None
 
     def start(self, connect: Callable[[], Connection], open: set[Connection]) -> None:
-        """Begin to accept, in the event loop. `connect` returns a protocol, which adds itself to `open`."""
+        """Start to accept, in the event loop. `connect` returns a protocol, which adds itself to `open`."""
         self._connect, self._open = connect, open
         self._listener.setblocking(False)
         self._resume()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         if self._pause is not None:
             self._pause.cancel()
         asyncio.get_running_loop().remove_reader(self._listener)
@@ -215,26 +215,26 @@ class _Acceptor:
     def _resume(self) -> None:
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
-    def _rest(self) -> None:
-        """Accept nothing for a while."""
+    def _pause_accepting(self) -> None:
+        """Stop accepting for `_PAUSE` seconds."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
         self._pause = loop.call_later(_PAUSE, self._resume)
 
     def _accept(self) -> None:
-        """Accept some of the connections that wait: for others the loop calls once more, after what else is due."""
+        """Accept up to `_BURST` waiting connections. The loop calls this again for others, after other events."""
         for _ in range(_BURST):
             if len(self._open) + len(self._opening) >= self._most:
-                self._tell(f"{self._most} connections are open, the most that may be")
+                self._warn(f"{self._most} connections are open, the most that may be")
                 if not self._make_room():
-                    self._rest()
+                    self._pause_accepting()
                 return
             try:
                 client, _ = self._listener.accept()
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    self._tell(f"no connection can be accepted: {error.strerror}")
-                    self._rest()
+                    self._warn(f"no connection can be accepted: {error.strerror}")
+                    self._pause_accepting()
                 return
             client.setblocking(False)
             opening = asyncio.get_running_loop().create_task(self._opened(client))
@@ -242,11 +242,11 @@ class _Acceptor:
             opening.add_done_callback(self._opening.discard)
 
     async def _opened(self, client: socket.socket) -> None:
-        with suppress(OSError):  # of a client that has gone
+        with suppress(OSError):  # the client has gone
             await asyncio.get_running_loop().connect_accepted_socket(self._connect, client)
 
     def _make_room(self) -> bool:
-        """Close the connection that waits longest for a request, else for the end of one; return whether one does."""
+        """Close the connection idle longest, or else the one with the oldest incomplete request; return if any was."""
         now = asyncio.get_running_loop().time()
         waiting = [(begun, since, id(each), each) for each in self._open for begun, since in [each.waits]]
         waiting = [found for found in waiting if now - found[1] >= (_SLOW_SECONDS if found[0] else _UNUSED_SECONDS)]
@@ -254,21 +254,21 @@ class _Acceptor:
             oldest.transport.abort()
         return bool(waiting)
 
-    def _tell(self, message: str) -> None:
-        """Write a warning, unless there has just been one."""
+    def _warn(self, message: str) -> None:
+        """Log a warning, at most one every `_WARNING_SECONDS`."""
         now = asyncio.get_running_loop().time()
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
+        if now - self._warned_at >= _WARNING_SECONDS:
+            self._warned_at = now
             self._log.write("warning", message)
 
 
 class _Server(uvicorn.Server):
-    """Ends in order at a signal, and returns: uvicorn's raises the signal once more, which ends the process by it.
+    """A uvicorn server that shuts down in order at a signal and returns; uvicorn's would raise the signal again.
 
     Attributes
     ----------
     code : int
-        What :func:`serve` returns.
+        The return value of :func:`serve`.
     """
 
     def __init__(
@@ -280,22 +280,22 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self.code, self.should_exit = 0, False
-        self._acceptor, self._tell_started, self._tell_stopping = acceptor, started, stopping
-        self._last: list[threading.Timer] = []
+        self._acceptor, self._on_started, self._on_stopping = acceptor, started, stopping
+        self._end_timers: list[threading.Timer] = []
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others have no `add_reader`
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # other loops lack `add_reader`
             runner.run(self.serve(sockets))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
         connect = partial(Connection, self.config, self.server_state, self.lifespan.state)
         self._acceptor.start(connect, self.server_state.connections)
-        self._tell_started()
+        self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was received, as long as the grace lasts; refuse the rest, and wait for nothing else."""
-        self._tell_stopping()
+        """Answer received requests within the grace period, refuse the rest with 503, and stop."""
+        self._on_stopping()
         self._acceptor.close()
         for listener in sockets or []:
             listener.close()
@@ -314,7 +314,7 @@ class _Server(uvicorn.Server):
             await asyncio.wait_for(self.lifespan.shutdown(), _LATE / 4)
 
     def handle_exit(self, number: int, frame: object) -> None:
-        """Begin the end at the first signal; at the second one, break everything off."""
+        """Start the shutdown at the first signal; abort everything at the second one."""
         if self.should_exit:
             self.force_exit, self.code = True, 128 + number
             self._end_within(_LATE)
@@ -323,24 +323,24 @@ class _Server(uvicorn.Server):
             self._end_within((self.config.timeout_graceful_shutdown or 0) + _LATE)
 
     def _end_within(self, seconds: float) -> None:
-        """End the process after so many seconds, even if the event loop is held up, as by a log that nobody reads."""
+        """End the process after some seconds even if the event loop is blocked, as by a log that nobody reads."""
         timer = threading.Timer(seconds, lambda: os._exit(self.code or 1))
         timer.daemon = True
-        with suppress(RuntimeError):  # of a system that has no room for another thread
+        with suppress(RuntimeError):  # the system cannot start another thread
             timer.start()
-            self._last.append(timer)
+            self._end_timers.append(timer)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup has it
+        heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # respects nohup
         before = {number: signal.signal(number, self.handle_exit) for number in heard}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            for timer in self._last:
+            for timer in self._end_timers:
                 timer.cancel()

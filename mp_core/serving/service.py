@@ -1,4 +1,4 @@
-"""From a request to its answer: the body is checked, texts become tokens, the queue computes them."""
+"""Process a request: check its body, tokenize the texts, compute them in the queue, and write the answer."""
 
 import asyncio
 import json
@@ -23,25 +23,25 @@ from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Gauge, Metrics
 from mp_core.serving.models import KINDS, Served
 from mp_core.serving.portions import json_portions, text_portions, tokens_of
-from mp_core.serving.routes import Asked, ByKind, Route, Unqueued
+from mp_core.serving.routes import ByKind, ModelInputs, Route, Unqueued
 from mp_core.serving.schema import checked, read_json
 
 __all__ = ["RequestLog", "Service"]
 
 T = TypeVar("T")
 
-# Characters to make tokens of, or numbers to write, for which another thread costs more than it spares the event loop;
-# bytes of a body that need no second count.
-# 384 numbers take 0.26 ms as decimals (Zen 4, November 2026).
+# Up to so many characters to tokenize, or numbers to write, the event loop does the work: a thread would cost more.
+# Up to so many bytes, a body's strings are not counted again.
+# To write 384 numbers as decimals takes 0.26 ms (Zen 4, November 2026).
 _SMALL = 2048
 
-_DECIMAL_BYTES = 20  # of a number of an answer, at most, as a decimal with what separates it from the next
+_DECIMAL_BYTES = 20  # the most bytes of a number in an answer, with its separator
 _NUMBER_BYTES = 4 + _DECIMAL_BYTES
 
 
 @dataclass(slots=True)
 class RequestLog:
-    """What the log says of a request; None is left out."""
+    """The fields of a request's log line; None is left out."""
 
     model: str | None = None
     texts: int | None = None
@@ -52,12 +52,12 @@ class RequestLog:
 
 
 class Service:
-    """The models, and what computes their texts.
+    """The models of a server, with queue, metrics and memory limit.
 
     Parameters
     ----------
     models : sequence of Served
-        Where a request names none, the first one of the right kind answers.
+        If a request names no model, the first one of the right kind is used.
     limits : Limits
 
     Attributes
@@ -65,9 +65,9 @@ class Service:
     metrics : Metrics
     batcher : Batcher
     in_flight : int
-        Requests that are read, wait or are answered.
+        The number of requests that are being read, wait or are being answered.
     whole : int
-        Those of them whose body is complete.
+        The number of those whose body is complete.
     """
 
     def __init__(self, models: Sequence[Served], limits: Limits) -> None:
@@ -81,28 +81,28 @@ class Service:
         )
         self.batcher = Batcher(limits, self.metrics)
         self.flight = Flight(limits.flight_bytes)
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="texts")  # reads texts and writes answers
-        self._beside_now = 0
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="texts")  # tokenizes texts and writes answers
+        self._running_jobs = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a thread is in the middle of something."""
-        return self.batcher.busy or self._beside_now > 0
+        """Whether a thread is working."""
+        return self.batcher.busy or self._running_jobs > 0
 
     async def close(self) -> None:
-        """Compute what somebody waits for, and end the threads, or leave them to what nobody waits for."""
+        """Answer requests for which a client waits, and end the threads, without waiting for abandoned work."""
         try:
             await self.batcher.close()
         finally:
-            self._aside.shutdown(wait=not self._beside_now, cancel_futures=True)
+            self._executor.shutdown(wait=not self._running_jobs, cancel_futures=True)
 
     def find(self, name: str | None, kinds: Sequence[str]) -> Served:
-        """Return the model of a name, or the first one of these kinds.
+        """Return the model with a name, or the first one of these kinds.
 
         Raises
         ------
         RefusedError
-            There is none, or it is of another kind.
+            There is no such model, or it is of another kind.
         """
         known = [served for served in self.models if set(served.kinds) & set(kinds)]
         names = ", ".join(served.name for served in known)
@@ -113,19 +113,19 @@ class Service:
         if not found:
             raise RefusedError("model", f"there is no model of that name; those of this kind are {names}", "model")
         if not set(found[0].kinds) & set(kinds):
-            told = f"{found[0].name} is of kind {found[0].kind}, not {wanted}"
-            raise RefusedError("invalid", f"{told}; those of this kind are {names}", "model")
+            wrong = f"{found[0].name} is of kind {found[0].kind}, not {wanted}"
+            raise RefusedError("invalid", f"{wrong}; those of this kind are {names}", "model")
         return found[0]
 
     async def respond(self, route: Route | Unqueued | ByKind, record: RequestLog, request: Request) -> Response:
-        """Return the answer to a request, whose client may go away meanwhile.
+        """Answer a request; stop if its client closes the connection.
 
         Raises
         ------
         RefusedError
-            The request is wrong, or too large, or the server too busy.
+            The request is invalid or too large, or the server is too busy.
         ClientDisconnect
-            Nobody waits for the answer any more.
+            The client has closed the connection.
         """
         data = await read_json(request, self.limits)
         if isinstance(route, ByKind):
@@ -135,16 +135,16 @@ class Service:
         served = self.find(fields["model"], route.kinds)
         record.model = served.name
         share: Share = request.scope["mp_core.share"]
-        if share.bytes > _SMALL:  # texts of a small body take four times as much at most
+        if share.bytes > _SMALL:  # the strings of a body take at most four times its bytes
             share.add(max(0, _memory(fields) - share.bytes))
         if isinstance(route, Unqueued):
             self._check_texts(record, len(fields[route.inputs]))
             return await _unless_gone(request, self._read(route, record, served, fields, share))
-        asked, how = route.ask(served, fields), fields if route.within is None else fields[route.within]
+        given, how = route.ask(served, fields), fields if route.within is None else fields[route.within]
         if how.get("prompt_name") in served.tasks:
-            asked = asked._replace(options={**asked.options, "task": how["prompt_name"]})
-        self._check_texts(record, len(asked.inputs))
-        return await _unless_gone(request, self._computed(route, record, served, fields, asked, share))
+            given = given._replace(options={**given.options, "task": how["prompt_name"]})
+        self._check_texts(record, len(given.inputs))
+        return await _unless_gone(request, self._computed(route, record, served, fields, given, share))
 
     def _check_texts(self, record: RequestLog, count: int) -> None:
         record.texts = count
@@ -161,15 +161,15 @@ class Service:
     async def _read(
         self, route: Unqueued, record: RequestLog, served: Served, fields: dict[str, Any], share: Share
     ) -> Response:
-        """Answer what needs the tokenizer only."""
+        """Answer a request that only needs the tokenizer."""
         self.batcher.check()
         _check_prompt(served, fields.get("prompt_name"))
         work = partial(route.work, served, fields, min(self.limits.tokens, share.room // route.bytes))
         try:
-            rows, count = await self._beside(work, _size(fields[route.inputs]))
+            rows, count = await self._in_thread(work, _size(fields[route.inputs]))
         except TooManyTokensError as error:
             self._check_tokens(record, error.count)
-            share.add(error.count * route.bytes)  # which says that there is no room, unless others have just made some
+            share.add(error.count * route.bytes)  # raises RefusedError, unless memory was released in the meantime
             raise RefusedError("busy", "the server is busy", headers={"Retry-After": "1"}) from None
         except ValueError as error:
             raise RefusedError("text", str(error)) from None
@@ -179,15 +179,15 @@ class Service:
         return Response(body, headers={"X-Compute-Tokens": str(count)}, media_type="application/json")
 
     async def _computed(
-        self, route: Route, record: RequestLog, served: Served, fields: dict[str, Any], asked: Asked, share: Share
+        self, route: Route, record: RequestLog, served: Served, fields: dict[str, Any], given: ModelInputs, share: Share
     ) -> Response:
-        tokens = await self._tokens(served, fields if route.within is None else fields[route.within], asked)
+        tokens = await self._tokens(served, fields if route.within is None else fields[route.within], given)
         record.truncated = len(tokens.cut)
         count = sum(map(len, tokens.rows))
         self._check_tokens(record, count)
-        expected = served.numbers(tokens, asked.options)
+        expected = served.numbers(tokens, given.options)
         share.add(expected * _NUMBER_BYTES)
-        rows, waited = await self.batcher(served, tokens, asked.options)
+        rows, waited = await self.batcher(served, tokens, given.options)
         numbers = _numbers(rows)
         share.add(max(0, numbers - expected) * _NUMBER_BYTES)
         record.queue_ms = round(waited * 1e3, 3)
@@ -196,55 +196,55 @@ class Service:
         usage: dict[str, Any] = {"usage": {"prompt_tokens": count, "total_tokens": count}}
         if tokens.cut:
             usage["truncated"] = tokens.cut
-        answer = await self._beside(partial(route.answer, served, fields, rows, usage), numbers)
+        answer = await self._in_thread(partial(route.answer, served, fields, rows, usage), numbers)
         body = await self._written(answer, numbers, share, max(numbers, expected) * _DECIMAL_BYTES)
-        told = {"X-Compute-Tokens": str(count), "X-Truncated": str(len(tokens.cut))}
-        return Response(body, headers=told, media_type="application/json")
+        headers = {"X-Compute-Tokens": str(count), "X-Truncated": str(len(tokens.cut))}
+        return Response(body, headers=headers, media_type="application/json")
 
-    async def _tokens(self, served: Served, how: dict[str, Any], asked: Asked) -> Tokens:
-        """Return the tokens of a request's texts; refuse those that are cut though they should not be."""
+    async def _tokens(self, served: Served, how: dict[str, Any], given: ModelInputs) -> Tokens:
+        """Return the tokens of a request's texts; refuse truncated texts if ``truncate`` is false."""
         prompt = how.get("prompt_name")
         _check_prompt(served, prompt)
         side = how.get("truncation_direction")
         cut = {} if side is None or not how["truncate"] else {"from_start": side == "left"}
         try:
             parts = [
-                await self._beside(partial(tokens_of, served, portion, prompt, first, **cut), size)
-                for first, portion, size in text_portions(asked.inputs)
+                await self._in_thread(partial(tokens_of, served, portion, prompt, first, **cut), size)
+                for first, portion, size in text_portions(given.inputs)
             ]
             tokens = parts[0] if len(parts) == 1 else Tokens.joined(parts)
         except ValueError as error:
             raise RefusedError("text", str(error)) from None
         if tokens.cut and not how["truncate"]:
-            told = f"text {tokens.cut[0]} has more than {served.max_length} tokens"
-            raise RefusedError("text", f'{told}, and "truncate" is false')
+            long = f"text {tokens.cut[0]} has more than {served.max_length} tokens"
+            raise RefusedError("text", f'{long}, and "truncate" is false')
         return tokens
 
-    async def _beside(self, work: Callable[[], T], size: int) -> T:
-        """Return what a function returns; if it reads or writes much, in a thread, so that others need not wait."""
+    async def _in_thread(self, work: Callable[[], T], size: int) -> T:
+        """Call a function; if `size` is large, in a thread, so that the event loop stays free."""
         if size <= _SMALL:
             return work()
 
         def counted() -> T:
-            self._beside_now += 1
+            self._running_jobs += 1
             try:
                 return work()
             finally:
-                self._beside_now -= 1
+                self._running_jobs -= 1
 
-        return await asyncio.get_running_loop().run_in_executor(self._aside, counted)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, counted)
 
     async def _written(self, answer: Any, size: int, share: Share, counted: int) -> memoryview:
-        """Return an answer as JSON, of which others wait for one portion at most; count bytes beyond those counted."""
+        """Return an answer as JSON, written in portions; add bytes beyond those already `counted` to the share."""
         body, written = bytearray(), json_portions(answer)
-        while portion := await self._beside(partial(next, written, b""), size):
+        while portion := await self._in_thread(partial(next, written, b""), size):
             body += portion
             share.add(max(0, len(body) - counted))
             counted = max(counted, len(body))
         return memoryview(body)
 
     def described(self) -> dict[str, Any]:
-        """Return what ``/info`` says, of the first model as text-embeddings-inference has it."""
+        """Return the answer of ``/info``: the first model in the form of text-embeddings-inference, then all models."""
         first = self.models[0]
         return {
             "model_id": first.name,
@@ -261,7 +261,7 @@ class Service:
 
 
 def _check_prompt(served: Served, name: str | None) -> None:
-    """Raise RefusedError unless a model has a prompt of this name, if one is named."""
+    """Raise RefusedError if a prompt is named that the model does not have."""
     if name is not None and name not in served.prompts:
         known = (
             f"one of {', '.join(map(json.dumps, served.prompts))}" if served.prompts else f"absent for {served.name}"
@@ -270,7 +270,7 @@ def _check_prompt(served: Served, name: str | None) -> None:
 
 
 def _memory(value: Any) -> int:
-    """Return the bytes of all strings of a body: each character of one has as many as the widest one."""
+    """Return the bytes of all strings of a body in memory: each character takes as much as the widest one."""
     if type(value) is str:
         return sys.getsizeof(value)
     if type(value) is list or type(value) is tuple:
@@ -279,19 +279,19 @@ def _memory(value: Any) -> int:
 
 
 def _size(inputs: Sequence[Any]) -> int:
-    """Return how many characters texts and pairs have, or tokens rows of them."""
+    """Return the number of characters of texts and pairs, or of tokens in rows."""
     return sum(sum(map(len, each)) if isinstance(each, tuple) else len(each) for each in inputs)
 
 
 def _numbers(rows: Array) -> int:
-    """Return how many numbers rows have, those of objects included: arrays, or tuples of arrays."""
+    """Return the count of numbers in rows, also in objects, which are arrays or tuples of arrays."""
     if rows.dtype != object:
         return rows.size
     return sum(part.size for row in rows for part in (row if isinstance(row, tuple) else [row]))
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
-    """Return what `work` returns; end it, and raise ClientDisconnect, if the client goes away before."""
+    """Await `work`; cancel it, and raise ClientDisconnect, if the client closes the connection first."""
     working, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,8 @@
-"""The face of tf.keras: its policies, loss scaling and layer rules, over the same default policy and variables.
+"""The API of tf.keras: its policies, loss scaling and rules of layers. It shares the default policy and variables.
 
-Words are those of tf.keras and, for quantized layers, of Keras: their scales divide codes, where ours multiply them.
+It imports training and the rooms below it; no room imports it.
+
+Names are those of tf.keras; for quantized layers those of Keras, whose scales divide codes while mp_core's multiply.
 
 Examples
 --------
@@ -12,10 +14,10 @@ Examples
 
 from typing import TYPE_CHECKING, Any
 
+from mp_core.layers.input_layer import Input
 from mp_core.tf_keras import backend, layers, mixed_precision, models, utils
 from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.models import Model, Sequential
-from mp_core.training import Input
 
 if TYPE_CHECKING:
     from mp_core.tf_keras.tape import GradientTape
@@ -41,9 +43,9 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import the tape at its first use: who only computes values loads no gradients."""
+        """Import the tape at its first use, because it imports all gradients."""
         if name != "GradientTape":
             raise AttributeError(f"module 'mp_core.tf_keras' has no attribute {name!r}")
-        from mp_core.tf_keras.tape import GradientTape  # it loads the gradients
+        from mp_core.tf_keras.tape import GradientTape  # imports the gradients
 
         return GradientTape

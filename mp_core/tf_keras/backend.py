@@ -1,5 +1,5 @@
 """tf.keras' ``backend``: the default float type."""
 
-from mp_core.dtypes import floatx, set_floatx
+from mp_core.arrays.dtypes import floatx, set_floatx
 
 __all__ = ["floatx", "set_floatx"]

@@ -1,4 +1,4 @@
-"""The base of the layers under tf.keras' rules."""
+"""The base class of layers under tf.keras' rules."""
 
 import inspect
 from collections.abc import Callable
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mp_core import dtypes, layers
-from mp_core.dtype_policies import standardize_dtype
+from mp_core import layers
+from mp_core.arrays import dtypes
+from mp_core.policies.dtype_policies import standardize_dtype
 from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize, standardize
 from mp_core.tf_keras.mixed_precision.variable import AutoCastVariable
 from mp_core.utilities.arguments import boolean
@@ -18,19 +19,19 @@ from mp_core.utilities.tree import leaves, map_leaves
 __all__ = ["Layer"]
 
 _WITHOUT_USE = ("collections", "caching_device", "getter", "layout", "partitioner")
-"""Arguments of TensorFlow 1 that :meth:`Layer.add_weight` takes where they are None."""
+"""Arguments of TensorFlow 1 that :meth:`Layer.add_weight` accepts if they are None."""
 
 
 class Layer(layers.Layer):
     """A function with variables, computed under a dtype policy by the rules of tf.keras.
 
-    Only the arrays of the first argument of ``call`` are cast to the compute dtype, and to a floating-point one only;
-    variables follow it where it is not the variable dtype.
+    Only arrays in the first argument of ``call`` are cast, and only if the compute dtype is floating-point. Variables
+    are read in the compute dtype if it differs from the variable dtype.
 
     Parameters
     ----------
     **kwargs
-        Those of :class:`mp_core.layers.Layer`; ``dtype`` defaults to
+        See :class:`mp_core.layers.Layer`; ``dtype`` defaults to
         :func:`~mp_core.tf_keras.mixed_precision.global_policy`.
 
     Examples
@@ -77,25 +78,25 @@ class Layer(layers.Layer):
         shape : int or sequence of int, optional
             Default: a scalar.
         dtype : dtype, optional
-            Default: the layer's variable dtype. A layer that infers its policy takes it from here.
+            Default: the layer's variable dtype. A layer that infers its policy infers it from this dtype.
         initializer : str, dict or callable, optional
-            As in :meth:`mp_core.layers.Layer.add_weight`.
+            See :meth:`mp_core.layers.Layer.add_weight`.
         regularizer : callable, optional
-            A function of the variable, which :attr:`losses` calls.
+            A function of the variable; :attr:`losses` has its result.
         trainable : bool, optional
-            Whether the variable comes first in :attr:`weights`; None is True.
+            Whether the variable comes first in :attr:`weights`; None means True.
         constraint : callable, optional
-            What the variable becomes after each update.
+            A function that is applied to the variable after each update.
         use_resource, synchronization, aggregation
-            TensorFlow's, without effect: there is one process, and its variables are arrays.
+            Arguments of TensorFlow without effect: there is one process, and its variables are arrays.
         experimental_autocast, autocast : bool
-            Whether a floating-point variable reads in the compute dtype, if that is another than the variable dtype;
-            `autocast` wins.
+            Whether reading a floating-point variable casts it to the compute dtype, if that differs from the variable
+            dtype. `autocast` takes precedence.
 
         Raises
         ------
         TypeError
-            Another keyword argument, or a switch that is no bool.
+            There is an unknown keyword argument, or `autocast` is not a bool.
         """
         for key, value in unknown.items():
             if key not in _WITHOUT_USE or value is not None:
@@ -116,12 +117,12 @@ class Layer(layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        """Return the constructor's arguments, for :meth:`from_config`."""
         return super().get_config() | {"dtype": serialize(self.dtype_policy)}
 
     @classmethod
     def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:
-        return config  # tf.keras hands policies on as they are in configurations
+        return config  # tf.keras passes policies to constructors as they are in configurations
 
     def _apply_policy(self) -> None:
         super()._apply_policy()
@@ -133,7 +134,7 @@ class Layer(layers.Layer):
         if self.dtype_policy.name == "_infer":
             first = next(leaves(args[0]), None)
             if first is None:
-                raise ValueError(f"The first argument of {self.name} must hold an array; received {args[0]!r}")
+                raise ValueError(f"The first argument of {self.name} must contain an array; received {args[0]!r}")
             self.dtype_policy = Policy(first.dtype.name)
         return super()._first_call(args, kwargs)
 

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Self
 
-from mp_core import layers, training
+from mp_core import layers
+from mp_core.layers.symbols import KerasTensor
 from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.mixed_precision.experimental.optimizer import wrap_optimizer
 from mp_core.tf_keras.mixed_precision.policy import is_floating
+from mp_core.training import models, sequential
 
 __all__ = [
     "Activation",
@@ -24,7 +26,7 @@ __all__ = [
 
 
 class _Weighted(Layer):
-    """A built-in layer with weights, which are floating-point numbers."""
+    """A built-in layer with weights, which must be floating-point."""
 
     def build(self, input_shape: Any = None) -> None:
         if self.dtype is not None and not is_floating(self.dtype):
@@ -42,7 +44,7 @@ class Activation(Layer, layers.Activation):
     Examples
     --------
     >>> import numpy as np
-    >>> Activation("linear", dtype="float16")(np.array([1, 2]))  # tf.keras casts floating-point inputs only
+    >>> Activation("linear", dtype="float16")(np.array([1, 2]))  # tf.keras casts only floating-point inputs
     array([1, 2])
     """
 
@@ -66,7 +68,7 @@ class Dense(_Weighted, layers.Dense):
     --------
     >>> import numpy as np
     >>> layer = Dense(2, dtype="mixed_float16")
-    >>> layer(np.ones((3, 5))).dtype, layer.dtype  # as tf.keras has it, the dtype of the variables
+    >>> layer(np.ones((3, 5))).dtype, layer.dtype  # in tf.keras, `dtype` is the dtype of the variables
     (dtype('float16'), 'float32')
     """
 
@@ -122,31 +124,31 @@ class LayerNormalization(_Weighted, layers.LayerNormalization):
     """
 
 
-class _Trained:
-    """What compiles a model by the rule of the generation of its policy."""
+class _WrapsOptimizer:
+    """Wraps the optimizer of a model by the rule of tf.keras for the class of its policy."""
 
     def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
         return wrap_optimizer(optimizer, self.dtype_policy) if auto_scale_loss else optimizer  # type: ignore[attr-defined]
 
 
-class Model(_Trained, Layer, training.Model):
-    """:class:`mp_core.Model` under tf.keras' rules: of layers called with :func:`Input`, or a subclass with ``call``.
+class Model(_WrapsOptimizer, Layer, models.Model):
+    """:class:`mp_core.Model` under tf.keras' rules: built from :func:`Input` and layers, or a subclass with ``call``.
 
     Parameters
     ----------
     inputs, outputs : KerasTensor, or list or dict of them, optional
     **kwargs
-        Those of :class:`mp_core.Model`.
+        See :class:`mp_core.Model`.
 
     Raises
     ------
     TypeError
-        `inputs` or `outputs` are something else, or one of them is missing.
+        `inputs` or `outputs` has another type, or only one of them is given.
 
     Examples
     --------
     >>> from mp_core.tf_keras.mixed_precision.experimental import Policy
-    >>> start = training.Input((3,))
+    >>> start = layers.Input((3,))
     >>> model = Model(start, Dense(2)(start), dtype=Policy("mixed_float16", loss_scale=8.0))
     >>> model.compile("sgd", "mse")
     >>> float(model.optimizer.loss_scale)
@@ -154,20 +156,20 @@ class Model(_Trained, Layer, training.Model):
     """
 
 
-class Sequential(_Trained, Layer, training.Sequential):
-    """:class:`mp_core.Sequential` of layers under tf.keras' rules: as a stack, it casts nothing.
+class Sequential(_WrapsOptimizer, Layer, sequential.Sequential):
+    """:class:`mp_core.Sequential` under tf.keras' rules: the layers cast their inputs, the stack itself does not.
 
     Parameters
     ----------
     layers : sequence of Layer, or Layer, optional
     name : str, optional
     **kwargs
-        Those of :class:`mp_core.layers.Layer`; `autocast` defaults to False.
+        See :class:`mp_core.layers.Layer`; `autocast` defaults to False.
 
     Raises
     ------
     TypeError
-        A layer is not one of mp_core.tf_keras.
+        A layer is not a layer of mp_core.tf_keras.
 
     Examples
     --------
@@ -189,9 +191,9 @@ class Sequential(_Trained, Layer, training.Sequential):
     ) -> None:
         super().__init__(layers=layers, name=name, autocast=autocast, **kwargs)
 
-    def append_unbuilt(self, layer: layers.Layer | training.KerasTensor) -> None:
-        """Append a layer of this face without building it; refuse those of Keras 3."""
-        if not isinstance(layer, Layer | layers.InputLayer | training.KerasTensor):
+    def append_unbuilt(self, layer: layers.Layer | KerasTensor) -> None:
+        """Append a layer without building it; raise TypeError for a layer of Keras 3."""
+        if not isinstance(layer, Layer | layers.InputLayer | KerasTensor):
             raise TypeError(
                 "The added layer must be an instance of class mp_core.tf_keras.Layer. "
                 f"Received: layer={layer!r} of type {type(layer)}."
@@ -202,15 +204,15 @@ class Sequential(_Trained, Layer, training.Sequential):
     def from_config(
         cls, config: dict[str, Any] | list[Any], custom_objects: dict[str, type[layers.Layer]] | None = None
     ) -> Self:
-        """Return the stack of a configuration: of this face, unless a layer's class is in `custom_objects`.
+        """Return the model of a configuration; its layers are of mp_core.tf_keras or `custom_objects`.
 
-        A list holds the configurations of the layers, as early releases of Keras wrote it.
+        `config` may be a list of the configurations of layers, which early releases of Keras wrote.
 
         Raises
         ------
         ValueError
-            There are no ``layers``, or a ``class_name`` is neither a layer of mp_core.tf_keras, nor registered, nor in
-            `custom_objects`.
+            There is no ``layers`` entry, or a ``class_name`` is neither a layer of mp_core.tf_keras, nor registered,
+            nor in `custom_objects`.
         """
         return super().from_config({"layers": config} if isinstance(config, list) else config, custom_objects)
 

@@ -1,4 +1,4 @@
-"""tf.keras' ``models``: the models that train."""
+"""tf.keras' ``models``."""
 
 from mp_core.tf_keras.layers import Model, Sequential
 

@@ -1,4 +1,4 @@
-"""``tf.GradientTape``: gradients of what a block of Python computes with layers, operations and arithmetic."""
+"""``tf.GradientTape``: gradients of the layers, operations and arithmetic in a ``with`` block."""
 
 from contextvars import Token
 from typing import Any, Self
@@ -8,30 +8,30 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.arrays.holding import begin, finish
 from mp_core.arrays.recorded import Recorded
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.convert import filled
-from mp_core.gradients.eager import TapeRecording
-from mp_core.gradients.reverse import gradients
+from mp_core.ops.gradients.eager import TapeRecording
+from mp_core.ops.gradients.reverse import gradients
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["GradientTape"]
 
 
 class GradientTape:
-    """A ``with`` block whose operations are noted, as ``tf.GradientTape`` does.
+    """Record the operations of a ``with`` block, to compute gradients afterwards, like ``tf.GradientTape``.
 
-    Operations run as they are called. Results inside the block are arrays of a recording: operations, arithmetic and
-    views take them, and what a gradient cannot pass (NumPy's functions, ``float(x)``) raises an UnseenError there.
-    After the block their elements can be read. A function of variables that is called often is faster by
-    :func:`mp_core.value_and_grad`, which keeps a plan.
+    Operations run when they are called. Inside the block, results are recorded arrays: operations, arithmetic and views
+    accept them; functions through which no gradient passes (NumPy's functions, ``float(x)``) raise UnseenError. After
+    the block their elements can be read. For a function that is called often, :func:`mp_core.value_and_grad` is faster,
+    because it caches a plan.
 
     Parameters
     ----------
     persistent : bool
         Whether :meth:`gradient` may be called more than once.
     watch_accessed_variables : bool
-        Whether every trainable variable that is read in the block has a gradient. Otherwise those that
-        :meth:`watch` is given.
+        Whether every trainable variable that the block reads has a gradient. If False, only variables that were passed
+        to :meth:`watch` have one.
 
     Examples
     --------
@@ -68,10 +68,9 @@ class GradientTape:
         return self._recording
 
     def watch(self, tensor: Any) -> Any:
-        """Let a variable or an array have a gradient.
+        """Let a variable or an array have a gradient; return the object to compute with.
 
-        An array of NumPy cannot be told apart from its elements, so unlike TensorFlow's method this one returns the
-        array to compute with: ``x = tape.watch(x)``.
+        A NumPy array cannot be recorded in place. So, unlike in TensorFlow, use the result: ``x = tape.watch(x)``.
         """
         recording = self._running()
 
@@ -84,32 +83,32 @@ class GradientTape:
         return map_leaves(watched, tensor)
 
     def watched_variables(self) -> tuple[AutoCastVariable, ...]:
-        """Return the variables that have been read, in the order of their first reading."""
+        """Return the variables that the block has read, in the order of the first read."""
         return tuple(self._running().variables.values())
 
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None) -> Any:
-        """Return the gradients of the sum of the elements of targets with respect to sources.
+        """Return d sum(targets * output_gradients) / d sources.
 
         Parameters
         ----------
         target : array, or several in tuples, lists and dictionaries
-            What the block has computed.
+            Results of the block.
         sources : variable or array, or several of them
-            Arrays are those that :meth:`watch` has returned.
+            Arrays must be results of :meth:`watch`.
         output_gradients : array or several, optional
-            What elements of the targets are multiplied by in this sum. Default: 1.
+            Factors of the elements of the targets. Default: 1.
 
         Returns
         -------
         ndarray or None, or several in the structure of `sources`
-            None: the target does not depend on it.
+            None: the target does not depend on this source.
 
         Raises
         ------
         RuntimeError
-            The tape is not persistent and was used before.
+            The tape is not persistent, and :meth:`gradient` was called before.
         UngradedError
-            An operation between them has no gradient.
+            An operation between sources and target has no gradient.
         """
         recording = self._running()
         if self._is_used and not self._persistent:
@@ -132,7 +131,7 @@ class GradientTape:
         return map_leaves(lambda _: next(results), sources)
 
     def _source(self, x: Any) -> Recorded | None:
-        """Return the array of the recording that a source is, None if it was not read in the block."""
+        """Return the recorded array of a source; None if the block did not read it."""
         if isinstance(x, AutoCastVariable):
             return self._running().value_of(x)
         return x if type(x) is Recorded and x.recording is self._recording else None

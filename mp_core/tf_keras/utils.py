@@ -1,21 +1,21 @@
-"""tf.keras' ``utils``: objects as configurations and back, and the classes that users register for that."""
+"""tf.keras' ``utils``: serialize objects, deserialize them, and register classes for that."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mp_core.dtype_policies.registry import policy_names
 from mp_core.files.deserialization import deserialized
-from mp_core.files.registry import (
+from mp_core.layers.registry import layer_classes
+from mp_core.policies.dtype_policies.registry import policy_names
+from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
+from mp_core.utilities.registry import (
     custom_object_scope,
     get_custom_objects,
     get_registered_name,
     get_registered_object,
     register_keras_serializable,
 )
-from mp_core.files.serialization import serialize_keras_object as _serialize
-from mp_core.layers.registry import layer_classes
-from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
+from mp_core.utilities.serialization import serialize_keras_object as _serialize
 
 __all__ = [
     "CustomObjectScope",
@@ -32,17 +32,17 @@ CustomObjectScope = custom_object_scope
 
 
 def serialize_keras_object(instance: Any) -> Any:
-    """Return an object as plain values, which ``json.dumps`` takes; a policy is a dictionary, also of a single dtype.
+    """Return an object as plain values for ``json.dumps``. A policy becomes a dictionary, even for a single dtype.
 
     Parameters
     ----------
     instance : object
-        What :func:`mp_core.saving.serialize_keras_object` takes.
+        See :func:`mp_core.saving.serialize_keras_object`.
 
     Raises
     ------
     TypeError
-        `instance` is nothing that can be serialized.
+        `instance` cannot be serialized.
 
     Examples
     --------
@@ -53,12 +53,12 @@ def serialize_keras_object(instance: Any) -> Any:
 
 
 def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """Return the object of a :func:`serialize_keras_object` configuration; policies and layers are of this face.
+    """Return the object of a :func:`serialize_keras_object` configuration; policies and layers are tf.keras'.
 
     Parameters
     ----------
     config : object
-        Plain values are themselves; a list or dictionary may hold configurations.
+        Plain values are returned unchanged; a list or dictionary may contain configurations.
     custom_objects : dict, optional
         Name -> class or function.
 

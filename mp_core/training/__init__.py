@@ -1,16 +1,4 @@
-"""Models that train: Keras' Model, Functional and Sequential, with compile, fit, evaluate and predict.
+"""Models that train: Keras' Model, Functional and Sequential, losses, metrics, optimizers, callbacks, saving.
 
-What training needs is imported by the methods that train: a model that only computes loads none of it.
+It imports layers and the rooms below it; models and the rooms above it may import it.
 """
-
-from mp_core.layers.input_layer import Input
-from mp_core.layers.symbols import KerasTensor
-from mp_core.training.models import Functional, Model
-from mp_core.training.sequential import Sequential
-from mp_core.training.trainer import Trainer
-
-__all__ = ["Functional", "Input", "KerasTensor", "Model", "Sequential", "Trainer"]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.autocast.variable import as_stored, assign_each, restored_if_it_fails
-from mp_core.checkpoint.header import open_regular
-from mp_core.checkpoint.maps import map_file
-from mp_core.checkpoint.output import naming, new_file
 from mp_core.files import archive, hdf5
+from mp_core.files.checkpoint.header import open_regular
+from mp_core.files.checkpoint.maps import map_file
+from mp_core.files.checkpoint.output import naming, new_file
 from mp_core.files.hdf5 import storable
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers import InputLayer, Layer, TimeDistributed
 from mp_core.layers.base.building import are_by_argument, build_shapes_of
 from mp_core.layers.base.configuration import is_ours
-from mp_core.layers.base.state import beside_saved, cleared_by_loading, saved_variables
-from mp_core.layers.names_in_files import BESIDE, layers_in, names_in_list
+from mp_core.layers.base.state import cleared_by_loading, extra_arrays, saved_variables
+from mp_core.layers.names_in_files import EXTRA_ARRAYS, layers_in, names_in_list
 from mp_core.layers.operation import Operation
 from mp_core.layers.symbols import KerasTensor
+from mp_core.policies.autocast.variable import as_stored, assign_each, restored_if_it_fails
 from mp_core.training.graph import Source, graph_in
 from mp_core.training.optimizer_files import OPTIMIZER, lasting
 from mp_core.training.tracing import traced
 from mp_core.utilities.arguments import path_of
+from mp_core.utilities.serialization import serialize_keras_object
 
 if TYPE_CHECKING:
     from mp_core.training.models import Model
@@ -144,9 +144,9 @@ def tree_of(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[s
     layer.save_own_variables(own)
     if own:
         tree["vars"] = {name: storable(x) for name, x in own.items()}
-    more = beside_saved(layer) if beside else {}
+    more = extra_arrays(layer) if beside else {}
     if more:
-        tree[BESIDE] = {name: storable(x) for name, x in more.items()}
+        tree[EXTRA_ARRAYS] = {name: storable(x) for name, x in more.items()}
     below = done if layer.is_made_of_layers or isinstance(layer, TimeDistributed) else None
     return tree | map_places(lambda part: tree_of(part, below, beside), layers_in(layer))
 

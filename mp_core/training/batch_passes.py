@@ -10,14 +10,14 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import is_recorded
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.scopes import called_in
 from mp_core.layers.base.losses import added_losses
-from mp_core.layers.parts import BatchPart, part_under_way
-from mp_core.losses import Loss
-from mp_core.plans.backward import ArrayGradients, Assigned
-from mp_core.plans.parts import Described, PartGradients, unit_of
+from mp_core.layers.parts import BatchPart, current_part
+from mp_core.layers.plans.backward import ArrayGradients, Assigned
+from mp_core.layers.plans.parts import Described, PartGradients, unit_of
+from mp_core.policies.autocast import AutoCastVariable
 from mp_core.training.batches import Batch, joined, number_of_samples, part_of
+from mp_core.training.losses import Loss
 from mp_core.training.objectives import Targets, check_target, weighted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MIXES = "the loss '{}' is no sum over the samples of a batch, so `passes` must 
 
 
 class BatchPasses:
-    """Computes the gradients of batches pass by pass: each is a part of :class:`~mp_core.plans.parts.PartGradients`.
+    """Computes the gradients of batches pass by pass: each is a part of :class:`~.plans.parts.PartGradients`.
 
     The loss of a batch is linear in the values of its samples, so their gradients follow from targets and weights of
     the whole batch before any sample is computed. Each pass is given those of its samples.
@@ -123,7 +123,7 @@ class BatchPasses:
         """Return the values of samples for each loss, then all else that adds to the loss; and the outputs."""
         part = BatchPart(before, number_of_samples(x), count)
         inner: Any = added_losses, [], self._values, (x, y, part.samples)
-        return called_in(part_under_way, part, called_in, inner)  # type: ignore[no-any-return]
+        return called_in(current_part, part, called_in, inner)  # type: ignore[no-any-return]
 
     def _values(self, x: Any, y: Any, samples: int) -> tuple[list[Any], Any]:
         outputs = self._compiled.model(x, training=True)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.arrays import Array, asarray, imported
+from mp_core.arrays import Array, asarray, dtypes, imported
 from mp_core.utilities.arguments import float_of, integer, positive_integer
 from mp_core.utilities.tree import leaves, leaves_as, map_leaves
 

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mp_core import optimizers
 from mp_core.arrays.holding import tried
 from mp_core.arrays.recorded import is_recorded
-from mp_core.autocast import AutoCastVariable
-from mp_core.callbacks import CallbackList
 from mp_core.core.scopes import called_in
-from mp_core.layers.base.building import passes_on
+from mp_core.layers.base.building import accepts_argument
 from mp_core.layers.base.losses import added_losses
+from mp_core.layers.plans.backward import ValueAndGrad, assigned_if
+from mp_core.layers.plans.parts import Each
 from mp_core.layers.randomness import next_seed
-from mp_core.metrics import Metric
-from mp_core.optimizers.loss_scale import ScaledOptimizer
-from mp_core.plans.backward import ValueAndGrad, assigned_if
-from mp_core.plans.parts import Each
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.training import optimizers
 from mp_core.training.batch_passes import BatchPasses, check_model
 from mp_core.training.batches import Batch, number_of_samples
+from mp_core.training.callbacks import CallbackList
 from mp_core.training.logs import metrics_in
+from mp_core.training.metrics import Metric
 from mp_core.training.objectives import Losses, LossTracker, Metrics, Targets, weighted
+from mp_core.training.optimizers.loss_scale import ScaledOptimizer
 from mp_core.training.planned_calls import PlannedCalls
 from mp_core.training.resume import Place, State
 from mp_core.utilities.arguments import boolean, positive_integer
@@ -193,7 +193,7 @@ class Compiled:
         """Return the loss, and those of the outputs if there are several."""
         self._current = []
         compute = self.model.compute_loss
-        options = {"training": training} if passes_on(compute, "training") else {}  # of older models it has no such one
+        options = {"training": training} if accepts_argument(compute, "training") else {}  # older models lack it
         loss = compute(batch.x, batch.y, outputs, batch.weights, **options)
         parts, self._current = self._current, []
         return loss, parts if len(parts) > 1 else []

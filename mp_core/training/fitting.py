@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mp_core.callbacks import History
 from mp_core.training.batches import Batch, Batches, KeptBatches, batches_of, split
+from mp_core.training.callbacks import History
 from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.measured import training_state
 from mp_core.training.order import order_of

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mp_core.files.deserialization import VALUES, value_of
-from mp_core.files.registry import check_depth
 from mp_core.layers.base.call import returns_list
 from mp_core.layers.base.configuration import is_ours
 from mp_core.layers.base.ends import WithEnds
@@ -15,6 +14,7 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.masks import needs_inputs
 from mp_core.layers.pointwise import Masking
 from mp_core.layers.registry import is_registered
+from mp_core.utilities.registry import check_depth
 from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves
 
 __all__ = ["TENSOR", "Graph", "Node", "Source", "Values", "count_of_outputs", "graph_in", "graph_of", "keep"]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.layers.base.state import metrics_among
-from mp_core.metrics import Metric
+from mp_core.training.metrics import Metric
 
 __all__ = ["flat_logs", "metrics_in", "results_of"]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mp_core.callbacks import CallbackList, History
 from mp_core.training.batches import Batch, Batches, batch_parts
+from mp_core.training.callbacks import CallbackList, History
 from mp_core.training.logs import flat_logs
 from mp_core.training.measured import training_state
 from mp_core.training.resume import Place

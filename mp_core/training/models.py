@@ -10,13 +10,11 @@ import numpy as np
 from mp_core.arrays.holding import tried
 from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
-from mp_core.files.registry import class_and_config, custom_object_scope, known_classes
-from mp_core.files.serialization import serialize_keras_object
 from mp_core.layers import Input, InputLayer, Layer
-from mp_core.layers.base.building import enclosing_path, takes
+from mp_core.layers.base.building import enclosing_path, has_argument
 from mp_core.layers.base.call import array_arguments
-from mp_core.layers.base.configuration import given_to, is_ours
-from mp_core.layers.base.ends import Ends, WithEnds, claim, replaceable_property, settle
+from mp_core.layers.base.configuration import constructor_arguments, is_ours
+from mp_core.layers.base.ends import Ends, WithEnds, claim, replace_claim, replaceable_property
 from mp_core.layers.base.symbolic import spec_of
 from mp_core.layers.masks import mask_after
 from mp_core.layers.registry import KERAS, layer_classes
@@ -24,6 +22,8 @@ from mp_core.training.graph import TENSOR, Graph, Source, Values, graph_of, keep
 from mp_core.training.nesting import is_nested
 from mp_core.training.tracing import graph_between, through_graph, traced
 from mp_core.training.trainer import Trainer
+from mp_core.utilities.registry import class_and_config, custom_object_scope, known_classes
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
 
 __all__ = ["Functional", "Model", "functional_class", "further_arguments", "made_by", "takes_graph"]
@@ -143,7 +143,7 @@ class Functional(WithEnds, Model):
     ['sum', 'y']
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
     is_made_of_layers = True
     _call_graph: Graph
@@ -189,7 +189,7 @@ class Functional(WithEnds, Model):
         if input_shape is not None:
             shapes = self._bound(graph.inputs, input_shape)
         symbols = {name: Input(batch_shape=shape, name=name) for name, shape in shapes.items()}
-        called_in(enclosing_path, self._around, through_graph, (graph, symbols))
+        called_in(enclosing_path, self._children_path, through_graph, (graph, symbols))
 
     def by_input(self, inputs: Any) -> dict[str, Any]:
         """Return name of input layer -> the argument of a call that it gets."""
@@ -211,7 +211,7 @@ class Functional(WithEnds, Model):
         for layer in self.layers:
             first = values.get(Source(layer.name, 0, 0))
             if first is not None:
-                settle(self, layer, first.call)
+                replace_claim(self, layer, first.call)
         return Ends(
             *(map_leaves(values.__getitem__, ends) for ends in (self._call_graph.inputs, self._call_graph.outputs))
         )
@@ -221,7 +221,7 @@ class Functional(WithEnds, Model):
         return len(list(leaves(self._call_graph.outputs)))
 
     @property
-    def _around(self) -> str:
+    def _children_path(self) -> str:
         return str(self.path)[: -len(self.name)].rstrip("/")
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
@@ -243,7 +243,7 @@ class Functional(WithEnds, Model):
     def whole(self, inputs: Any) -> Any:
         """Return the inputs; floats become integers where layers read integers."""
         graph, given = self._call_graph, self._bound(self._call_graph.inputs, inputs)
-        found = {name: graph.by_name[name].whole(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
+        found = {name: graph.by_name[name].with_integers(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
         changed = any(x is not given[name] for name, x in found.items())
         return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else inputs
 
@@ -316,8 +316,8 @@ class Functional(WithEnds, Model):
         NotImplementedError
             One of these is no plain value.
         """
-        if self._made_with is not None and not takes_graph(type(self)):
-            return given_to(self) | Layer.get_config(self)
+        if self._constructor_arguments is not None and not takes_graph(type(self)):
+            return constructor_arguments(self) | Layer.get_config(self)
         config = super().get_config()
         config.pop("forms", None)  # the layers say their own
 
@@ -428,9 +428,9 @@ def _masks_for(layer: Layer, given: Sequence[Any], named: Mapping[str, Any]) -> 
     """
     call = type(layer).call
     if len(given) == 1 and not named:
-        return {"mask": given[0]} if any(m is not None for m in leaves(given[0])) and takes(call, "mask") else {}
+        return {"mask": given[0]} if any(m is not None for m in leaves(given[0])) and has_argument(call, "mask") else {}
     masks = {**dict(zip(array_arguments(layer), given, strict=False)), **named}
-    return {f"{name}_mask": m for name, m in masks.items() if m is not None and takes(call, f"{name}_mask")}
+    return {f"{name}_mask": m for name, m in masks.items() if m is not None and has_argument(call, f"{name}_mask")}
 
 
 def _has_source(argument: Any) -> bool:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mp_core import dtypes, losses, metrics
-from mp_core.arrays import Array
+from mp_core.arrays import Array, dtypes
 from mp_core.arrays.recorded import is_recorded
 from mp_core.layers import Layer
-from mp_core.losses import Loss
-from mp_core.losses.arrays import same_rank
+from mp_core.training import losses, metrics
+from mp_core.training.losses import Loss
+from mp_core.training.losses.arrays import same_rank
 from mp_core.training.nesting import flattened, in_place_of, is_nest, is_nested, names_in_logs
 from mp_core.utilities.arguments import number
 from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from mp_core.plans import ForwardPlan, UnseenError
-from mp_core.plans.cache import Cache
-from mp_core.plans.plan import plan_key
+from mp_core.layers.plans import ForwardPlan, UnseenError
+from mp_core.layers.plans.cache import Cache
+from mp_core.layers.plans.plan import plan_key
 
 __all__ = ["PlannedCalls"]
 

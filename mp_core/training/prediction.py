@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.callbacks import CallbackList
 from mp_core.training.batches import ArrayBatches, Batch, batches_of, joined, number_of_samples, outputs_like
+from mp_core.training.callbacks import CallbackList
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.progress import progress
 from mp_core.utilities.tree import leaves, map_leaves
@@ -20,7 +20,7 @@ __all__ = ["predicted"]
 
 
 def predicted(model: "Model", x: Any, batch_size: int | None, verbose: Any, steps: int | None, callbacks: Any) -> Any:
-    """Return the outputs of a model for all samples: see :meth:`mp_core.training.Trainer.predict`."""
+    """Return the outputs of a model for all samples: see :meth:`mp_core.training.trainer.Trainer.predict`."""
     count = None if steps is None else positive_integer(steps, "steps")
     batches = batches_of(x, batch_size=batch_size, steps=count)
     found = batches.taken(count, "steps")

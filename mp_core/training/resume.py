@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mp_core import dtypes
-from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.variable import assign_each, restored_if_it_fails
-from mp_core.checkpoint.maps import map_file
+from mp_core.arrays import Array, dtypes
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.files import hdf5
+from mp_core.files.checkpoint.maps import map_file
 from mp_core.files.hdf5 import storable
 from mp_core.layers.seeds import StateHolder
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.autocast.variable import assign_each, restored_if_it_fails
 from mp_core.training.archive import written
 from mp_core.training.measured import training_state
 from mp_core.training.optimizer_files import (

@@ -8,12 +8,10 @@ import numpy as np
 from mp_core.arrays.holding import tried
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.replay import awake
-from mp_core.files.registry import check_depth, class_and_config, custom_object_scope, known_classes
-from mp_core.files.serialization import serialize_keras_object
-from mp_core.layers.base.building import takes
+from mp_core.layers.base.building import has_argument
 from mp_core.layers.base.contents import contents_of
-from mp_core.layers.base.ends import Ends, WithEnds, claim, settle
-from mp_core.layers.base.symbolic import called_with
+from mp_core.layers.base.ends import Ends, WithEnds, claim, replace_claim
+from mp_core.layers.base.symbolic import symbolic_call
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.input_layer import Input, InputLayer, tensor_of
 from mp_core.layers.layer import Layer
@@ -23,6 +21,8 @@ from mp_core.layers.shapes import Shape, map_shapes
 from mp_core.layers.symbols import KerasTensor
 from mp_core.training.graph import Node, count_of_outputs
 from mp_core.training.models import Model
+from mp_core.utilities.registry import check_depth, class_and_config, custom_object_scope, known_classes
+from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Sequential"]
@@ -61,7 +61,7 @@ class Sequential(WithEnds, Model):
     ((3, 2), 58)
     """
 
-    _samples_apart = "always"
+    _sample_independence = "always"
     supports_masking = True
     is_made_of_layers = True
     input_layer: InputLayer | None = None
@@ -144,11 +144,11 @@ class Sequential(WithEnds, Model):
 
     def _taken(self, inputs: Any) -> Any:
         """Return inputs as the first layer gets them."""
-        return inputs if self.input_layer is None else self.input_layer.taken(inputs, self._rows_read)
+        return inputs if self.input_layer is None else self.input_layer.fitted(inputs, self._rows_read)
 
     def whole(self, inputs: Any) -> Any:
         """Return the inputs; floats become integers if the first layer reads integers."""
-        return inputs if self.input_layer is None else self.input_layer.whole(inputs, self._rows_read)
+        return inputs if self.input_layer is None else self.input_layer.with_integers(inputs, self._rows_read)
 
     @property
     def _rows_read(self) -> int | None:
@@ -195,7 +195,7 @@ class Sequential(WithEnds, Model):
         first = self if self.input_layer is None else self.input_layer
         x = map_shapes(lambda shape: Input(batch_shape=shape, dtype=first.compute_dtype, name=self.name), input_shape)
         for layer in self.layers:  # each runs zeros of its own: those of one run would shrink from layer to layer
-            _, x = called_with(layer, (x,))
+            _, x = symbolic_call(layer, (x,))
 
     def _traced(self) -> list[tuple[Layer, Any]]:
         if self.input_layer is None:
@@ -216,8 +216,8 @@ class Sequential(WithEnds, Model):
         start = self._start()
         x: Any = start
         for layer in self.layers:
-            call, x = called_with(layer, (x,))
-            settle(self, layer, call)
+            call, x = symbolic_call(layer, (x,))
+            replace_claim(self, layer, call)
         return Ends(start, x)
 
     def _start(self) -> Any:
@@ -250,7 +250,7 @@ class Sequential(WithEnds, Model):
             if self.input_layer is not None:
                 inputs = self._taken(inputs)
             for layer in self.layers:
-                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                masks = {"mask": mask} if mask is not None and has_argument(type(layer).call, "mask") else {}
                 outputs = layer(inputs, training=training, **masks)
                 inputs, mask = outputs, mask_after(layer, inputs, mask)
         return inputs
@@ -270,7 +270,7 @@ class Sequential(WithEnds, Model):
         for index, layer in enumerate(self.layers):
             after = mask_after(layer, inputs, mask)
             if any(makers[index + 1 :]):
-                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                masks = {"mask": mask} if mask is not None and has_argument(type(layer).call, "mask") else {}
                 inputs = tried(layer, inputs, **masks)
             mask = after
         return mask

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from mp_core.layers.base.symbolic import called_with
+from mp_core.layers.base.symbolic import symbolic_call
 from mp_core.layers.input_layer import Input, InputLayer, tensor_of
 from mp_core.layers.layer import Layer
 from mp_core.layers.symbols import Call, KerasTensor
@@ -119,7 +119,7 @@ def through_graph(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
     """
 
     def call(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return called_with(layer, args, kwargs)[1]
+        return symbolic_call(layer, args, kwargs)[1]
 
     layers = {layer.name: layer for layer in graph.layers if isinstance(layer, InputLayer)}
     starts = {

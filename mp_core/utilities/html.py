@@ -1,4 +1,4 @@
-"""What a notebook shows: small tables that can be sorted, in the colours of the page around them."""
+"""HTML tables for notebooks: small, sortable, in the colours of the page."""
 
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
@@ -15,7 +15,7 @@ _STYLE = (
     ".mp-core th{cursor:pointer}"
     ".mp-core .text{text-align:left}"
 )
-# Sorts the rows by the column of the head that was clicked: numbers by value, all else by spelling.
+# JavaScript: sort the rows by the clicked column, numbers by value, texts alphabetically.
 _SORT = (
     "const t=this.closest('table').tBodies[0],i=this.cellIndex,d=this.dataset.d=-(this.dataset.d||-1),"
     "n=r=>r.cells[i].textContent;"
@@ -24,16 +24,17 @@ _SORT = (
 
 
 def html_table(rows: Sequence[Sequence[str]], caption: str, left: Collection[int] = (0,)) -> str:
-    """Return rows of cells, the first one the head, as HTML: a click on a head sorts by its column.
+    """Return an HTML table; a click on a head sorts by its column.
 
     Parameters
     ----------
     rows : sequence of sequence of str
-        Cells of numbers hold nothing but a number, so that they are sorted by value: units are in the head.
+        The first row is the head. Cells of numbers must contain only the number, so that they sort by value: write
+        units in the head.
     caption : str
-        What stands above the table.
+        The text above the table.
     left : collection of int
-        The columns of text; the others are set to the right.
+        The columns of text, which are aligned left; the others are aligned right.
 
     Examples
     --------
@@ -56,9 +57,9 @@ def html_table(rows: Sequence[Sequence[str]], caption: str, left: Collection[int
 
 
 class Report(dict[str, Any]):
-    """A dict that a notebook shows as a table: its longest list of dicts as rows, its plain values as the caption.
+    """A dict that a notebook shows as a table.
 
-    What is the same in all rows is in the caption too.
+    The rows are its longest list of dicts. The caption has its plain values, and columns whose values are all equal.
     """
 
     def _repr_html_(self) -> str:
@@ -70,8 +71,9 @@ class Report(dict[str, Any]):
         text = [i for i, name in enumerate(varied) if name not in numbers]
         plain = {key: _cell(value) for key, value in self.items() if isinstance(value, str | int | float)}
         plain |= {name: x[0] for name, x in columns.items() if name not in varied and x[0]}
-        told = [f"{key}: {value}" for key, value in plain.items()] + [f"failed: {x}" for x in self.get("failed", ())]
-        return html_table([list(varied), *zip(*varied.values(), strict=True)], "; ".join(told), text)
+        caption = [f"{key}: {value}" for key, value in plain.items()]
+        caption += [f"failed: {x}" for x in self.get("failed", ())]
+        return html_table([list(varied), *zip(*varied.values(), strict=True)], "; ".join(caption), text)
 
 
 def _cell(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Names of objects that their classes give them."""
+"""Default names of objects, derived from their classes."""
 
 import re
 
@@ -6,7 +6,7 @@ __all__ = ["named", "snake_case"]
 
 
 def snake_case(class_name: str) -> str:
-    """Return the name of a class as Keras writes it in the names of layers, losses and files.
+    """Return the name of a class in the snake case of Keras, as in the names of layers, losses and files.
 
     Examples
     --------
@@ -18,7 +18,7 @@ def snake_case(class_name: str) -> str:
 
 
 def named(name: str | None, kind: type) -> str:
-    """Return the name of an object: the one that is given, by default that of its class in snake case."""
+    """Return the given name of an object, or the name of its class in snake case."""
     if name is not None and not isinstance(name, str):
         raise TypeError(f"`name` must be a string; received name={name!r}")
     return name or snake_case(kind.__name__)

@@ -1,4 +1,4 @@
-"""What becomes of outputs that are infinite or NaN: they are told in a warning, refused by an error, or left alone."""
+"""Choose what happens if an output is infinite or NaN: a warning, an error, or nothing."""
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -18,11 +18,11 @@ class NonFiniteError(ValueError):
     Attributes
     ----------
     position : int
-        Which of the inputs it belongs to, counted from 0.
+        The index of the input, counted from 0.
     cause : str
-        Where it comes from: a sentence.
+        Where the value comes from: a sentence.
     reason : str
-        What the input has, and its cause: a sentence without its subject.
+        "has an output that is not finite: CAUSE", to follow the name of an input.
     """
 
     def __init__(self, position: int, cause: str) -> None:
@@ -32,11 +32,12 @@ class NonFiniteError(ValueError):
 
 
 def nonfinite(action: Action) -> AbstractContextManager[None]:
-    """Return a block in which such outputs are told once by each model, raise :class:`NonFiniteError`, or pass.
+    """Set the action for outputs that are infinite or NaN, inside a ``with`` block.
 
     Parameters
     ----------
     action : {"warn", "raise", "ignore"}
+        ``"warn"`` warns once per model; ``"raise"`` raises :class:`NonFiniteError`.
 
     Examples
     --------
@@ -48,6 +49,6 @@ def nonfinite(action: Action) -> AbstractContextManager[None]:
 
 
 def action_here() -> Action:
-    """Return what is done with them here."""
+    """Return the action that is set here."""
     found: Action = innermost(_action.get(), "warn")
     return found

@@ -1,4 +1,4 @@
-"""Numbers that people and files write: ASCII digits, and nothing else that Python reads as a number too."""
+"""Read numbers from users and files: ASCII digits only, without the other forms that Python accepts."""
 
 import re
 
@@ -9,7 +9,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-
 
 
 def integer_of(text: str, least: int, most: int) -> int | None:
-    """Return the integer that a text is; None unless it is one from `least` to `most`.
+    """Return a text as an integer; None unless it is an integer from `least` to `most`.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def integer_of(text: str, least: int, most: int) -> int | None:
 
 
 def number_of(text: str) -> float:
-    """Return the number that a text is; raise ValueError unless it is one. ``float`` alone takes ``1_0`` for 10.
+    """Return a text as a float; raise ValueError unless it is a number: ``float`` would read ``1_0`` as 10.
 
     Examples
     --------
@@ -32,8 +32,8 @@ def number_of(text: str) -> float:
     >>> number_of("1_0")
     Traceback (most recent call last):
     ...
-    ValueError: '1_0' is no number
+    ValueError: '1_0' is not a number
     """
     if not _NUMBER.fullmatch(text.strip(" \t\r\n")):
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     return float(text)

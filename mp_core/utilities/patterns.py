@@ -1,51 +1,52 @@
-"""Regular expressions that come from files, matched in bounded time.
+"""Match regular expressions from untrusted files in bounded time.
 
-Python's ``re`` may try every way in which a pattern can match. These may be exponentially many, and a match that has
-begun cannot be stopped. So a bound of the number of ways is computed first, and a pattern with too many is refused.
+Python's ``re`` backtracks: it may try exponentially many ways to match a pattern, and a running match cannot be
+stopped. So we first compute a bound for the number of ways, and refuse a pattern with too many. The bound needs the
+parsed pattern; Python offers it only in the private modules ``re._parser`` and ``re._constants``.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from re import _constants, _parser  # type: ignore[attr-defined]  # Python parses patterns under no public name
+from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 __all__ = ["MAX_LENGTH", "longest_for", "matcher"]
 
 MAX_LENGTH = 4096
-"""Characters of the longest pattern."""
+"""The most characters of a pattern."""
 
-# log2 of the most ways that are allowed. `.*a` four times, then `b`, may match 128 characters in 2^23.4 ways. Python
-# tries them on `ac` 64 times in 9 ms (Zen 4, November 2026).
+# log2 of the most ways that are allowed. Example: `(.*a){4}b` may match 128 characters in 2^23.4 ways; Python tries
+# them on `ac` * 64 in 9 ms (Zen 4, November 2026).
 _MAX_WAYS = 24.0
-_MAX_NAME = 20  # log2 of a length that no name has
-_SHORT = 6  # log2 of the length of names that every pattern must take
+_MAX_NAME = 20  # log2 of a length that no name reaches
+_SHORT = 6  # log2 of the length of names that every accepted pattern can match
 
 _CHARACTERS = {_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN}
 _REPEATS = {_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT}
 
 
 def matcher(pattern: str, how: str) -> Callable[[str], object]:
-    """Return a function that says whether a name matches a pattern.
+    """Return a function that returns whether a name matches a pattern.
 
     Parameters
     ----------
     pattern : str
-        As Python's ``re`` has it.
+        A regular expression of Python's ``re``.
     how : {"fullmatch", "search"}
         Whether the whole name must match, or any part of it.
 
     Returns
     -------
     callable
-        It raises ValueError for a name so long that the pattern may take too long.
+        It raises ValueError if the name is so long that matching may take too long.
 
     Raises
     ------
     ValueError
-        `pattern` is no regular expression, too long, or may take too long for names of 64 characters: it has repeats
-        or alternatives in repeats, or more than a few repeats beside each other.
+        `pattern` is not a regular expression, is too long, or may take too long for names of 64 characters: it has
+        repeats or alternatives inside repeats, or too many repeats in a row.
 
     Examples
     --------
@@ -61,9 +62,9 @@ def matcher(pattern: str, how: str) -> Callable[[str], object]:
 
 
 def longest_for(pattern: str, how: str) -> int:
-    """Return how many characters a name may have for a pattern; arguments and errors are those of :func:`matcher`."""
+    """Return the most characters of a name for a pattern; arguments and errors are those of :func:`matcher`."""
     if len(pattern) > MAX_LENGTH:
-        raise ValueError(f"a pattern may have {MAX_LENGTH} characters; received {len(pattern)}")
+        raise ValueError(f"a pattern may have at most {MAX_LENGTH} characters; received {len(pattern)}")
     try:
         tree = _parser.parse(pattern)
         starts = 1 if how == "search" else 0
@@ -73,7 +74,7 @@ def longest_for(pattern: str, how: str) -> int:
         raise ValueError(str(error)) from None
     if longest < _SHORT:
         raise ValueError(
-            "matching may take too long: it has repeats or alternatives in repeats, or too many beside each other"
+            "matching may take too long: the pattern has repeats or alternatives in repeats, or too many in a row"
         )
     return int(2**longest)
 
@@ -87,19 +88,19 @@ def _match_short(match: Callable[[str], object], pattern: str, longest: int, nam
 
 
 def _ways(items: Iterable[Any], size: float, free: int = 0) -> float:
-    """Return log2 of the most ways in which ``re`` may try to match the items to `size` characters.
+    """Return an upper bound for log2 of the number of ways in which ``re`` may match the items to `size` characters.
 
-    Ends of repeats of one character, and the start of a search (`free` is 1), follow each other: k of them can be
-    chosen in size^k / k! ways. All else counts as if each could be chosen whatever the others are.
+    The ends of k repeats of one character (and the start of a search: `free` = 1) are k ordered positions, which gives
+    size^k / k! ways. All other choices count as independent, so their numbers are multiplied.
     """
     total = free * math.log2(size)
     for kind, value in items:
         if kind in _REPEATS:
             low, high, body = value
             width = body.getwidth()[0]
-            tried = size // max(width, 1) + (width > 1)  # the last time on fewer characters than it needs
+            tried = size // max(width, 1) + (width > 1)  # the last attempt has too few characters left
             most = max(min(high, tried), low)
-            if width == 0 and low > 1:  # `re` matches nothing as often as it must, and remembers each time
+            if width == 0 and low > 1:  # `re` matches "" the required number of times, and can backtrack into each
                 total += low
             inside = _ways(body, size)
             total += math.log2(most - low + 1) + (inside * most if inside else 0.0)

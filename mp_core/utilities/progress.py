@@ -1,4 +1,4 @@
-"""How far a long call is: a bar where a person watches, a line now and then elsewhere."""
+"""Show the progress of a long call: a bar in a terminal or notebook, otherwise a line every few seconds."""
 
 import sys
 import time
@@ -14,18 +14,18 @@ _EVERY = 5.0  # seconds between lines
 
 
 def progress(items: Iterable[T], *, show: bool, total: int | None, unit: str) -> Iterable[T]:
-    """Return `items`; if `show` is true, stderr says how many of them are done.
+    """Return `items`; if `show` is true, iterating over the result shows progress on stderr.
 
     Parameters
     ----------
     items : iterable
-        What the caller iterates over.
+        The items over which the caller iterates.
     show : bool
-        Whether to show anything.
+        Whether to show progress.
     total : int or None
-        The number of items, if it is known.
+        The number of items, if known.
     unit : str
-        What an item is called.
+        The name of an item.
     """
     return _counted(items, total, unit) if show else items
 
@@ -39,17 +39,17 @@ def _counted(items: Iterable[T], total: int | None, unit: str) -> Iterator[T]:
 
 @contextmanager
 def counting(*, show: bool, total: int | None, unit: str, stays: bool = True) -> Iterator[Callable[[int], object]]:
-    """Yield a function that is called with a number of items that are done; stderr says how many that makes.
+    """Yield a function to call with the number of newly finished items; it shows progress on stderr.
 
-    In a terminal that is a bar of tqdm, which is gone at the end, and in a notebook one that stays. Elsewhere, and
-    without tqdm, it is a line every five seconds.
+    In a terminal it shows a bar of tqdm, removed at the end; in a notebook a bar that stays. Elsewhere, or without
+    tqdm, it prints a line every five seconds.
 
     Parameters
     ----------
     show, total, unit
-        Those of :func:`progress`.
+        See :func:`progress`.
     stays : bool
-        Whether the bar of a notebook stays; not if the caller prints a line in its place.
+        Whether the bar in a notebook stays; False if the caller prints a line instead.
     """
     if not show or sys.stderr is None:
         yield lambda count: None
@@ -73,18 +73,18 @@ def _bar(total: int | None, unit: str, stays: bool) -> Any:
 
 
 class _Lines:
-    """Like a bar of tqdm, a line now and then."""
+    """Has the interface of a bar of tqdm, but prints lines."""
 
     def __init__(self, total: int | None, unit: str) -> None:
         self._of, self._unit = "" if total is None else f" of {total:,}", unit
         self._done, self._last = 0, time.monotonic()
 
     def update(self, count: int) -> None:
-        """Count items that are done."""
+        """Count finished items; print a line if the last one is old enough."""
         self._done += count
         if time.monotonic() >= self._last + _EVERY:
             self._last = time.monotonic()
             print(f"mp_core: {self._unit} {self._done:,}{self._of}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Did you mean: the known word that a mistyped or differently spelled one stands for."""
+"""Suggest a known word for an unknown one: "did you mean ...?"."""
 
 import re
 from collections.abc import Iterable
@@ -29,14 +29,14 @@ _OTHER_NAMES = {
     "w8a16": "int8/weight_only",
     "w8a8": "int8",
 }
-"""What other programs call a type or a policy -> what mp_core calls it."""
+"""Name of a type or a policy in other programs -> its name in mp_core."""
 
 
-_SHOWN = 200  # characters of what came, in a message
+_SHOWN = 200  # most characters of the received word in a message
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that another one most likely stands for, or None.
+    """Return the known word that the user most likely meant, or None.
 
     Examples
     --------
@@ -55,18 +55,18 @@ def meant(word: str, known: Iterable[str]) -> str | None:
 
 
 def _parts(word: str) -> set[str]:
-    """Return what a word consists of, so that `int8_weight_only` and `int8/weight-only` are the same."""
+    """Return the set of alphanumeric parts of a word, so that `int8_weight_only` equals `int8/weight-only`."""
     return set(re.findall(r"[a-z0-9]+", word.lower()))
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about a word: a question if a known one may be meant, or nothing."""
+    """Return the end of a message about a word: "; did you mean ...?", or "" if no known word is similar."""
     other = meant(word, known)
     return "" if other is None else f"; did you mean {other}?"
 
 
 def refusal(word: str, allowed: str, other: str | None = None) -> str:
-    """Return a message about a word: first what came, then what may be meant, then what is allowed.
+    """Return a message about a word: what was received, what may have been meant, what is allowed.
 
     Examples
     --------
@@ -80,6 +80,6 @@ def refusal(word: str, allowed: str, other: str | None = None) -> str:
 
 
 def not_one_of(word: str, known: Iterable[str]) -> str:
-    """Return a message about a word that is none of the known ones."""
+    """Return the message for a word that is not one of the known words."""
     words = list(known)
     return refusal(word, f"must be one of {', '.join(words)}", meant(word, words))

@@ -1,4 +1,4 @@
-"""What differs between operating systems, in one place: Windows and macOS lack some of what Linux has."""
+"""Functions that differ between operating systems: Windows and macOS lack some system calls of Linux."""
 
 import errno
 import os
@@ -32,14 +32,14 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
 """The signals that end the process, but let it remove its unfinished files first."""
 
 _BINARY: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOINHERIT", 0)
-"""Flags for ``os.open``: no translation of line ends, and no child that inherits the descriptor."""
+"""Flags for ``os.open``: do not translate line ends; children do not inherit the descriptor."""
 
-_AT_ONCE = 1 << 30  # bytes; macOS refuses 2^31
+_AT_ONCE = 1 << 30  # most bytes per call; macOS fails for 2^31
 _SEEKING = threading.Lock()
 
 
 def read_at(descriptor: int, room: memoryview, start: int) -> int:
-    """Read from a place in a file, from any thread; return how many bytes came."""
+    """Read at byte `start` of a file, from any thread; return the number of bytes read."""
     room = room[:_AT_ONCE]
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, [room], start)
@@ -51,7 +51,7 @@ def read_at(descriptor: int, room: memoryview, start: int) -> int:
 
 
 def write_at(descriptor: int, content: memoryview, start: int) -> int:
-    """Write to a place in a file, from any thread; return how many bytes went."""
+    """Write at byte `start` of a file, from any thread; return the number of bytes written."""
     content = content[:_AT_ONCE]
     if hasattr(os, "pwrite"):
         return os.pwrite(descriptor, content, start)
@@ -61,9 +61,10 @@ def write_at(descriptor: int, content: memoryview, start: int) -> int:
 
 
 def reading_failure(error: Exception) -> OSError | None:
-    """Return why the system could not read a file, if the error of a library comes from that and not from damage.
+    """Return the OSError behind an error of a library if reading failed; None if the file is damaged.
 
-    zipfile says of a file that it cannot read that it is no archive; of a damaged one it seeks places that are none.
+    zipfile raises BadZipFile also if the system cannot read the file. In a damaged file it may seek to invalid offsets;
+    that raises OSError with EINVAL.
     """
     cause = error if isinstance(error, OSError) else error.__context__
     is_failure = isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL)
@@ -71,12 +72,12 @@ def reading_failure(error: Exception) -> OSError | None:
 
 
 def is_taken(path: str | os.PathLike[str]) -> bool:
-    """Return whether something has this name, be it a link to nothing.
+    """Return whether a path exists, even as a broken link.
 
     Raises
     ------
     OSError
-        The system does not say; ``os.path.lexists`` takes that for no.
+        The system cannot tell; ``os.path.lexists`` would return False.
     """
     try:
         os.lstat(path)
@@ -88,14 +89,14 @@ def is_taken(path: str | os.PathLike[str]) -> bool:
 def is_present(path: str | os.PathLike[str]) -> bool:
     """Return whether an optional file or folder exists.
 
-    ``Path.exists`` takes a link to nothing, such as the Hub's cache has for a file that it lost, for an absent file.
+    A broken link raises an error: the Hub's cache has one for a file that it lost, and ``Path.exists`` would hide that.
 
     Raises
     ------
     FileNotFoundError
-        The path, or a folder on it, is a link to nothing.
+        The path, or a folder on it, is a broken link.
     OSError
-        The system does not say.
+        The system cannot tell.
     """
     path = Path(path)
     try:
@@ -109,12 +110,12 @@ def is_present(path: str | os.PathLike[str]) -> bool:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, and links, be they to folders; nothing if it is no folder.
+    """Yield the files below a folder, and all links, also those to folders; nothing if it is not a folder.
 
     Raises
     ------
     OSError
-        A folder cannot be read: ``Path.rglob`` skips one that may not be.
+        A folder cannot be read; ``Path.rglob`` would skip it.
     """
 
     def fail(error: OSError) -> None:
@@ -127,7 +128,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk. Windows cannot be asked for that."""
+    """Wait until the entries of a folder are on the disk. Windows has no call for that."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -138,14 +139,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_folder(folder: Path) -> Descriptor:
-    """Hold a folder against other processes, until what this returns is closed or nobody has it any more.
+    """Lock a folder against other processes until the returned descriptor is closed or garbage-collected.
 
-    On Windows it is a file beside the folder that is held, which stays there.
+    On Windows a file beside the folder is locked; the file is not removed.
 
     Raises
     ------
     BlockingIOError
-        Another process holds it.
+        Another process has locked it.
     """
     beside = folder.with_name(f".{folder.name}.lock")
     windows = sys.platform == "win32"
@@ -159,7 +160,7 @@ def lock_folder(folder: Path) -> Descriptor:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock what is open; raise BlockingIOError if another process has locked it."""
+    """Lock an open file or folder; raise BlockingIOError if another process has locked it."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -174,15 +175,15 @@ def _lock(descriptor: int) -> None:
 
 
 def after_fork(run: Callable[[], object]) -> None:
-    """Have `run` called in the child of every fork, if there are forks."""
+    """Call `run` in the child of every fork, if the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=run)
 
 
 def lock_for_forks(make: Callable[[], T]) -> list[T]:
-    """Return a list of one lock, in the child of every fork a new one.
+    """Return a list of one lock, which is replaced in the child of every fork.
 
-    A thread of the parent may have held the old one, and nobody in the child gives that back.
+    A thread of the parent may hold the old lock during the fork; the child has no thread that would release it.
     """
     locks = [make()]
     after_fork(lambda: locks.__setitem__(0, make()))
@@ -190,19 +191,19 @@ def lock_for_forks(make: Callable[[], T]) -> list[T]:
 
 
 def peak_rss_bytes() -> int:
-    """Return this process' peak resident memory, since its exec where the system counts from there (not macOS)."""
+    """Return the peak resident memory of this process in bytes, since its exec (on macOS possibly from before)."""
     if sys.platform == "win32":
         return _peak_working_set()
     if sys.platform == "darwin":
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes there
-    lines = Path("/proc/self/status").read_text().splitlines()  # getrusage counts the parent's, up to the exec
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    lines = Path("/proc/self/status").read_text().splitlines()  # getrusage would include the parent before the exec
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
 
 
 def _peak_working_set() -> int:
-    """Return what Windows calls the peak of the working set."""
+    """Return the peak of the working set on Windows."""
     import ctypes
 
     class Counters(ctypes.Structure):  # PROCESS_MEMORY_COUNTERS of psapi.h

@@ -1,4 +1,4 @@
-"""Aligned text: tables and outlines."""
+"""Format aligned text: tables and outlines."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -7,16 +7,17 @@ __all__ = ["aligned", "outline"]
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,), width: int | None = None) -> str:
-    """Return rows of cells, the first one the head, as lines with a rule below the head.
+    """Return a table as text, with a rule below the head.
 
     Parameters
     ----------
     rows : sequence of sequence of str
+        The first row is the head.
     left : collection of int
-        The columns that are set to the left; the others, of numbers, to the right.
+        The columns that are aligned left; the others are aligned right.
     width : int, optional
-        If the lines would be longer than this, each row has as many lines as its cells need, indented from the second
-        line on. A cell that is wider alone keeps its line.
+        The most characters of a line. Longer rows are wrapped between cells, and continuation lines are indented. A
+        cell that is wider gets a line of its own.
 
     Examples
     --------
@@ -45,7 +46,7 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,), width: 
 
 
 def _groups(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Return the columns that share a line, for each line of a row."""
+    """Return for each line of a wrapped row the columns in it."""
     groups: list[list[int]] = []
     used = 0
     for column, own in enumerate(widths):
@@ -59,7 +60,7 @@ def _groups(widths: Sequence[int], width: int | None) -> list[list[int]]:
 
 
 def outline(report: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    r"""Yield a report as lines of a key and its value, nested reports below their key.
+    r"""Yield a report as lines "key  value"; nested reports are indented below their key.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Nested structures of arguments: tuples (named ones too), lists and dicts."""
+"""Functions on trees: nested tuples (also named tuples), lists and dicts. Everything else in them is a leaf."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ __all__ = [
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return `tree` with `function` applied to everything that is not a tuple, list or dict.
+    """Return `tree` with `function` applied to each leaf.
 
     Examples
     --------
@@ -32,14 +32,14 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def _sequence_like(sequence: Any, items: list[Any]) -> Any:
-    """Return items as a list or tuple, a named one too, like `sequence`."""
+    """Return items as a list, tuple or named tuple, like `sequence`."""
     if isinstance(sequence, list):
         return items
     return type(sequence)(*items) if hasattr(sequence, "_fields") else tuple(items)
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield everything in `tree` that is not a tuple, list or dict, in order.
+    """Yield the leaves of `tree` in order.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def by_key(tree: dict[Any, Any]) -> list[Any]:
-    """Return the keys of a dict in the order in which Keras flattens it: sorted, as they come where nothing sorts them.
+    """Return the keys of a dict in the order of Keras: sorted, or in their own order if they cannot be sorted.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def by_key(tree: dict[Any, Any]) -> list[Any]:
 
 
 def has_sorted_keys(tree: dict[Any, Any]) -> bool:
-    """Whether a list can stand for a dict: only if its keys are sorted does everybody mean the same order.
+    """Return whether the keys of a dict are in the order of Keras, so that a list can replace the dict.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def has_sorted_keys(tree: dict[Any, Any]) -> bool:
 
 
 def leaves_by_key(tree: Any) -> Iterator[Any]:
-    """Yield what :func:`leaves` does, in Keras' order: that in which it counts the outputs of a call of a layer.
+    """Yield the leaves of `tree` in the order of Keras, in which it numbers the outputs of a layer.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def leaves_by_key(tree: Any) -> Iterator[Any]:
 
 
 def packed_by_key(structure: Any, found: Iterator[Any]) -> Any:
-    """Return what is found, in the order of :func:`leaves_by_key`, arranged as a structure.
+    """Return `structure` with its leaves replaced by `found`, in the order of :func:`leaves_by_key`.
 
     Examples
     --------
@@ -102,20 +102,20 @@ def packed_by_key(structure: Any, found: Iterator[Any]) -> Any:
     {'b': 1, 'a': (2, [3])}
     """
     if isinstance(structure, dict):
-        made = {key: packed_by_key(structure[key], found) for key in by_key(structure)}
-        return {key: made[key] for key in structure}
+        items = {key: packed_by_key(structure[key], found) for key in by_key(structure)}
+        return {key: items[key] for key in structure}
     if isinstance(structure, (tuple, list)):
         return _sequence_like(structure, [packed_by_key(part, found) for part in structure])
     return next(found)
 
 
 def leaves_as(structure: Any, tree: Any) -> Iterator[Any]:
-    """Yield the leaves of `tree` in the order in which those of `structure` come, whatever the order of keys.
+    """Yield the leaves of `tree` in the order of the leaves of `structure`; the order of keys may differ.
 
     Raises
     ------
     ValueError
-        They are arranged differently.
+        The two have different structures.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def _arrangement(tree: Any) -> Any:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return names that differ: one that comes again gets the number of those before, as in Keras' files.
+    """Make names unique: a repeated name gets a number, as in Keras' files.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""An autoencoder: two models, one of which is called with the outputs of the other."""
+"""An autoencoder: two models; one is called with the outputs of the other."""
 
 import keras
 from keras import layers

@@ -1,4 +1,4 @@
-"""Transfer learning: layers that were trained before are frozen under a new head, then trained too, slowly."""
+"""Transfer learning: pretrained layers are frozen under a new head, then trained too, at a low learning rate."""
 
 import keras
 import numpy as np

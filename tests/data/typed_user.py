@@ -1,4 +1,4 @@
-"""What a type checker says of a user's file: tests/test_types.py runs it over this one, strictly."""
+"""A user's file for type checkers: tests/test_types.py runs them over it in strict mode."""
 
 from typing import Any, assert_type
 

@@ -1,1 +1,1 @@
-"""Calls, gradients and files at random: ``make fuzz``, and for seconds ``tests/test_fuzz.py``."""
+"""Random calls, gradients and files: ``make fuzz``; ``tests/test_fuzz.py`` runs it for seconds."""

@@ -1,9 +1,9 @@
 """Fuzz: ``python -m fuzz [SUBJECT ...] [--seconds N] [--seed N] [--first N] [--cases N]`` in tests/, or ``make fuzz``.
 
-Every subject runs in a process of its own, so that a crash is a finding like any other: the process writes the number
-of each case before it begins, and another one goes on behind the case that ended it. A case that takes more than 5
-seconds of CPU time is a finding too. A case is drawn from the seed and its number: ``python -m fuzz operations --seed 7
---first 1234 --cases 1`` repeats one. The exit status is 1 if anything was found. What it finds is mended with a test.
+Every subject runs in a separate process, so that a crash is a finding like any other. The process writes the number of
+each case before the case begins; after a crash, another process continues with the next case. A case of more than 5
+seconds of CPU time is a finding too. The seed and the number of a case determine it: ``python -m fuzz operations
+--seed 7 --first 1234 --cases 1`` repeats one. The exit status is 1 if anything was found. Each fix adds a test.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a soak does: activities that return the same arrays whenever they are called, in any thread or process."""
+"""The activities of a soak: each returns the same arrays at every call, in any thread or process."""
 
 import asyncio
 import io

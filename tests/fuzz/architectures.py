@@ -1,8 +1,8 @@
-"""Networks of transformers at random: legal settings that tests do not name, beside the vectors of the library.
+"""Random networks of transformers, with legal settings that tests do not name, compared with the library's vectors.
 
 A case makes a small network of a row of the table, saves it, and rewrites its ``config.json`` as older and newer
-libraries do: entries that are defaults are left out, rotary positions are said in the words of before 2026. What the
-library reads of that folder, computed in float64, is what mp_core must give.
+libraries write it: without entries that equal defaults, with rotary positions in the words of before 2026. mp_core must
+give the vectors that the library computes from that folder in float64.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The elements of arrays in other places, shapes and windows: rows of the table of operations."""
+"""Rearranging elements (places, shapes, windows): rows of the table of operations."""
 
 import numpy as np
 from oracles import gamma

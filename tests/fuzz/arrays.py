@@ -1,4 +1,4 @@
-"""Arrays at random: shapes around the widths of kernels, special values, every layout, memory that ends at a page."""
+"""Random arrays: shapes around the widths of kernels, special values, every layout, memory that ends at a page."""
 
 import numpy as np
 from guards import Guarded, Places

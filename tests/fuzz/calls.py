@@ -1,4 +1,4 @@
-"""Calls that no sane caller makes: every public operation with arguments of all kinds. Each is refused, or returns."""
+"""Nonsense calls: every public operation with arguments of all kinds. Each must raise an error or return."""
 
 import inspect
 

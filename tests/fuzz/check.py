@@ -1,4 +1,4 @@
-"""How one case is checked: a call beside float64, the portable instruction set and a plan."""
+"""Check one case: compare a call with float64, with the portable instruction set and with a plan."""
 
 import contextlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Damage: bytes with some changes; of JSON also its values, and of zip archives a member, with a right checksum."""
+"""Damage bytes by some changes; also the values of JSON, and members of zip archives, with correct checksums."""
 
 import io
 import json

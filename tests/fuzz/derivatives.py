@@ -1,6 +1,6 @@
-"""Gradients of the public operations beside those in float64, whatever shapes, sets and threads.
+"""Compare gradients of the public operations with those in float64, for all shapes, sets and threads.
 
-Every row of :data:`fuzz.operations.OPERATIONS` is drawn, or UNGRADED says why not.
+Every row of :data:`fuzz.operations.OPERATIONS` is drawn, or UNGRADED has the reason why not.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-"""Damaged folders of models of every architecture: each is refused by ValueError or OSError, or runs in little memory.
+"""Damaged folders of models of every architecture: each raises ValueError or OSError, or runs in little memory.
 
-The good folders are made of the tables of the architectures, without the libraries that write such folders. A case
+The good folders are made from the tables of the architectures, without the libraries that write such folders. A case
 changes one to three things in a copy of one: entries of its JSON files, the header, the tensors or the bytes of a file.
 """
 

@@ -1,9 +1,9 @@
-"""What an activity leaves behind: ``python -m fuzz.growth [NAME ...] [--times N]``, in tests/.
+"""Find leaks of single activities: ``python -m fuzz.growth [NAME ...] [--times N]``, in tests/.
 
-Each activity of the soak is called so many times, in five ways: alone, by a new thread each time, by three threads at
-once, interrupted, in the child of a fork. Between two rounds of calls it is counted what is held (fuzz/held.py). Each
-round has twice the calls of the one before: caches that fill grow less and less for each call, a leak does not. The
-exit status is 1 if the last round leaves a block for each call.
+Each activity of the soak is called many times, in five ways: alone, in a new thread each time, by three threads at
+once, interrupted, and in the child of a fork. Between rounds of calls, the resources in use are counted
+(fuzz/held.py). Each round has twice the calls of the round before: caches grow less and less per call, a leak does not.
+The exit status is 1 if the last round leaves a block for each call.
 """
 
 import argparse

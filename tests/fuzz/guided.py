@@ -1,10 +1,11 @@
 """Fuzz readers by coverage: ``python -m fuzz.guided [READER ...] [--seconds N] [--corpus FOLDER]`` in tests/.
 
-Needs the package atheris (``make fuzz-guided`` installs it), which watches the bytecode of mp_core: libFuzzer keeps
-each input that reaches new code and mutates it further, half of the time by :func:`fuzz.damage.mutated`, which knows
-JSON and archives. Every reader runs in a process of its own, which ends with an input that raises anything but a
-refusal, crashes, takes 5 seconds of CPU time or too much memory; another one goes on. The input lies beside the corpus
-FOLDER/READER as READER-crash-*, -timeout-* or -oom-*, and becomes a seed in tests/data/fuzz/READER with its mending.
+Needs the package atheris (``make fuzz-guided`` installs it), which watches the bytecode of mp_core. libFuzzer keeps
+each input that reaches new code and mutates it further, half of the time with :func:`fuzz.damage.mutated`, which knows
+JSON and archives. Every reader runs in a separate process. An input that raises anything except an allowed error,
+crashes, or takes 5 seconds of CPU time or too much memory ends the process, and another one continues. The input is
+stored beside the corpus FOLDER/READER as READER-crash-*, -timeout-* or -oom-*. With the fix, it becomes a seed in
+tests/data/fuzz/READER.
 """
 
 import argparse

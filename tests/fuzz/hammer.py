@@ -1,8 +1,8 @@
 """Hammer: ``python -m fuzz.hammer [--threads N] [--seconds N] [--seed N]`` in tests/: many threads call everything.
 
-Each calls all public operations and one plan in an order of its own, on shared operands, alone or on a team. Every
-result has the bits that one caller got before. The exit status is 1 if one has not. It says most in a free-threaded
-interpreter, where ``.ci/threads`` runs it, and needs NumPy and ml_dtypes only.
+Each thread calls all public operations and one plan in its own order, on shared operands, alone or with a team. Every
+result must have the bits that one caller got before; else the exit status is 1. It is most useful in a free-threaded
+interpreter, where ``.ci/threads`` runs it, and needs only NumPy and ml_dtypes.
 """
 
 import argparse

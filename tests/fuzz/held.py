@@ -1,4 +1,4 @@
-"""What this process holds: memory, descriptors and threads."""
+"""The resources of this process: memory, descriptors and threads."""
 
 import contextlib
 import ctypes

@@ -1,9 +1,9 @@
 """Interrupts at every line: ``python -m fuzz.interrupts [ACTION ...] [--every N]``, in tests/.
 
-A signal comes when a line is reached for the first time, for each line that an action passes, of mp_core and, except
-in the server, of all that it calls. Its handler raises, at once or as soon as a file is whole. What was in the folder
-is there as before, or as the action leaves it; once nobody holds the traceback, nothing lies beside it and no
-descriptor or thread is left; and the next action is right.
+A signal arrives when a line is reached for the first time, for each line that an action executes in mp_core and, except
+in the server, in all code that it calls. The handler raises, at once or as soon as a file is complete. Files must be as
+before, or as after the whole action. When no traceback is left, no extra file, descriptor or thread may remain; and the
+next action must be right.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def serving(folder, path):
 
         tasks = []
         with (
-            mock.patch("mp_core.cli.serve._Place.tell", lambda *_: started),
+            mock.patch("mp_core.cli.serve._Place.announcer", lambda *_: started),
             mock.patch("mp_core.serving.models.open_models", lambda *_: models),
             contextlib.redirect_stderr(io.StringIO()),
         ):

@@ -1,6 +1,6 @@
-"""How many bytes a call allocates: by tests/c/allocations.c in a process that was started with it, else by tracemalloc.
+"""Count the bytes that a call allocates: with tests/c/allocations.c if the process was started with it, or tracemalloc.
 
-The first counts what every library allocates, and costs a small share of the time that tracemalloc takes.
+The first counts allocations of every library, and costs a small fraction of the time of tracemalloc.
 """
 
 import contextlib

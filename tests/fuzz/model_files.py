@@ -1,4 +1,4 @@
-"""Files of a model's folder, each damaged beside the others, and bodies of requests to a server of such models."""
+"""Files of a model's folder, each damaged while the others are good, and request bodies for a server of such models."""
 
 import asyncio
 import functools

@@ -1,7 +1,8 @@
-"""Layers at random: of a table of all of them, whatever policy, set, threads and layout; in a plan; made again.
+"""Random layers from a table of all layers, with any policy, set, threads and layout; in a plan; and recreated.
 
-A layer gives the bits of the portable set and of contiguous inputs, its plan gives the same, and so does one that is
-made from its configuration with its weights. Values are held to Keras in tests/test_layers_keras_table.py.
+A layer must give the bits of the portable set and of contiguous inputs. Its plan must give the same bits, and so must a
+layer that is created from its configuration with its weights. tests/test_layers_keras_table.py compares values with
+Keras.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""Public operations beside formulas in float64, whatever shapes, strides, types, sets, threads; also in a plan.
+"""Compare public operations with float64 formulas, for any shapes, strides, types, sets and threads; also in a plan.
 
 A row of OPERATIONS draws a :class:`~fuzz.check.Case`. :func:`~fuzz.check.check` computes it on an instruction set, with
-operands in some layout, and holds the result to the formula, to the bits of the portable set and to those of a plan.
+operands in some layout, and compares the result with the formula, with the bits of the portable set and of a plan.
 """
 
 import itertools

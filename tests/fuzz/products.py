@@ -1,4 +1,4 @@
-"""Products, by floats and by codes, and what makes codes and numbers of each other: rows of the table of operations."""
+"""Products of floats and codes, quantization and dequantization: rows of the table of operations."""
 
 import ml_dtypes
 import numpy as np

@@ -14,10 +14,10 @@ from fuzz.reading import REFUSALS, Reader
 from fuzz.training_files import TRAINING_FILES
 from mp_core import cli, layers
 from mp_core.checkpoint import convert, open_tensors, save_tensors, stored_policies
-from mp_core.checkpoint.errors import Threshold
-from mp_core.checkpoint.torch_file import open_torch
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.files import hdf5
+from mp_core.files.checkpoint.errors import Threshold
+from mp_core.files.checkpoint.torch_file import open_torch
 from mp_core.interop.keras import load_keras
 
 __all__ = ["READERS"]

@@ -1,7 +1,7 @@
-"""Readers of files, texts and command lines: each refuses what is damaged by ValueError or OSError, or reads it.
+"""Readers of files, texts and command lines: damaged input raises ValueError or OSError, or is read.
 
-None may crash, hang, or allocate much more than it reads. A row of a table of readers makes good inputs in a folder,
-once, and reads one that is damaged.
+No reader may crash, hang, or allocate much more than it reads. A row of a table of readers creates good inputs in a
+folder once, and reads a damaged one.
 """
 
 import contextlib

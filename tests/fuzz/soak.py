@@ -1,11 +1,11 @@
 """Soak: ``python -m fuzz.soak [--seconds N] [--seed N]``, in tests/, or ``make soak``: an hour by default.
 
-Activities follow each other in random order, by one to three threads at once, some in the child of a fork, some
-interrupted. Each gives the bits that it gave first. Memory, descriptors and threads must not grow: once WARM activities
-have filled all caches, the first third of the others is compared with their last third. Time does not count, because
-another process may take most of it; after fewer than 2 WARM activities it is said that growth was not judged. The exit
-status is 1 if a result differs or something grows. ``python -m fuzz.growth`` tells of each activity alone what it
-leaves behind.
+Activities follow each other in random order, on one to three threads at once, some in the child of a fork, some
+interrupted. Each must give the same bits every time. Memory, descriptors and threads must not grow: after WARM
+activities have filled all caches, the first third of the others is compared with the last third. Progress is counted in
+activities, because other processes may take most of the time; with fewer than 2 WARM activities, the report says that
+growth was not checked. The exit status is 1 if a result differs or something grows. ``python -m fuzz.growth`` checks
+each activity alone.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What there is to fuzz: name -> how its state is made in a folder, and a case of it, drawn from a generator."""
+"""The subjects of fuzzing: name -> function that prepares a folder, and function that runs a random case."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Readers of files that training and jobs write: a refusal changes no bit of a model and no file elsewhere."""
+"""Readers of files that training and jobs write: an error must not change the bits of a model or any other file."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ import numpy as np
 import mp_core as mp
 from fuzz.reading import Reader
 from mp_core import layers
-from mp_core.interop.manifest import Manifest, Part
+from mp_core.interop.manifest import Manifest, OutputPart
 
 __all__ = ["TRAINING_FILES"]
 
@@ -88,7 +88,7 @@ def _read_journal(path):
     shutil.copyfile(path, folder / ".mp_core_manifest.jsonl")
     try:
         with Manifest(folder, _JOB, "part-*", force=True) as manifest:
-            manifest.begin([Part("part-000000.npy", "x")])
+            manifest.begin([OutputPart("part-000000.npy", "x")])
     finally:
         assert all(place.read_bytes() == b"mine" for place in kept)
 

@@ -1,7 +1,8 @@
-"""`mp-core tune` on random files of examples, sound or damaged, in surroundings that may be hostile.
+"""`mp-core tune` on random files of examples, good or damaged, in environments that may be hostile.
 
-A case ends in the folder that ``encoder.fit`` gives for the same rows, which are read here without mp_core; or in an
-error of one line, and then nothing has changed. Sound files must end in the folder, hostile surroundings in the error.
+A case ends with the folder that ``encoder.fit`` writes for the same rows, which are read here without mp_core; or with
+an error of one line, and then nothing has changed. Good files must end with the folder, hostile environments with the
+error.
 """
 
 import contextlib

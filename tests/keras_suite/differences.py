@@ -1,13 +1,17 @@
-"""Where Keras' tests and mp_core differ on purpose, and why.
+"""The intended differences between Keras and mp_core, as its tests see them, with reasons.
 
-A test is *out of scope* if it uses a name that mp_core does not have. The report counts it under that name without a
-row here. Such names are of four kinds: public names of Keras on the page docs/absent.md, each with its reason; what
-Keras' own modules have for themselves (adapters of data, stores of files, the functions of its backends); other
-packages (TensorFlow, JAX, Grain, pandas), of whose objects mp_core knows only that they are arrays; and sparse and
-ragged arrays. A test that passes arguments to what mp_core has, and fails, is never out of scope.
+A test is *out of scope* if it uses a name that mp_core does not have. The report counts it under that name, without a
+row here. There are four kinds of such names:
 
-It is *documented* if a row of :data:`DIFFERENCES` covers it. Such a row holds for one kind of error. A row that would
-also cover a wrong number names the tests, and is there because a sentence of docs/different.md says what they see.
+- public names of Keras on the page docs/absent.md, each with its reason;
+- internals of Keras' modules (adapters of data, stores of files, the functions of its backends);
+- other packages (TensorFlow, JAX, Grain, pandas), whose objects mp_core treats only as arrays;
+- sparse and ragged arrays.
+
+A test that passes arguments to a name that mp_core has, and fails, is never out of scope.
+
+A test is *documented* if a row of :data:`DIFFERENCES` covers it. Such a row covers one kind of error. A row that would
+also cover a wrong number names the tests, and exists because a sentence of docs/different.md describes the difference.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The modules of Keras, made of mp_core: what is imported from `keras` when its test files are read."""
+"""The modules of Keras, made from mp_core: Keras' test files import these as `keras`."""
 
 import importlib.util
 import sys

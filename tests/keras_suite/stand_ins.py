@@ -1,6 +1,6 @@
-"""What Keras' tests import beside the layers, losses and so on: mp_core's objects under Keras' names, and helpers.
+"""Names that Keras' tests import besides layers and losses: mp_core's objects under Keras' names, and helpers.
 
-The helpers stand for functions of Keras' backends that tests prepare arrays with. None of them is tested.
+The helpers replace functions of Keras' backends with which tests prepare arrays. None of them is tested.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,9 @@ import numpy as np
 
 import mp_core as mp
 from keras_suite.missing import Missing
-from mp_core import dtypes, training
+from mp_core import dtypes
 from mp_core.autocast import autocast_scope
+from mp_core.training import models
 from mp_core.utilities import tree
 
 __all__ = ["HOMES", "PATCHES", "SOURCES", "STAND_INS"]
@@ -304,7 +305,7 @@ HOMES: dict[str, tuple[Any, ...]] = {
     "keras.models": (mp, mp.models),
     "keras.src.optimizers.schedules": (mp.optimizers.schedules,),
     "keras.optimizers.schedules": (mp.optimizers.schedules,),
-    "keras.src.trainers": (mp.utils, training),
+    "keras.src.trainers": (mp.utils, models),
     "keras.src.backend": (),
     "keras.src.tree": (),
     "keras.config": (mp.config,),

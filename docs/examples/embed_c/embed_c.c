@@ -1,5 +1,5 @@
-/* An extension module in C that multiplies by the kernels of mp_core: one layer, gelu(x @ weight + bias), whose weights
- * are held as packed bfloat16. */
+/* An extension module in C that multiplies with the kernels of mp_core: one layer, gelu(x @ weight + bias), with
+ * packed bfloat16 weights. */
 #include <Python.h>
 #include <mp_core_python.h>
 #include <time.h>
@@ -21,7 +21,7 @@ static void free_layer(layer *l) {
 
 static void free_capsule(PyObject *capsule) { free_layer(PyCapsule_GetPointer(capsule, "embed_c.layer")); }
 
-/* Raise what a status says; return NULL. */
+/* Raise the error of a status; return NULL. */
 static PyObject *failed(int status) {
     PyErr_SetString(status == MP_CORE_NO_MEMORY ? PyExc_MemoryError : PyExc_ValueError,
                     mp_core_api->status_text(status));
@@ -99,7 +99,7 @@ static PyObject *call(PyObject *self, PyObject *args) {
     return status ? failed(status) : Py_NewRef(Py_None);
 }
 
-/* run(plan, x, out, threads): plan is what plan.c_plan() gave, of one input and one output. */
+/* run(plan, x, out, threads): plan is the result of plan.c_plan(), with one input and one output. */
 static PyObject *run(PyObject *self, PyObject *args) {
     PyObject *capsule;
     Py_buffer x, out;
@@ -121,7 +121,7 @@ static PyObject *run(PyObject *self, PyObject *args) {
     return status ? failed(status) : Py_NewRef(Py_None);
 }
 
-/* nanoseconds(layer, repeats): of one call for one row. */
+/* nanoseconds(layer, repeats): the time of one call with one row. */
 static PyObject *nanoseconds(PyObject *self, PyObject *args) {
     PyObject *capsule;
     int repeats;
@@ -146,7 +146,7 @@ static PyMethodDef methods[] = {
     {"make_layer", make_layer, METH_VARARGS, "make_layer(weights, bias, k, n): pack float32 weights as bfloat16."},
     {"call", call, METH_VARARGS, "call(layer, x, out, threads): out = gelu(x @ weights + bias), in bfloat16."},
     {"run", run, METH_VARARGS, "run(plan, x, out, threads): run a plan of mp_core."},
-    {"nanoseconds", nanoseconds, METH_VARARGS, "nanoseconds(layer, repeats): of a call for one row."},
+    {"nanoseconds", nanoseconds, METH_VARARGS, "nanoseconds(layer, repeats): of a call with one row."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "embed_c", NULL, -1, methods, NULL, NULL, NULL, NULL};

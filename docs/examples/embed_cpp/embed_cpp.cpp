@@ -1,5 +1,5 @@
-// A program in C++ that links libmp_core and knows no Python: a layer with int8 weights, quantized on the spot, whose
-// inputs are quantized row by row during the product. It writes the result, float32, to standard output.
+// A program in C++ that links libmp_core and needs no Python: a layer with int8 weights, which are quantized at start.
+// Inputs are quantized row by row during the product. It writes the result, float32, to standard output.
 #include <mp_core.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@ void check(int status) {
     if (status != MP_CORE_OK) throw std::runtime_error(mp_core_status_text(status));
 }
 
-// Memory that begins with a cache line.
+// Return memory that is aligned to a cache line.
 std::unique_ptr<void, decltype(&std::free)> allocate(ptrdiff_t bytes) {
     if (bytes < 0) throw std::runtime_error(mp_core_status_text(MP_CORE_INVALID));
     void *block = std::aligned_alloc(64, (static_cast<size_t>(bytes) / 64 + 1) * 64);

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A module in Cython that computes by the kernels of mp_core without the interpreter lock: the softmax of a mixture of
+"""A module in Cython that calls the kernels of mp_core without the interpreter lock: the softmax of a mixture of
 experts, and a round trip through int8 codes."""
 
 from libc.stdint cimport int8_t
@@ -38,7 +38,7 @@ def gate(float[:, ::1] x not None, float[:, ::1] out not None, float temperature
 
 def round_trip(float[:, ::1] x not None, int8_t[:, ::1] codes not None, float[::1] scale not None, bint by_column,
                int threads=1):
-    """Quantize x to int8 with a scale for each row or column, and write into x what the codes stand for."""
+    """Quantize x to int8 with a scale for each row or column, and write the dequantized codes into x."""
     cdef mp_core_quantization q
     cdef int status
     if codes.shape[0] != x.shape[0] or codes.shape[1] != x.shape[1] or scale.shape[0] != x.shape[by_column]:

@@ -1,7 +1,7 @@
-"""The server of mp_core with another library behind it: ``python backends.py NAME``, for comparison.
+"""Serve with mp_core's server and another library as the encoder, for comparison: ``python backends.py NAME``.
 
-Models of the peers are those of ``make bench-peers SUBJECT=minilm``. The peers' texts are cut and padded by the
-package tokenizers, which mp_core uses too.
+The models of the peers are those of ``make bench-peers SUBJECT=minilm``. The package tokenizers, which mp_core uses
+too, truncates and pads the peers' texts.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import mp_core as mp
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import TextEncoder
 from mp_core.models.texts import Tokens
 from mp_core.serving.front import create_app
@@ -25,7 +25,7 @@ FOLDER = Path("build", "minilm")
 
 
 class Peer(Served):
-    """An encoder whose network another library computes; texts are padded to the longest one of a batch."""
+    """An encoder whose network another library computes; texts are padded to the longest of a batch."""
 
     kind, policy, created, prompts = "encoder", "a peer's", 0, ()
 
@@ -33,7 +33,7 @@ class Peer(Served):
         import tokenizers
 
         self.name, self._network = "model", network
-        reader = TextEncoder.from_folder(demo.model_folder())  # which is not kept: its weights are not the peer's
+        reader = TextEncoder.from_folder(demo.model_folder())  # the model is not kept: the peer has its own weights
         self.max_length, self.dim = reader.max_length, reader.dim
         self._tokenizer = tokenizers.Tokenizer.from_file(str(demo.model_folder() / "tokenizer.json"))
         self._tokenizer.no_padding()

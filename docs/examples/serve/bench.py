@@ -1,7 +1,9 @@
-"""One server, several libraries behind it: throughput, latency, memory, and who holds the interpreter lock.
+"""Compare libraries behind one server: throughput, latency, memory, and which library holds the interpreter lock.
 
-``python bench.py`` starts a server per back end and asks them in turn; ``python bench.py lock`` asks no server.
-``python bench.py overload`` asks `mp-core serve` for more than it can: what it refuses, and whether the rest is right.
+- ``python bench.py`` starts a server per back end and sends requests to them in turn.
+- ``python bench.py lock`` needs no server: it measures the interpreter lock.
+- ``python bench.py overload`` sends `mp-core serve` more requests than it can answer. Which ones does it reject, and
+  are the other answers right?
 """
 
 import argparse
@@ -20,12 +22,12 @@ from statistics import median
 from backends import BACKENDS, FOLDER, encode
 from load import Asker, flood, load
 
-from mp_core import demo
+from mp_core.cli import demo
 from mp_core.models import TextEncoder
 from mp_core.serving.models import Served
 
 HERE = Path(__file__).parent
-REST = 0.3  # seconds in which the threads of the server before fall asleep
+REST = 0.3  # seconds in which threads of the previous server fall asleep
 
 
 @contextmanager
@@ -49,12 +51,12 @@ def started(*arguments: object) -> Iterator[tuple[int, int]]:
 
 
 def compare(options: argparse.Namespace) -> Iterator[dict]:
-    """Yield a row for each back end: N requests, then twice as many in `rounds` turns; then one connection alone."""
+    """Yield a row for each back end: N requests, then twice as many in `rounds` rounds; then one connection alone."""
     texts = demo.documents_and_ratings()[0]
     rows = []
     per_round = 2 * options.requests // options.rounds
     for name in options.backends:
-        with server(name, options) as (port, process):  # one at a time: peers' idle threads disturb nobody
+        with server(name, options) as (port, process):  # one at a time: idle threads of peers disturb nothing
             ask = {"seconds": 60.0, "connections": options.connections}
             first = asyncio.run(load(Asker(port, texts), requests=options.requests, **ask))
             memory = [resident(process)]
@@ -86,7 +88,7 @@ def line(row: dict) -> str:
 
 
 def overload(options: argparse.Namespace) -> dict:
-    """Find what `mp-core serve` can do, then ask for 1.2 times as much; every answer must have the bits of `encode`."""
+    """Measure the rate of `mp-core serve`, then send 1.2 times as much; every answer must have the bits of `encode`."""
     folder, texts = options.model or demo.model_folder(), demo.documents_and_ratings()[0]
     expected = TextEncoder.from_folder(folder).encode(texts)
     serve = ["-m", "mp_core", "serve", folder, "--threads", options.threads, "--max-requests", MOST, "--quiet"]
@@ -110,12 +112,12 @@ def overload(options: argparse.Namespace) -> dict:
     return {"able": able, "asked_per_second": rate, "flooded": flooded, "memory": flat, "after": after}
 
 
-OVERLOAD = 1.2  # times what the server can do
-MOST = 128  # requests that it may keep waiting: so few that they are waiting within seconds
+OVERLOAD = 1.2  # times the rate of the server
+MOST = 128  # requests that may wait: so few that the limit is reached within seconds
 
 
 def lock(options: argparse.Namespace) -> None:
-    """Count in Python while another thread embeds; whoever holds the interpreter lock stops the count."""
+    """Count in Python while another thread embeds; a library that holds the interpreter lock stops the count."""
     texts = demo.documents_and_ratings()[0][:32]
     print(
         "| back end | counting beside it, to counting alone | embedding beside it, to embedding alone |\n|---|---|---|"
@@ -135,7 +137,7 @@ COUNTING = 1.0  # seconds
 
 
 def counted() -> int:
-    """Return how far Python counts in a second."""
+    """Return how far Python counts in one second."""
     count, end = 0, time.perf_counter() + COUNTING
     while time.perf_counter() < end:
         count += 1
@@ -143,7 +145,7 @@ def counted() -> int:
 
 
 def running(model: Served, texts: list[str], what: Callable[[], object]) -> tuple[object, float]:
-    """Return what a function returns while a thread embeds all the time, and the texts embedded per second."""
+    """Call a function while a thread embeds all the time; return its result, and the texts embedded per second."""
     stop, done = threading.Event(), []
 
     def embed() -> None:

@@ -1,4 +1,4 @@
-"""Ask a server of this machine again and again: ``python load.py 8000 texts.txt``. Bounded in number and time."""
+"""Send many requests to a server on this machine: ``python load.py 8000 texts.txt``. Number and time are bounded."""
 
 import argparse
 import asyncio
@@ -13,22 +13,22 @@ from pathlib import Path
 
 import numpy as np
 
-HOST = "127.0.0.1"  # nobody else is asked
+HOST = "127.0.0.1"  # only this machine
 MOST = 2000  # requests that are not answered yet
 
 
 @dataclass
 class Tally:
-    """What answers came: how many with each status, how many were wrong, and how long those with status 200 took."""
+    """Counts the answers: how many with each status, how many were wrong, and the seconds of those with status 200."""
 
     statuses: Counter[int] = field(default_factory=Counter)
-    wrong: int = 0  # embeddings with other bits than expected
+    wrong: int = 0  # embeddings whose bits differ from the expected ones
     silent: int = 0  # 429 or 503 without Retry-After
     broken: Counter[str] = field(default_factory=Counter)  # the errors of connections without an answer
     taken: list[float] = field(default_factory=list)
 
     def report(self, seconds: float, per_request: int) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the counts as plain values."""
         p50, p99 = np.percentile(self.taken, [50, 99]) * 1e3 if self.taken else (np.nan, np.nan)
         return {
             "seconds": seconds,
@@ -42,16 +42,16 @@ class Tally:
 
 
 class Asker:
-    """Asks for embeddings of texts over connections that stay open.
+    """Requests embeddings of texts over connections that stay open.
 
     Parameters
     ----------
     port : int
     texts : sequence of str
     per_request : int
-        Texts of a request.
+        Texts per request.
     expected : ndarray, optional
-        The embeddings of `texts`, to whose bits those of the answers are compared.
+        The embeddings of `texts`, whose bits the answers must have.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Asker:
 async def load(
     asker: Asker, *, requests: int = 1000, seconds: float = 30, connections: int = 32, per_request: int = 1
 ) -> dict[str, object]:
-    """Send requests over some connections at once, each waiting for its answer before the next request.
+    """Send requests over several connections at once; each waits for its answer before the next request.
 
     Returns
     -------
     dict
         ``seconds``, ``texts_per_second`` and ``latency_ms`` (``p50``, ``p99``) of the answers with status 200, and
-        ``statuses``: how many answers came with each, 0 for none; ``wrong`` and ``without_retry_after``, which should
-        be 0; and ``broken``: the errors of connections that gave no answer.
+        ``statuses``: the number of answers by status, 0 for none; ``wrong`` and ``without_retry_after``, which should
+        be 0; and ``broken``: the errors of connections without an answer.
     """
     numbers, start = iter(range(requests)), time.perf_counter()
 
@@ -139,7 +139,7 @@ async def load(
 
 
 async def flood(asker: Asker, rate: float, *, seconds: float, per_request: int = 1) -> dict[str, object]:
-    """Send so many requests a second whether or not the server keeps up, and return what :func:`load` returns."""
+    """Send `rate` requests a second, whether or not the server keeps up; return the same as :func:`load`."""
     start, waiting = time.perf_counter(), set()
     for number in itertools.count():
         due = start + number / rate
@@ -156,12 +156,12 @@ async def flood(asker: Asker, rate: float, *, seconds: float, per_request: int =
 
 
 def main() -> None:
-    """Read the command line, send the requests, print what they took."""
+    """Read the command line, send the requests, print the report."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("port", type=int)
     parser.add_argument("texts", type=Path, help="a file with a text in each line")
     parser.add_argument("--requests", type=int, default=1000, help="the most requests")
-    parser.add_argument("--seconds", type=float, default=30, help="after which no request is sent any more")
+    parser.add_argument("--seconds", type=float, default=30, help="after which no new request is sent")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--per-request", type=int, default=1, metavar="TEXTS")
     options = vars(parser.parse_args())

@@ -1,4 +1,4 @@
-/* What the files of the public functions (../../include/mp_core.h) share: checks of arguments. */
+/* What the files of the public functions (../include/mp_core.h) share: checks of arguments. */
 #ifndef MP_API_H
 #define MP_API_H
 

@@ -1,4 +1,4 @@
-/* The public functions for packed matrices and products (../../include/mp_core.h). */
+/* The public functions for packed matrices and products (../include/mp_core.h). */
 #include <string.h>
 
 #include "library/api.h"

@@ -1,4 +1,4 @@
-/* The public functions for quantization (../../include/mp_core.h). */
+/* The public functions for quantization (../include/mp_core.h). */
 #include "library/api.h"
 #include "library/cast.h"
 #include "library/quantize.h"

@@ -1,13 +1,13 @@
-"""Keras 3: its models as layers of mp_core, and its own NumPy backend made fast.
+"""Keras 3: convert its models to layers of mp_core, and accelerate its NumPy backend.
 
-:func:`from_keras` needs Keras, as a model is one of its objects; :func:`load_keras` reads its files alone.
+:func:`from_keras` needs Keras; :func:`load_keras` reads files of Keras without it.
 """
 
 from mp_core.interop.keras.acceleration import accelerate, accelerated
 from mp_core.interop.keras.models import from_keras
-from mp_core.saving.cloning import clone_model
-from mp_core.saving.reading import load_keras, load_model
-from mp_core.saving.text import model_from_json
+from mp_core.training.saving.cloning import clone_model
+from mp_core.training.saving.reading import load_keras, load_model
+from mp_core.training.saving.text import model_from_json
 
 __all__ = [
     "accelerate",

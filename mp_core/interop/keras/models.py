@@ -1,11 +1,11 @@
-"""Models of Keras in this process, as models of mp_core."""
+"""Convert Keras models in memory to models of mp_core."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mp_core.layers import Layer
-from mp_core.saving.translation import build, translated
-from mp_core.saving.weights import Live, assign
+from mp_core.training.saving.translation import build, translated
+from mp_core.training.saving.weights import Live, assign
 
 if TYPE_CHECKING:
     import keras
@@ -14,27 +14,27 @@ __all__ = ["from_keras"]
 
 
 def from_keras(model: "keras.Model", custom_objects: Mapping[str, type[Layer]] | None = None) -> Layer:
-    """Return a model of Keras 3 as layers of mp_core, under the same policies, with copies of the weights.
+    """Convert a model of Keras 3 to layers of mp_core with the same policies and copies of the weights.
 
     Parameters
     ----------
     model : keras.Sequential or functional keras.Model
-        Built, with any backend; models inside it too. It is not changed.
+        A built model with any backend; it may contain models. It is not changed.
     custom_objects : mapping of str to type, optional
-        Layers of mp_core in the place of classes that Keras itself does not have, by the names of these. Each gets the
-        configuration of the original, is built for its ``build_config`` and gets its weights in their order.
+        Name of a class that is not Keras' own -> layer of mp_core to use instead. The layer gets the configuration of
+        the original, is built from its ``build_config`` and gets its weights in their order.
 
     Returns
     -------
     Sequential or Functional
-        A layer: call it with arrays; calibrate, quantize, compile and pickle it as any other.
+        A layer: call it with arrays; calibrate, quantize, compile and pickle it like any other layer.
 
     Raises
     ------
     NotImplementedError
-        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
+        mp_core does not have some layers, or not with these arguments: the error lists all of them.
     TypeError
-        `model` is no model of Keras 3.
+        `model` is not a model of Keras 3.
     ValueError
         `model` is not built.
 
@@ -63,9 +63,9 @@ def from_keras(model: "keras.Model", custom_objects: Mapping[str, type[Layer]] |
 
 
 def _complete(entry: dict[str, Any], layer: "keras.Layer", first: dict[int, dict[str, Any]]) -> None:
-    """Add what Keras leaves out: ``shared_object_id``, and what the projections of attentions are quantized to.
+    """Add what Keras omits: ``shared_object_id``, and the quantization of the projections of attention layers.
 
-    `first` has the first entry of each layer by ``id(layer)``; a layer with several entries is in several places.
+    `first` maps ``id(layer)`` to the layer's first entry; a layer that is used several times has several entries.
     """
     if first.setdefault(id(layer), entry) is not entry:
         first[id(layer)]["shared_object_id"] = entry["shared_object_id"] = id(layer)
@@ -80,7 +80,7 @@ def _complete(entry: dict[str, Any], layer: "keras.Layer", first: dict[int, dict
     if entry["class_name"] == "TimeDistributed":
         _complete(entry["config"]["layer"], layer.layer, first)
     if entry["class_name"] in ("Sequential", "Functional"):
-        known = {part.name: part for part in layer.layers}  # without operations, and the input of a Sequential
+        known = {part.name: part for part in layer.layers}  # has no operations, and no input of a Sequential
         for part in entry["config"]["layers"]:
             name = part.get("name") or part["config"].get("name")
             if name in known:

@@ -1,4 +1,4 @@
-"""Functions of Keras' NumPy backend, computed by mp_core where it computes the same."""
+"""Replacements for functions of Keras' NumPy backend. They use mp_core if it supports the arguments."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from mp_core import ops
-from mp_core.dtypes import finfo
+from mp_core.arrays.dtypes import finfo
 from mp_core.layers.elementwise import rounded
 from mp_core.ops import contraction
 
@@ -20,12 +20,12 @@ _NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 _FLOATS = (*_NARROW, np.dtype(np.float32))
 _INT8 = np.dtype(np.int8)
 _LONGEST_INT8 = 131071
-"""The largest sum of int8 products that int32 holds for every operand."""
+"""The most int8 products whose sum always fits into int32."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments of a self-test, and how far the results may be apart where the exact one is not known."""
+    """Arguments of a self-test, and the largest allowed difference of the results."""
 
     args: tuple[Any, ...]
     bound: Any
@@ -34,14 +34,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What takes the place of a function.
+    """The replacement of a function.
 
     Attributes
     ----------
     module, name : str
-        Where Keras' backend defines the function.
+        The module in which Keras' backend defines the function, and its name.
     make : callable
-        Returns the replacement of an original, which serves the arguments that mp_core does not.
+        Original -> replacement. The replacement calls the original for arguments that mp_core does not support.
     cases : callable
         Yields the cases of the self-test.
     """
@@ -53,12 +53,12 @@ class Replacement:
 
 
 def _value(x: Any) -> Any:
-    """Return an array as Keras' operations read it, a variable in the dtype of the autocast scope."""
+    """Return an array as Keras' operations read it: a variable gives its value in the dtype of the autocast scope."""
     return x if isinstance(x, np.ndarray) else getattr(x, "value", None)
 
 
 def _pair(x1: Any, x2: Any, types: tuple[Any, ...]) -> tuple[Any, Any] | None:
-    """Return two arrays of one of these types, None if they are something else."""
+    """Return two arrays if both have the same one of these types, else None."""
     a, b = _value(x1), _value(x2)
     if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)) or a.dtype != b.dtype:
         return None
@@ -94,7 +94,7 @@ def _einsum(original: Function) -> Function:
             return original(subscripts, *operands, **kwargs)
         try:
             return contraction.einsum(subscripts, *pair)
-        except (TypeError, ValueError):  # not an equation of two operands, one that is wrong, or a sum that is too long
+        except (TypeError, ValueError):  # an unsupported or invalid equation, or a sum that is too long
             return original(subscripts, *operands, **kwargs)
 
     return einsum
@@ -107,7 +107,7 @@ def _attention(original: Function) -> Function:
         arrays = (query, key, value)
         served = all(isinstance(x, np.ndarray) and x.dtype == query.dtype and x.ndim == 4 for x in arrays)
         served = served and query.dtype in _FLOATS and bias is None and not any(kwargs.values())
-        if mask is not None:  # a row that attends to nothing is zeros here, and the mean of the values there
+        if mask is not None:  # a row that attends to nothing gives zeros in mp_core, the mean of the values in Keras
             served = served and isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and bool(mask.any(-1).all())
         if not served or not isinstance(scale, float | None):
             return original(query, key, value, bias, mask, scale, **kwargs)
@@ -117,7 +117,7 @@ def _attention(original: Function) -> Function:
 
 
 def _arithmetic(ufunc: Function) -> Callable[[Function], Function]:
-    """Return what replaces a function of two arrays: of a narrow type it is exact in float32 and rounded once."""
+    """Return the maker of a function of two narrow arrays that computes in float32 and rounds once."""
 
     def make(original: Function) -> Function:
         def arithmetic(x1: Any, x2: Any) -> Any:
@@ -130,7 +130,7 @@ def _arithmetic(ufunc: Function) -> Callable[[Function], Function]:
 
 
 def _rows(function: Function) -> Callable[[Function], Function]:
-    """Return what replaces a function along one axis."""
+    """Return the maker of a function along one axis."""
 
     def make(original: Function) -> Function:
         def rows(x: Any, axis: Any = -1) -> Any:
@@ -145,7 +145,7 @@ def _rows(function: Function) -> Callable[[Function], Function]:
 
 
 def _elements(function: Function) -> Callable[[Function], Function]:
-    """Return what replaces an activation."""
+    """Return the maker of an activation."""
 
     def make(original: Function) -> Function:
         def elements(x: Any, **kwargs: Any) -> Any:
@@ -166,7 +166,7 @@ def _gelu(original: Function) -> Function:
 
 
 def _convert_to_tensor(original: Function) -> Function:
-    """Return a conversion that casts between two float types by mp_core; a copy of the same type is NumPy's."""
+    """Return a conversion that casts between two different float types by mp_core."""
 
     def convert_to_tensor(x: Any, dtype: Any = None, sparse: Any = None, ragged: Any = None) -> Any:
         target = _TYPES.get(dtype) if isinstance(dtype, str) else None
@@ -193,7 +193,7 @@ def _random(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
 
 
 def _products(pairs: list[tuple[Any, ...]], types: tuple[Any, ...] = (*_NARROW, _INT8)) -> Callable[[], Iterator[Case]]:
-    """Return the cases of products: two roundings of the result, and of each partial sum in a narrow type."""
+    """Return the cases of products. Bound: 2 * K * epsilon * |a| @ |b|, because NumPy rounds each partial sum."""
 
     def cases() -> Iterator[Case]:
         for dtype in types:
@@ -211,7 +211,7 @@ def _products(pairs: list[tuple[Any, ...]], types: tuple[Any, ...] = (*_NARROW, 
 
 
 def _functions(shapes: list[tuple[int, ...]], **kwargs: Any) -> Callable[[], Iterator[Case]]:
-    """Return the cases of functions of values of ordinary size: NumPy rounds each of its steps to a narrow type."""
+    """Return the cases of functions of random values. Bound: 16 * epsilon * (1 + |x|), as NumPy rounds each step."""
 
     def cases() -> Iterator[Case]:
         for dtype in _FLOATS:
@@ -265,4 +265,4 @@ REPLACEMENTS = (
     Replacement(_NN, "sigmoid", _elements(ops.sigmoid), _functions(_SHAPES)),
     Replacement(_NN, "tanh", _elements(ops.tanh), _functions(_SHAPES)),
 )
-"""What :func:`accelerate` replaces."""
+"""The functions that :func:`accelerate` replaces."""

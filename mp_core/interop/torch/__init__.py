@@ -1,4 +1,4 @@
-"""torch's modules: as layers of mp_core, and with linears that mp_core computes."""
+"""torch: convert modules to layers of mp_core, and replace linear modules by modules that use mp_core."""
 
 from mp_core.utilities.extras import needed_by
 

@@ -3,22 +3,22 @@
 from typing import Any
 
 from mp_core.arrays import Array
-from mp_core.files.registry import register_keras_serializable
 from mp_core.layers import Layer
+from mp_core.utilities.registry import register_keras_serializable
 
 __all__ = ["Flatten"]
 
 
 @register_keras_serializable("mp_core.interop.torch")
 class Flatten(Layer):
-    """Axes from one to another merged into one, as :class:`torch.nn.Flatten` does.
+    """Merge a range of axes into one, like :class:`torch.nn.Flatten`.
 
     Parameters
     ----------
     start, end : int
-        The first and the last of them.
+        The first and the last axis to merge.
     **kwargs
-        Those of :class:`Layer`.
+        See :class:`Layer`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Linears of torch models, computed by mp_core: a module, and the operator of torch that it calls."""
+"""Linear modules of torch that use mp_core: the modules, and the torch operators that they call."""
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -12,11 +12,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.arrays.dtypes import ALLOWED
 from mp_core.arrays.formats import PANEL_DTYPES
+from mp_core.arrays.quantization import QuantizedArray, quantize
 from mp_core.core.cpu import get_num_threads, num_threads
-from mp_core.dtypes import ALLOWED
 from mp_core.ops import PackedMatrix
-from mp_core.quantization import QuantizedArray, quantize
 from mp_core.utilities.arguments import boolean
 
 __all__ = ["PackedLinear", "TrainableLinear", "replace_linears"]
@@ -25,12 +25,12 @@ KINDS = ("float32", "float16", "bfloat16", "int8")
 _TENSORS = ("panels", "column_sums", "scale", "bias")
 _TRANSPOSED = ("back", "back_sums", "back_scale")
 _INPUTS = (torch.float32, torch.bfloat16, torch.float16)
-_known: Any = WeakTensorKeyDictionary()  # panels of a module -> what its last call was computed with
+_known: Any = WeakTensorKeyDictionary()  # panels of a module -> key, matrix and bias of its last call
 _BF16 = ALLOWED["bfloat16"]
 
 
 def array_of(tensor: Tensor) -> Array:
-    """Return an ndarray on the memory of a tensor: what DLPack does, in a tenth of the time."""
+    """Return an ndarray that shares the memory of a tensor; this takes a tenth of the time of DLPack."""
     is_bf16 = tensor.dtype is torch.bfloat16
     array: Array = tensor.view(torch.int16).numpy().view(_BF16) if is_bf16 else tensor.numpy()
     return array
@@ -48,7 +48,7 @@ def _linear(
     back_sums: Tensor | None = None,
     back_scale: Tensor | None = None,
 ) -> Tensor:
-    """Return ``x @ matrix + bias`` for tensors of the CPU. The transposed matrix is there for the gradient."""
+    """Return ``x @ matrix + bias`` for CPU tensors. The transposed matrix (`back...`) is only for the gradient."""
     result = _empty_result(x, shape)
     matrix, offset = _operands(panels, column_sums, scale, bias, shape, dtype)
     a, out = array_of(x.detach()), array_of(result)
@@ -63,10 +63,10 @@ def _linear(
 
 
 def _operands(panels: Tensor, *others: Any) -> tuple[PackedMatrix, Array | None]:
-    """Return matrix and bias of a call on the memory of its tensors: those of the last call, if that had the same.
+    """Return matrix and bias as views of the tensors; the views of the last call are cached.
 
-    They are views, so they show what is written into the tensors in place. The key is all that makes a view; its memory
-    is not freed, and so given to no other tensor, as long as the view is kept.
+    Views see in-place changes of the tensors. The key has everything that defines a view: address, shape, strides and
+    type. An address stays valid, because the cached view keeps the memory alive.
     """
     *parts, shape, dtype = panels, *others
     views = [None if x is None else (x.data_ptr(), x.shape, x.stride(), x.dtype) for x in parts]
@@ -80,7 +80,7 @@ def _operands(panels: Tensor, *others: Any) -> tuple[PackedMatrix, Array | None]
     return known[1], known[2]
 
 
-def _led_back(
+def _input_gradient(
     d: Tensor,
     back: Tensor,
     back_sums: Tensor | None,
@@ -89,7 +89,7 @@ def _led_back(
     shape: list[int],
     dtype: str,
 ) -> Tensor:
-    """Return ``d @ matrix.T``, the gradient of the inputs, in the type of `d`: with what int8 weights stand for."""
+    """Return ``d @ matrix.T``, the gradient of the inputs, in the type of `d`; int8 weights are decoded."""
     rows = d.contiguous() if scale is None else (d.float() * scale.reshape(-1)).contiguous()
     matrix, _ = _operands(back, back_sums, back_scale, None, shape[::-1], dtype)
     a, result = array_of(rows.detach()), d.new_empty((*d.shape[:-1], shape[0]))
@@ -100,16 +100,16 @@ def _led_back(
     return result
 
 
-def _fake_led_back(d: Tensor, back: Tensor, *others: Any) -> Tensor:
+def _fake_input_gradient(d: Tensor, back: Tensor, *others: Any) -> Tensor:
     return d.new_empty((*d.shape[:-1], others[-2][0]))
 
 
 def _fake(
     x: Tensor, panels: Tensor, column_sums: Any, scale: Any, bias: Any, shape: list[int], dtype: str, *back: Any
 ) -> Tensor:
-    """Return what torch.compile has to know of the result: its shape and type.
+    """Return an empty result, from which torch.compile gets shape and type.
 
-    torch also comes here if one of the tensors is on the meta device. Then only a result without numbers is right.
+    torch also calls this function if a tensor is on the meta device. That is valid only if `x` is there too.
     """
     parts = [part for part in (panels, column_sums, scale, bias) if part is not None]
     if x.device.type != "meta" and any(part.device.type == "meta" for part in parts):
@@ -118,7 +118,7 @@ def _fake(
 
 
 def _empty_result(x: Tensor, shape: list[int]) -> Tensor:
-    """Return a tensor for the outputs of inputs `x`; raise if a matrix of that shape does not take them."""
+    """Return an empty tensor for the outputs; raise if `x` does not fit a matrix of this shape."""
     if x.dtype not in _INPUTS:
         raise TypeError(f"inputs must be of {', '.join(map(str, _INPUTS))}; received {x.dtype}")
     if x.dim() == 0 or x.shape[-1] != shape[0]:
@@ -127,7 +127,7 @@ def _empty_result(x: Tensor, shape: list[int]) -> Tensor:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """Keep what the backward pass needs of the arguments of the operator."""
+    """Save the arguments that the backward pass needs."""
     _, _, _, scale, _, ctx.shape, ctx.dtype, *back = inputs
     ctx.save_for_backward(scale, *back)
 
@@ -139,8 +139,8 @@ def _backward(ctx: Any, gradient: Tensor) -> Any:
             "PackedLinear has no gradients: its weights are packed for inference. Train the model first, or replace "
             "its linears with trainable=True, for gradients of the inputs"
         )
-    led = torch.ops.mp_core.linear_gradient(gradient, back, back_sums, back_scale, scale, ctx.shape, ctx.dtype)
-    return led, *[None] * 9
+    d_inputs = torch.ops.mp_core.linear_gradient(gradient, back, back_sums, back_scale, scale, ctx.shape, ctx.dtype)
+    return d_inputs, *[None] * 9
 
 
 _NAME, _GRADIENT = "mp_core::linear", "mp_core::linear_gradient"
@@ -156,38 +156,38 @@ torch.library.define(
     _GRADIENT,
     "(Tensor d, Tensor back, Tensor? back_sums, Tensor? back_scale, Tensor? scale, int[2] shape, str dtype) -> Tensor",
 )
-torch.library.impl(_GRADIENT, "cpu", _led_back)
-torch.library.register_fake(_GRADIENT, _fake_led_back)
+torch.library.impl(_GRADIENT, "cpu", _input_gradient)
+torch.library.register_fake(_GRADIENT, _fake_input_gradient)
 
 
 class PackedLinear(nn.Module):
-    """A linear module for inference whose weights are packed, once, for products of mp_core.
+    """A linear module for inference whose weights are packed once for products of mp_core.
 
     Parameters
     ----------
     linear : torch.nn.Linear
-        On the CPU. It is not changed, and not needed any more.
+        A module on the CPU. It is not changed, and not needed afterwards.
     dtype : {"int8", "bfloat16", "float16", "float32"}
-        What the weights are held in and multiplied as. int8: one scale per output; each row of the inputs is quantized
-        by its own scale as it comes. bfloat16 and float16: inputs are rounded to that type, sums are float32.
+        The type of the weights and of the arithmetic. int8: weights have one scale per output, and each row of the
+        inputs is quantized with its own scale. bfloat16 and float16: inputs are rounded to that type, sums are float32.
 
     Raises
     ------
     TypeError
-        `linear` is no :class:`torch.nn.Linear`.
+        `linear` is not a :class:`torch.nn.Linear`.
     ValueError
-        `dtype` is another, or the weights are not in CPU memory or not finite (int8).
+        `dtype` is unknown, or the weights are not in CPU memory or (int8) not finite.
 
     Notes
     -----
-    Inputs are float32, bfloat16 or float16 tensors of the CPU, of any strides; the outputs have their type. No tensor
-    is copied, the interpreter lock is released while a product is computed, and threads are as many as torch has
-    (``torch.set_num_threads``). It compiles (``torch.compile``), and has no gradients: a backward pass raises.
+    Inputs are float32, bfloat16 or float16 CPU tensors with any strides; outputs have the type of the inputs. No tensor
+    is copied, products release the interpreter lock, and the number of threads is torch's (``torch.set_num_threads``).
+    ``torch.compile`` works. There are no gradients: a backward pass raises.
 
-    The state_dict has `panels`, for int8 `column_sums` and `scale`, and `bias`: the layout of
-    :class:`mp_core.PackedMatrix`, the same on every CPU of this byte order. It loads into a model whose linears were
-    replaced with the same `dtype`; that of the model before does not. ``.to()``, ``.half()`` and the like leave the
-    module as it is.
+    The state_dict has `panels`, `bias` and (int8) `column_sums` and `scale`, in the layout of
+    :class:`mp_core.PackedMatrix`, which is the same on every CPU with this byte order. It loads into a model whose
+    linears were replaced with the same `dtype`; the state_dict of the original model does not load. ``.to()``,
+    ``.half()`` and similar methods do not change the module.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class PackedLinear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """What the packed weights stand for, float32, shape (out_features, in_features): a copy, made at every read."""
+        """The weights as float32, shape (out_features, in_features): a copy, unpacked at every read."""
         matrix, _ = _operands(self.panels, self.column_sums, self.scale, None, self.shape, self.dtype)
         floats = ops.cast(matrix.unpack(), "float32")
         return torch.from_numpy(floats if self.scale is None else floats * array_of(self.scale)).T
@@ -237,10 +237,10 @@ class PackedLinear(nn.Module):
         return outputs
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        return self  # in other types or on other devices, the panels would be no panels
+        return self  # panels are valid only in this type and on the CPU
 
     def extra_repr(self) -> str:
-        """Return what the representation says of the module."""
+        """Return the arguments that the representation shows."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
             f"dtype={self.dtype}"
@@ -248,7 +248,7 @@ class PackedLinear(nn.Module):
 
 
 class _FixedWeight(Tensor):
-    """A copy of what packed weights stand for: nobody may take it for the weights, and write to it."""
+    """A copy of packed weights. Setting its data raises, because the packed weights would not change."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # results are plain tensors; torch has no public name
 
@@ -263,26 +263,26 @@ class _FixedWeight(Tensor):
 
 
 class TrainableLinear(PackedLinear, nn.Linear):
-    """A :class:`PackedLinear` whose inputs have gradients: for adapters, or layers before it, that are trained.
+    """A :class:`PackedLinear` with gradients of its inputs, to train adapters or layers before it.
 
-    Its own weights and bias are frozen. It is a :class:`torch.nn.Linear` to others, so that peft puts LoRA beside it;
-    adapters cannot be merged into it, and stay beside it.
+    Its own weights and bias are frozen. It subclasses :class:`torch.nn.Linear`, so that peft can add LoRA to it; such
+    adapters cannot be merged into it.
 
     Parameters
     ----------
     linear, dtype
-        Those of :class:`PackedLinear`.
+        See :class:`PackedLinear`.
 
     Raises
     ------
     TypeError, ValueError
-        As :class:`PackedLinear`.
+        See :class:`PackedLinear`.
 
     Notes
     -----
-    The gradient is that of the weights that the packed ones stand for, ``d @ W``: exact codes and scales, sums in
-    float32; that of int8 inputs passes straight through their rounding. The transposed matrix is packed too, in the
-    same type: twice the memory of a :class:`PackedLinear`, in int8 half of the float32 weights.
+    The gradient is ``d @ W`` with the decoded weights W (exact codes and scales) and sums in float32. For int8, the
+    rounding of the inputs counts as the identity (straight-through). The transposed matrix is packed too, in the same
+    type, so the module takes twice the memory of a :class:`PackedLinear`; in int8 half of the float32 weights.
 
     Examples
     --------
@@ -308,7 +308,7 @@ class TrainableLinear(PackedLinear, nn.Linear):
 
     @property
     def weight(self) -> Tensor:
-        """As that of :class:`PackedLinear`."""
+        """The weights as float32: see :class:`PackedLinear`. They cannot be set."""
         return super().weight.as_subclass(_FixedWeight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -321,7 +321,7 @@ class TrainableLinear(PackedLinear, nn.Linear):
 
 
 def _tensor(part: Array | None) -> Tensor | None:
-    """Return a buffer of a packed matrix as a tensor of its own: a state_dict may be loaded into it."""
+    """Return a copy of a buffer of a packed matrix as a tensor: loading a state_dict may write into it."""
     return None if part is None else torch.from_numpy(np.array(part))
 
 
@@ -339,33 +339,32 @@ def replace_linears(
     Parameters
     ----------
     model : torch.nn.Module
-        In CPU memory.
+        A model in CPU memory.
     dtype : {"int8", "bfloat16", "float16", "float32"}
-        As for :class:`PackedLinear`.
+        See :class:`PackedLinear`.
     skip : str or iterable of str
-        Names of modules (as ``named_modules`` has them) to leave as they are; ``*`` stands for anything:
-        ``["classifier", "*.attention.*"]``.
+        Names of linears to keep, as in ``named_modules``; ``*`` matches anything: ``["classifier", "*.attention.*"]``.
     trainable : bool
-        Whether to replace them by :class:`TrainableLinear`, so that gradients pass through to their inputs: adapters of
-        peft beside them, and what lies before them, can be trained.
+        Whether to use :class:`TrainableLinear`, so that peft adapters of the linears, and layers before them, can be
+        trained.
 
     Returns
     -------
     torch.nn.Module
-        `model` itself; the new module if it is a linear.
+        `model` itself; the new module if `model` is a linear.
 
     Raises
     ------
     TypeError
-        `model` is no module, or `trainable` no bool.
+        `model` is not a module, or `trainable` is not a bool.
     ValueError
-        `dtype` is another, weights cannot be packed, or a name in `skip` matches no linear. Nothing is replaced then.
+        `dtype` is unknown, weights cannot be packed, or a name in `skip` matches no linear. Then nothing is replaced.
 
     Notes
     -----
-    A linear that is used in several places stays one module. Classes derived from Linear are left alone: torch's own,
-    such as the projection in MultiheadAttention, are read by others. ``nn.TransformerEncoderLayer`` reads the weights
-    of its linears itself unless ``torch.backends.mha.set_fastpath_enabled(False)`` is called.
+    A linear that is used in several places stays a single module. Subclasses of Linear are not replaced, because other
+    code reads their weights (such as the projection in MultiheadAttention). ``nn.TransformerEncoderLayer`` also reads
+    the weights of its linears; call ``torch.backends.mha.set_fastpath_enabled(False)`` to prevent that.
 
     Examples
     --------

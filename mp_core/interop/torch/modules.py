@@ -1,4 +1,4 @@
-"""torch's modules as layers of mp_core."""
+"""Convert torch modules to layers of mp_core."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,7 @@ __all__ = ["from_torch"]
 
 
 def from_torch(module: nn.Module, policy: Any = None) -> Layer:
-    """Return the layer of mp_core that computes what a module computes in inference, with its weights.
+    """Convert a module to a layer of mp_core that computes the same in inference, with copies of the weights.
 
     Parameters
     ----------
@@ -33,21 +33,20 @@ def from_torch(module: nn.Module, policy: Any = None) -> Layer:
         Linear, Embedding, LayerNorm, RMSNorm, MultiheadAttention (with ``batch_first=True``), GELU, SiLU, ReLU, ReLU6,
         Tanh, Sigmoid, Softmax, Dropout, Identity, Flatten, or a Sequential of these, in CPU memory.
     policy : DTypePolicy, str or DTypePolicyMap, optional
-        The policy of all layers: ``"mixed_bfloat16"``, ``"int8_from_float32"`` ... Default: the global one. Schemes
-        hold for the layers that have them.
+        The policy of all layers: ``"mixed_bfloat16"``, ``"int8_from_float32"`` ... Default: the global policy. A scheme
+        quantizes only layers that support it.
 
     Returns
     -------
     Layer
-        A copy: neither sees later changes of the other. Modules without a name in a Sequential have the names of their
-        places.
+        Unnamed modules in a Sequential get their index as a name.
 
     Raises
     ------
     TypeError
-        `module` is no module.
+        `module` is not a module.
     ValueError
-        It has modules without such a layer: the message lists all of them.
+        mp_core has no layer for some modules: the message lists all of them.
 
     Examples
     --------
@@ -71,7 +70,7 @@ def _layer(module: nn.Module, common: dict[str, Any]) -> Layer:
 
 
 def _obstacles(module: nn.Module, path: str) -> Iterator[str]:
-    """Yield what is in the way of each module that has no layer."""
+    """Yield the reasons why modules cannot be converted, each with the module's path."""
     where = f"{path or 'the module itself'} ({type(module).__name__})"
     if type(module) is nn.Sequential:
         for name, child in module.named_children():

@@ -1,1 +1,1 @@
-"""What every layer has, by meaning: its state, its policy, how it is built, called and configured."""
+"""The base classes of every layer, one file per concern: state, policy, building, calls, configuration."""

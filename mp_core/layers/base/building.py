@@ -1,4 +1,4 @@
-"""How layers get their names, their paths and the shapes they are built for, and what a class defines of that."""
+"""Building of layers: their names, their paths, and the shapes for which :meth:`Built.build` is called."""
 
 import inspect
 from collections import Counter
@@ -21,31 +21,31 @@ from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
-    "Built", "are_by_argument", "build_for", "build_shapes_of", "enclosing_path", "example_shape", "handed_training",
-    "has_own_build", "note_build_shapes", "passes_on", "placed", "state_forms", "stated_forms", "takes",
-    "unique_name",
+    "Built", "accepts_argument", "are_by_argument", "build_for", "build_shapes_of", "configured_forms",
+    "enclosing_path", "example_shape", "has_argument", "has_own_build", "inherited_training", "note_build_shapes",
+    "set_configured_forms", "unique_name", "with_path",
 ]  # fmt: skip
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
-"""The path below which layers are built in this thread or task."""
+"""The path of the layer that is being built in this thread or task; layers built meanwhile are below it."""
 
-handed_training: ContextVar[Any] = ContextVar("mp_core.layers.training", default=None)
-"""The ``training`` of the enclosing call in this thread or task, which the layers that it calls take over."""
+inherited_training: ContextVar[Any] = ContextVar("mp_core.layers.training", default=None)
+"""The ``training`` of the enclosing call in this thread or task; nested calls use it unless they pass their own."""
 
-stated_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers.forms", default={})  # noqa: B039
-"""Path -> the form that a configuration says for the matrix there, below the layers that are built."""
+configured_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers.forms", default={})  # noqa: B039
+"""Matrix path -> form that the saved configuration gives, for layers being built."""
 
 _names: Counter[str] = Counter()
 _counting = lock_for_forks(Lock)
 
 
 def example_shape(shape: Iterable[int | None]) -> list[int]:
-    """Return a shape of arrays that layers can be run with: one sample, and lengths of 32 where they are unknown."""
+    """Return the shape with unknown lengths replaced: 1 for the first axis, 32 for the others."""
     return [length or (32 if axis else 1) for axis, length in enumerate(shape)]
 
 
 def unique_name(class_name: str) -> str:
-    """Return the class name in snake case, numbered from its second use on."""
+    """Return the class name in snake case; from its second use on with a number: ``dense``, ``dense_1``."""
     name = snake_case(class_name)
     with _counting[0]:
         count = _names[name]
@@ -54,16 +54,17 @@ def unique_name(class_name: str) -> str:
 
 
 def forget_names() -> None:
-    """Begin to number the names of layers anew."""
+    """Reset the numbers that :func:`unique_name` appends."""
     with _counting[0]:
         _names.clear()
 
 
-def placed(build: Callable[..., None]) -> Callable[..., None]:
-    """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path.
+def with_path(build: Callable[..., None]) -> Callable[..., None]:
+    """Decorate ``build``: set the path of the layer, and so its policy, before the function runs.
 
-    If `build` fails, or is interrupted, the layer and those below it are as before. In the child of a fork that came
-    while another thread built a layer, half of that layer is there: building it is a RuntimeError.
+    Layers that are built meanwhile get paths below this one. If `build` fails or is interrupted, the layer and those
+    below it are restored. If the process was forked while another thread built the layer, the child holds a layer
+    that is built by half: building it raises RuntimeError.
     """
 
     @wraps(build)
@@ -76,34 +77,34 @@ def placed(build: Callable[..., None]) -> Callable[..., None]:
             undone_if_it_fails(contents_of(self.flatten()), self._build_once_more, build, args, kwargs)
         else:
             raise RuntimeError(
-                f"Another thread is building layer '{self.name}', or was so when this process was forked: "
-                "build it once, before"
+                f"Another thread is building layer '{self.name}', or was building it when this process was forked: "
+                "build the layer before you start threads or processes"
             )
 
     return build_placed
 
 
 class Built(PolicyOwner):
-    """The part of a layer that is built for the shapes of a call's arguments."""
+    """Base of layers: builds the layer for the shapes of a call's arguments."""
 
     _build_shapes: Any = None
-    """What the first :meth:`build` was called with: a shape, or a dictionary of them by the names of its arguments."""
+    """The arguments of the first :meth:`build`: a shape, or a dictionary from the argument's name to its shape."""
     _builds_nothing: bool = False
-    """Whether the layer is built from the start, as in Keras; a subclass with a ``build`` of its own is not."""
+    """Whether the layer counts as built when it is created, as in Keras; not so if a subclass defines ``build``."""
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
-    """Path below this layer -> the form of the matrix there, which a configuration says."""
+    """Path below this layer -> form of the matrix there, from the configuration."""
 
-    @placed
+    @with_path
     def build(self, input_shape: Any) -> None:
-        """Create the variables for inputs of this shape; layers without any need not define it."""
+        """Create the variables for inputs of this shape. Layers without variables need not define this method."""
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs from inputs that are cast already."""
+        """Compute the outputs; the inputs are cast before this method is called."""
         raise NotImplementedError(f"{type(self).__name__} does not have a `call` method implemented.")
 
     @property
-    def _around(self) -> str:
-        """The path below which the layers in this one are."""
+    def _children_path(self) -> str:
+        """The prefix of the paths of the layers in this one."""
         return str(self.path)
 
     def _build_first(self, build: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -111,20 +112,23 @@ class Built(PolicyOwner):
         self._build_shapes = kwargs or (args[0] if args else None)
         self._apply_policy()
         self._dtype_at_build = self.variable_dtype
-        below = {f"{self._around}/{path}".strip("/"): form for path, form in self._forms.items()}
-        in_forms = stated_forms, stated_forms.get() | below, unheld, (build, self, *args), kwargs
-        in_inference = handed_training, None, called_in, in_forms
+        below = {f"{self._children_path}/{path}".strip("/"): form for path, form in self._forms.items()}
+        in_forms = configured_forms, configured_forms.get() | below, unheld, (build, self, *args), kwargs
+        in_inference = inherited_training, None, called_in, in_forms
         called_in(enclosing_path, self._path, called_in, in_inference)
-        self._may_add = self._adds_to_loss()
+        self._may_add_loss = self._adds_to_loss()
         self.built = True
 
     def _adds_to_loss(self) -> bool:
-        """Whether the layer, or one below it, may add to the loss: of mp_core's, what calls others or regularizes."""
+        """Return whether the layer, or one below it, may add to the loss.
+
+        A layer of mp_core does so only if it holds other layers or has an activity regularizer.
+        """
         is_plain = type(self).call.__module__.startswith("mp_core.layers.") and len(list(self.flatten())) == 1
         return not is_plain or "activity_regularizer" in self._penalties
 
     def _build_once_more(self, build: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Run the `build` of a built layer, which must leave its variables: new ones would have lost the values."""
+        """Run `build` on a built layer again; raise if it replaces variables, because their values would be lost."""
         weights = self.weights
         build(self, *args, **kwargs)
         if [*map(id, self.weights)] != [*map(id, weights)]:
@@ -135,22 +139,22 @@ class Built(PolicyOwner):
 
 
 def build_shapes_of(layer: Built) -> Any:
-    """Return what a layer was built for first: a shape, or a dictionary of them by the names of arguments."""
+    """Return the shapes for which a layer was built first: a shape, or a dictionary from argument name to shape."""
     return layer._build_shapes
 
 
 def note_build_shapes(layer: Built, shapes: Any) -> None:
-    """Note what a layer was built for, where its ``build`` does not get it: it is built by its first call."""
+    """Set the shapes that :func:`build_shapes_of` returns, for layers that their first call builds."""
     layer._build_shapes = shapes
 
 
-def state_forms(layer: Built, forms: Mapping[str, dict[str, Any]]) -> None:
-    """Say the forms of matrices by their paths below a layer that will be built."""
+def set_configured_forms(layer: Built, forms: Mapping[str, dict[str, Any]]) -> None:
+    """Set the forms that matrices get when the layer is built, by their paths below it."""
     layer._forms = forms
 
 
 def build_for(layer: Built, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call ``layer.build`` with the shapes of a call's arguments: of the first one, or ``<argument>_shape`` each."""
+    """Call ``layer.build`` with the shape of the first argument, or with ``<argument>_shape`` for each argument."""
     parameters = inspect.signature(layer.build).parameters
     if len(parameters) == 1:
         layer.build(map_leaves(_shape, args[0] if args else next(iter(kwargs.values()), None)))
@@ -163,36 +167,36 @@ def build_for(layer: Built, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 
 def _shapes_of_call(layer: Built, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the shapes of the arguments of a call by ``<argument>_shape``."""
+    """Return the shapes of a call's arguments under the names ``<argument>_shape``."""
     arguments = inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments
     return {f"{name}_shape": map_leaves(_shape, value) for name, value in arguments.items()}
 
 
 def are_by_argument(layer: Built, shapes: Any) -> bool:
-    """Whether a layer was built for shapes by ``<argument>_shape``, not for those of its first argument."""
+    """Return whether `shapes` is a dictionary with keys ``<argument>_shape``, not the shapes of the first argument."""
     if not isinstance(shapes, dict) or not all(isinstance(name, str) and name.endswith("_shape") for name in shapes):
         return False
-    return all(takes(type(layer).call, name.removesuffix("_shape")) for name in shapes)
+    return all(has_argument(type(layer).call, name.removesuffix("_shape")) for name in shapes)
 
 
 def has_own_build(layer: Built) -> bool:
-    """Whether a class has a ``build`` of its own; otherwise the first call builds the layers in it."""
+    """Return whether the class of a layer defines ``build``; otherwise its first call builds the layers in it."""
     build = type(layer).build
     return build is not next(vars(base)["build"] for base in reversed(type(layer).__mro__) if "build" in vars(base))
 
 
 def _shape(x: Any) -> Any:
-    """Return the shape of an array, symbolic or not, and of a number; None for None."""
+    """Return the shape of an array, a symbolic array or a number; None for None."""
     return x.shape if hasattr(x, "shape") else None if x is None else np.shape(x)
 
 
 @cache
-def passes_on(function: Callable[..., Any], argument: str) -> bool:
-    """Whether a function may be called with a named argument, also as one of any."""
+def accepts_argument(function: Callable[..., Any], argument: str) -> bool:
+    """Return whether a function accepts a keyword argument of this name, be it by ``**kwargs``."""
     parameters = inspect.signature(function).parameters
     return argument in parameters or any(x.kind is x.VAR_KEYWORD for x in parameters.values())
 
 
-def takes(call: Callable[..., Any], argument: str) -> bool:
-    """Whether a layer's ``call`` has an argument, such as ``training``."""
+def has_argument(call: Callable[..., Any], argument: str) -> bool:
+    """Return whether a layer's ``call`` names an argument, such as ``training``."""
     return argument in inspect.signature(call).parameters

@@ -1,4 +1,4 @@
-"""Calls of layers: inputs are cast, the layer is built, and its variables read in the compute dtype."""
+"""Calls of layers: cast the inputs, build the layer on its first call, read variables in the compute dtype."""
 
 from collections.abc import Callable
 from threading import RLock
@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from mp_core import dtypes, ops
-from mp_core.arrays import refuse_masked
+from mp_core import ops
+from mp_core.arrays import dtypes, refuse_masked
 from mp_core.arrays.recorded import note_call
-from mp_core.autocast import scope_dtype
 from mp_core.core.scopes import Scopes, called_in, called_under, innermost
-from mp_core.layers.base.building import Built, build_for, enclosing_path, handed_training, takes
-from mp_core.layers.base.losses import entered, forget_added
+from mp_core.layers.base.building import Built, build_for, enclosing_path, has_argument, inherited_training
+from mp_core.layers.base.losses import forget_added, in_layer_call
 from mp_core.layers.base.quantization import UNSCOPED
-from mp_core.layers.base.symbolic import Described, called_symbolically
+from mp_core.layers.base.symbolic import SymbolicallyCalled, called_symbolically
 from mp_core.layers.masks import from_masks
+from mp_core.policies.autocast import scope_dtype
 from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import map_leaves
 
 if TYPE_CHECKING:
     from mp_core.layers.layer import Layer
 
-__all__ = ["Called", "array_arguments", "returns_list", "samples_apart"]
+__all__ = ["Called", "array_arguments", "returns_list", "samples_are_independent"]
 
 Outputs = TypeVar("Outputs", covariant=True)
 
 
 class _Called(Protocol[Outputs]):
-    """To a type checker, what a layer returns is what its method :meth:`Layer.call` returns."""
+    """Type checkers only: a call of a layer returns the type that its method :meth:`Layer.call` returns."""
 
-    _may_add: bool
+    _may_add_loss: bool
 
     @property
     def call(self) -> Callable[..., Outputs]: ...
@@ -43,28 +43,28 @@ class _Called(Protocol[Outputs]):
 _build_locks = lock_for_forks(RLock)
 
 
-class Called(Described):
-    """The part of a layer that is called."""
+class Called(SymbolicallyCalled):
+    """Base of layers: ``layer(x)``."""
 
     _arrays: tuple[str, ...] = ()
-    """The first arguments of :meth:`call`, which must be arrays; a subclass with its own says it anew."""
+    """The names of the first arguments of :meth:`call`, if they must be arrays; set it beside each :meth:`call`."""
     supports_masking: bool = False
-    """Whether outputs have the mask that :meth:`compute_mask` returns; without it a Sequential drops the mask."""
-    _samples_apart: str = "unknown"
-    """When the outputs of a sample depend on no other one of its batch: "always", "in inference" or "unknown".
+    """Whether outputs get the mask that :meth:`compute_mask` returns; if False, a Sequential drops the mask."""
+    _sample_independence: str = "unknown"
+    """When the outputs of a sample are independent of the rest of its batch: "always", "in inference" or "unknown".
 
-    A subclass with its own :meth:`call` says it anew.
+    Set it beside each :meth:`call`.
     """
-    _returns_list: bool = False  # whether only a call says how many arrays there are
+    _returns_list: bool = False  # whether the number of outputs is known only after a call
 
     @from_masks
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask of the outputs, of which only layers that :attr:`supports_masking` have one.
+        """Return the mask of the outputs. It is used if :attr:`supports_masking`.
 
         Parameters
         ----------
         inputs : ndarray
-            Of the call.
+            The inputs of the call.
         previous_mask : ndarray of bool or None
             The mask of the inputs.
         """
@@ -73,21 +73,21 @@ class Called(Described):
     def __call__(self: _Called[Outputs], *args: Any, **kwargs: Any) -> Outputs:
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.
 
-        ``training`` reaches :meth:`call`, if it has that argument, and the layers below.
+        ``training`` is passed to :meth:`call`, if it has that argument, and to the layers that it calls.
         """
-        if self._may_add and not entered.get():
-            return called_in(entered, True, self._enter, (args, kwargs))  # type: ignore[no-any-return]
-        training = handed_training.get()
+        if self._may_add_loss and not in_layer_call.get():
+            return called_in(in_layer_call, True, self._enter, (args, kwargs))  # type: ignore[no-any-return]
+        training = inherited_training.get()
         if training is None and "training" not in kwargs:
             return self._run(args, kwargs)  # type: ignore[no-any-return]
         given = kwargs.pop("training", None)
         training = training if given is None else given
-        if training is not None and takes(type(self).call, "training"):
+        if training is not None and has_argument(type(self).call, "training"):
             kwargs["training"] = training
-        return called_in(handed_training, training, self._run, (args, kwargs))  # type: ignore[no-any-return]
+        return called_in(inherited_training, training, self._run, (args, kwargs))  # type: ignore[no-any-return]
 
     def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what an outermost call returns."""
+        """Run an outermost call: drop the losses of the previous one first."""
         forget_added(self, (args, kwargs))
         return Called.__call__(self, *args, **kwargs)
 
@@ -123,7 +123,7 @@ class Called(Described):
         """Build the layer for the arguments of a call, unless another thread has done so."""
         if self.is_placed:
             return
-        if self.built and type(self).build is not Built.build:  # its constructor says so
+        if self.built and type(self).build is not Built.build:  # the constructor set `built`
             Built.build(self, None)
         else:
             build_for(self, *self._cast_inputs(args, kwargs))
@@ -157,15 +157,15 @@ class Called(Described):
 
 
 def array_arguments(layer: Called) -> tuple[str, ...]:
-    """Return the names of the first arguments of a layer's ``call``, which must be arrays."""
+    """Return the names of the first arguments of a layer's ``call`` that must be arrays."""
     return layer._arrays
 
 
 def returns_list(layer: Called) -> bool:
-    """Whether only a call of a layer says how many arrays it returns."""
+    """Return whether the number of a layer's outputs is known only after a call."""
     return layer._returns_list
 
 
-def samples_apart(layer: Called, training: bool) -> bool:
-    """Whether the class of a layer says that the outputs of a sample depend on no other one of its batch."""
-    return layer._samples_apart == "always" or (layer._samples_apart == "in inference" and not training)
+def samples_are_independent(layer: Called, training: bool) -> bool:
+    """Return whether the class of a layer declares that samples of a batch are computed independently."""
+    return layer._sample_independence == "always" or (layer._sample_independence == "in inference" and not training)

@@ -1,30 +1,30 @@
-"""Configurations of layers, and the arguments of their constructors: also those of Keras that mp_core lacks."""
+"""Configurations of layers, and the arguments of their constructors, including those that only Keras has."""
 
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
-from mp_core import dtype_policies
-from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePolicy
-from mp_core.dtype_policies.map import policy_at
-from mp_core.files.registry import check_depth
 from mp_core.layers import activations, initializers
-from mp_core.layers.base.building import state_forms
+from mp_core.layers.base.building import set_configured_forms
 from mp_core.layers.base.call import Called
 from mp_core.layers.base.penalties import serialized
-from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePolicy
+from mp_core.policies.dtype_policies.map import policy_at
+from mp_core.policies.quantizers.quantizer import has_floating_inputs
+from mp_core.utilities.registry import check_depth
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
     "Configured",
     "arguments_of",
-    "given_to",
+    "constructor_arguments",
     "is_ours",
     "with_policy_as_in_keras",
 ]
 
-# Keras' arguments for the shape of the inputs: of the first layer of a Sequential they say it.
+# Keras' arguments for the shape of the inputs. The first layer of a Sequential uses them.
 _SHAPE_OF_INPUTS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size")
 
 _BY_ALL = ("name", "trainable", "dtype")
@@ -32,71 +32,72 @@ _BY_ALL = ("name", "trainable", "dtype")
 _PLAIN = (str, int, float, bool, type(None))
 
 
-class Given:
-    """The arguments with which a layer of a class of the user was made.
+class ConstructorArguments:
+    """The constructor's arguments of a layer whose class is the user's.
 
     Attributes
     ----------
     config : dict or None
-        By name, as in Keras: None if one is no plain value, or has no name.
+        Name -> value, as in Keras; None if a value is no plain one, or an argument has no name.
     """
 
     __slots__ = ("config",)
 
     def __init__(self, init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.config = _named(init, args, kwargs)
+        self.config = _values_by_name(init, args, kwargs)
 
 
-def _named(init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+def _values_by_name(init: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return name -> value of a constructor's arguments, or None: see :class:`ConstructorArguments`."""
     try:
         bound = inspect.signature(init).bind(None, *args, **kwargs)
-    except TypeError:  # the constructor raises it
+    except TypeError:  # the constructor will raise it too
         return None
     bound.apply_defaults()
     found: dict[str, Any] = {}
-    for place, (name, parameter) in enumerate(bound.signature.parameters.items()):
+    for index, (name, parameter) in enumerate(bound.signature.parameters.items()):
         value = bound.arguments[name]
         if parameter.kind is parameter.VAR_KEYWORD:
             found |= value
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            if len(value) > (not place):  # without `self`
+            if len(value) > (index == 0):  # the first argument is `self`
                 return None
-        elif place and parameter.kind is parameter.POSITIONAL_ONLY:
+        elif index and parameter.kind is parameter.POSITIONAL_ONLY:
             return None
-        elif place:
+        elif index:
             found[name] = value
     found = {name: value for name, value in found.items() if name not in _BY_ALL}
     is_plain = all(isinstance(value, _PLAIN) for value in leaves(found))
-    return map_leaves(lambda value: value, found) if is_plain else None  # in lists of its own
+    return map_leaves(lambda value: value, found) if is_plain else None  # copies the lists and dicts
 
 
 class Configured(Called):
-    """The part of a layer that has configurations. It keeps the arguments of users' constructors for them."""
+    """Base of layers: :meth:`get_config` and :meth:`from_config`; stores the arguments of users' constructors."""
 
     _lacking: Mapping[str, Any] = MappingProxyType({})
-    """Arguments of Keras' layer that this one lacks -> what turns them off, or `...` where they have no effect."""
-    _made_with: Given | None = None
-    """The arguments, of a class of the user."""
-    _says_config: bool = False
-    """Whether a class of the user has a ``get_config`` of its own."""
+    """Argument of Keras' layer that this one lacks -> the only value allowed, or `...` if any value is ignored."""
+    _constructor_arguments: ConstructorArguments | None = None
+    """The constructor's arguments, if the class is the user's."""
+    _defines_config: bool = False
+    """Whether the class is the user's and defines ``get_config``."""
     is_made_of_layers: bool = False
-    """Whether a configuration has the layers, in the place of a user's arguments."""
+    """Whether the configuration stores the layers of a model instead of the constructor's arguments."""
     _shape_of_inputs: tuple[int | None, ...] | None = None
-    """The shape of a batch of inputs, if an argument such as `input_shape` says it."""
+    """The shape of a batch of inputs, if an argument such as `input_shape` was passed."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: D102
         layer = super().__new__(cls)
         if not is_ours(cls.__init__):
-            vars(layer)["_made_with"] = Given(cls.__init__, args, kwargs)
+            vars(layer)["_constructor_arguments"] = ConstructorArguments(cls.__init__, args, kwargs)
         return layer
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = getattr(cls, "get_config", None)
-        cls._says_config = own is not None and not is_ours(own)
+        cls._defines_config = own is not None and not is_ours(own)
 
     def _take_unused(self, arguments: dict[str, Any]) -> None:
-        """Note the shape of the inputs; raise ValueError for what is no argument of Keras that has no effect here."""
+        """Store the shape of the inputs; raise ValueError for unknown arguments, and for Keras' that are not off."""
         lacking = {"dynamic": False, **self._lacking}  # `dynamic` is an argument of every layer of tf.keras
         unknown = [name for name in arguments if name not in lacking and name not in _SHAPE_OF_INPUTS]
         if unknown:
@@ -109,13 +110,13 @@ class Configured(Called):
         shape = shape if length is None else (length,)
         if not isinstance(shape, list | tuple | None):
             raise ValueError(f"`input_shape` must be the shape of a sample; received input_shape={shape!r}")
-        whole = None if shape is None else (arguments.get("batch_size"), *shape)
-        whole = arguments.get("batch_input_shape", arguments.get("batch_shape", whole))
-        if whole is not None:
-            self._shape_of_inputs = tuple(whole)
+        batch_shape = None if shape is None else (arguments.get("batch_size"), *shape)
+        batch_shape = arguments.get("batch_input_shape", arguments.get("batch_shape", batch_shape))
+        if batch_shape is not None:
+            self._shape_of_inputs = tuple(batch_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        """Return the constructor's arguments; :meth:`from_config` makes an equal layer of them."""
         config = {"name": self.name, "trainable": self.trainable, "dtype": dtype_policies.serialize(self._dtype_policy)}
         for option in self._options:
             value = getattr(self, option)
@@ -124,31 +125,30 @@ class Configured(Called):
             config[option] = value
         config |= serialized(self._penalties)
         if not self.is_made_of_layers:
-            config = given_to(self) | config
-        forms = self._stated_forms()
+            config = constructor_arguments(self) | config
+        forms = self._forms_in_config()
         return config | ({"forms": forms} if forms else {})
 
-    def _stated_forms(self) -> dict[str, dict[str, Any]]:
-        """Return what policies do not say of the forms of matrices, by their paths below this layer."""
+    def _forms_in_config(self) -> dict[str, dict[str, Any]]:
+        """Return the forms of matrices that do not follow from their policies, by their paths below this layer."""
         forms = {}
         for part in self.flatten():
             given = self._policy() if part is self else policy_at(self._dtype_policy, part.path)
-            form = part._stated_form(given)
+            form = part._form_in_config(given)
             if form is not None:
-                forms[str(part.path)[len(self._around) :].lstrip("/")] = form
+                forms[str(part.path)[len(self._children_path) :].lstrip("/")] = form
         return forms
 
-    def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
-        """Return what a configuration must say of the form of the matrix, None if a layer under `given` makes it."""
+    def _form_in_config(self, given: DTypePolicy) -> dict[str, Any] | None:
+        """Return the configuration of the form of the matrix; None if the policy `given` determines it."""
         return None
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the layer of a configuration, Keras' own included.
+        """Return the layer that a configuration of mp_core or of Keras describes.
 
-        As in Keras, the constructor gets a plain policy by its name and any other as an object. Keras' arguments that
-        mp_core does not have must be off, its settings of quantizers the default ones. The shape of a first layer's
-        inputs is not needed.
+        As in Keras, the constructor gets a plain policy by its name and any other as an object. Arguments that only
+        Keras has must be off, and its settings of quantizers the default ones. Shapes of inputs are ignored.
 
         Raises
         ------
@@ -171,50 +171,50 @@ class Configured(Called):
             raise ValueError(f"`forms` must be a dict of path and dict; received {forms!r}")
         layer = cls(**{key: value for key, value in config.items() if key in known or open_ended})
         if forms:
-            state_forms(layer, forms)
-        for key, value in late.items():  # that the constructor does not take
+            set_configured_forms(layer, forms)
+        for key, value in late.items():  # the constructor does not take them
             setattr(layer, "dtype_policy" if key == "dtype" else key, value)
         return layer
 
     @classmethod
     def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
-        """Return a configuration under what Keras' ``quantization_config`` of it says."""
-        floating_inputs(quantizers, ({0}, 2))
+        """Return the configuration with the policy that Keras' ``quantization_config`` asks for."""
+        has_floating_inputs(quantizers, ({0}, 2))
         return config
 
     @classmethod
     def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:
-        """Return a configuration with its policy as Keras hands it to constructors."""
+        """Return the configuration with its policy as Keras passes it to constructors."""
         return with_policy_as_in_keras(config)
 
 
 def is_ours(method: Any) -> bool:
-    """Whether a method is one of mp_core, and of no class of the user."""
+    """Return whether a method is defined in mp_core, not in a class of the user."""
     return str(getattr(method, "__module__", "")).partition(".")[0] == "mp_core"
 
 
-def given_to(layer: Configured) -> dict[str, Any]:
-    """Return the arguments of a user's constructor, unless the class says its configuration itself.
+def constructor_arguments(layer: Configured) -> dict[str, Any]:
+    """Return the arguments of a user's constructor; none if the class defines ``get_config``.
 
     Raises
     ------
     NotImplementedError
-        A configuration cannot have one of them.
+        An argument cannot be stored in a configuration.
     """
-    given = layer._made_with
-    if given is None or layer._says_config:
+    given = layer._constructor_arguments
+    if given is None or layer._defines_config:
         return {}
     if given.config is None:
         raise NotImplementedError(
             f"{type(layer).__name__} '{layer.name}' was made with arguments that have no names, or are no plain values "
-            "(str, int, float, bool, None, or lists and dicts of them): its class needs a `get_config` that returns "
-            "its arguments, and a `from_config` if objects are among them"
+            "(str, int, float, bool, None, or lists and dicts of them): define `get_config`, which returns the "
+            "arguments, and `from_config` if some of them are objects"
         )
     return dict(given.config)
 
 
 def with_policy_as_in_keras(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with its policy as Keras hands it to constructors: a plain one by its name."""
+    """Return the configuration with its policy as Keras passes it to constructors: a plain one by its name."""
     if not isinstance(config.get("dtype"), dict):
         return config
     policy = dtype_policies.deserialize(config["dtype"])
@@ -223,9 +223,9 @@ def with_policy_as_in_keras(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def arguments_of(cls: type) -> tuple[set[str], bool]:
-    """Return the names that a constructor takes, and whether it hands unknown ones on to Layer, which refuses them.
+    """Return the names that a constructor accepts, and whether it passes others to Layer, which rejects unknown ones.
 
-    A constructor with ``**kwargs`` hands arguments on to its base, so that the base's names are among those returned.
+    A constructor with ``**kwargs`` passes arguments to its base, so the result includes the base's names.
     """
     names: set[str] = set()
     for base in cls.__mro__:

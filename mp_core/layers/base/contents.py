@@ -1,4 +1,4 @@
-"""What layers consist of: their attributes, and the containers, variables and arrays that are among these."""
+"""The mutable state of layers: attributes, and the containers, variables and arrays reachable from them."""
 
 import sys
 from collections.abc import Iterable
@@ -7,36 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.autocast import AutoCastVariable
 from mp_core.core.changes import Contents
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
-from mp_core.forms import Form
+from mp_core.layers.forms import Form
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.dtype_policies import DTypePolicy, DTypePolicyMap
 
-__all__ = ["Parts", "contents_of"]
+__all__ = ["LayerContents", "contents_of"]
 
 _KNOWN = ("mp_core", "numpy", "ml_dtypes", "builtins")
 
 
-class Parts:
-    """What is found among the attributes of layers, at any depth of lists, dictionaries, sets and tuples.
+class LayerContents:
+    """Everything reachable from the attributes of layers through lists, dictionaries, sets and tuples.
 
     Parameters
     ----------
     layers : iterable of Layer
-        Each stands for itself, without the layers below it.
+        Only these; not the layers below them.
     objects : bool
         Whether to look into objects of other classes than those of mp_core, NumPy and Python's library.
 
     Attributes
     ----------
     attributes : list of dict
-        Those of the layers, and what the forms of their matrices consist of. Whoever changes one tells it.
+        Attributes of the layers, and of the forms of their matrices. We are notified of every change.
     containers : list of list, dict and set
-        All others, which change without a word; the attributes of other objects are among them.
+        All others, including the attributes of other objects. Nothing notifies us of changes.
     variables : list of AutoCastVariable
     arrays : list of ndarray
     is_known : bool
-        Whether all classes and functions are mp_core's or NumPy's: any other may depend on what is not found here.
+        Whether all classes and functions are mp_core's, NumPy's or builtins; others may depend on hidden state.
     """
 
     def __init__(self, layers: Iterable[Any], objects: bool = True) -> None:
@@ -46,29 +46,29 @@ class Parts:
         self.arrays: list[np.ndarray[Any, Any]] = []
         self.is_known = True
         self._objects = objects
-        seen: dict[int, Any] = {}  # holds what it names, so that nothing else gets its address
+        seen: dict[int, Any] = {}  # keeps the objects alive, so that no new object reuses an address
         waiting: list[tuple[Any, bool]] = []
         for layer in layers:
             self.is_known &= _is_known(layer)
             self.attributes.append(vars(layer))
             waiting += [(item, False) for item in list(vars(layer).values())]
         while waiting:
-            item, is_told = waiting.pop()
+            item, notifies = waiting.pop()
             if id(item) not in seen:
                 seen[id(item)] = item
-                waiting += self._below(item, is_told)
+                waiting += self._below(item, notifies)
 
-    def _below(self, item: Any, is_told: bool) -> list[tuple[Any, bool]]:
-        """Add an item to those of its kind; return what it holds, each with whether its changes are told."""
+    def _below(self, item: Any, notifies: bool) -> list[tuple[Any, bool]]:
+        """Add an item to the list of its kind; return its contents, each with whether changes notify us."""
         if isinstance(item, AutoCastVariable):
             self.variables.append(item)
         elif isinstance(item, np.ndarray):
             self.arrays.append(item)
         elif isinstance(item, tuple):
-            return [(part, is_told) for part in item]
+            return [(part, notifies) for part in item]
         elif isinstance(item, list | dict | set):
-            (self.attributes if is_told else self.containers).append(item)
-            return [(part, is_told) for part in list(item.values() if isinstance(item, dict) else item)]
+            (self.attributes if notifies else self.containers).append(item)
+            return [(part, notifies) for part in list(item.values() if isinstance(item, dict) else item)]
         elif isinstance(item, Form):
             return [(vars(item), True)]
         elif isinstance(item, DTypePolicyMap):
@@ -81,25 +81,25 @@ class Parts:
 
 
 def contents_of(layers: Iterable[Any]) -> Contents:
-    """Return what layers consist of now, to be given back to them if a change of them fails."""
-    parts = Parts(layers, objects=False)
+    """Return a snapshot of the attributes of layers, from which they are restored if a change fails."""
+    parts = LayerContents(layers, objects=False)
     return Contents([*parts.attributes, *parts.containers])
 
 
 def _module(item: Any) -> str:
-    """Return the package of a class or function, or of the class of any other object."""
+    """Return the top-level package of a class or function, or of the class of any other object."""
     named = item if isinstance(item, type | FunctionType) else type(item)
     return (named.__module__ or "").partition(".")[0]
 
 
 def _is_known(item: Any) -> bool:
-    if isinstance(item, MethodType):  # of a policy, which does not change, or of an object that may
+    if isinstance(item, MethodType):  # policies are immutable; other objects may change
         return isinstance(item.__self__, DTypePolicy) and _is_known(item.__self__)
     return _module(item) in _KNOWN and not isinstance(item, ModuleType)
 
 
 def _has_attributes(item: Any) -> bool:
-    """Whether an object of a class of the user has attributes that may change."""
+    """Return whether an object is of a user's class and has attributes that may change."""
     if isinstance(item, type | FunctionType | MethodType | ModuleType) or not hasattr(item, "__dict__"):
         return False
     return isinstance(item, SimpleNamespace) or _module(item) not in sys.stdlib_module_names

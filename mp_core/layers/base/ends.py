@@ -1,4 +1,4 @@
-"""Symbolic inputs and outputs of layers and models: what Keras calls ``input``, ``output``, ``inputs``, ``outputs``."""
+"""Symbolic inputs and outputs of layers and models: Keras' ``input``, ``output``, ``inputs``, ``outputs``."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,17 @@ from weakref import ref
 from mp_core.utilities.tree import leaves_by_key
 
 __all__ = [
-    "Ends", "WithEnds", "WithOrigin", "claim", "end_of", "find_ends", "note_call_of", "origin_of",
-    "replaceable_property", "set_origin", "settle",
+    "Ends",
+    "WithEnds",
+    "WithOrigin",
+    "claim",
+    "end_of",
+    "find_ends",
+    "note_call_of",
+    "origin_of",
+    "replace_claim",
+    "replaceable_property",
+    "set_origin",
 ]  # fmt: skip
 
 
@@ -18,7 +27,7 @@ _finding = RLock()
 
 
 class replaceable_property:  # noqa: N801 - used as a decorator
-    """A property that an attribute of the object replaces, as ``self.output = Dense(2)`` in a user's layer does."""
+    """A property that an instance attribute overrides, as ``self.output = Dense(2)`` in a user's layer."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
@@ -30,7 +39,7 @@ class replaceable_property:  # noqa: N801 - used as a decorator
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """The symbolic inputs and outputs of a model, arranged as the arguments and results of its calls."""
+    """The symbolic inputs and outputs of a model, in the structure of its calls' arguments and results."""
 
     input: Any
     output: Any
@@ -38,29 +47,29 @@ class Ends:
 
 @dataclass(frozen=True, eq=False)
 class _Claim:
-    """In the place of a layer's first call: a model can find that, by calling its layers with symbolic arrays."""
+    """Placeholder for a layer's first call: the model can find it by calling its layers with symbolic arrays."""
 
     model: Callable[[], Any]
 
 
 class WithOrigin:
-    """The part of a layer that knows the symbolic arrays of its first symbolic call."""
+    """Base of layers: remembers the first call with symbolic arrays."""
 
     name: str
     _origin: Any = None
-    """The first call with symbolic arrays."""
+    """The first call with symbolic arrays, or a :class:`_Claim`."""
 
     @replaceable_property
     def input(self) -> Any:
         """The symbolic array that the first symbolic call got, or a list if there were several.
 
-        A layer's own attribute of this name comes first.
+        An attribute of this name that a user's layer sets takes precedence.
 
         Raises
         ------
         AttributeError
-            The layer was never called with what :func:`Input` returns, and no functional model or Sequential that is
-            built consists of it.
+            The layer was never called with the result of :func:`Input`, and is not part of a functional model or of a
+            built Sequential.
 
         Examples
         --------
@@ -88,7 +97,7 @@ class WithOrigin:
 
 
 class _OfLayers(Protocol):
-    """A model whose layers are known."""
+    """Any object with a list of layers."""
 
     @property
     def layers(self) -> Sequence[WithOrigin]: ...
@@ -102,23 +111,23 @@ def claim(model: _OfLayers) -> None:
 
 
 def origin_of(layer: WithOrigin) -> Any:
-    """Return the first symbolic call of a layer; None if there was none, or a model can find it."""
+    """Return the first symbolic call of a layer; None if there was none, or only a model claims to know it."""
     return None if isinstance(layer._origin, _Claim) else layer._origin
 
 
 def set_origin(layer: WithOrigin, call: Any) -> None:
-    """Note the first symbolic call of a layer, also where a model could find one."""
+    """Set the first symbolic call of a layer, even if a model has claimed it."""
     vars(layer)["_origin"] = call
 
 
 def note_call_of(layer: WithOrigin, call: Any) -> None:
-    """Note a symbolic call of a layer, if it is the first."""
+    """Store a symbolic call of a layer, if it is the first."""
     if _has_no_origin(layer):
         vars(layer)["_origin"] = call
 
 
-def settle(model: _OfLayers, layer: WithOrigin, call: Any) -> None:
-    """Note the first symbolic call of a layer that `model` has claimed."""
+def replace_claim(model: _OfLayers, layer: WithOrigin, call: Any) -> None:
+    """Replace the claim of `model` on a layer by the first symbolic call."""
     origin = layer._origin
     if isinstance(origin, _Claim) and origin.model() is model:
         vars(layer)["_origin"] = call
@@ -130,12 +139,14 @@ def _has_no_origin(layer: WithOrigin) -> bool:
 
 
 def end_of(layer: WithOrigin, name: str) -> Any:
-    """Return what the first symbolic call of a layer got ("input") or returned ("output"): an array, or a list.
+    """Return the arguments ("input") or the results ("output") of a layer's first symbolic call.
+
+    Several arrays are returned as a list.
 
     Raises
     ------
     AttributeError
-        There was none.
+        There was no symbolic call.
     """
     if isinstance(layer._origin, _Claim):
         model = layer._origin.model()
@@ -144,20 +155,20 @@ def end_of(layer: WithOrigin, name: str) -> Any:
     if layer._origin is None or isinstance(layer._origin, _Claim):
         raise AttributeError(
             f"layer '{layer.name}' has no `{name}`: it was never called with what `Input` returns. "
-            "Call it so, or use a layer of a functional model or of a Sequential that is built"
+            "Call it with that, or use a layer of a functional model or of a built Sequential"
         )
     arrays = layer._origin.inputs() if name == "input" else layer._origin.outputs
     return arrays[0] if len(arrays) == 1 else arrays
 
 
 class WithEnds:
-    """A model of layers with known connections, which has symbolic inputs and outputs."""
+    """Base of models whose layers are connected: they have symbolic inputs and outputs."""
 
     _ends: Ends | None = None
-    """What :meth:`ends` has found, or what the model was made of."""
+    """The cached result of :meth:`ends`, or the arrays of which the model was made."""
 
     def ends(self) -> Ends:
-        """Return the symbolic inputs and outputs, between which other models can be made of the same layers.
+        """Return the symbolic inputs and outputs. Other models can be made of the arrays between them.
 
         Raises
         ------
@@ -174,42 +185,42 @@ class WithEnds:
         raise NotImplementedError
 
     def count_of_outputs(self) -> int | None:
-        """Return how many arrays a call returns; None if only a call says it."""
+        """Return how many arrays a call returns; None if that is known only after a call."""
         raise NotImplementedError
 
     @replaceable_property
     def input(self) -> Any:
-        """The symbolic inputs, arranged as arguments of a call are."""
+        """The symbolic inputs, in the structure of a call's arguments."""
         return self.ends().input
 
     @replaceable_property
     def output(self) -> Any:
-        """The symbolic outputs, arranged as results of a call are."""
+        """The symbolic outputs, in the structure of a call's results."""
         return self.ends().output
 
     @replaceable_property
     def inputs(self) -> Any:
-        """A list of the symbolic inputs; those of a dict are sorted by their keys, as in Keras."""
+        """A list of the symbolic inputs; inputs in a dict are sorted by key, as in Keras."""
         return list(leaves_by_key(self.ends().input))
 
     @replaceable_property
     def outputs(self) -> Any:
-        """A list of the symbolic outputs; those of a dict are sorted by their keys, as in Keras."""
+        """A list of the symbolic outputs; outputs in a dict are sorted by key, as in Keras."""
         return list(leaves_by_key(self.ends().output))
 
     @replaceable_property
     def input_shape(self) -> Any:
-        """The shape of the input, or a list of shapes if there are several; None is any length."""
+        """The shape of the input, or a list of shapes if there are several. None in a shape means any length."""
         return _shapes(self.inputs)
 
     @replaceable_property
     def output_shape(self) -> Any:
-        """The shape of the output, or a list of shapes if there are several; None is any length."""
+        """The shape of the output, or a list of shapes if there are several. None in a shape means any length."""
         return _shapes(self.outputs)
 
 
 def find_ends(model: WithEnds) -> Ends:
-    """Return the symbolic inputs and outputs of a model, whose layers are called anew for that."""
+    """Return new symbolic inputs and outputs of a model; its layers are called once more."""
     return model._find_ends()
 
 

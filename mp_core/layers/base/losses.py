@@ -1,4 +1,4 @@
-"""What layers add to the loss in calls outside of training steps: ``layer.losses`` has that of the latest call."""
+"""Losses that layers add: to the training step that runs, or to ``layer.losses`` of the latest call."""
 
 from collections.abc import Iterable, MutableMapping
 from contextvars import ContextVar
@@ -9,25 +9,25 @@ from mp_core.arrays.holding import is_tried, under_way
 from mp_core.arrays.recorded import Symbolic
 from mp_core.layers.base.penalties import penalties_in
 from mp_core.layers.base.state import VariableOwner
-from mp_core.layers.parts import refuse_part, samples_of_batch
+from mp_core.layers.parts import batch_size_of, require_whole_batch
 from mp_core.utilities.tree import leaves
 
-__all__ = ["LossOwner", "added_losses", "entered", "forget_added"]
+__all__ = ["LossOwner", "added_losses", "forget_added", "in_layer_call"]
 
 added_losses: ContextVar[list[Any] | None] = ContextVar("mp_core.layers.losses", default=None)
-"""What layers have added to the loss by ``add_loss`` in a step of training or evaluation in this thread or task."""
+"""The losses that layers have added in the training or evaluation step that runs in this thread or task."""
 
-entered: ContextVar[bool] = ContextVar("mp_core.layers.entered", default=False)
-"""Whether a layer is called in this thread or task: the call of another one is no outermost call then."""
+in_layer_call: ContextVar[bool] = ContextVar("mp_core.layers.in_layer_call", default=False)
+"""Whether a layer's call is running in this thread or task, so that calls of other layers are nested."""
 
 _added: "WeakKeyDictionary[VariableOwner, list[Any]]" = WeakKeyDictionary()
-"""Layer -> what it added itself. No attribute of the layer: plans depend on these, and copies have them."""
+"""Layer -> losses it added. Not stored in an attribute: copies would include it, and plans would be invalidated."""
 
 
-def _kept_in() -> "MutableMapping[VariableOwner, list[Any]] | None":
-    """Return where to keep what layers add: a recording that finds gradients has its own; None: nowhere here.
+def _loss_store() -> "MutableMapping[VariableOwner, list[Any]] | None":
+    """Return the mapping that stores added losses; None if they are not stored.
 
-    Steps of a compiled model have lists of their own: :data:`added_losses`.
+    A recording for gradients has a mapping of its own. In steps of a compiled model, :data:`added_losses` is used.
     """
     if is_tried() or added_losses.get() is not None:
         return None
@@ -38,52 +38,52 @@ def _kept_in() -> "MutableMapping[VariableOwner, list[Any]] | None":
 
 
 def forget_added(layer: VariableOwner, arguments: Any) -> None:
-    """Forget what a layer, and those below it, have added before a call, unless its arguments are symbolic."""
-    kept = _kept_in()
+    """Drop the losses of earlier calls of a layer and those below it, unless `arguments` are symbolic."""
+    kept = _loss_store()
     if kept and not any(isinstance(x, Symbolic) for x in leaves(arguments)):
         for part in layer.flatten():
             kept.pop(part, None)
 
 
 class LossOwner(VariableOwner):
-    """What adds to the loss, beside the variables that it owns."""
+    """Base of layers: adds to the loss."""
 
-    _may_add: bool = True
-    """Whether this layer or one below it may add to the loss. One that is built knows when it does not."""
+    _may_add_loss: bool = True
+    """Whether this layer or one below it may add to the loss; :meth:`build` sets it to False if none can."""
 
     def add_loss(self, loss: Any) -> None:
-        """Add a number to the loss, from :meth:`call`: a step of training counts it, and :attr:`losses` has it.
+        """Add a number to the loss, from :meth:`call`: training adds it, and :attr:`losses` includes it.
 
         Parameters
         ----------
         loss : array or sequence of array
-            Of operations of mp_core, so that it is recorded; of an array the sum counts.
+            Computed by operations of mp_core, so that it is recorded. Of an array, the sum is added.
         """
         if added_losses.get() is not None:
-            refuse_part(f"`add_loss` of layer '{self.name}'")
+            require_whole_batch(f"`add_loss` of layer '{self.name}'")
         self._add(leaves(loss))
 
     def _add(self, losses: Iterable[Any]) -> None:
-        """Add losses to those of the step under way, or of the latest call."""
+        """Add losses to those of the running step, or of the latest call."""
         found = added_losses.get()
         if found is None:
-            kept = _kept_in()
+            kept = _loss_store()
             if kept is not None:
                 kept.setdefault(self, []).extend(losses)
         else:
             found.extend(losses)
 
     def _add_activity(self, outputs: Any) -> None:
-        """Add what the activity regularizer says of the outputs, for each sample."""
+        """Add the activity regularizer of the outputs, divided by the number of samples."""
         regularizer = self._penalties.get("activity_regularizer")
-        if regularizer is not None and (added_losses.get() is not None or _kept_in() is not None):
+        if regularizer is not None and (added_losses.get() is not None or _loss_store() is not None):
             for x in leaves(outputs):
                 has_samples = x.ndim and x.shape[0]
-                self._add([regularizer(x) * (1.0 / samples_of_batch(x)) if has_samples else regularizer(x)])
+                self._add([regularizer(x) * (1.0 / batch_size_of(x)) if has_samples else regularizer(x)])
 
     @property
     def activity_regularizer(self) -> Any:
-        """What is added to the loss for the outputs, a function of them; None: nothing.
+        """The function of the outputs whose result is added to the loss, or None.
 
         Examples
         --------
@@ -97,15 +97,15 @@ class LossOwner(VariableOwner):
     def activity_regularizer(self, value: Any) -> None:
         others = {name: each for name, each in self._penalties.items() if name != "activity_regularizer"}
         found = penalties_in({"activity_regularizer": value}, ())
-        self._penalties, self._may_add = others | found, True
+        self._penalties, self._may_add_loss = others | found, True
 
     @property
     def losses(self) -> list[Any]:
-        """What this layer and those below it add to the loss.
+        """The losses of this layer and those below it.
 
-        That is what they added in the latest call, by :meth:`add_loss` or an activity regularizer, then what the
-        regularizers of their trainable variables return. Each outermost call begins anew. While a function is recorded
-        for gradients, the arrays are those of the recording.
+        First the losses that the latest outermost call added, by :meth:`add_loss` or an activity regularizer; then the
+        results of the regularizers of trainable variables. While a function is recorded for gradients, the arrays are
+        recorded ones.
 
         Examples
         --------
@@ -116,6 +116,6 @@ class LossOwner(VariableOwner):
         >>> [float(loss) for loss in layer.losses]  # for each of two samples
         [3.0]
         """
-        kept = _kept_in()
+        kept = _loss_store()
         added = [loss for part in self.flatten() for loss in kept.get(part, [])] if kept else []
         return [*added, *super().losses]

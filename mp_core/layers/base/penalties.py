@@ -1,4 +1,4 @@
-"""Regularizers and constraints among the arguments of layers: ``kernel_regularizer``, ``bias_constraint`` and so on."""
+"""Regularizers and constraints among the arguments of layers: ``kernel_regularizer``, ``bias_constraint`` ..."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ _KINDS = ("regularizer", "constraint")
 
 
 def _variables(options: tuple[str, ...]) -> list[str]:
-    """Return the names of the variables for which a layer has an initializer: these can have the others too."""
+    """Return the names of the variables with an initializer: these may have a regularizer and a constraint too."""
     return [option.removesuffix("_initializer") for option in options if option.endswith("_initializer")]
 
 
 def penalties_in(arguments: dict[str, Any], options: tuple[str, ...]) -> dict[str, Any]:
-    """Take the regularizers and constraints of variables out of the arguments of a layer with these options.
+    """Remove the regularizers and constraints from the arguments of a layer with these options, and return them.
 
     Raises
     ------
     TypeError, ValueError
-        One is no regularizer, constraint, name or configuration of them.
+        A value is no regularizer, constraint, name or configuration of one.
     """
     found = {}
     for variable in _variables(options):
@@ -34,7 +34,7 @@ _ARGUMENTS = {
     "kernel": "depthwise", "depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise",
     "recurrent_kernel": "recurrent",
 }  # fmt: skip
-"""Name of a variable -> what arguments of Keras call it: a ``kernel`` is also that of a depthwise convolution."""
+"""Name of a variable -> its prefix in Keras' arguments. The ``kernel`` here is that of a depthwise convolution."""
 
 
 def penalty_of(penalties: Any, variable: str, kind: str) -> Any:
@@ -50,6 +50,6 @@ def serialized(penalties: Any) -> dict[str, Any]:
 
 def module_of(kind: str) -> Any:
     """Return the module of regularizers or constraints, which inference does not load."""
-    from mp_core import constraints, regularizers  # which inference does not load
+    from mp_core.layers import constraints, regularizers  # which inference does not load
 
     return regularizers if kind == "regularizer" else constraints

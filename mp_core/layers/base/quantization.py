@@ -1,24 +1,26 @@
 """The policy of a layer: the dtypes in which it stores and computes, and how its weights are quantized.
 
-Weights are quantized in place, by a policy that is set, or in a copy; all of them, or none if one fails.
+Weights are quantized in place (``quantize``), by setting ``dtype_policy``, or in a copy (``with_policy``). If one layer
+fails, none is changed.
 """
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any, Self
 
-from mp_core import dtype_policies, dtypes
-from mp_core.autocast import AutoCastVariable
+from mp_core.arrays import dtypes
+from mp_core.arrays.quantization.codes import CODES
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
-from mp_core.dtype_policies.map import policy_at, unquantized
-from mp_core.dtype_policies.quantized import parse_quantized
-from mp_core.forms import Form
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.losses import LossOwner
 from mp_core.layers.filters import chooser
-from mp_core.quantization.codes import CODES
-from mp_core.quantizers.configurations import mode_and_quantizers
+from mp_core.layers.forms import Form
+from mp_core.policies import dtype_policies
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.dtype_policies import QUANTIZATION_MODES, DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
+from mp_core.policies.dtype_policies.map import policy_at, unquantized
+from mp_core.policies.dtype_policies.quantized import parse_quantized
+from mp_core.policies.quantizers.configurations import mode_and_quantizers
 from mp_core.utilities.arguments import boolean
 
 __all__ = [
@@ -29,35 +31,35 @@ __all__ = [
     "computes_in",
     "convert_to",
     "form_under",
-    "forms_where",
     "policy_of",
+    "quantized_forms",
 ]
 
 UNSCOPED: Any = object()
-"""In the place of the scope of variables, where a call runs in none."""
+"""The scope of variables of a call that runs in none."""
 
 
 class PolicyOwner(LossOwner):
-    """The part of a layer that has its policy, and quantizes its weights."""
+    """Base of layers: has the policy, and quantizes the weights."""
 
     quantized: bool
     _dtype_policy: DTypePolicy
     _get_policy = staticmethod(dtype_policies.get)  # the tf.keras face has its own rule
     _modes: tuple[str, ...] = ()
     """The quantization modes in which a layer computes."""
-    _keeps_dtype: bool = False  # whether the dtype is that of data, which :meth:`with_policy` leaves as it is
+    _keeps_dtype: bool = False  # whether the dtype describes data, so that :meth:`with_policy` does not change it
     _dtype_at_build: str = ""
-    """The dtype of variables that the policy said when :meth:`build` was called first."""
+    """The policy's variable dtype when :meth:`build` was called first."""
     exceeds_float16: bool = False
-    """Whether outputs are beyond the range of float16, so that calls compute in float32 instead."""
+    """Whether outputs exceed the range of float16, so that calls compute in float32 instead."""
 
     @property
     def dtype_policy(self) -> DTypePolicy:
         """The policy, or the map in which it is looked up.
 
-        Setting it changes what a built layer computes in, not what it stores; a quantized policy quantizes the layer,
-        ``"int4_from_..."`` in blocks of 128, so that it becomes ``"int4/128_from_..."``. If the layer has a map, the
-        map gets the new policy for `path`.
+        Setting it changes the dtype in which a built layer computes, not the dtype of its variables. A quantized
+        policy quantizes the layer; ``"int4_from_..."`` becomes ``"int4/128_from_..."``, with blocks of 128. If the
+        layer has a map, the entry for `path` is replaced.
         """
         return self._dtype_policy
 
@@ -66,7 +68,7 @@ class PolicyOwner(LossOwner):
         self._change_policy(self._get_policy(value))
 
     def _change_policy(self, policy: DTypePolicy) -> None:
-        """Compute under another policy, which may quantize the layer; if that fails, nothing has changed."""
+        """Set another policy, which may quantize the layer; if that fails, nothing changes."""
         mode = policy.quantization_mode if isinstance(policy, QuantizedDTypePolicy) else None
         is_quantized = _is_quantized(self)
         if is_quantized and not self._keeps_form(policy):
@@ -92,10 +94,10 @@ class PolicyOwner(LossOwner):
         return policy_at(self._dtype_policy, self._path)
 
     def _apply_policy(self) -> None:
-        """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
+        """Cache what every call needs: the dtypes of inputs and outputs, and the scopes of variables."""
         policy = self._policy()
         self._convert_input = policy.convert_input
-        self._applied = policy
+        self._applied_policy = policy
         self._casting = self.autocast, self.compute_dtype
         self._compute: Any = dtypes.ALLOWED.get(self.compute_dtype)
         self._output: Any = dtypes.ALLOWED.get(self._without_overflow(policy.output_dtype))
@@ -105,9 +107,9 @@ class PolicyOwner(LossOwner):
         self._nested_scope = self._compute if floating and self.autocast else None
 
     def _stores_others(self) -> bool:
-        """Whether variables were built under another policy, in another dtype than the compute dtype.
+        """Return whether variables were built under another policy, in another dtype than the compute dtype.
 
-        One that has a dtype of its own, such as those of LoRA, is none of them, as in Keras.
+        Variables created with an explicit dtype, as those of LoRA, do not count, as in Keras.
         """
         then = self._dtype_at_build
         is_other = self.built and then != self.compute_dtype
@@ -115,24 +117,24 @@ class PolicyOwner(LossOwner):
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype in which calls compute, which the policy says.
+        """The policy's compute dtype.
 
-        Some layers of :mod:`mp_core.models` compute in float32 where it says float16.
+        Some layers of :mod:`mp_core.models` replace float16 by float32, because their outputs exceed its range.
         """
-        return self._without_overflow(self._applied.compute_dtype)
+        return self._without_overflow(self._applied_policy.compute_dtype)
 
     def _without_overflow(self, dtype: str) -> str:
         return "float32" if self.exceeds_float16 and dtype == "float16" else dtype
 
     @property
     def variable_dtype(self) -> str:
-        """The dtype of the variables, which the policy says."""
-        return self._applied.variable_dtype
+        """The policy's dtype of variables."""
+        return self._applied_policy.variable_dtype
 
     @property
     def quantization_mode(self) -> str | None:
-        """The quantization mode, which the policy says."""
-        return self._applied.quantization_mode
+        """The policy's quantization mode."""
+        return self._applied_policy.quantization_mode
 
     @property
     def autocast(self) -> bool:
@@ -161,18 +163,18 @@ class PolicyOwner(LossOwner):
     def with_policy(self, policy: Any) -> Self:
         """Return a copy that stores, computes and quantizes as if it had been made under another policy.
 
-        A subclass of Dense, EinsumDense or Embedding with a ``call`` of its own stays in floats.
+        A subclass of Dense, EinsumDense or Embedding that defines ``call`` is not quantized.
 
         Parameters
         ----------
         policy : DTypePolicy, str, dict or dtype
-            Of this layer and those below it; a map is looked up by their paths.
+            For this layer and those below it; a map is looked up by their paths.
 
         Raises
         ------
         ValueError
-            The layer is not built, weights are quantized already, or are to be and not finite; a dtype of `policy` is
-            not floating-point.
+            The layer is not built; weights are quantized already; weights to quantize are not finite; a dtype of
+            `policy` is not floating-point.
         NotImplementedError
             A layer does not compute in a quantization mode of `policy`.
 
@@ -193,7 +195,7 @@ class PolicyOwner(LossOwner):
             state = "quantized" if self.built else "not built"
             raise ValueError(f"`with_policy` needs a built layer with unquantized weights; '{self.name}' is {state}.")
         plain = unquantized(policy)
-        moved: dict[int, Any] = {}  # what deepcopy takes instead of copying
+        moved: dict[int, Any] = {}  # memo of deepcopy: variable -> its copy in the new dtype
         for part in parts:
             wanted = policy_at(plain, part.path).variable_dtype
             if wanted not in dtypes.ALLOWED or not dtypes.is_float(dtypes.ALLOWED[wanted]):
@@ -204,7 +206,7 @@ class PolicyOwner(LossOwner):
             if not part._keeps_dtype:
                 part._dtype_policy = part._get_policy(plain)
                 part._apply_policy()
-        convert_to(forms_where(copy, policy))
+        convert_to(quantized_forms(copy, policy))
         return copy
 
     # ---- quantization
@@ -217,24 +219,24 @@ class PolicyOwner(LossOwner):
         Parameters
         ----------
         mode : str, optional
-            What a policy's name has before ``_from_``: ``"int8"``, ``"int8/weight_only"``, ``"int4"`` (blocks of 128)
-            or ``"int4/<block size>"``, ``"float8"``. Not needed beside a `config`.
+            The part of a policy's name before ``_from_``: ``"int8"``, ``"int8/weight_only"``, ``"int4"`` (blocks of
+            128), ``"int4/<block size>"`` or ``"float8"``. Not needed with a `config`.
         type_check : bool
-            Refuse subclasses of the layers that have an implementation.
+            Reject subclasses of the layers that have an implementation.
         config : QuantizationConfig, optional
-            One of :mod:`mp_core.quantizers` or of Keras, with the quantizers that its mode has by default.
+            One of :mod:`mp_core.quantizers` or of Keras, with the default quantizers of its mode.
         filters : str, sequence of str or callable, optional
-            Only these layers: regular expressions, one of which is found in the name of a layer, or a function of the
-            layer. The policy of what holds them stays as it is.
+            Quantize only these layers: regular expressions that are searched in a layer's name, or a function of the
+            layer. The policies of the layers that hold them do not change.
 
         Raises
         ------
         ValueError
-            The layer is not built, is quantized already, or has weights that are not finite; `mode` does not exist, or
-            not work with its policy; `config` says something else than `mode`, or other quantizers; `filters` are
-            wrong, or choose no layer that can be quantized.
+            The layer is not built, is quantized already, or has weights that are not finite; `mode` does not exist or
+            does not fit the layer's policy; `config` has another mode than `mode`, or other quantizers; `filters` are
+            invalid, or match no layer that can be quantized.
         NotImplementedError
-            The layer, or mp_core, does not compute in `mode`. In every case nothing has changed.
+            The layer, or mp_core, does not compute in `mode`. After any error nothing has changed.
 
         Examples
         --------
@@ -264,7 +266,7 @@ class PolicyOwner(LossOwner):
         type_check: bool = True,
         filters: Any = None,
     ) -> None:
-        """Quantize this layer and those below it that are meant, each under its policy."""
+        """Quantize this layer and those below it that match `filters`, each under ``policy_of(layer)``."""
         family, chosen = mode.partition("/")[0], chooser(filters)
         every = [part for part in self.flatten() if part._can_quantize(type_check)]
         known = [part for part in every if chosen(part)]
@@ -286,7 +288,7 @@ class PolicyOwner(LossOwner):
         undone_if_it_fails(contents_of([self, *parts]), self._convert_below, forms, whole)
 
     def _convert_below(self, forms: "Forms", own: DTypePolicy | None) -> None:
-        """Bring layers into forms, and this one that holds them, if all of it is quantized, under its own policy."""
+        """Convert layers to forms; if this layer is not among them, set its policy `own`, unless that is None."""
         _convert(forms)
         is_among = any(part is self for part, _ in forms)
         if own is not None or is_among:
@@ -294,93 +296,93 @@ class PolicyOwner(LossOwner):
         if own is not None and not is_among:
             self._set_policy(own)
 
-    # What a layer with a matrix says of it. The others have none.
+    # Layers with a matrix override these methods.
 
     def _mode_under(self, mode: str, quantizers: dict[str, Any] | None) -> str:
-        """Return the mode of this layer; raise ValueError for quantizers that are not the default ones."""
+        """Return the mode for this layer; raise ValueError for quantizers that are not the default ones."""
         return mode
 
     def _can_quantize(self, type_check: bool) -> bool:
-        """Whether this type, or unless `type_check` a base of it, has a matrix that can be quantized."""
+        """Return whether this class has a matrix that can be quantized; without `type_check` a base class is enough."""
         return False
 
     def _form_under(self, policy: DTypePolicy) -> Form:
-        """Return the form to which a policy quantizes the matrix, checked but without variables."""
+        """Return the form that a policy gives the matrix; the weights are checked, the form has no variables yet."""
         raise NotImplementedError
 
     def _convert(self, form: Form) -> None:
-        """Bring the floats of the matrix into another form."""
+        """Convert the floats of the matrix to a form."""
         raise NotImplementedError
 
-    def _form_where(self, policy: DTypePolicy) -> Form | None:
-        """Return the checked form that `policy` makes of the matrix of this layer; None if it has none, or stays."""
+    def _quantized_form(self, policy: DTypePolicy) -> Form | None:
+        """Return the checked form that `policy` gives the matrix; None without a matrix, or if its form stays."""
         return None
 
     def _keeps_form(self, policy: DTypePolicy) -> bool:
-        """Whether the matrix need not change its form under another policy."""
+        """Return whether the matrix keeps its form under another policy."""
         return True
 
     def _follows_policy(self, variable: AutoCastVariable) -> bool:
-        """Whether the policy says the dtype in which a variable is stored."""
+        """Return whether a variable is stored in the policy's variable dtype."""
         return variable.true_dtype.name == self.dtype
 
     # ---- pickles
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
-        self._apply_policy()  # a dtype that was pickled is equal to the original, but not the same object
+        self._apply_policy()  # calls compare dtypes by identity; an unpickled dtype is equal, but another object
 
 
 Forms = list[tuple[PolicyOwner, Form]]
-"""Layers, each with the form that it gets."""
+"""Layers and the forms to which they are converted."""
 
 
 def policy_of(layer: PolicyOwner) -> DTypePolicy:
-    """Return the policy of a layer: of a map the one for its path."""
+    """Return the policy of a layer; if it has a map, the entry for its path."""
     return layer._policy()
 
 
 def apply_to_all(layers: Iterable[PolicyOwner], policy: DTypePolicy) -> None:
-    """Let layers compute under a policy, whatever theirs were: it quantizes none, and no map is changed."""
+    """Replace the policies of layers. No layer is quantized, and no map is changed."""
     for layer in layers:
         layer._dtype_policy = policy
         layer._apply_policy()
 
 
 def computes_in(layer: PolicyOwner, dtype: Any) -> bool:
-    """Whether a call of a layer inside of another computes in this dtype, and returns it."""
+    """Return whether nested calls of a layer compute in this dtype and return it."""
     return layer._nested_scope is dtype and layer._output is dtype
 
 
 def form_under(layer: PolicyOwner, policy: DTypePolicy) -> Form:
-    """Return the form to which a policy quantizes the matrix of a layer, checked but without variables."""
+    """Return the form that a policy gives the matrix of a layer; weights are checked, variables not yet created."""
     return layer._form_under(policy)
 
 
-def forms_where(layer: PolicyOwner, policy: DTypePolicy) -> Forms:
-    """Return `layer` and those below it with checked forms where `policy`, or a map's for their paths, names codes.
+def quantized_forms(layer: PolicyOwner, policy: DTypePolicy) -> Forms:
+    """Return the layers, from `layer` down, that `policy` (or its entry for their path) quantizes, and checked forms.
 
-    Subclasses of layers that know how do so too, unless they have a ``call`` of their own. A mode that other layers
-    compute in, as float8 for an Embedding, leaves a layer as it is.
+    Subclasses of quantizable layers are included, unless they define ``call``. A layer that does not compute in the
+    mode of its policy, as an Embedding in float8, is left out.
     """
-    forms = [(part, part._form_where(policy_at(policy, part.path))) for part in layer.flatten()]
+    forms = [(part, part._quantized_form(policy_at(policy, part.path))) for part in layer.flatten()]
     return [(part, form) for part, form in forms if form is not None]
 
 
 def convert_to(forms: Forms) -> None:
-    """Bring layers into forms, and under the policies of these; if that fails, none has changed."""
+    """Convert layers to forms, and set the policies of these; if one fails, none is changed."""
     undone_if_it_fails(contents_of([part for part, _ in forms]), _convert, forms)
 
 
 def already_quantized(layer: PolicyOwner, received: str) -> ValueError:
-    """Return the error that a quantized layer raises for what would quantize it once more."""
+    """Return the error for an attempt to quantize a layer twice."""
     return ValueError(
         f"Layer '{layer.name}' is already quantized with dtype_policy='{layer._policy().name}'. Received: {received}"
     )
 
 
 def _is_quantized(layer: PolicyOwner) -> bool:
-    """Whether a layer, or as its policy says those below it, hold quantized weights already."""
+    """Return whether a layer, or by its policy the layers below it, are quantized already."""
     return layer.quantized or layer.quantization_mode is not None
 
 
@@ -391,7 +393,7 @@ def _convert(forms: Forms) -> None:
 
 
 def _policy_of_mode(mode: str, source_name: str) -> DTypePolicy:
-    """Return the policy that :meth:`Layer.quantize` gives: of Keras' blocks where `mode` leaves their size open."""
+    """Return the policy that :meth:`Layer.quantize` sets; plain int4 gets blocks of 128, as in Keras."""
     if mode == "int4":
         mode = "int4/128"
     return parse_quantized(f"{mode}_from_{source_name}")

@@ -1,4 +1,4 @@
-"""The state of a layer: its attributes, variables and the layers below it, and what its pickle holds of them."""
+"""The state of a layer: its attributes, its variables, the layers below it, and pickles of them."""
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core import dtypes
-from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
-from mp_core.autocast.memory import frozen
-from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.arrays import Array, asarray, dtypes
 from mp_core.core.changes import counted, undone_if_it_fails
-from mp_core.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.layers import initializers
 from mp_core.layers.base import penalties
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.ends import replaceable_property
 from mp_core.layers.seeds import SeedGenerator
+from mp_core.policies.autocast import AutoCastVariable, enable_auto_cast_variables
+from mp_core.policies.autocast.memory import frozen
+from mp_core.policies.autocast.variable import as_stored, assign_each
+from mp_core.policies.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.utilities.arguments import boolean, state_of
 from mp_core.utilities.tree import leaves
 
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VariableOwner",
-    "beside_saved",
     "cleared_by_loading",
+    "extra_arrays",
     "metrics_among",
     "penalties_of",
+    "restore_extra_arrays",
     "saved_variables",
-    "take_beside",
 ]
 
 _PLAIN = (type(None), bool, int, float, str)
@@ -45,29 +44,27 @@ _STATE: dict[str, Any] = {
 }  # fmt: skip
 """The attributes that every pickle must have, and their types."""
 _SYMBOLIC = ("_origin", "_ends")
-"""Attributes that are no part of a copy: its layers were not called with the symbolic arrays of the original."""
+"""Attributes that copies drop: the copy was not called with the symbolic arrays of the original."""
 
 
 def metrics_among(owners: "Iterable[VariableOwner]") -> list[Any]:
-    """Return the metrics among the attributes of some layers, each once."""
-    from mp_core.metrics import Metric  # which inference does not load
-
-    found = (item for owner in owners for item in leaves(vars(owner)) if isinstance(item, Metric))
+    """Return the metrics among the attributes of layers, each once."""
+    found = (item for owner in owners for item in leaves(vars(owner)) if getattr(type(item), "_is_metric", False))
     return list({id(metric): metric for metric in found}.values())
 
 
 class VariableOwner:
-    """The part of a layer that holds its variables, in Keras' order: so weights move by a plain list."""
+    """Base of layers: holds the variables in Keras' order, so that lists of weights can be exchanged with Keras."""
 
     name: str
     built: bool
     _path: str | None
     _options: tuple[str, ...] = ()
-    """The constructor's own arguments, which are attributes too: what a configuration consists of."""
+    """The constructor's arguments. Attributes have the same names; configurations consist of them."""
     _variable_type: type[AutoCastVariable] = AutoCastVariable
     """The class of the variables that :meth:`add_weight` makes."""
     _penalties: Mapping[str, Any] = MappingProxyType({})
-    """Regularizers and constraints by the names of the arguments, such as ``kernel_regularizer``."""
+    """Argument such as ``kernel_regularizer`` -> its regularizer or constraint."""
 
     def __init__(self) -> None:
         self._variables: list[AutoCastVariable] = []
@@ -87,12 +84,12 @@ class VariableOwner:
 
     @property
     def path(self) -> str | None:
-        """The names of the enclosing layers and its own, joined by ``/``; None before the layer is built."""
+        """The names of the enclosing layers and of this one, joined by ``/``; None before the layer is built."""
         return self._path
 
     @property
     def is_placed(self) -> bool:
-        """Whether the layer is built, and has its path: a first call, or the layer around it, gives it."""
+        """Whether the layer is built and has its path, which its first call or the enclosing layer sets."""
         return self.built and self._path is not None
 
     @property
@@ -114,7 +111,7 @@ class VariableOwner:
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype in which variables read."""
+        """The dtype in which calls read variables."""
         raise NotImplementedError
 
     def add_weight(
@@ -137,21 +134,21 @@ class VariableOwner:
         ----------
         shape : int or sequence of int, optional
         initializer : str, dict or callable, optional
-            A callable gets (shape, numpy dtype) and may return an array that exists already, which is not copied.
+            A callable gets (shape, NumPy dtype). The array that it returns is not copied.
             Default: ``"glorot_uniform"`` for floating-point variables, else ``"zeros"``.
         dtype : dtype, optional
             Default: the policy's variable dtype.
         trainable : bool
             Whether the variable comes first in :attr:`weights`.
         autocast : bool
-            Whether it reads in the compute dtype.
+            Whether calls read it in the compute dtype.
         regularizer, constraint : callable, str or dict, optional
-            What the variable adds to :attr:`losses`, and what it becomes after each update. Default: those of the
-            layer's arguments, such as ``kernel_regularizer``.
+            Functions of the variable: the first is added to :attr:`losses`, the second replaces the value after each
+            update. Default: the layer's arguments, such as ``kernel_regularizer``.
         aggregation
-            Keras'; it must be off.
+            An argument of Keras; it must be ``"none"`` or None.
         overwrite_with_gradient : bool
-            Whether an optimizer takes its gradient for its new value.
+            Whether optimizers assign the "gradient" as the new value.
         name : str
 
         Raises
@@ -159,8 +156,8 @@ class VariableOwner:
         TypeError
             `trainable` or `autocast` is no bool.
         ValueError
-            `shape` is a name, or not of integers from 0 on; `initializer` makes another shape; an argument that must be
-            off is on.
+            `shape` is a str or has entries other than non-negative integers; `initializer` returns another shape;
+            `aggregation` is on.
         """
         if aggregation not in ("none", None):
             raise ValueError(f"`aggregation` must be 'none'; received {aggregation!r}")
@@ -177,7 +174,7 @@ class VariableOwner:
         value = np.asarray(value)
         if value.shape != shape:
             raise ValueError(f"`initializer` must make an array of shape {shape}; received one of {value.shape}")
-        value = frozen(asarray(value, "initializer"))  # made for this variable: nothing to copy
+        value = frozen(asarray(value, "initializer"))  # made for this variable, so no copy is needed
         variable = self._variable_type(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
         variable.path = f"{self.path or self.name}/{name}"
         variable.overwrite_with_gradient = overwrite_with_gradient
@@ -188,7 +185,7 @@ class VariableOwner:
         return variable
 
     def add_variable(self, *args: Any, **kwargs: Any) -> AutoCastVariable:
-        """Do what :meth:`add_weight` does: Keras' other name of it.
+        """Create a variable: Keras' other name of :meth:`add_weight`.
 
         Examples
         --------
@@ -199,23 +196,23 @@ class VariableOwner:
         return self.add_weight(*args, **kwargs)
 
     def _penalty(self, kind: str, given: Any, name: str) -> Any:
-        """Return the regularizer or constraint of a variable: the one that is given, or that of an argument."""
+        """Return the regularizer or constraint of a variable: the given one, or the layer's argument for it."""
         if given is not None:
             return penalties.module_of(kind).get(given)
         return penalties.penalty_of(self._penalties, name, kind) if self._penalties else None
 
     @property
     def losses(self) -> list[Any]:
-        """What the regularizers of the trainable variables return, computed in the variables' own dtypes."""
+        """The results of the regularizers of trainable variables, computed in the variables' own dtypes."""
         with enable_auto_cast_variables(None):
             return [v.regularizer(v) for v in self.trainable_variables if v.regularizer is not None]
 
     def _saved_variables(self) -> list[AutoCastVariable]:
-        """Return the variables of this layer alone in the order in which Keras saves them."""
+        """Return the variables of this layer, without those below it, in the order in which Keras saves them."""
         return sorted(self.own_variables(), key=lambda variable: not variable.trainable)
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
-        """Put the variables of this layer alone into a mapping, under ``"0"``, ``"1"`` ... as in Keras' files.
+        """Store the variables of this layer, without those below it, under ``"0"``, ``"1"`` ... as in Keras' files.
 
         Parameters
         ----------
@@ -235,14 +232,14 @@ class VariableOwner:
             store[str(number)] = variable.numpy()
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Assign the variables of this layer alone from what :meth:`save_own_variables`, or that of Keras, wrote.
+        """Assign the variables of this layer from the mapping that :meth:`save_own_variables`, or Keras', filled.
 
         Raises
         ------
         TypeError
             A variable of integers would get other numbers.
         ValueError
-            There are other names or shapes than the variables have. In every case no variable has changed.
+            Names or shapes in `store` differ from the variables'. After any error no variable has changed.
         """
         variables = self._saved_variables()
         names = [str(number) for number in range(len(variables))]
@@ -261,31 +258,31 @@ class VariableOwner:
         """Return the variables that are not stored because saved ones include their values."""
         return []
 
-    def _beside_saved(self) -> dict[str, Array]:
-        """Return the arrays that a file of mp_core has beside the saved variables, so that training goes on exactly."""
+    def _extra_arrays(self) -> dict[str, Array]:
+        """Return further arrays that files of mp_core store, so that training resumes exactly."""
         return {}
 
-    def _take_beside(self, stored: Mapping[str, Array]) -> None:
-        """Take up what :meth:`_beside_saved` returned, after the saved variables were loaded.
+    def _restore_extra_arrays(self, stored: Mapping[str, Array]) -> None:
+        """Restore the arrays of :meth:`_extra_arrays`, after the saved variables were loaded.
 
         Raises
         ------
         ValueError
-            It is that of another layer.
+            The arrays belong to another layer.
         """
         if stored:
-            raise ValueError(f"layer '{self.name}' cannot take {sorted(stored)}")
+            raise ValueError(f"layer '{self.name}' does not have the stored arrays {sorted(stored)}")
 
     def children(self) -> Iterator["Layer"]:
-        """Yield the layers among the attributes, and in lists, tuples and dicts there, in order of assignment."""
+        """Yield the layers among the attributes, also in lists, tuples and dicts, in order of assignment."""
         return cast("Iterator[Layer]", (item for item in leaves(vars(self)) if isinstance(item, VariableOwner)))
 
     def own_variables(self) -> list[AutoCastVariable]:
-        """Return the variables of this layer alone: those of :meth:`add_weight`, then others among the attributes."""
+        """Return the variables of this layer, without those below it: first those of :meth:`add_weight`."""
         return list({id(item): item for item in leaves(vars(self)) if isinstance(item, AutoCastVariable)}.values())
 
     def flatten(self) -> Iterator["Layer"]:
-        """Yield this layer and all layers below it, each of them once."""
+        """Yield this layer and all layers below it, each once."""
         seen: set[int] = set()
         waiting = [cast("Layer", self)]
         while waiting:
@@ -296,13 +293,13 @@ class VariableOwner:
                 waiting.extend(reversed([*layer.children()]))
 
     def _flatten_layers(self, include_self: bool = True, recursive: bool = True) -> list["Layer"]:
-        """Return what Keras' method of this name returns, with which users override ``get_config``."""
+        """Return the layers as a list, as Keras' method of this name; users call it in their ``get_config``."""
         layers = list(self.flatten()) if recursive else [cast("Layer", self), *self.children()]
         return layers if include_self else layers[1:]
 
     @property
     def weights(self) -> list[AutoCastVariable]:
-        """The variables: the trainable ones of this layer, its others, then those of its children."""
+        """The variables: the trainable ones of this layer, its other ones, then those of its children."""
         found = (sorted(layer.own_variables(), key=lambda v: not v.trainable) for layer in self.flatten())
         return list({id(v): v for variables in found for v in variables}.values())
 
@@ -321,7 +318,7 @@ class VariableOwner:
 
     @replaceable_property
     def metrics(self) -> list[Any]:
-        """The metrics among the attributes of this layer and those below it, in lists, tuples and dicts too.
+        """The metrics among the attributes of this layer and those below it, also in lists, tuples and dicts.
 
         Examples
         --------
@@ -335,7 +332,7 @@ class VariableOwner:
 
     @property
     def metrics_variables(self) -> list[AutoCastVariable]:
-        """The variables of :attr:`metrics`, which are none of the layer's."""
+        """The variables of :attr:`metrics`; they are not among :attr:`variables`."""
         return [variable for metric in self.metrics for variable in metric.variables]
 
     def _seed_states(self) -> list[AutoCastVariable]:
@@ -344,18 +341,18 @@ class VariableOwner:
         return list({id(x): x.state for x in held if isinstance(x, SeedGenerator)}.values())
 
     def count_params(self) -> int:
-        """Return how many numbers the variables hold."""
+        """Return the number of elements of all variables."""
         return sum(variable.size for variable in self.weights)
 
     @property
     def trainable_weights(self) -> list[AutoCastVariable]:
-        """The variables that training would change."""
+        """The variables that training changes by gradients."""
         frozen = {id(v) for layer in self.flatten() if not layer.trainable for v in layer.weights}
         return [v for v in self.weights if v.trainable and id(v) not in frozen]
 
     @property
     def non_trainable_weights(self) -> list[AutoCastVariable]:
-        """The other variables."""
+        """The variables that are not among :attr:`trainable_weights`."""
         trainable = {id(v) for v in self.trainable_weights}
         return [v for v in self.weights if id(v) not in trainable]
 
@@ -363,12 +360,12 @@ class VariableOwner:
 
     @property
     def non_trainable_variables(self) -> list[AutoCastVariable]:
-        """The :attr:`variables` that training would not change by gradients."""
+        """The :attr:`variables` that training does not change by gradients."""
         return [*self.non_trainable_weights, *self._seed_states()]
 
     @property
     def weight_bytes(self) -> int:
-        """The size of the variables in the dtypes in which calls read them."""
+        """The size of the variables in bytes, in the dtypes in which calls read them."""
         return sum(layer._read_bytes() for layer in self.flatten())
 
     def _read_bytes(self) -> int:
@@ -383,14 +380,14 @@ class VariableOwner:
     def set_weights(self, weights: Sequence[ArrayLike], *, copy: bool = True) -> None:
         """Assign the values of :attr:`weights`, each cast to the stored dtype.
 
-        With ``copy=False`` arrays of the stored dtype are kept as they are, memory maps included.
+        With ``copy=False`` arrays that have the stored dtype, memory maps included, are not copied.
 
         Raises
         ------
         TypeError
             A variable of integers would get other numbers, or a weight is no array of numbers.
         ValueError
-            The number of arrays, or a shape, is another one. In every case no variable has changed.
+            The number of arrays, or a shape, differs. After any error no variable has changed.
         """
         variables = self.weights
         if len(weights) != len(variables):
@@ -410,17 +407,19 @@ class VariableOwner:
     # ---- pickles
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes; of one of mp_core's own classes also the name of each one's type."""
+        """Return the attributes; for a class of mp_core also the name of each attribute's type."""
         state = {name: value for name, value in vars(self).items() if name not in _SYMBOLIC}
-        if type(self).__module__.startswith("mp_core."):  # others may leave out what they make again
+        if type(self).__module__.startswith("mp_core."):  # other classes may drop attributes and make them again
             state[_TYPES] = {name: type(value).__name__ for name, value in state.items()}
         return state
 
     def __setstate__(self, state: Any) -> None:
-        """Take the attributes of a pickle; raise TypeError or ValueError that names what is damaged."""
+        """Restore the attributes of a pickle; raise TypeError or ValueError that names a damaged attribute."""
         owner = f"a pickled {type(self).__name__}"
         own = [name for name in self._options if not hasattr(getattr(type(self), name, None), "__set__")]
-        attributes = dict(state_of(state, _STATE | dict.fromkeys(own, object), owner))  # others: of a layer below
+        attributes = dict(
+            state_of(state, _STATE | dict.fromkeys(own, object), owner)
+        )  # others belong to an inner layer
         types = state_of(attributes.pop(_TYPES, {}), {}, f"the attributes' types of {owner}")
         state_of(attributes, dict.fromkeys(types, object), owner)
         for name, kind in types.items():
@@ -433,12 +432,12 @@ class VariableOwner:
 
 
 def penalties_of(layer: VariableOwner) -> Mapping[str, Any]:
-    """Return the regularizers and constraints of a layer by the names of its arguments."""
+    """Return the regularizers and constraints of a layer: argument such as ``kernel_regularizer`` -> function."""
     return layer._penalties
 
 
 def saved_variables(layer: VariableOwner) -> list[AutoCastVariable]:
-    """Return the variables of a layer alone in the order in which Keras saves them."""
+    """Return the variables of a layer, without those below it, in the order in which Keras saves them."""
     return layer._saved_variables()
 
 
@@ -447,17 +446,17 @@ def cleared_by_loading(layer: VariableOwner) -> list[AutoCastVariable]:
     return layer._cleared_by_loading()
 
 
-def beside_saved(layer: VariableOwner) -> dict[str, Array]:
-    """Return the arrays that a file of mp_core has beside the saved variables of a layer, so that training goes on."""
-    return layer._beside_saved()
+def extra_arrays(layer: VariableOwner) -> dict[str, Array]:
+    """Return further arrays of a layer that files of mp_core store, so that training resumes exactly."""
+    return layer._extra_arrays()
 
 
-def take_beside(layer: VariableOwner, stored: Mapping[str, Array]) -> None:
-    """Give a layer what :func:`beside_saved` returned, after its saved variables were loaded.
+def restore_extra_arrays(layer: VariableOwner, stored: Mapping[str, Array]) -> None:
+    """Restore the arrays of :func:`extra_arrays`, after the saved variables of a layer were loaded.
 
     Raises
     ------
     ValueError
-        It is that of another layer.
+        The arrays belong to another layer.
     """
-    layer._take_beside(stored)
+    layer._restore_extra_arrays(stored)

@@ -1,4 +1,4 @@
-"""The networks that mp_core computes: one table each."""
+"""The network architectures of mp_core: one table for each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,13 +29,13 @@ _TABLES: tuple[Architecture, ...] = (
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
-"""``model_type`` in ``config.json`` -> the architecture."""
+"""``model_type`` in ``config.json`` -> its architecture."""
 _JINAS: dict[tuple[Any, Any], Architecture] = {("bert", "alibi"): JINA_V2, ("xlm-roberta", "rotary"): JINA_V3_OWN}
-"""``model_type`` and ``position_embedding_type`` -> networks of Jina's, which have the first of another one."""
+"""(``model_type``, ``position_embedding_type``) -> Jina's networks, which reuse the ``model_type`` of others."""
 
 
 def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
-    """Return the architecture of a ``config.json``; raise ValueError, with its path, if mp_core does not have it."""
+    """Return the architecture of a ``config.json``; raise ValueError, which names `path`, if mp_core lacks it."""
     if "model_type" not in config:
         raise ValueError(f"{path}: model_type is absent; expected {choices(ARCHITECTURES)}")
     kind = config["model_type"]

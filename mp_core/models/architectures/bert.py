@@ -1,4 +1,4 @@
-"""BERT [1]_, and ERNIE [2]_, which may add a vector for the task that is asked: here always the first one.
+"""BERT [1]_ and ERNIE [2]_. ERNIE may add a task embedding; mp_core always adds that of task 0.
 
 .. [1] J. Devlin, M.-W. Chang, K. Lee, K. Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for
    Language Understanding", NAACL 2019.

@@ -1,8 +1,10 @@
-"""DeBERTa-v3 [1]_: scores of attention also say how contents and distances go together.
+"""DeBERTa-v3 [1]_: attention scores also depend on the content of a token together with its distance from another.
 
-To the score of a query and a key are added those of the query and the distance, and of the key and the distance. These
-depend on the lengths of the texts, so there is no plan for ragged ones: texts run one by one through the operations. A
-plan, or gradients, of padded texts are of one length. In training, ragged texts are padded behind the embeddings.
+    score(i, j) = (query_i . key_j + query_i . key(distance) + key_j . query(distance)) / sqrt(3 * head_size)
+
+The number of distances depends on the length of a text, so ragged texts have no plan: each text runs through the
+operations on its own. A plan, or a gradient, of padded texts is for one length. Training pads ragged texts after the
+embeddings.
 
 .. [1] P. He, J. Gao, W. Chen, "DeBERTaV3: Improving DeBERTa using ELECTRA-Style Pre-Training with Gradient-Disentangled
    Embedding Sharing", ICLR 2023.
@@ -32,14 +34,14 @@ __all__ = ["DEBERTA"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebertaSettings(Settings):
-    """What ``config.json`` says about such a network.
+    """The settings of a DeBERTa network.
 
     Attributes
     ----------
     span : int
-        How many distances in each direction have vectors of their own.
+        The number of distances in each direction that have an embedding.
     farthest : int
-        Distances of at least so many tokens share the last of these; 0 if there are no such buckets.
+        Distances are put into logarithmic buckets; distances of at least `farthest` share the last one. 0: no buckets.
     """
 
     span: int
@@ -47,7 +49,7 @@ class DebertaSettings(Settings):
 
 
 class WordEmbeddings(Embeddings):
-    """The vectors of tokens, normalized."""
+    """Normalized word embeddings."""
 
     def build(self, input_shape: Shape) -> None:
         """Create the table and the norm."""
@@ -55,17 +57,17 @@ class WordEmbeddings(Embeddings):
         self.norm = self.normalization("norm")
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
-        """Return the tokens themselves: there are neither positions nor types."""
+        """Return `ids`: this network adds no positions and no types."""
         return ids
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return the vectors of tokens, with the axes of `ids` and one more, whatever their types and places."""
+        """Return the vectors of tokens, shape ``(*ids.shape, width)``; `types` and `places` are not used."""
         outputs: Array = self.norm(self.word(ids))
         return dropped(outputs, "embeddings")
 
 
 class DistanceEmbeddings(Part):
-    """The vectors of distances.
+    """The embeddings of distances.
 
     Attributes
     ----------
@@ -80,14 +82,14 @@ class DistanceEmbeddings(Part):
         self.table = self.add_weight((2 * self.settings.span, self.settings.hidden_size), "zeros", name="table")
 
     def call(self, hidden: Array) -> Array:
-        """Return the table in the compute dtype, whatever the vectors of tokens are."""
+        """Return the table in the compute dtype; it does not depend on `hidden`."""
         rows: Array = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
         return rows
 
 
 @lru_cache(maxsize=8)
 def _places(span: int, farthest: int, length: int) -> Array:
-    """Return the row of the table for the distance of each query (first axis) from each key, shape (length, length)."""
+    """Return the table row for the distance of each query (axis 0) from each key (axis 1), shape (length, length)."""
     distance = np.arange(length)[:, np.newaxis] - np.arange(length)
     if farthest:
         half = span // 2
@@ -105,10 +107,10 @@ class Distances(NamedTuple):
     Attributes
     ----------
     used : slice
-        The rows of the table for all of them.
+        The table rows of all these distances.
     from_queries, from_keys : ndarray of int32, shape (length, length)
-        Where the product of a token (first axis) with the distance from another one (second axis) lies among those of
-        all tokens with all rows in use.
+        Flat index of the product of token i (axis 0) with the distance to token j (axis 1), in the matrix of the
+        products of all tokens with all used rows.
     """
 
     used: slice
@@ -128,14 +130,14 @@ def _distances(span: int, farthest: int, length: int) -> Distances:
 
 
 class DisentangledAttention(Attention):
-    """Attention of the tokens of a text to each other and to the distances between them."""
+    """Self-attention with additional scores from the distances between tokens."""
 
     settings: DebertaSettings
 
     def call(
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
     ) -> Array:
-        """Return as many vectors as there are in `hidden`, of padded texts; `bias` are the vectors of distances."""
+        """Return the output vectors of padded texts, in the shape of `hidden`; `bias` holds the distance embeddings."""
         if offsets is not None or bias is None:
             raise UnseenError("attention to distances depends on the lengths of texts: ragged ones have no plan")
         s, size = self.settings, self.settings.head_size
@@ -146,7 +148,7 @@ class DisentangledAttention(Attention):
         vectors = dropped(bias[distances.used], "embeddings")
         queries, keys = (layer(vectors).reshape(-1, *heads) for layer in (self.query, self.key))
         context = []
-        for text in range(len(hidden)):  # one by one: the scores of a batch take much memory
+        for text in range(len(hidden)):  # one text at a time: the scores of a whole batch would need much memory
             rows = slice(text, text + 1)
             of_keys = _distant(key[text], queries, distances.from_keys).transpose(0, 2, 1)
             added = _distant(query[text], keys, distances.from_queries) + of_keys
@@ -158,33 +160,33 @@ class DisentangledAttention(Attention):
 
 
 def _distant(rows: Array, distances: Array, indices: Array) -> Array:
-    """Return the products of the vectors of tokens with those of distances in float32, shape (heads, length, length).
+    """Return the products of token vectors with distance embeddings in float32, shape (heads, length, length).
 
-    `indices` are those of :class:`Distances`.
+    `indices` is `from_queries` or `from_keys` of :class:`Distances`.
     """
     products = ops.matmul(rows.transpose(1, 0, 2), distances.transpose(1, 2, 0), out_dtype=F32)
     heads, length, count = products.shape
     if not is_recorded(products):
         found: Array = products.reshape(heads, length * count)[:, indices]
         return found
-    table = products.transpose(1, 2, 0).reshape(-1).reshape(length * count, heads)  # the first makes a copy
-    return take_rows(table, indices, table.dtype).transpose(2, 0, 1)  # a row has a number for each head
+    table = products.transpose(1, 2, 0).reshape(-1).reshape(length * count, heads)  # the first reshape copies
+    return take_rows(table, indices, table.dtype).transpose(2, 0, 1)  # a row holds one number for each head
 
 
 class DebertaBlock(Block):
-    """BERT's block with this attention."""
+    """BERT's block with disentangled attention."""
 
     attention_kind = DisentangledAttention
 
 
 class DebertaEncoder(Encoder):
-    """Blocks that share the normalized vectors of distances."""
+    """Blocks that share one normalized table of distance embeddings."""
 
     pads = True
     settings: DebertaSettings
 
     def build(self, input_shape: Shape) -> None:
-        """Create the vectors of distances and the blocks."""
+        """Create the distance embeddings, their norm and the blocks."""
         s = self.settings
         self.distances = self.part(DistanceEmbeddings, s, shape=input_shape, name="distances")
         self.norm = self.normalization("norm")
@@ -193,7 +195,7 @@ class DebertaEncoder(Encoder):
         ]
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
+        """Return the output of the last block; `keep` and `offsets` are those of :func:`attend`."""
         how = None if offsets is None else padding.get()
         if how is not None:
             hidden, keep, offsets = take_rows(hidden, how.tokens, hidden.dtype), how.keep[:, None, None, :], None
@@ -209,14 +211,14 @@ _NEEDED: dict[str, tuple[Any, ...]] = {
     "norm_rel_ebd": ("layer_norm",),
     "pos_att_type": (["p2c", "c2p"], ["c2p", "p2c"], "p2c|c2p", "c2p|p2c"),
 }
-"""Entry of ``config.json`` that tells the third version from those before -> the values that it may have."""
+"""Entry of ``config.json`` that distinguishes version 3 from earlier ones -> the values of version 3."""
 
 
 class DebertaArchitecture(Architecture):
     """DeBERTa as ``transformers`` writes it."""
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         for entry, allowed in _NEEDED.items():
             if config.get(entry) not in allowed:
                 raise unexpected(path, entry, config.get(entry), f"{allowed[0]!r}, as in DeBERTa-v3")

@@ -1,4 +1,4 @@
-"""DistilBERT [1]_: BERT without token types, by other names.
+"""DistilBERT [1]_: BERT without token types, with other names of tensors.
 
 .. [1] V. Sanh, L. Debut, J. Chaumond, T. Wolf, "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and
    lighter", arXiv:1910.01108, 2019.
@@ -36,7 +36,7 @@ DISTILBERT = Architecture(
     defaults=DEFAULTS | {"num_hidden_layers": 6},
     fixed={"layer_norm_eps": 1e-12, "type_vocab_size": 0, "padding_idx": None, "position_buckets": 0},
     allowed={
-        "sinusoidal_pos_embds": (False, True),  # the table of positions is in the file in both cases
+        "sinusoidal_pos_embds": (False, True),  # in both cases the file contains the position table
         "pruned_heads": ({}, None),
     },
 )

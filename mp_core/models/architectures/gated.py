@@ -1,4 +1,4 @@
-"""What the tables of the networks of :mod:`mp_core.models.gated_blocks` share: kinds of blocks, how vectors turn."""
+"""The base of all architectures built from :mod:`mp_core.models.gated_blocks`: kinds of attention, rotary positions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,16 +6,16 @@ from typing import Any, cast
 
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.blocks import Embeddings, Encoder
-from mp_core.models.gated_blocks import GatedEmbeddings, GatedEncoder, GatedSettings
+from mp_core.models.gated_blocks import GatedEmbeddings, GatedEncoder, GatedSettings, Layout
 from mp_core.models.rope import Rope
 from mp_core.models.settings import KINDS, Settings, unexpected
 
-__all__ = ["FIXED", "FULL", "NEAR", "GatedArchitecture"]
+__all__ = ["BIASED", "FIXED", "FULL", "POST_NORM", "SLIDING", "UNBIASED", "GatedArchitecture"]
 
-FULL, NEAR = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 _ORIGINAL = "original_max_position_embeddings"
 _FROM_HEADS = "encoder/layer_{}/attention/attention_output"
-"""The path of the product that takes the vectors of all heads, which is in every network of this kind."""
+"""The path of the projection after the heads, which every network of this kind has."""
 
 FIXED: dict[str, Any] = {
     "padding_idx": None,
@@ -29,11 +29,16 @@ FIXED: dict[str, Any] = {
     "softcap": None,
     "routing": None,
 }
-"""Settings that :meth:`GatedArchitecture.read` finds itself, or that none of these networks has."""
+"""Settings that :meth:`GatedArchitecture.read` computes, or that these networks do not use."""
+_BIASES = "norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"
+BIASED, UNBIASED = FIXED | dict.fromkeys(_BIASES, True), FIXED | dict.fromkeys(_BIASES, False)
+"""The same for networks whose norms and products all have biases, or have none."""
+POST_NORM = Layout(normed_inputs=False, normed_embeddings=True, root_mean_square=False)
+"""The layout of BERT's descendants: layer norms of the embeddings and of the sums after each layer."""
 
 
 def _positive(config: Mapping[str, Any], entry: str, default: int | None, absent: int, path: Any) -> int:
-    """Return a positive number of ``config.json``; `absent` if it is null there, or by default."""
+    """Return a positive integer entry of ``config.json``; `absent` if the entry, or its default, is null."""
     value = config.get(entry, default)
     fits, expected = KINDS[int]
     if value is not None and not fits(value):
@@ -47,27 +52,27 @@ def _all_full(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedArchitecture(Architecture):
-    """A network with rotary positions and gates, as ``transformers`` writes it.
+    """A network with rotary positions and gated perceptrons, as ``transformers`` writes it.
 
     Attributes
     ----------
     kinds : callable
-        ``(config, blocks, path)`` -> the kind of attention of each block where ``layer_types`` does not say it.
+        ``(config, blocks, path)`` -> the kind of attention of each block, if ``layer_types`` is absent.
     kinds_of : tuple of str
-        The kinds of attention that a block may have.
+        The allowed kinds of attention.
     window : tuple of (str, int)
-        The entry of ``config.json`` that says how wide near attention is, and its default.
+        The entry of ``config.json`` for the width of the sliding window, and its default.
     is_causal : bool
-        Whether tokens attend to those before them only, unless ``config.json`` says otherwise.
+        Whether attention is causal, unless ``config.json`` overrides it.
     thetas : mapping of str to tuple of (str, float)
-        Kind of attention -> the entry that says theta where ``rope_parameters`` does not, and its default. Empty: no
-        vectors turn.
+        Kind of attention -> the entry that gives theta if ``rope_parameters`` does not, and its default. Empty: no
+        rotary positions.
     head_dim : int or None
-        The default of ``head_dim``; None: as wide as the network, divided by the number of heads.
+        The default of ``head_dim``; None: ``hidden_size / num_attention_heads``.
     score_entry : str or None
-        The entry whose root divides the scores, instead of that of the length of a head.
+        The entry of ``config.json`` for d in the score scale ``1 / sqrt(d)``. None: d is ``head_dim``.
     softcap_entry : str or None
-        The entry that caps the scores; in `defaults` too.
+        The entry of ``config.json`` for the cap of the scores. It must be in `defaults` too.
     """
 
     settings: type[Settings] = GatedSettings
@@ -83,7 +88,7 @@ class GatedArchitecture(Architecture):
     softcap_entry: str | None = None
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         found: Any = Architecture.read(self, config, path)  # super() fails in classes with slots
         heads, name = found.num_attention_heads, "num_key_value_heads"
         shared = _positive(config, name, self.defaults[name], heads, path) if name in self.defaults else heads
@@ -95,8 +100,8 @@ class GatedArchitecture(Architecture):
             raise unexpected(path, self.entry("hidden_size"), found.hidden_size, expected)
         kinds = self._kinds(config, found.num_hidden_layers, path)
         both_ways = config.get("is_causal", True) is False
-        if both_ways and self.is_causal and NEAR in kinds:
-            raise unexpected(path, "is_causal", False, "true in a network with blocks of near attention")
+        if both_ways and self.is_causal and SLIDING in kinds:
+            raise unexpected(path, "is_causal", False, "true in a network with sliding-window attention")
         is_causal = self.is_causal and not both_ways and not config.get("use_bidirectional_attention")
         reaches, ropes = self._reaches(config, is_causal, path), self._ropes(config, (size, found.max_length), path)
         entry = self.score_entry
@@ -113,7 +118,7 @@ class GatedArchitecture(Architecture):
         return settings
 
     def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         gated = cast(GatedSettings, settings)
         found, width = Architecture.shapes(self, settings, config), self.entry("hidden_size")
         heads = " * ".join(map(self.entry, ("num_attention_heads", "head_dim")))
@@ -123,7 +128,7 @@ class GatedArchitecture(Architecture):
         }
 
     def _softcap(self, config: Mapping[str, Any], path: Any) -> float | None:
-        """Return the cap of the scores; None if there is none."""
+        """Return the cap of the attention scores; None if there is none."""
         entry = self.softcap_entry
         value = None if entry is None else config.get(entry, self.defaults[entry])
         if entry is None or value is None:
@@ -146,29 +151,29 @@ class GatedArchitecture(Architecture):
         return kinds
 
     def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:
-        """Return how far attention of each kind reaches."""
-        if NEAR not in self.kinds_of:
+        """Return how many tokens away each kind of attention reaches; None: no limit."""
+        if SLIDING not in self.kinds_of:
             return {FULL: None}
         entry, default = self.window
         width = _positive(config, entry, default, default, path)
-        return {FULL: None, NEAR: width - 1 if is_causal else width // 2}
+        return {FULL: None, SLIDING: width - 1 if is_causal else width // 2}
 
     def _ropes(self, config: Mapping[str, Any], sizes: tuple[int, int], path: Any) -> dict[str, Rope | None]:
-        """Return how vectors turn in blocks of each kind; `sizes` are the length of a head and the most positions."""
+        """Return the rotary positions of each kind of attention; `sizes` are the head size and the most positions."""
         if not self.thetas:
-            return dict.fromkeys((FULL, NEAR))
+            return dict.fromkeys((FULL, SLIDING))
         given = config.get("rope_parameters") or {}
         scaling = config.get("rope_scaling") or {}
         expected = f"an object of {', '.join(map(repr, self.thetas))} with 'rope_theta' and 'rope_type'"
         nested = len(self.thetas) > 1
-        said = given if nested and isinstance(given, dict) else {FULL: given}
-        if not said.keys() <= self.thetas.keys() or not all(isinstance(own or {}, dict) for own in said.values()):
+        by_kind = given if nested and isinstance(given, dict) else {FULL: given}
+        if not by_kind.keys() <= self.thetas.keys() or not all(isinstance(own or {}, dict) for own in by_kind.values()):
             raise unexpected(path, "rope_parameters", given, expected)
         if not isinstance(scaling, dict):
             raise unexpected(path, "rope_scaling", scaling, "an object")
         found: dict[str, Rope | None] = {}
         for kind, (entry, default) in self.thetas.items():
-            own = {**(scaling if kind == FULL else {}), **(said.get(kind) or {})}
+            own = {**(scaling if kind == FULL else {}), **(by_kind.get(kind) or {})}
             theta = config.get(entry, default if nested else config.get("rope_theta", default))
             where = kind if nested else "rope_parameters"
             if own.get("rope_type", own.get("type")) == "longrope":
@@ -176,4 +181,4 @@ class GatedArchitecture(Architecture):
                 found[kind] = Rope.by_length(own | original, theta, path, where, sizes)
             else:
                 found[kind] = Rope.of(own, theta, path, where)
-        return found if nested else dict.fromkeys((FULL, NEAR), found[FULL])
+        return found if nested else dict.fromkeys((FULL, SLIDING), found[FULL])

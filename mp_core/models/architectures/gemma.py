@@ -1,4 +1,6 @@
-"""Gemma; Gemma 2 [2]_, 3 [1]_ and EmbeddingGemma, 1 and 2: norms before and after each layer, near and far attention.
+"""Gemma, Gemma 2 [2]_, Gemma 3 [1]_, EmbeddingGemma and EmbeddingGemma 2.
+
+Gemma 2 and later normalize inputs and outputs of each layer, and mix sliding-window and full attention.
 
 .. [1] Gemma Team, "Gemma 3 Technical Report", 2025, arXiv:2503.19786.
 .. [2] Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024, arXiv:2408.00118.
@@ -8,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mp_core.models.architectures.gated import FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.gated import FULL, SLIDING, GatedArchitecture
 from mp_core.models.architectures.qwen import QWEN2, QWEN3
 from mp_core.models.embedding_gemma import EmbeddingGemmaEncoder, EmbeddingGemmaSettings
 from mp_core.models.gated_blocks import GatedSettings, Layout
@@ -25,15 +27,15 @@ _NORMED_OUTPUTS = {
 
 
 _OVERFLOWING = ("attention_output", "after_attention_norm", "output", "output_norm")
-"""What Gemma adds to its sum, and what makes it: the factors of its norms can be larger than float16 has numbers."""
+"""Layers whose outputs can exceed float16: they compute the terms of the residual sum, with very large norm factors."""
 
 
 def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-    """Return the kind of attention of each block: every sixth one is far."""
+    """Return the kind of attention of each block: by default every sixth one is full."""
     every = config.get("_sliding_window_pattern", config.get("sliding_window_pattern", 6))
     if type(every) is not int or every < 1:
         raise unexpected(path, "sliding_window_pattern", every, "a positive int")
-    return [NEAR if (index + 1) % every else FULL for index in range(blocks)]
+    return [SLIDING if (index + 1) % every else FULL for index in range(blocks)]
 
 
 GEMMA3 = GatedArchitecture(
@@ -65,9 +67,9 @@ GEMMA3 = GatedArchitecture(
         "use_bidirectional_attention": (False, True, None),
     },
     kinds=_kinds,
-    kinds_of=(FULL, NEAR),
+    kinds_of=(FULL, SLIDING),
     is_causal=True,
-    thetas={FULL: ("rope_theta", 1_000_000.0), NEAR: ("rope_local_base_freq", 10_000.0)},
+    thetas={FULL: ("rope_theta", 1_000_000.0), SLIDING: ("rope_local_base_freq", 10_000.0)},
     head_dim=256,
     score_entry="query_pre_attn_scalar",
 )
@@ -79,9 +81,9 @@ class GemmaArchitecture(GatedArchitecture):
     __slots__ = ()
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; ``gelu`` of its first files means the approximation by tanh."""
-        meant = {"hidden_act": "gelu_pytorch_tanh"} if config.get("hidden_act") == "gelu" else {}
-        return GatedArchitecture.read(self, {**config, **meant}, path)
+        """Return the settings of a ``config.json``; the first files call the tanh approximation ``gelu``."""
+        renamed = {"hidden_act": "gelu_pytorch_tanh"} if config.get("hidden_act") == "gelu" else {}
+        return GatedArchitecture.read(self, {**config, **renamed}, path)
 
 
 GEMMA = GemmaArchitecture(
@@ -115,8 +117,8 @@ GEMMA2 = GatedArchitecture(
     fixed=dict(QWEN3.fixed)
     | {"layout": Layout(normed_outputs=True, overflowing=_OVERFLOWING, norm_offset=1.0, scaled_embeddings=True)},
     allowed={"is_causal": (True,), "use_bidirectional_attention": (False, None)},
-    kinds=lambda config, blocks, path: [FULL if index % 2 else NEAR for index in range(blocks)],
-    kinds_of=(FULL, NEAR),
+    kinds=lambda config, blocks, path: [FULL if index % 2 else SLIDING for index in range(blocks)],
+    kinds_of=(FULL, SLIDING),
     is_causal=True,
     head_dim=256,
     score_entry="query_pre_attn_scalar",
@@ -125,42 +127,42 @@ GEMMA2 = GatedArchitecture(
 
 
 class EmbeddingGemmaArchitecture(GatedArchitecture):
-    """EmbeddingGemma 2 as ``transformers`` writes it: the part of it that reads texts."""
+    """The text part of EmbeddingGemma 2, as ``transformers`` writes it."""
 
     __slots__ = ()
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``, which may say them in an object of their own, ``text_config``."""
-        said = config.get("text_config") if config.get("model_type") == "embedding_gemma2" else config
-        if not isinstance(said, Mapping):
-            raise unexpected(path, "text_config", said, "an object")
-        listed = said.get("layer_types")
-        if isinstance(listed, list) and listed:  # the last block is far, whatever the file says
-            said = {**said, "layer_types": [*listed[:-1], FULL]}
-        found: Any = GatedArchitecture.read(self, said, path)
+        """Return the settings of a ``config.json``, which may nest them in the object ``text_config``."""
+        section = config.get("text_config") if config.get("model_type") == "embedding_gemma2" else config
+        if not isinstance(section, Mapping):
+            raise unexpected(path, "text_config", section, "an object")
+        listed = section.get("layer_types")
+        if isinstance(listed, list) and listed:  # the last block has full attention, regardless of the file
+            section = {**section, "layer_types": [*listed[:-1], FULL]}
+        found: Any = GatedArchitecture.read(self, section, path)
         if any(rope is not None and rope.factors for rope in found.ropes):
             raise unexpected(path, "the rope_type", "longrope", "another one where heads have several lengths")
-        settings: Settings = replace(found, heads=_heads(said, found, path), score_scale=1.0)
+        settings: Settings = replace(found, heads=_heads(section, found, path), score_scale=1.0)
         return settings
 
     def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
-        """Return the path of a layer -> the settings that are the lengths of its weights' axes."""
+        """Return the path of a layer -> the settings that give the lengths of its weight's axes."""
         signals = {"encoder/layer_{}/signal_output": ("hidden_size", "signal_size")}
         last = {"encoder/projection": ("output_size", "hidden_size")}
         return GatedArchitecture._axes(self, settings) | signals | last
 
     def _kinds(self, config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-        """Return the kind of attention of each block, the last of which is far."""
+        """Return the kind of attention of each block; the last one is full."""
         return [*GatedArchitecture._kinds(self, config, blocks, path)[:-1], FULL]
 
     def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:
-        """Return how far attention of each kind reaches: the file says so, and not how wide it is."""
-        before = GatedArchitecture._reaches(self, config, True, path)[NEAR] or 0
-        return {FULL: None, NEAR: before + 1}
+        """Return how many tokens away attention reaches. Here the file gives this reach, not the window's width."""
+        before = GatedArchitecture._reaches(self, config, True, path)[SLIDING] or 0
+        return {FULL: None, SLIDING: before + 1}
 
 
 def _heads(config: Mapping[str, Any], found: GatedSettings, path: Any) -> tuple[tuple[int, int], ...]:
-    """Return how many heads keys and values of each block have, and the length of their vectors."""
+    """Return for each block the number of key and value heads, and the head size."""
     far = {"head_dim": config.get("global_head_dim", 512), "num_key_value_heads": config.get(_GLOBAL_HEADS, 1)}
     usual = {"head_dim": found.head_dim, "num_key_value_heads": found.num_key_value_heads}
     default = {i: far for i, reach in enumerate(found.reaches) if reach is None}
@@ -184,7 +186,7 @@ def _heads(config: Mapping[str, Any], found: GatedSettings, path: Any) -> tuple[
 
 
 def _number(name: Any) -> Any:
-    """Return the number of a block, which JSON has as a string, maybe with zeros before."""
+    """Return the number of a block from its JSON key, a string that may have leading zeros; else the key itself."""
     number = integer_of(name, 0, MOST_BLOCKS) if isinstance(name, str) else None
     return name if number is None else number
 
@@ -231,7 +233,7 @@ EMBEDDING_GEMMA2 = EmbeddingGemmaArchitecture(
     settings=EmbeddingGemmaSettings,
     encoder=EmbeddingGemmaEncoder,
     kinds=_kinds,
-    kinds_of=(FULL, NEAR),
+    kinds_of=(FULL, SLIDING),
     window=("sliding_window", 512),
     thetas=GEMMA3.thetas,
     head_dim=256,

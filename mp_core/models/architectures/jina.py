@@ -1,4 +1,4 @@
-"""Jina's networks: version 2, a BERT whose scores fall with the distance [1]_, and version 3, a BERT that turns [2]_.
+"""Jina's networks: version 2, a BERT with ALiBi [1]_, and version 3, a BERT with rotary positions [2]_.
 
 .. [1] M. Günther et al., "Jina Embeddings 2: 8192-Token General-Purpose Text Embeddings for Long Documents", 2023,
    arXiv:2310.19923.
@@ -8,8 +8,7 @@
 from dataclasses import replace
 
 from mp_core.models.architectures.bert import DEFAULTS, TENSORS
-from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
-from mp_core.models.gated_blocks import Layout
+from mp_core.models.architectures.gated import BIASED, FULL, POST_NORM, GatedArchitecture
 
 __all__ = ["JINA_V2", "JINA_V3", "JINA_V3_OWN"]
 
@@ -26,17 +25,7 @@ JINA_V2 = GatedArchitecture(
         "encoder/layer_{}/output_norm": "encoder.layer.{}.mlp.layernorm",
     },
     defaults=DEFAULTS,
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "qkv_bias": True,
-        "output_bias": True,
-        "gate_bias": False,
-        "down_bias": True,
-        "layout": Layout(
-            joined_halves=True, normed_inputs=False, normed_embeddings=True, root_mean_square=False, slopes=True
-        ),
-    },
+    fixed=BIASED | {"gate_bias": False, "layout": replace(POST_NORM, joined_halves=True, slopes=True)},
     allowed={
         "position_embedding_type": ("alibi",),
         "feed_forward_type": ("geglu",),
@@ -45,7 +34,7 @@ JINA_V2 = GatedArchitecture(
     },
     thetas={},
 )
-"""``model_type`` is ``bert`` in these folders: their entry ``position_embedding_type`` tells them apart."""
+"""These folders have the ``model_type`` ``bert``; ``position_embedding_type`` distinguishes them from BERT."""
 
 JINA_V3 = GatedArchitecture(
     model_types=("jina_embeddings_v3",),
@@ -72,16 +61,8 @@ JINA_V3 = GatedArchitecture(
         "type_vocab_size": 1,
         "layer_norm_eps": 1e-5,
     },
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "qkv_bias": True,
-        "output_bias": True,
-        "gate_bias": True,
-        "down_bias": True,
-        "layout": Layout(joined=True, gated=False, normed_inputs=False, normed_embeddings=True, root_mean_square=False),
-    },
-    renamed={r"\.parametrizations\.weight\.original": ".weight"},  # beside adapters
+    fixed=BIASED | {"layout": replace(POST_NORM, joined=True, gated=False)},
+    renamed={r"\.parametrizations\.weight\.original": ".weight"},  # weights that have adapters
     thetas={FULL: ("rope_theta", 20_000.0)},
 )
 JINA_V3_OWN = replace(
@@ -91,4 +72,4 @@ JINA_V3_OWN = replace(
     allowed={"position_embedding_type": ("rotary",), "hidden_act": ("gelu",)},
     thetas={FULL: ("rotary_emb_base", 10_000.0)},
 )
-"""As it was published, with adapters by task: ``model_type`` is ``xlm-roberta`` there."""
+"""The published folder of version 3, with adapters by task. Its ``model_type`` is ``xlm-roberta``."""

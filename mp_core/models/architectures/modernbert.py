@@ -1,4 +1,4 @@
-"""ModernBERT [1]_: no table of positions, near and far attention in turn, perceptrons with gates.
+"""ModernBERT [1]_: rotary positions, alternating sliding-window and full attention, gated perceptrons.
 
 .. [1] B. Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient,
    and Long Context Finetuning and Inference", 2024, arXiv:2412.13663.
@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.gated import FIXED, FULL, SLIDING, GatedArchitecture
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import unexpected
 
@@ -15,11 +15,11 @@ __all__ = ["MODERNBERT"]
 
 
 def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-    """Return the kind of attention of each block: every third one is far."""
+    """Return the kind of attention of each block: by default every third one is full."""
     every = config.get("global_attn_every_n_layers", 3)
     if type(every) is not int or every < 1:
         raise unexpected(path, "global_attn_every_n_layers", every, "a positive int")
-    return [NEAR if index % every else FULL for index in range(blocks)]
+    return [SLIDING if index % every else FULL for index in range(blocks)]
 
 
 MODERNBERT = GatedArchitecture(
@@ -62,7 +62,7 @@ MODERNBERT = GatedArchitecture(
     },
     allowed={"rope_scaling": (None,), "head_dim": (None,), "is_decoder": (False,)},
     kinds=_kinds,
-    kinds_of=(FULL, NEAR),
+    kinds_of=(FULL, SLIDING),
     window=("local_attention", 128),
-    thetas={FULL: ("global_rope_theta", 160_000.0), NEAR: ("local_rope_theta", 10_000.0)},
+    thetas={FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)},
 )

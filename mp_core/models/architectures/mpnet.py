@@ -1,4 +1,4 @@
-"""MPNet [1]_: positions as in RoBERTa, no token types, and biases of attention that all blocks share.
+"""MPNet [1]_: positions as in RoBERTa, no token types, and one table of position biases for all blocks.
 
 .. [1] K. Song, X. Tan, T. Qin, J. Lu, T.-Y. Liu, "MPNet: Masked and Permuted Pre-training for Language Understanding",
    NeurIPS 2020.
@@ -28,6 +28,6 @@ MPNET = Architecture(
     },
     defaults=DEFAULTS | {"vocab_size": 30527},
     fixed={"type_vocab_size": 0, "padding_idx": 1, "position_buckets": 32},
-    allowed={"relative_attention_num_buckets": (32,), "pruned_heads": ({}, None)},  # the code of transformers has 32
-    most_positions=2**12,  # in training, a bias has a gradient for every two positions and head: 64 MB
+    allowed={"relative_attention_num_buckets": (32,), "pruned_heads": ({}, None)},  # transformers always uses 32
+    most_positions=2**12,  # in training each head has a bias gradient for all pairs of positions: 64 MB
 )

@@ -1,4 +1,4 @@
-"""BERT whose tokens have shorter vectors than its blocks: ELECTRA [1]_, and ALBERT [2]_, whose blocks are one.
+"""BERT with embeddings shorter than the hidden vectors: ELECTRA [1]_, and ALBERT [2]_, which repeats one block.
 
 .. [1] K. Clark, M.-T. Luong, Q. V. Le, C. D. Manning, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
    Than Generators", ICLR 2020.
@@ -18,24 +18,24 @@ __all__ = ["ALBERT", "ELECTRA"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowSettings(Settings):
-    """What ``config.json`` says about such a network.
+    """The settings of a network with short embeddings.
 
     Attributes
     ----------
     embedding_size : int
-        The length of the vectors of tokens.
+        The length of a word embedding.
     """
 
     embedding_size: int
 
     @property
     def embedding_width(self) -> int:
-        """The length of the vectors of tokens before they are made as long as those of the blocks."""
+        """The length of the embeddings before the projection to `hidden_size`."""
         return self.embedding_size
 
 
 class NarrowEmbeddings(Embeddings):
-    """BERT's embeddings, and a product that makes them as long as the vectors of the blocks."""
+    """BERT's embeddings, and a projection to `hidden_size` if their length differs, or `always`."""
 
     settings: NarrowSettings
     always = False
@@ -47,26 +47,26 @@ class NarrowEmbeddings(Embeddings):
         self.project = self.dense("project", width, narrow) if self.always or width != narrow else None
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return the vectors of tokens, with the axes of `ids` and one more; `places` as in :class:`Positions`."""
+        """Return the vectors of tokens, shape ``(*ids.shape, width)``; `places` as in :class:`Positions`."""
         narrow = super().call(ids, types, places)
         return narrow if self.project is None else self.project(narrow)
 
 
 class AlbertEmbeddings(NarrowEmbeddings):
-    """The same, whose product is there in any case."""
+    """ALBERT's embeddings, which always have the projection."""
 
     always = True
 
 
 class AlbertEncoder(Encoder):
-    """One block, which gets its own outputs again and again."""
+    """One block, applied `num_hidden_layers` times."""
 
     def build(self, input_shape: Shape) -> None:
         """Create the block."""
         self.block = self.part(Block, self.settings, shape=input_shape, name="layer_0")
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the vectors of the last time; `keep` and `offsets` are those of :func:`attend`."""
+        """Return the output of the last application; `keep` and `offsets` are those of :func:`attend`."""
         return self.through([self.block] * self.settings.num_hidden_layers, hidden, keep=keep, offsets=offsets)
 
 

@@ -1,6 +1,6 @@
-"""NomicBERT [1]_ and GTE [2]_: BERT with rotary positions and gates.
+"""NomicBERT [1]_ and GTE [2]_: BERT with rotary positions and gated perceptrons.
 
-GTE's own folders, with code that is not needed here, have the ``model_type`` ``new``.
+GTE's original folders, which bring their own code, have the ``model_type`` ``new``. mp_core does not run that code.
 
 .. [1] Z. Nussbaum, J. X. Morris, B. Duderstadt, A. Mulyar, "Nomic Embed: Training a Reproducible Long Context Text
    Embedder", 2024, arXiv:2402.01613.
@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.models.architectures.bert import DEFAULTS
-from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
+from mp_core.models.architectures.gated import BIASED, FIXED, FULL, POST_NORM, UNBIASED, GatedArchitecture
 from mp_core.models.architectures.table import Tensors
 from mp_core.models.experts import Routing
-from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import KINDS, Settings, unexpected
 from mp_core.models.slots import Tensor
-from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["GTE", "GTE_OWN", "NOMIC_BERT", "NOMIC_EXPERTS"]
 
@@ -35,7 +34,7 @@ _OLD_NAMES = {
     "max_position_embeddings": "n_positions",
     "layer_norm_eps": "layer_norm_epsilon",
 }
-"""Setting -> what the folders of before transformers had the network call it."""
+"""Setting -> its key in checkpoints older than transformers' own class."""
 _OLD_CHOICES: dict[str, tuple[Any, ...]] = {
     "activation_function": ("swiglu",),
     "rotary_emb_fraction": (1.0, 1),
@@ -45,9 +44,9 @@ _OLD_CHOICES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("prenorm", "parallel_block", "causal", "rotary_emb_interleaved", "use_rms_norm"), (False,)),
     **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), (False,)),
 }
-"""Entry of these folders -> the values that it may have: those of the published models."""
+"""Entry of these older checkpoints -> its allowed values: those of the published models."""
 _CHOSEN_BY_EXPERTS = "activation_function", "moe_every_n_layers", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"
-"""Those of them that networks with mixtures of experts have other values of."""
+"""The entries of :data:`_OLD_CHOICES` that have other values in networks with mixtures of experts."""
 
 NOMIC_BERT = GatedArchitecture(
     model_types=("nomic_bert",),
@@ -67,35 +66,30 @@ NOMIC_BERT = GatedArchitecture(
     entries=_OLD_NAMES,
     aliases=tuple(_OLD_NAMES),
     defaults=DEFAULTS | {"vocab_size": 30528, "max_position_embeddings": 2048, "hidden_act": "silu"},
-    fixed=FIXED
-    | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
-    | {
-        "norm_bias": True,
-        "layout": Layout(joined=True, normed_inputs=False, normed_embeddings=True, root_mean_square=False),
-    },
+    fixed=UNBIASED | {"norm_bias": True, "layout": replace(POST_NORM, joined=True)},
     allowed=_OLD_CHOICES,
     thetas={FULL: ("rotary_emb_base", 1000.0)},
 )
 _ROUTING = {"num_experts": 8, "moe_top_k": 2, "moe_every_n_layers": 2}
-"""Entry that says how experts are chosen -> its value in nomic-embed-text-v2-moe."""
+"""Entry for the choice of experts -> its default, as in nomic-embed-text-v2-moe."""
 _EXPERT = "encoder/layer_{}/experts", "encoder.layers.{}.mlp.experts"
 
 
 class ExpertArchitecture(GatedArchitecture):
-    """NomicBERT with mixtures of experts in every few blocks, as its folders with code of their own have it."""
+    """NomicBERT with mixtures of experts in some blocks, as in folders that bring their own code."""
 
     __slots__ = ()
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         found: Any = GatedArchitecture.read(self, config, path)
-        said = {entry: config.get(entry, default) for entry, default in _ROUTING.items()}
-        for entry, value in said.items():
+        numbers = {entry: config.get(entry, default) for entry, default in _ROUTING.items()}
+        for entry, value in numbers.items():
             fits, expected = KINDS[int]
             if not fits(value):
                 raise unexpected(path, entry, value, expected)
-        routing = Routing(*said.values())
-        if routing.every == 1:  # the network's own code would then have no mixture at all
+        routing = Routing(*numbers.values())
+        if routing.every == 1:  # then the network's own code would build no mixture at all
             raise unexpected(path, "moe_every_n_layers", 1, "an int above 1")
         if routing.chosen > routing.experts:
             raise unexpected(path, "moe_top_k", routing.chosen, f"an int from 1 to num_experts, {routing.experts}")
@@ -103,7 +97,7 @@ class ExpertArchitecture(GatedArchitecture):
         return settings
 
     def names(self, settings: Settings) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors begin, without the prefix."""
+        """Return the path of each layer -> the start of its tensor names, without the prefix."""
         routing: Routing = settings.routing  # type: ignore[attr-defined]
         names = GatedArchitecture.names(self, settings)
         for block in filter(routing.has, range(settings.num_hidden_layers)):
@@ -113,7 +107,7 @@ class ExpertArchitecture(GatedArchitecture):
         return names
 
     def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         routing: Routing = settings.routing  # type: ignore[attr-defined]
         found = GatedArchitecture.shapes(self, settings, config)
         if settings.num_hidden_layers == 1:
@@ -125,13 +119,13 @@ class ExpertArchitecture(GatedArchitecture):
 _STACKED = re.compile(r"(.*\bmlp\.experts)\.mlp\.(w1|w2)")
 
 
-def _experts_apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
-    """Return the tensors with the matrices of each expert apart, as those of products of rows with their transposes.
+def _split_experts(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
+    """Return the tensors with one matrix for each expert, of shape (outputs, inputs), instead of stacked ones.
 
     Raises
     ------
     ValueError
-        A matrix has not as many rows for each expert.
+        The rows of a stacked matrix cannot be divided by the number of experts.
     """
     experts: int = settings.routing.experts  # type: ignore[attr-defined]
     found: dict[str, Tensor] = {}
@@ -171,11 +165,7 @@ NOMIC_EXPERTS = ExpertArchitecture(
     defaults=dict(NOMIC_BERT.defaults)
     | {"hidden_act": "gelu", "type_vocab_size": 1, "vocab_size": 250048, "layer_norm_eps": 1e-5}
     | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), True),
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "layout": replace(NOMIC_BERT.fixed["layout"], gated=False),
-    },
+    fixed=FIXED | {"norm_bias": True, "layout": replace(POST_NORM, joined=True, gated=False)},
     allowed={name: allowed for name, allowed in _OLD_CHOICES.items() if name not in _CHOSEN_BY_EXPERTS}
     | {
         "moe_normalize_expert_weights": (False, None),
@@ -184,7 +174,7 @@ NOMIC_EXPERTS = ExpertArchitecture(
         "ffn_div": (1,),
     },
     thetas={FULL: ("rotary_emb_base", 10000.0)},
-    adapt=_experts_apart,
+    adapt=_split_experts,
 )
 GTE = GatedArchitecture(
     model_types=("gte",),
@@ -201,22 +191,7 @@ GTE = GatedArchitecture(
         "encoder/layer_{}/output_norm": "encoder.layer.{}.mlp_ln",
     },
     defaults=DEFAULTS | {"vocab_size": 250048, "max_position_embeddings": 8192, "type_vocab_size": 1},
-    fixed=FIXED
-    | {
-        "norm_bias": True,
-        "qkv_bias": True,
-        "output_bias": True,
-        "gate_bias": False,
-        "down_bias": True,
-        "layout": Layout(
-            joined=True,
-            joined_halves=True,
-            up_first=True,
-            normed_inputs=False,
-            normed_embeddings=True,
-            root_mean_square=False,
-        ),
-    },
+    fixed=BIASED | {"gate_bias": False, "layout": replace(POST_NORM, joined=True, joined_halves=True, up_first=True)},
     thetas={FULL: ("rope_theta", 160_000.0)},
 )
 GTE_OWN = replace(

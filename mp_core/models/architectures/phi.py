@@ -1,4 +1,4 @@
-"""Phi-3 [1]_: one matrix for queries, keys and values, one for both halves of a perceptron, and LongRoPE.
+"""Phi-3 [1]_: joint matrices for query, key and value and for gate and up projection, and LongRoPE.
 
 .. [1] M. Abdin et al., "Phi-3 Technical Report: A Highly Capable Language Model Locally on Your Phone", 2024,
    arXiv:2404.14219.
@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.gated import FULL, SLIDING, UNBIASED, GatedArchitecture
 from mp_core.models.architectures.qwen import LLAMA, TENSORS
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import Settings
@@ -15,7 +15,7 @@ from mp_core.models.settings import Settings
 __all__ = ["PHI3"]
 
 _OLD = {"su": "longrope", "yarn": "longrope"}
-"""The type of scaling in files of 2024 -> its name today."""
+"""The type of rotary scaling in files of 2024 -> its current name."""
 
 
 class Phi3Architecture(GatedArchitecture):
@@ -25,13 +25,13 @@ class Phi3Architecture(GatedArchitecture):
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``."""
-        meant = {"original_max_position_embeddings": 4096, **config}
+        current = {"original_max_position_embeddings": 4096, **config}
         for entry in ("rope_scaling", "rope_parameters"):
-            said = meant.get(entry)
-            if isinstance(said, dict):
-                kinds = {name: said[name] for name in ("type", "rope_type") if isinstance(said.get(name), str)}
-                meant[entry] = said | {name: _OLD.get(kind, kind) for name, kind in kinds.items()}
-        return GatedArchitecture.read(self, meant, path)
+            scaling = current.get(entry)
+            if isinstance(scaling, dict):
+                kinds = {name: scaling[name] for name in ("type", "rope_type") if isinstance(scaling.get(name), str)}
+                current[entry] = scaling | {name: _OLD.get(kind, kind) for name, kind in kinds.items()}
+        return GatedArchitecture.read(self, current, path)
 
 
 _APART = ("attention/query", "attention/key", "attention/value", "gate", "up")
@@ -53,11 +53,9 @@ PHI3 = Phi3Architecture(
         "max_position_embeddings": 4096,
         "layer_norm_eps": 1e-5,
     },
-    fixed=FIXED
-    | dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
-    | {"type_vocab_size": 0, "layout": Layout(joined=True, joined_halves=True)},
+    fixed=UNBIASED | {"type_vocab_size": 0, "layout": Layout(joined=True, joined_halves=True)},
     allowed={"is_causal": (True, False), "partial_rotary_factor": (1.0, 1, None)},
-    kinds=lambda config, blocks, path: [FULL if config.get("sliding_window") is None else NEAR] * blocks,
-    kinds_of=(FULL, NEAR),
+    kinds=lambda config, blocks, path: [FULL if config.get("sliding_window") is None else SLIDING] * blocks,
+    kinds_of=(FULL, SLIDING),
     is_causal=True,
 )

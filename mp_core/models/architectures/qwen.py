@@ -1,4 +1,4 @@
-"""Decoders that embed texts: Qwen3 [1]_, Qwen2, Llama and Mistral; EuroBERT and NVIDIA's Llamas attend both ways.
+"""Decoders that embed texts: Qwen3 [1]_, Qwen2, Llama and Mistral; and bidirectional ones: EuroBERT, NVIDIA's Llamas.
 
 .. [1] Y. Zhang et al., "Qwen3 Embedding: Advancing Text Embedding and Reranking Through Foundation Models", 2025,
    arXiv:2506.05176.
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.gated import FIXED, FULL, SLIDING, GatedArchitecture
 from mp_core.models.gated_blocks import Layout
 
 __all__ = ["EUROBERT", "LLAMA", "LLAMA_BOTH_WAYS", "MISTRAL", "QWEN2", "QWEN3", "TENSORS"]
@@ -45,11 +45,11 @@ _DEFAULTS = {
 _BIASES = {"norm_bias": False, "gate_bias": False, "down_bias": False}
 
 
-def _late_near(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-    """Return the kinds of blocks: if windows are used, near from the number that ``max_window_layers`` says on."""
+def _late_sliding(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
+    """Return the kind of each block: sliding from block ``max_window_layers`` on if sliding windows are enabled."""
     is_used = config.get("use_sliding_window") is True and config.get("sliding_window", 4096) is not None
     first = config.get("max_window_layers", 28) if is_used else blocks
-    return [NEAR if isinstance(first, int) and index >= first else FULL for index in range(blocks)]
+    return [SLIDING if isinstance(first, int) and index >= first else FULL for index in range(blocks)]
 
 
 QWEN3 = GatedArchitecture(
@@ -60,8 +60,8 @@ QWEN3 = GatedArchitecture(
     defaults=_DEFAULTS | {"qkv_bias": False, "output_bias": False},
     fixed=FIXED | _BIASES | {"type_vocab_size": 0, "layout": Layout(normed_heads=True)},
     allowed={"is_causal": (True, False)},
-    kinds=_late_near,
-    kinds_of=(FULL, NEAR),
+    kinds=_late_sliding,
+    kinds_of=(FULL, SLIDING),
     is_causal=True,
     head_dim=128,
 )
@@ -116,5 +116,5 @@ MISTRAL = replace(
         "max_position_embeddings": 131072,
     },
     fixed=dict(QWEN2.fixed) | {"qkv_bias": False},
-    kinds=lambda config, blocks, path: [FULL if config.get("sliding_window", 4096) is None else NEAR] * blocks,
+    kinds=lambda config, blocks, path: [FULL if config.get("sliding_window", 4096) is None else SLIDING] * blocks,
 )

@@ -1,4 +1,4 @@
-"""RoBERTa [1]_, XLM-RoBERTa [2]_ and CamemBERT: BERT whose positions are counted from the padding token on.
+"""RoBERTa [1]_, XLM-RoBERTa [2]_ and CamemBERT: BERT whose positions start at ``padding_idx + 1``.
 
 .. [1] Y. Liu et al., "RoBERTa: A Robustly Optimized BERT Pretraining Approach", arXiv:1907.11692, 2019.
 .. [2] A. Conneau et al., "Unsupervised Cross-lingual Representation Learning at Scale", ACL 2020.
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.models.architectures.bert import ALLOWED, DEFAULTS, TENSORS
 from mp_core.models.architectures.table import Architecture, Tensors
 from mp_core.models.settings import Settings
 from mp_core.models.slots import Tensor
-from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["ROBERTA", "XLM_ROBERTA"]
 
@@ -36,14 +36,14 @@ _NAMES = (
     (r"\bencoder\.layers\.(\d+)\.mlp\.fc2\.", r"encoder.layer.\1.output.dense."),
     (r"\bencoder\.layers\.(\d+)\.norm2\.", r"encoder.layer.\1.output.LayerNorm."),
 )
-"""Pattern of a name in such files -> the name that transformers gives the tensor."""
+"""Pattern of a tensor name in Jina's files for FlashAttention -> its name in transformers."""
 _FUSED = re.compile(r"(.*\b)?encoder\.layers\.(\d+)\.mixer\.Wqkv\.(weight|bias)")
 
 
-def _apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
-    """Return the tensors by the names of transformers, and queries, keys and values apart.
+def _split_fused(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
+    """Return the tensors under their names in transformers, with query, key and value separated.
 
-    Jina's code for FlashAttention (jina-reranker-v2) writes one matrix for the three, and other names.
+    Jina's code for FlashAttention (jina-reranker-v2) writes one joint matrix, and uses other names.
     """
     if not any(_FUSED.fullmatch(name) for name in tensors):
         return tensors
@@ -51,7 +51,7 @@ def _apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
     for name, tensor in tensors.items():
         fused = _FUSED.fullmatch(name)
         if fused is None:
-            found[reduce(lambda said, pair: re.sub(pair[0], pair[1], said), _NAMES, name)] = tensor
+            found[reduce(lambda text, pair: re.sub(pair[0], pair[1], text), _NAMES, name)] = tensor
             continue
         start, block, kind = fused.groups()
         rows = dequantize(tensor) if isinstance(tensor, QuantizedArray) else np.asarray(tensor)
@@ -63,5 +63,5 @@ def _apart(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
 
 
 XLM_ROBERTA = replace(
-    ROBERTA, model_types=("xlm-roberta", "camembert"), defaults=DEFAULTS | {"padding_idx": 1}, adapt=_apart
+    ROBERTA, model_types=("xlm-roberta", "camembert"), defaults=DEFAULTS | {"padding_idx": 1}, adapt=_split_fused
 )

@@ -1,4 +1,4 @@
-"""The encoders of T5 [1]_, mT5 and UMT5: sentence-t5, GTR. Scores of attention depend on the distance of two tokens.
+"""The encoders of T5 [1]_, mT5 and UMT5 (sentence-t5, GTR): attention scores have a bias for the distance of tokens.
 
 .. [1] C. Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", JMLR 2020.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mp_core.models.architectures.gated import FIXED, GatedArchitecture
+from mp_core.models.architectures.gated import UNBIASED, GatedArchitecture
 from mp_core.models.gated_blocks import Layout
 from mp_core.models.settings import Settings, unexpected
 
@@ -21,26 +21,25 @@ class T5Architecture(GatedArchitecture):
     Attributes
     ----------
     perceptron : str
-        The default of ``feed_forward_proj``: an activation, with ``gated-`` before it where there are gates.
+        The default of ``feed_forward_proj``: the name of an activation, with the prefix ``gated-`` for gated ones.
     """
 
     perceptron: str = "relu"
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
-        said = config.get("feed_forward_proj", self.perceptron)
-        if not isinstance(said, str):
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
+        projection = config.get("feed_forward_proj", self.perceptron)
+        if not isinstance(projection, str):
             raise unexpected(
-                path, "feed_forward_proj", said, "the name of an activation, maybe with 'gated-' before it"
+                path, "feed_forward_proj", projection, "the name of an activation, maybe with 'gated-' before it"
             )
-        activation = "gelu_new" if said == "gated-gelu" else said.removeprefix("gated-")
+        activation = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
         found: Any = GatedArchitecture.read(self, {**config, "feed_forward_proj": activation}, path)
-        layout = replace(found.layout, gated=said.startswith("gated-"))
+        layout = replace(found.layout, gated=projection.startswith("gated-"))
         settings: Settings = replace(found, layout=layout, score_scale=1.0)
         return settings
 
 
-_NO_BIASES = dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
 _LAYOUT = Layout(overflowing=("output",))
 T5 = T5Architecture(
     model_types=("t5",),
@@ -77,11 +76,11 @@ T5 = T5Architecture(
         "num_hidden_layers": 6,
         "num_attention_heads": 8,
         "intermediate_size": 2048,
-        "max_position_embeddings": 2**12,  # there is no limit in transformers: n_positions is not read
+        "max_position_embeddings": 2**12,  # transformers has no limit: it does not read n_positions
         "hidden_act": "relu",
         "layer_norm_eps": 1e-6,
     },
-    fixed=FIXED | _NO_BIASES | {"type_vocab_size": 0, "layout": _LAYOUT, "position_buckets": 32},
+    fixed=UNBIASED | {"type_vocab_size": 0, "layout": _LAYOUT, "position_buckets": 32},
     allowed={
         "relative_attention_num_buckets": (32,),
         "relative_attention_max_distance": (128,),

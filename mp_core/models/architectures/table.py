@@ -1,4 +1,4 @@
-"""What one architecture says about itself: its settings, and the names of its tensors."""
+"""The table of one architecture: its settings in ``config.json``, and the names of its tensors."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ _TABLES = {
     "embeddings/position": "max_position_embeddings",
     "embeddings/token_type": "type_vocab_size",
 }
-"""The path of a table -> the setting that is the number of its rows."""
+"""The path of a table -> the setting for its number of rows."""
 _OUTPUT = "hidden_size", "intermediate_size"
 _AXES = {"encoder/layer_{}/output": _OUTPUT, "encoder/layer_0/output": _OUTPUT}
-"""The path of another layer -> the settings that are the lengths of its weights' axes."""
+"""The path of another layer -> the settings for the lengths of its weight's axes."""
 _RENAMED = {r"LayerNorm\.gamma$": "LayerNorm.weight", r"LayerNorm\.beta$": "LayerNorm.bias"}
 
 
@@ -40,30 +40,32 @@ class Architecture:
     model_types : tuple of str
         The values of ``model_type`` in ``config.json``.
     prefix : str
-        How the names of all tensors begin where the network is a part of another model.
+        The start of all tensor names if the network is part of another model.
     tensors : mapping of str to str
-        The path of a layer with weights of its own -> how the names of its tensors begin; ``{}`` is the number of a
+        The path of a layer with weights of its own -> the start of its tensor names; ``{}`` stands for the number of a
         block. ``embeddings/token_type`` is a part of ``embeddings/position``.
     entries : mapping of str to str
-        Setting -> its name in ``config.json``, where that is another one.
+        Setting -> its entry in ``config.json``, if the names differ.
     aliases : tuple of str
-        Settings whose own name ``config.json`` may have too, as `transformers` reads it.
+        Settings that ``config.json`` may also contain under their own name: transformers reads both.
     defaults : mapping of str to object
-        Setting -> its value where ``config.json`` says nothing: that of `transformers`.
+        Setting -> its value if ``config.json`` has no such entry, as in transformers.
     fixed : mapping of str to object
-        Setting -> its value, in architectures whose ``config.json`` has no entry for it.
+        Setting -> its value, for settings that this architecture does not read from ``config.json``.
     allowed : mapping of str to tuple
-        Entry of ``config.json`` that would change the computation -> the values it may have, first the default.
+        Entry of ``config.json`` that would change the computation -> the supported values; the first is the default.
     most_positions : int
-        The most positions of a network. More than any has, but the tables made from this number fit into memory.
+        The largest ``max_position_embeddings``: more than published networks have, but tables of this length still fit
+        into memory.
     tied : mapping of str to str
-        The name of a tensor that is the same as another one -> the name of the latter, which a file may lack.
+        Name of a tensor -> the name of an equal tensor, which a file may omit.
     renamed : mapping of str to str
-        Pattern of a part of an older name of a tensor -> what it is replaced by.
+        Pattern in an older tensor name -> its replacement.
     adapt : callable
-        ``(tensors, settings, path)`` -> the tensors of a file with those apart that some files have as one.
+        ``(tensors, settings, path)`` -> the tensors of a file in the layout of this table, for example with joint
+        matrices split.
     settings, embeddings, encoder : type
-        The classes of the settings and of the two parts of the network, where they are not those of BERT.
+        The classes of the settings and of the two parts of the network. Default: those of BERT.
     """
 
     model_types: tuple[str, ...]
@@ -83,7 +85,7 @@ class Architecture:
     encoder: type[Encoder] = Encoder
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         for name, allowed in self.allowed.items():
             value = config.get(name, allowed[0])
             if not any(type(value) is type(known) and value == known for known in allowed):
@@ -110,7 +112,7 @@ class Architecture:
         return settings
 
     def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         return {
             path.format(0): {self._entry_in(config, name): getattr(settings, name) for name in names}
             for path, names in self._axes(settings).items()
@@ -118,42 +120,42 @@ class Architecture:
         }
 
     def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
-        """Return the path of a layer -> the settings that are the lengths of its weights' axes."""
+        """Return the path of a layer -> the settings that give the lengths of its weight's axes."""
         width = "embedding_size" if hasattr(settings, "embedding_size") else "hidden_size"
         return {**{path: (length, width) for path, length in _TABLES.items()}, **_AXES}
 
     def _entry_in(self, config: Mapping[str, Any], setting: str) -> str:
-        """Return by which of its names ``config.json`` has a setting, if it has it."""
+        """Return the entry under which ``config.json`` has a setting, or would have it."""
         entry = self.entry(setting)
         return setting if setting in self.aliases and entry not in config and setting in config else entry
 
     def entry(self, setting: str) -> str:
-        """Return what ``config.json`` calls a setting."""
+        """Return the usual entry of a setting in ``config.json``."""
         return self.entries.get(setting, setting)
 
     def names(self, settings: Settings) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors begin, without the prefix."""
+        """Return the path of each layer -> the start of its tensor names, without the prefix."""
         blocks = range(settings.num_hidden_layers)
         found = {path.format(i): name.format(i) for path, name in self.tensors.items() if "{}" in path for i in blocks}
         return {path: name for path, name in self.tensors.items() if "{}" not in path} | found
 
     def today(self, name: str) -> str:
-        """Return the name that a tensor has today, of the one in a file."""
+        """Return the current name of a tensor, given its name in a file."""
         for pattern, other in self.renamed.items():
             name = re.sub(pattern, other, name)
         return name
 
     def example(self, prefix: str) -> str:
-        """Return the name of a tensor of the first block, in a checkpoint with this prefix."""
+        """Return the name of one tensor of the first block, in a checkpoint with this prefix."""
         return prefix + next(name for path, name in self.tensors.items() if "{}" in path).format(0) + ".weight"
 
     @property
     def is_numbered(self) -> bool:
-        """Whether each block has tensors of its own."""
+        """Whether tensor names contain the number of a block."""
         return any("{}" in path for path in self.tensors)
 
     def block_of(self, name: str) -> int | None:
-        """Return the number of the block that a tensor belongs to, by its name without the prefix."""
+        """Return the number of the block in a tensor name without prefix; None if it names no block."""
         if not self.is_numbered:
             return None
         start = next(name for path, name in self.tensors.items() if "{}" in path).partition("{}")[0]

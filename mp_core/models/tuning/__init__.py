@@ -1,6 +1,6 @@
-"""Fine-tuning of encoders and rerankers: examples of texts, losses of vectors, and the training of a folder's model."""
+"""Fine-tuning of encoders and rerankers: examples, losses and training."""
 
-from mp_core.losses.texts import (
+from mp_core.training.losses.texts import (
     MSE,
     CoSENT,
     CosineSimilarity,

@@ -1,4 +1,4 @@
-"""Batches of texts for training: their tokens one behind the other, without padding."""
+"""Batches of ragged texts for training."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -12,22 +12,22 @@ from mp_core.models.network import TextNetwork
 from mp_core.models.texts import Tokens
 from mp_core.training.batches import Batch, Batches
 
-__all__ = ["GROUP", "TextBatches", "groups_of", "laid_out"]
+__all__ = ["GROUP", "TextBatches", "groups_of", "ragged_inputs"]
 
 GROUP = 32
-"""The most examples of a group."""
+"""The most examples in a group."""
 _MOST_TOKENS = 4096
-"""The most tokens of a group that has several examples."""
+"""The most tokens in a group of several examples."""
 
-_SHARE = 6  # bits: lengths of batches are rounded up by at most 1/32, so that a fit needs some plans only
+_SHARE = 6  # bits: batch lengths are rounded up by at most 1/32, so that a fit needs only a few plans
 _LEAST_UNIT = 16  # tokens
 
 
-def laid_out(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
-    """Return texts as a network takes them: their tokens, their places, and where each text begins.
+def ragged_inputs(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
+    """Return ragged texts as inputs of a network.
 
-    One more text is behind them, whose vector nobody reads: it makes the number of tokens a multiple of some number, so
-    that batches of similar lengths have one plan. What it adds to sums is zero.
+    A filler text is appended: it rounds the number of tokens up, so that batches of similar lengths share a plan. Its
+    vector is not used, and it adds zero to gradients.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ def laid_out(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
     Returns
     -------
     dict of str to ndarray
-        ``lengths`` of the texts without the last one, ``ids``, ``places`` and ``offsets``, int32; and ``padding``, a
-        :class:`~mp_core.models.blocks.Padding` of these texts, or None.
+        ``lengths`` of the texts without the filler; ``ids``, ``places`` and ``offsets``, int32, with the filler; and
+        ``padding``, a :class:`~mp_core.models.blocks.Padding` of the texts, or None.
     """
     lengths = np.array([len(row) for row in tokens.rows], np.int32)
     filled = _rounded(int(lengths.sum()), tokens.skipped, model.settings.max_length)
@@ -54,7 +54,7 @@ def laid_out(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
 
 
 def _padding(lengths: Array, tokens: int, longest: int) -> Padding:
-    """Return the padding of texts to a length of few different ones; what lies behind them is not in it."""
+    """Return the padding of texts, without the filler, to a length rounded up to limit the number of plans."""
     length = min(-(-int(lengths.max()) // _LEAST_UNIT) * _LEAST_UNIT, longest)
     keep = np.arange(length) < lengths[:, np.newaxis]
     given, places = np.zeros(keep.shape, np.int32), np.zeros(tokens, np.int32)
@@ -64,17 +64,17 @@ def _padding(lengths: Array, tokens: int, longest: int) -> Padding:
 
 
 def _rounded(tokens: int, skipped: int, longest: int) -> int:
-    """Return the number of tokens with those of the last text: at least one beyond the `skipped` ones."""
+    """Return the number of tokens including the filler text, which has at least ``skipped + 1`` tokens."""
     unit = min(max(_LEAST_UNIT, 1 << max(tokens.bit_length() - _SHARE, 0)), longest - skipped)
     return -(-(tokens + skipped + 1) // unit) * unit if unit > skipped else tokens + skipped + 1
 
 
 def groups_of(tokens: Array) -> list[slice]:
-    """Return the groups of a batch, by the tokens of its examples.
+    """Split a batch into groups, given the number of tokens of each example.
 
-    Gradients of weights are sums of groups in a fixed order, so they do not depend on how many groups are computed at a
-    time, or where. An example begins a group if the group before it has 32 examples, or would have more than 4096
-    tokens with it.
+    Gradients of weights are summed over groups in a fixed order, so they do not depend on how many groups are computed
+    at once, or where. An example starts a new group if the current one has 32 examples, or would exceed 4096 tokens
+    with it.
 
     Examples
     --------
@@ -91,16 +91,16 @@ def groups_of(tokens: Array) -> list[slice]:
 
 
 class TextBatches(Batches):
-    """The examples of a fit, batch by batch.
+    """The batches of a fit.
 
     Parameters
     ----------
     model : TextNetwork
     columns : sequence of Tokens
-        One for each text of an example.
+        Column j holds text j of all examples.
     labels : ndarray, optional
     size : int
-        How many examples a batch has.
+        The number of examples in a batch.
     order : callable, optional
         As for :func:`mp_core.training.batches.batches_of`.
     """
@@ -114,11 +114,11 @@ class TextBatches(Batches):
 
     @property
     def steps(self) -> int:
-        """How many batches an epoch has."""
+        """The number of batches in an epoch."""
         return -(-len(self.columns[0]) // self.size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch; a batch of several groups has a list of their inputs."""
+        """Yield the batches of an epoch; the inputs of a batch of several groups are a list."""
         count = len(self.columns[0])
         order = np.arange(count) if self.order is None else self.order(count, number)
         for start in range(0, count, self.size):
@@ -130,5 +130,5 @@ class TextBatches(Batches):
         return groups if len(groups) > 1 else groups[0]
 
     def _texts(self, chosen: Array) -> dict[str, Any]:
-        """Return the texts of some examples: those of the first column, then those of the second, and so on."""
-        return laid_out(self.model, Tokens.joined([column.taken(chosen.tolist()) for column in self.columns]))
+        """Return the texts of some examples, column by column."""
+        return ragged_inputs(self.model, Tokens.joined([column.select(chosen.tolist()) for column in self.columns]))

@@ -1,4 +1,4 @@
-"""The dropout of a configuration: which entry of ``config.json`` is the rate of which place of a network."""
+"""Dropout rates: the entry of ``config.json`` for each place of a network."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -31,7 +31,7 @@ _OWN: dict[str, dict[str, tuple[str, ...]]] = {
         "output": ("resid_pdrop", "hidden_dropout_prob"), "weights": ("attn_pdrop", "attention_probs_dropout_prob"),
     },
     "model2vec": {},
-    "deberta-v2": dict.fromkeys(_PLACES, ("hidden_dropout_prob",)),  # its attention drops no weights
+    "deberta-v2": dict.fromkeys(_PLACES, ("hidden_dropout_prob",)),  # its attention has no dropout of weights
     "phi3": {"weights": ("attention_dropout",), **dict.fromkeys(("attention", "output"), ("resid_pdrop",))},
     **{
         kind: {"weights": ("attention_dropout",)}
@@ -41,7 +41,7 @@ _OWN: dict[str, dict[str, tuple[str, ...]]] = {
         )
     },
 }  # fmt: skip
-"""``model_type`` -> the entries that may say the rate of a place, the first that is there; others are BERT's."""
+"""``model_type`` -> place -> entries for its rate, of which the first existing one is used. Default: those of BERT."""
 _DEFAULTS = {
     "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "dropout": 0.1, "dropout_rate": 0.1,
     "seq_classif_dropout": 0.2,
@@ -51,18 +51,16 @@ _OWN_DEFAULTS: dict[str, dict[str, float]] = {
     **{kind: {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} for kind in ("albert", "nomic_bert")},
     "distilbert": {"attention_dropout": 0.1},
 }
-"""Rates of ``transformers`` where ``config.json`` says none: of entries, and of networks that have others."""
+"""Default rates in transformers: entry -> rate, and for some ``model_type`` other rates."""
 
 
 def rates_of(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the rate of dropout of each place of a network, where it is not 0.
-
-    The places are those that :data:`mp_core.models.blocks.dropping` knows, and the ``"head"``.
+    """Return place -> dropout rate, for rates other than 0. See :data:`mp_core.models.blocks.dropping` for the places.
 
     Raises
     ------
     ValueError
-        A rate is no number from 0 to below 1.
+        A rate is not a number from 0 to below 1.
 
     Examples
     --------
@@ -73,21 +71,21 @@ def rates_of(config: Mapping[str, Any]) -> dict[str, float]:
     found = {}
     defaults = _DEFAULTS | _OWN_DEFAULTS.get(kind, {})
     for place, entries in _OWN.get(kind, _BERT).items():
-        said = next((entry for entry in entries if entry in config), entries[-1])
+        entry = next((entry for entry in entries if entry in config), entries[-1])
         if place == "head" and config.get("classifier_dropout") is not None:
-            said = "classifier_dropout"
-        rate = config.get(said, defaults.get(said, 0.0))
+            entry = "classifier_dropout"
+        rate = config.get(entry, defaults.get(entry, 0.0))
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
-            raise unexpected("config.json", said, rate, "a number from 0 to below 1")
+            raise unexpected("config.json", entry, rate, "a number from 0 to below 1")
         if rate:
             found[place] = float(rate)
     return found
 
 
 def drops_of(rates: Mapping[str, float], seeds: SeedGenerator) -> dict[str, Callable[..., Any]]:
-    """Return the function that drops elements of each place; each call draws from the seeds."""
+    """Return place -> its dropout function; each call draws a new key from `seeds`."""
     return {
-        place: partial(_of_weights if place == "weights" else _drop, seeds, share(rate, "dropout"))
+        place: partial(_weight_dropout if place == "weights" else _drop, seeds, share(rate, "dropout"))
         for place, rate in rates.items()
     }
 
@@ -96,6 +94,6 @@ def _drop(seeds: SeedGenerator, rate: float, hidden: Array) -> Array:
     return dropout(hidden, seeds.next(), rate)
 
 
-def _of_weights(seeds: SeedGenerator, rate: float) -> dict[str, Any]:
-    """Return the arguments of attention that drop its weights."""
+def _weight_dropout(seeds: SeedGenerator, rate: float) -> dict[str, Any]:
+    """Return the arguments of attention for dropout of its weights."""
     return {"dropout": rate, "random_key": seeds.next()}

@@ -1,4 +1,4 @@
-"""How good embeddings are at finding texts, and at saying how alike two are; how good scores are at ranking texts."""
+"""Evaluation: retrieval and correlation of embeddings, ranking and accuracy of scores."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.models.tuning.examples import Examples
-from mp_core.models.tuning.scoring import scored
+from mp_core.models.tuning.scoring import inputs_and_targets
 
 __all__ = ["correlation", "cosines", "differences", "measured", "measured_scores", "ranking", "retrieval"]
 
@@ -16,7 +16,7 @@ _ROWS = 256  # queries whose scores are in memory at once
 
 
 def measured(encoder: Any, examples: Examples, batch_size: int = 32) -> dict[str, float]:
-    """Return :func:`correlation` of examples with labels, :func:`retrieval` of others; of the first two columns.
+    """Evaluate the first two columns: :func:`correlation` for examples with labels, else :func:`retrieval`.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def measured(encoder: Any, examples: Examples, batch_size: int = 32) -> dict[str
     Raises
     ------
     ValueError
-        There is one column only, or labels are no numbers.
+        There is only one column, or labels are not numbers.
     """
     if len(examples.texts) < 2:
         raise ValueError(f"examples must have two texts a row; received the column {examples.names[0]!r}")
@@ -41,37 +41,37 @@ def measured(encoder: Any, examples: Examples, batch_size: int = 32) -> dict[str
 
 
 def retrieval(encoder: Any, queries: list[str], documents: list[str], batch_size: int = 32) -> dict[str, float]:
-    """Return how well an encoder finds the document of each query among all documents, by cosine.
+    """Evaluate how well an encoder finds the document of each query among all documents by cosine.
 
-    Equal documents count once; of equal scores, the right one comes last.
+    Equal documents count once. Among equal scores, the right document is ranked last.
 
     Parameters
     ----------
     encoder : TextEncoder
     queries, documents : list of str
-        Document i is the one that query i is for.
+        ``documents[i]`` is the right document for ``queries[i]``.
     batch_size : int
 
     Returns
     -------
     dict of str to float
-        ``recall@1``, ``recall@5`` and ``recall@10``: the share of queries whose document is among so many first ones;
-        ``mrr@10``: the mean of 1 / its place, 0 behind the tenth.
+        ``recall@1``, ``recall@5``, ``recall@10``: the share of queries whose document has at most this rank;
+        ``mrr@10``: the mean of 1 / rank, or 0 for ranks above 10.
     """
     numbers: dict[str, int] = {}
     right = np.array([numbers.setdefault(text, len(numbers)) for text in documents])
-    found = encoder.encode(list(numbers), batch_size, normalize=True)
-    asked = encoder.encode(queries, batch_size, normalize=True)
+    document_vectors = encoder.encode(list(numbers), batch_size, normalize=True)
+    query_vectors = encoder.encode(queries, batch_size, normalize=True)
     places = np.concatenate([
-        _places(asked[start : start + _ROWS] @ found.T, right[start : start + _ROWS])
-        for start in range(0, len(asked), _ROWS)
+        _places(query_vectors[start : start + _ROWS] @ document_vectors.T, right[start : start + _ROWS])
+        for start in range(0, len(query_vectors), _ROWS)
     ])  # fmt: skip
     report = {f"recall@{cut}": float(np.mean(places <= cut)) for cut in _CUTS}
     return report | {"mrr@10": float(np.mean(np.where(places <= 10, 1 / places, 0)))}
 
 
 def _places(scores: Array, right: Array) -> Array:
-    """Return the place, from 1 on, of the right column of each row among the largest ones."""
+    """Return the rank, from 1, of the score in the right column of each row."""
     own = scores[np.arange(len(right)), right]
     places: Array = (scores >= own[:, np.newaxis]).sum(axis=1)
     return places
@@ -80,9 +80,9 @@ def _places(scores: Array, right: Array) -> Array:
 def correlation(
     encoder: Any, first: list[str], second: list[str], labels: Array, batch_size: int = 32
 ) -> dict[str, float]:
-    """Return the correlation of the cosines of pairs with their labels: ``pearson``, and of ranks ``spearman``.
+    """Return the correlation of the cosines of pairs with their labels: ``pearson`` and ``spearman``.
 
-    It is 0 where all cosines or all labels are the same.
+    It is 0 if all cosines or all labels are equal.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ def correlation(
 
 
 def cosines(vectors: Array, others: Array) -> dict[str, float]:
-    """Return the ``least`` and the ``mean`` cosine of vectors with others, row by row.
+    """Return the ``least`` and the ``mean`` cosine of ``vectors[i]`` and ``others[i]``.
 
-    That of two vectors of zeros, as static embeddings have of an empty text, is 1; that of zeros with others is 0.
+    The cosine of two zero vectors, such as static embeddings of empty texts, counts as 1; of one zero vector, as 0.
 
     Parameters
     ----------
@@ -118,12 +118,14 @@ def cosines(vectors: Array, others: Array) -> dict[str, float]:
 
 
 def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> dict[str, float]:
-    """Return how good the scores of a reranker are, as the labels of examples allow to say.
+    """Evaluate the scores of a reranker or classifier.
 
-    That is :func:`ranking` if a query, which is the first text, has several documents with different labels; else the
-    correlation of the scores with the labels, as :func:`correlation` returns it. For a model of several labels it is
-    ``accuracy``: the share of examples whose label has the highest score, or of the labels whose scores are above 0 if
-    they should be, and only then, where a text may have several.
+    The result depends on the model and the examples:
+
+    * a model with one label: :func:`ranking` if some query (the first text) has documents with different labels, else
+      the correlation of scores with labels, as in :func:`correlation`;
+    * a model with several labels: ``accuracy``, the share of examples whose label has the highest score. If texts may
+      have several labels: the share of all (text, label) whose score has the right sign.
 
     Parameters
     ----------
@@ -134,9 +136,9 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
     Raises
     ------
     ValueError
-        :meth:`mp_core.models.Reranker.fit` refuses the examples.
+        :meth:`mp_core.models.Reranker.fit` would refuse the examples.
     """
-    inputs, labels = scored(examples, reranker.model, "eval")
+    inputs, labels = inputs_and_targets(examples, reranker.model, "eval")
     scores = reranker.predict_tokens(reranker.tokenize(inputs), batch_size, activation="linear")
     if scores.ndim > 1:
         right = scores.argmax(axis=1) == labels if labels.ndim == 1 else (scores > 0) == (labels > 0.5)
@@ -149,22 +151,22 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
 
 
 def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float]:
-    """Return how well scores put the documents of each query in the order of their labels.
+    """Evaluate how well scores rank the documents of each query by their labels.
 
-    Of equal scores, that with the lower label comes first. Queries whose documents have one label are left out.
+    Among equal scores, lower labels are ranked first. Queries whose documents all have the same label are left out.
 
     Parameters
     ----------
     queries : list of str
-        The query of each document: those of equal ones are ranked against one another.
+        The query of each document. Documents with equal queries are ranked together.
     scores, labels : ndarray, shape (n,)
 
     Returns
     -------
     dict of str to float
-        Means over the queries. ``mrr@10``: 1 / the place of the first document with the highest label of its query, 0
-        behind the tenth. ``ndcg@10``: the sum of ``label / log2(place + 1)`` over ten places, divided by its largest
-        value. Nothing, if no query is left.
+        Means over the queries. ``mrr@10``: 1 / rank of the first document with the highest label, or 0 for ranks above
+        10. ``ndcg@10``: the sum of ``label / log2(rank + 1)`` over ten ranks, divided by its largest possible value.
+        An empty dict if no query is left.
 
     Examples
     --------
@@ -184,13 +186,13 @@ def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float
 
 
 def _reciprocal(labels: Array) -> float:
-    """Return 1 / the place of the first of the highest labels, in ranked order; 0 behind the tenth."""
+    """Return 1 / rank of the first highest label, for labels in ranked order; 0 for ranks above 10."""
     place = int(labels.argmax()) + 1
     return 1 / place if place <= 10 else 0.0
 
 
 def _gain(labels: Array) -> float:
-    """Return the discounted cumulative gain of ten places."""
+    """Return the discounted cumulative gain of the first ten ranks."""
     first = labels[:10]
     return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
 
@@ -218,7 +220,7 @@ def _pearson(x: Array, y: Array) -> float:
 
 
 def _ranks(x: Array) -> Array:
-    """Return the rank of each number; equal ones share the mean of theirs."""
+    """Return the rank of each number; equal numbers share their mean rank."""
     _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     ranks: Array = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks

@@ -1,7 +1,7 @@
-"""Examples to learn from: texts and labels, out of lists, dictionaries, tables and files.
+"""Read training examples, texts and labels, from lists, dictionaries, tables and files.
 
-The columns keep the order in which they come. A column named ``label``, ``labels``, ``score`` or ``scores`` holds
-labels, as in sentence-transformers; all others hold texts.
+Columns keep their order. A column named ``label``, ``labels``, ``score`` or ``scores`` contains labels, as in
+sentence-transformers; all other columns contain texts.
 """
 
 import csv
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.checkpoint.header import open_regular, unique
-from mp_core.checkpoint.output import naming
+from mp_core.files.checkpoint.header import open_regular, unique
+from mp_core.files.checkpoint.output import naming
 from mp_core.models.texts import encodable, in_order
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.numerals import number_of
@@ -32,18 +32,18 @@ _LONGEST = 2**31 - 1  # characters of a field of a CSV file
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Examples, column by column.
+    """Examples, stored by columns.
 
     Attributes
     ----------
     names : tuple of str
-        Those of the columns of texts.
+        The names of the text columns.
     texts : tuple of list of str
-        The columns: equally many texts each.
+        The text columns, all of the same length.
     labels : ndarray of float32, or list of str or int, or None
-        One row for each example, or names of classes.
+        The label of each example: a number, a row of numbers, or the name of a class.
     where : callable
-        From the number of an example to the words that say where it stands, for messages.
+        Index of an example -> a description of its location, for error messages.
     """
 
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ class Examples:
         Raises
         ------
         ValueError
-            One is no number or list of numbers, is NaN or infinite, or has another length than the first.
+            A label is not a number or a list of numbers, is NaN or infinite, or has another length than the first.
         """
         rows: list[Any] = []
         for index, label in enumerate(self.labels):
@@ -69,9 +69,10 @@ class Examples:
             except (TypeError, ValueError, OverflowError):
                 row = np.array(["?"])
             if row.dtype.kind != "f" or row.ndim > 1 or isinstance(label, str):
-                raise ValueError(f"{self._label(argument, index)} must be a number or a list of them; {_told(label)}")
+                what = self._label(argument, index)
+                raise ValueError(f"{what} must be a number or a list of them; {_received(label)}")
             if not (np.abs(row) <= np.finfo(F32).max).all():
-                raise ValueError(f"{self._label(argument, index)} must be finite in float32; {_told(label)}")
+                raise ValueError(f"{self._label(argument, index)} must be finite in float32; {_received(label)}")
             if rows and row.shape != rows[0].shape:
                 raise ValueError(
                     f"{self._label(argument, index)} must have {rows[0].size} numbers as the first; received {row.size}"
@@ -84,26 +85,26 @@ class Examples:
 
 
 def read_examples(data: Any, argument: str = "data") -> Examples:
-    """Return the examples of a list, a dictionary of columns, a data set or a file.
+    """Read examples from a list, a dictionary of columns, a data set or a file.
 
     Parameters
     ----------
     data : iterable of rows, mapping of columns, path, or Examples
-        A row is a sequence of texts, maybe with a label behind them; a mapping of column names; or an object with the
+        A row is a sequence of texts, optionally followed by a label; a mapping of column names; or an object with the
         attributes ``texts`` and ``label``. A path ends in ``.jsonl``, with an object or a list in each line, or in
-        ``.csv`` or ``.tsv``, with names in the first line. Lines of white space are passed over.
+        ``.csv`` or ``.tsv``, with column names in the first line. Blank lines are skipped.
     argument : str
-        What messages call the data.
+        The name of the data in error messages.
 
     Raises
     ------
     OSError
         A file is missing or unreadable.
     TypeError
-        `data` or a row is something else.
+        `data` or a row has another type.
     ValueError
-        There is no example; a row has other columns than the first; a text is no str, is empty, or has a character that
-        UTF-8 cannot encode; a file is none of these kinds, or a line is damaged: the message says which one.
+        There are no examples; a row has other columns than the first; a text is not a str, is empty, or has a character
+        that UTF-8 cannot encode; the type of a file is unknown; or a line is damaged (the message names it).
 
     Examples
     --------
@@ -136,7 +137,7 @@ def read_examples(data: Any, argument: str = "data") -> Examples:
 
 
 def _checked(columns: dict[Any, list[Any]], where: Callable[[int], str], argument: str) -> Examples:
-    """Return the examples of columns, whose texts are checked."""
+    """Check columns of texts and labels, and return them as examples."""
     found = [name for name in columns if name in LABELS]
     if len(found) > 1:
         raise ValueError(f"`{argument}` must have one column of labels; received {_listed(found)}")
@@ -148,7 +149,7 @@ def _checked(columns: dict[Any, list[Any]], where: Callable[[int], str], argumen
             what = f"{name!r} in {where(index)} of `{argument}`" if isinstance(name, str) else (
                 f"text {name} in {where(index)} of `{argument}`")  # fmt: skip
             if not isinstance(text, str):
-                raise ValueError(f"{what} must be a text; {_told(text)}")
+                raise ValueError(f"{what} must be a text; {_received(text)}")
             if not text.strip():
                 raise ValueError(f"{what} must not be empty")
             encodable(text, what)
@@ -159,7 +160,7 @@ def _checked(columns: dict[Any, list[Any]], where: Callable[[int], str], argumen
 
 
 def _rows(data: Any, argument: str) -> tuple[Callable[[int], str], Iterable[Any]]:
-    """Return where example number i stands, in words, and the rows."""
+    """Return a function that describes the location of example i, and the rows."""
     if isinstance(data, str | PathLike):
         path = path_of(data, argument)
         reader = _READERS.get(path.suffix.lower())
@@ -174,7 +175,7 @@ def _rows(data: Any, argument: str) -> tuple[Callable[[int], str], Iterable[Any]
 
 
 def _noting(rows: Iterator[tuple[int, Any]], lines: list[int]) -> Iterator[Any]:
-    """Yield rows, and note the numbers of their lines."""
+    """Yield rows, and append their line numbers to `lines`."""
     for line, row in rows:
         lines.append(line)
         yield row
@@ -191,15 +192,15 @@ def _transposed(data: Mapping[Any, Any], argument: str) -> Iterator[dict[Any, An
 
 
 def _named(row: Any, what: str, first: Any) -> dict[Any, Any]:
-    """Return the values of a row by the names of their columns: numbers from 0 on in a row without names."""
+    """Return column -> value of a row; in a row without names, columns are numbered from 0."""
     if isinstance(row, Mapping):
         return dict(row)
     if hasattr(row, "texts") and hasattr(row, "label"):
         row = [*row.texts, *([] if row.label is None else [row.label])]
     if isinstance(row, str) or not isinstance(row, Sequence | np.ndarray):
-        raise TypeError(f"{what} must be a sequence of texts, or a mapping; {_told(row)}")
+        raise TypeError(f"{what} must be a sequence of texts, or a mapping; {_received(row)}")
     if isinstance(first, Mapping):
-        raise ValueError(f"{what} must have the columns {_listed(first)} as the first; {_told(row)}")
+        raise ValueError(f"{what} must have the columns {_listed(first)} as the first; {_received(row)}")
     values = list(row)
     if len(values) > 1 and not isinstance(values[-1], str) and values[-1] is not None:
         return dict(enumerate(values[:-1])) | {LABELS[0]: values[-1]}
@@ -210,7 +211,7 @@ def _named(row: Any, what: str, first: Any) -> dict[Any, Any]:
 
 
 def _text(path: Path) -> str:
-    """Return the content of a regular file as it is, without a byte-order mark; a pipe might never end."""
+    """Return the content of a regular file, without a byte-order mark. Pipes are refused: they might never end."""
     with naming(path), open_regular(path) as file:
         content = file.read()
     try:
@@ -229,7 +230,7 @@ def _of_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number} must be a JSON object: {_reason(error)}") from None
         if not isinstance(row, dict | list):
-            raise ValueError(f"{path}, line {number} must be a JSON object or list; {_told(row)}")
+            raise ValueError(f"{path}, line {number} must be a JSON object or list; {_received(row)}")
         yield number, row
 
 
@@ -254,7 +255,7 @@ def _of_table(delimiter: str) -> Callable[[Path], Iterator[tuple[int, Any]]]:
 
 
 def _with_names(path: Path, table: list[tuple[int, list[str]]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a table by the names in its first line; labels as numbers where they are such."""
+    """Yield (line number, column -> cell) of a table with a header line; labels become numbers if possible."""
     if not table:
         return
     (line, header), *rows = table
@@ -268,7 +269,7 @@ def _with_names(path: Path, table: list[tuple[int, list[str]]]) -> Iterator[tupl
 
 
 def _value(cell: str) -> Any:
-    """Return the number that a cell has, or the list of numbers, or else the cell itself."""
+    """Return the number or the JSON list in a cell, or else the cell itself."""
     try:
         found = json.loads(cell) if cell.lstrip().startswith("[") else number_of(cell)
     except (ValueError, RecursionError):
@@ -281,16 +282,16 @@ _READERS: dict[str, Callable[[Path], Iterator[tuple[int, Any]]]] = {
     ".csv": _of_table(","),
     ".tsv": _of_table("\t"),
 }
-"""End of a file's name -> what yields the numbers of its lines and the rows in them."""
+"""Suffix of a file -> its reader, which yields (line number, row)."""
 
 
-# ---- words
+# ---- messages
 
 
 def _listed(names: Iterable[Any]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def _told(value: Any) -> str:
-    told = repr(value)
-    return f"received {told if len(told) <= 60 else f'{told[:57]}...'}"
+def _received(value: Any) -> str:
+    text = repr(value)
+    return f"received {text if len(text) <= 60 else f'{text[:57]}...'}"

@@ -1,13 +1,11 @@
-"""What ``fit`` of encoders is given, made into batches, an optimizer and a run of the loop."""
+"""Run ``fit`` of encoders: batches, optimizer and the training loop."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mp_core import optimizers
 from mp_core.arrays import Array
 from mp_core.layers import Layer
-from mp_core.layers.lora import AdaptableLayer, thin_variables
-from mp_core.losses.texts import CoSENT, TextLoss, get
+from mp_core.layers.lora import AdaptableLayer, lora_variables
 from mp_core.models.prompted import TextError
 from mp_core.models.texts import Tokens
 from mp_core.models.tuning.batches import GROUP, TextBatches
@@ -15,8 +13,10 @@ from mp_core.models.tuning.dropout import rates_of
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.models.tuning.schedule import WarmupLinear
 from mp_core.models.tuning.training import TunedEncoder, TunedModel
+from mp_core.training import optimizers
 from mp_core.training.fitting import job_of
 from mp_core.training.loop import Fit, evaluated, fitted
+from mp_core.training.losses.texts import CoSENT, TextLoss, get
 from mp_core.training.measured import training_state
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, integer, number, positive, positive_integer, share
@@ -25,7 +25,7 @@ __all__ = ["Recipe", "check_trainable", "fit_encoder", "rates", "run"]
 
 
 class Recipe(NamedTuple):
-    """How a network is trained: the arguments of ``fit`` that are the same for encoders and rerankers."""
+    """The arguments of ``fit`` that encoders and rerankers share."""
 
     epochs: int
     batch_size: int
@@ -72,7 +72,7 @@ def run(
     tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe, chunk: int | None = None,
     cluster: Any = None,
 ) -> Any:  # fmt: skip
-    """Run the loop, and return its History; a cluster computes the groups of batches, if there is one."""
+    """Run the training loop, and return its History; a `cluster` computes the groups of batches."""
     epochs = positive_integer(recipe.epochs, "epochs")
     tuned.cached.kept = None if chunk is None else -(-positive_integer(chunk, "chunk") // GROUP)
     if cluster is not None and batches.size <= GROUP:
@@ -92,12 +92,12 @@ def run(
 
 
 def _trains_more_than_lora(network: Any) -> bool:
-    thin = {id(v) for layer in network.flatten() if isinstance(layer, AdaptableLayer) for v in thin_variables(layer)}
+    thin = {id(v) for layer in network.flatten() if isinstance(layer, AdaptableLayer) for v in lora_variables(layer)}
     return any(id(variable) not in thin for variable in network.trainable_weights)
 
 
 def _optimizer(recipe: Recipe, steps: int) -> Any:
-    """Return the optimizer that is given, or AdamW as sentence-transformers has it: no decay of norms and biases."""
+    """Return the given optimizer, or AdamW as in sentence-transformers: no decay of norms and biases."""
     if recipe.optimizer is not None:
         return optimizers.get(recipe.optimizer)
     warmup = number(recipe.warmup, "warmup")
@@ -112,7 +112,7 @@ def _optimizer(recipe: Recipe, steps: int) -> Any:
 
 
 def rates(network: Any, dropout: float | None) -> dict[str, float]:
-    """Return the rate of dropout of each place: that of the configuration, or the one that is given."""
+    """Return place -> dropout rate: those of the configuration, or `dropout` for all places except the head."""
     found = rates_of(network.config)
     if dropout is None:
         return found
@@ -121,7 +121,7 @@ def rates(network: Any, dropout: float | None) -> dict[str, float]:
 
 
 def check_trainable(network: Any) -> None:
-    """Raise ValueError unless a network can be trained: its weights are floats, and operations have gradients."""
+    """Raise ValueError if layers hold codes, unless the network has LoRA or quantization-aware training."""
     layers = [layer for layer in network.flatten() if isinstance(layer, Layer)]
     codes = [str(layer.path) for layer in layers if layer.quantized]
     adapted = (layer.lora_enabled or layer.form.is_trained for layer in layers if isinstance(layer, AdaptableLayer))
@@ -138,7 +138,7 @@ def check_trainable(network: Any) -> None:
 def _read(
     encoder: Any, data: Any, loss: TextLoss, prompts: str | Mapping[str, str] | None, argument: str
 ) -> tuple[list[Tokens], Array | None]:
-    """Return the tokens of each column of texts, and the labels."""
+    """Return the tokens of each text column, and the labels."""
     examples = read_examples(data, argument)
     least, most = loss.texts
     if not least <= len(examples.texts) <= (most or len(examples.texts)):
@@ -160,7 +160,7 @@ def _read(
 
 
 def _labels(examples: Examples, loss: TextLoss, width: int, argument: str) -> Array | None:
-    """Return the labels as the loss takes them."""
+    """Return the labels in the form that the loss needs."""
     allowed = loss.label_shapes(len(examples.texts), width)
     if loss.label is None:
         if examples.labels is not None:
@@ -180,7 +180,7 @@ def _labels(examples: Examples, loss: TextLoss, width: int, argument: str) -> Ar
 
 
 def _prefixes(prompts: str | Mapping[str, str] | None, names: Sequence[str]) -> list[str | None]:
-    """Return what is put before the texts of each column; None: the default of the encoder."""
+    """Return the prompt of each column; None: the encoder's default."""
     if prompts is None or isinstance(prompts, str):
         return [prompts] * len(names)
     unknown = [name for name in prompts if name not in names]
@@ -192,7 +192,7 @@ def _prefixes(prompts: str | Mapping[str, str] | None, names: Sequence[str]) -> 
 
 
 def _tokens(encoder: Any, texts: list[str], prompt: str | None, examples: Examples, argument: str) -> Tokens:
-    """Return the tokens of a column; an error names the row."""
+    """Return the tokens of a column; errors name the row."""
     try:
         found: Tokens = encoder.tokenize(texts, prompt=prompt)
     except TextError as error:

@@ -1,10 +1,10 @@
-"""The learning rate of fine-tuning: up along a line, then down to 0 along another."""
+"""The learning rate of fine-tuning: linear warmup, then linear decay to 0."""
 
 from typing import Any
 
 import numpy as np
 
-from mp_core.optimizers.schedules import LearningRateSchedule
+from mp_core.training.optimizers.schedules import LearningRateSchedule
 from mp_core.utilities.arguments import number, positive, positive_integer
 
 __all__ = ["WarmupLinear"]
@@ -19,14 +19,14 @@ class WarmupLinear(LearningRateSchedule):
     ----------
     peak : float
     steps : int
-        How many steps training has.
+        The number of training steps.
     warmup : int
-        After how many of them the rate is `peak`.
+        The number of steps after which the rate is `peak`.
 
     Raises
     ------
     ValueError
-        `peak` is not above 0, `steps` no positive integer, or `warmup` not from 0 to `steps`.
+        `peak` is not above 0, `steps` is not a positive integer, or `warmup` is not from 0 to `steps`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The training of what gives scores: rerankers, and encoders with a head for classes."""
+"""The training of models with scores: rerankers, and encoders with a classification head."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,12 +10,6 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.layers import Dense
-from mp_core.losses import (
-    SparseCategoricalCrossentropy,
-    binary_crossentropy,
-    mean_squared_error,
-    sparse_categorical_crossentropy,
-)
 from mp_core.models.blocks import Positions
 from mp_core.models.network import TextNetwork
 from mp_core.models.texts import Tokens
@@ -23,14 +17,20 @@ from mp_core.models.tuning.batches import TextBatches
 from mp_core.models.tuning.examples import Examples, read_examples
 from mp_core.models.tuning.fitting import Recipe, check_trainable, rates, run
 from mp_core.models.tuning.training import TunedModel, vectors_of
-from mp_core.optimizers import Adam
-from mp_core.training import Sequential
+from mp_core.training.losses import (
+    SparseCategoricalCrossentropy,
+    binary_crossentropy,
+    mean_squared_error,
+    sparse_categorical_crossentropy,
+)
 from mp_core.training.measured import training_state
+from mp_core.training.optimizers import Adam
+from mp_core.training.sequential import Sequential
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["fit_classifier", "fit_head", "fit_reranker", "scored"]
+__all__ = ["fit_classifier", "fit_head", "fit_reranker", "inputs_and_targets"]
 
-_HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32  # of Adam on unit vectors: near a logistic regression with C=100
+_HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32  # for Adam on unit vectors: close to logistic regression, C=100
 
 
 class TunedScores(TunedModel):
@@ -41,11 +41,11 @@ class TunedScores(TunedModel):
     network, rates, seed
         Those of :class:`TunedModel`.
     scores : callable
-        From a batch to its scores, float32 of shape (texts, labels).
+        Batch -> its scores, float32 of shape (texts, labels).
     head : Dense, optional
-        What is trained beside the network.
+        A layer that is trained together with the network.
     loss : callable, optional
-        Returns the loss of outputs and targets. Default: the cross-entropy of one score, or of classes.
+        (outputs, targets) -> loss. Default: the binary cross-entropy of one score, or the cross-entropy of classes.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class TunedScores(TunedModel):
         self.head, self._scores = head, scores
 
     def outputs_of(self, x: dict[str, Any]) -> Array:
-        """Return the scores of ragged texts, without that of the last one, which only fills up."""
+        """Return the scores of ragged texts, without the filler text."""
         return self._scores(x)
 
 
 def _cross_entropy(outputs: list[Array], y: Any) -> Any:
-    """Return the mean cross-entropy of a batch: of one score its logistic, of several their softmax."""
+    """Return the mean cross-entropy of a batch: binary for one score, of a softmax for several."""
     (scores,) = outputs
     if scores.shape[1] == 1:
         return ops.mean(binary_crossentropy(y[:, None], scores, from_logits=True))
@@ -69,13 +69,13 @@ def _cross_entropy(outputs: list[Array], y: Any) -> Any:
 
 
 def _cross_entropies(outputs: list[Array], y: Any) -> Any:
-    """Return the mean cross-entropy of a batch and of its labels, each of which has a logistic of its own."""
+    """Return the mean binary cross-entropy over the examples and the labels of a batch."""
     (scores,) = outputs
     return ops.mean(binary_crossentropy(y, scores, from_logits=True))
 
 
 def _mean_square(outputs: list[Array], y: Any) -> Any:
-    """Return the mean square of the difference of scores to those of a teacher."""
+    """Return the mean squared error to the scores of a teacher."""
     (scores,) = outputs
     return ops.mean(mean_squared_error(y, scores))
 
@@ -86,9 +86,9 @@ class _Loss(NamedTuple):
     Attributes
     ----------
     function : callable
-        Returns the loss of outputs and targets.
+        (outputs, targets) -> loss.
     targets : callable
-        Returns the targets that examples have, by the number of scores and what messages call the data.
+        (examples, number of scores, name of the data in messages) -> targets.
     """
 
     function: Callable[[list[Array], Any], Any]
@@ -116,14 +116,14 @@ def fit_reranker(
 
 
 def _scores_of(network: TextNetwork, x: dict[str, Any]) -> Array:
-    """Return the scores that a network has of ragged texts, float32, without that of the last one."""
+    """Return the scores of ragged texts, float32, without the filler text."""
     found: Array = ops.cast(network(x["ids"], places=x["places"], offsets=x["offsets"]), F32)
     return found[: len(x["lengths"])]
 
 
 @contextmanager
 def _frozen(network: TextNetwork) -> Iterator[None]:
-    """Freeze sums of positions and types meanwhile: files hold the two apart, and no sum that is trained."""
+    """Freeze sums of positions and types in the block: files store the two separately, and not their sum."""
     sums = [
         layer for layer in network.flatten() if isinstance(layer, Positions) and layer.types > 1 and layer.trainable
     ]
@@ -139,10 +139,10 @@ def _frozen(network: TextNetwork) -> Iterator[None]:
 
 def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[Tokens], Array]:
     """Return the tokens of examples, and their targets."""
-    inputs, targets = scored(read_examples(data, argument), reranker.model, argument, loss)
+    inputs, targets = inputs_and_targets(read_examples(data, argument), reranker.model, argument, loss)
     tokens, network = reranker.read_tokens(reranker.tokenize(inputs)), reranker.model
     for place, (row, length) in enumerate(zip(tokens.rows, network.lengths(tokens.rows), strict=True)):
-        if len(row) != length:  # tokens behind it change the score, so they cannot be left out
+        if len(row) != length:  # attention is not causal: later tokens change the score, so they cannot be dropped
             raise ValueError(
                 f"row {place} of `{argument}` ends in the padding token, and this network, which is not causal, is "
                 "not trained on such texts"
@@ -150,10 +150,10 @@ def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[To
     return [tokens], targets
 
 
-def scored(
+def inputs_and_targets(
     examples: Examples, network: Any, argument: str, loss: str = "cross_entropy"
 ) -> tuple[list[str] | list[tuple[str, ...]], Array]:
-    """Return the texts, or pairs of texts, of examples, and what a network should give for them.
+    """Return the texts or pairs of texts of examples, and their targets.
 
     Parameters
     ----------
@@ -161,14 +161,14 @@ def scored(
     network : Classifier
         The network and its head.
     argument : str
-        What messages call the data.
+        The name of the data in error messages.
     loss : str
-        That of :meth:`mp_core.models.Reranker.fit`.
+        As in :meth:`mp_core.models.Reranker.fit`.
 
     Raises
     ------
     ValueError
-        The examples have no labels, labels that the loss does not take, or more than two texts.
+        The examples have no labels, labels that do not fit the loss, or more than two texts.
     """
     if len(examples.texts) > 2:
         raise ValueError(f"`{argument}` must have one or two texts a row; received the columns {examples.names}")
@@ -179,7 +179,7 @@ def scored(
 
 
 def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
-    """Return the labels as rows of scores."""
+    """Return labels as rows of `count` scores."""
     labels = examples.numbers(argument)
     if labels[0].size != count:
         raise ValueError(f"labels of `{argument}` must be {count} scores of a teacher; received {labels[0].size}")
@@ -187,7 +187,7 @@ def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
 
 
 def _shares(examples: Examples, count: int, argument: str) -> Array:
-    """Return the labels as rows of numbers from 0 to 1."""
+    """Return labels as rows of `count` numbers from 0 to 1."""
     labels = examples.numbers(argument)
     if labels.shape[1:] != (count,) or not ((labels >= 0) & (labels <= 1)).all():
         raise ValueError(
@@ -198,7 +198,7 @@ def _shares(examples: Examples, count: int, argument: str) -> Array:
 
 
 def _classes(examples: Examples, count: int, argument: str) -> Array:
-    """Return targets of one score, from 0 to 1, or the numbers of classes of several."""
+    """Return targets from 0 to 1 for one score, or class numbers for several scores."""
     labels = examples.numbers(argument)
     if labels.ndim > 1:
         raise ValueError(f"labels of `{argument}` must be numbers; received lists of {labels.shape[1]}")
@@ -218,7 +218,7 @@ _MANY = "multi_label_classification"
 
 
 def _loss_of(network: Any, name: str) -> _Loss:
-    """Return the loss of a name: of several labels that a text may have at once, the cross-entropy of each."""
+    """Return the loss of a name; ``"cross_entropy"`` is binary for each label if a text may have several labels."""
     has_many = network.labels > 1 and network.config.get("problem_type") == _MANY
     return _Loss(_cross_entropies, _shares) if has_many and name == "cross_entropy" else _LOSSES[name]
 
@@ -227,7 +227,7 @@ def _loss_of(network: Any, name: str) -> _Loss:
 
 
 def fit_head(vectors: Array, classes: Array, count: int, seed: int) -> Dense:
-    """Return a layer that gives the scores of classes, trained on vectors that stay as they are.
+    """Train a classification head on fixed vectors.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def fit_head(vectors: Array, classes: Array, count: int, seed: int) -> Dense:
     count : int
         The number of classes.
     seed : int
-        Of the order of samples.
+        The seed of the order of samples.
     """
     head = Dense(count, kernel_initializer="zeros", name="head", dtype="float32")
     head.build((None, vectors.shape[1]))
@@ -249,7 +249,7 @@ def fit_head(vectors: Array, classes: Array, count: int, seed: int) -> Dense:
 
 
 def fit_classifier(encoder: Any, head: Dense, tokens: Tokens, classes: Array, recipe: Recipe) -> Any:
-    """Train an encoder together with its head, and return the History."""
+    """Train an encoder together with its classification head, and return the History."""
     network, poolings, steps = encoder.model, encoder.poolings, encoder._modules.steps
     check_trainable(network)
 

@@ -1,4 +1,4 @@
-"""The training of an encoder: its network as a model of the loop of mp_core.training."""
+"""The training of encoders: a network wrapped as a model of :mod:`mp_core.training`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.scopes import called_in
+from mp_core.layers.plans.parts import PartGradients
 from mp_core.layers.seeds import SeedGenerator
-from mp_core.losses.texts import TextLoss
 from mp_core.models.blocks import Padding, dropping, padding
 from mp_core.models.network import TextNetwork
-from mp_core.models.steps import Step, in_training
-from mp_core.models.tuning.cached import CachedGradients, joined
+from mp_core.models.steps import Step, apply_steps_in_training
+from mp_core.models.tuning.cached import CachedGradients, join_groups
 from mp_core.models.tuning.dropout import drops_of
-from mp_core.plans.parts import PartGradients
+from mp_core.training.losses.texts import TextLoss
 from mp_core.training.measured import training_state
 from mp_core.training.models import Model
 
@@ -21,20 +21,20 @@ __all__ = ["TunedEncoder", "TunedModel", "vectors_of"]
 
 
 class TunedModel(Model):
-    """A network of texts that is trained.
+    """A text network wrapped for training.
 
     Parameters
     ----------
     network : Model
-        Of :mod:`mp_core.models`.
+        A network of :mod:`mp_core.models`.
     rates : mapping of str to float
-        The rate of dropout of each place.
+        Place -> dropout rate.
     seed : int, optional
-        Of the dropout.
+        The seed of the dropout.
     text_loss : callable
-        From the outputs of a batch, an array for each column of texts, and its labels to the loss.
+        (outputs, labels) -> loss; the outputs are a list with an array for each text column.
     columns : int
-        How many texts of an example the network takes one by one.
+        The number of texts of an example that are computed separately.
     """
 
     def __init__(
@@ -56,23 +56,23 @@ class TunedModel(Model):
         return called_in(padding, x["padding"], self.outputs_of, (x,))
 
     def outputs_of(self, x: dict[str, Any]) -> Array:
-        """Return the outputs for ragged texts, without that of the last one, which only fills up."""
+        """Return the outputs for ragged texts, without the filler text."""
         raise NotImplementedError
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
-        """Return the loss of the outputs of a batch, and what regularizers add."""
+        """Return the loss of a batch plus the losses of regularizers."""
         others = [self.text_loss(self.by_column(y_pred), y), *self.losses]
         return training_state(self).loss_of(None, y_pred, None, others)
 
     def by_column(self, outputs: Array) -> list[Array]:
-        """Return the outputs for the texts of each column."""
+        """Split the outputs of a batch by text column."""
         size = len(outputs) // self.columns
         return [outputs[place * size : (place + 1) * size] for place in range(self.columns)]
 
     def _first_sample(self, x: dict[str, Any]) -> dict[str, Any]:
-        """Return the first text of a batch, with no text behind it that fills up."""
+        """Return the first text of a batch, without a filler text."""
         tokens, how = x["lengths"][0], x["padding"]
         return {
             "lengths": x["lengths"][:1], "ids": x["ids"][:tokens], "places": x["places"][:tokens],
@@ -83,7 +83,7 @@ class TunedModel(Model):
     # ---- batches of several groups
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Train with one batch, by cached gradients if it has several groups, and return the means so far."""
+        """Train on a batch, with cached gradients if it has several groups, and return the running metrics."""
         if not isinstance(data[0], list):
             return super().train_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
@@ -92,37 +92,37 @@ class TunedModel(Model):
             raise ValueError(f"'{self.name}' has no trainable weights")
         loss, gradients = self.cached.step(groups, y)
         training_state(self).move(gradients, variables)
-        return self._noted(loss, groups)
+        return self._updated_metrics(loss, groups)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluate one batch, and return the means so far."""
+        """Evaluate a batch, and return the running metrics."""
         if not isinstance(data[0], list):
             return super().test_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
         parts = [self.by_column(self.predict_on_batch(group)) for group in groups]
-        return self._noted(self.text_loss(joined(parts), y), groups)
+        return self._updated_metrics(self.text_loss(join_groups(parts), y), groups)
 
-    def _noted(self, loss: Any, groups: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take the loss of a batch into its mean, and return the means."""
+    def _updated_metrics(self, loss: Any, groups: list[dict[str, Any]]) -> dict[str, Any]:
+        """Update the mean loss with that of a batch, and return the running metrics."""
         training_state(self).losses[0].update_state(loss, sum(len(group["lengths"]) for group in groups))
         return self.get_metrics_result()
 
     def in_parts(self) -> PartGradients:
-        """Return what computes groups of a batch on another machine."""
+        """Return the object that computes groups of a batch on other machines."""
         return self.cached.groups
 
 
 def vectors_of(
     network: TextNetwork, x: dict[str, Any], poolings: Sequence[str], steps: Sequence[Step], skipped: int
 ) -> Array:
-    """Return the vectors of ragged texts, of :func:`laid_out`, float32: what an encoder makes of its network's."""
+    """Return the vectors of ragged texts `x` from :func:`ragged_inputs`, after pooling and `steps`, float32."""
     hidden = network(x["ids"], places=x["places"], offsets=x["offsets"])
     pooled = ops.ragged_pool(hidden, x["offsets"], poolings, skipped, network.settings.max_length)
-    return in_training(steps, pooled[: len(x["lengths"])])
+    return apply_steps_in_training(steps, pooled[: len(x["lengths"])])
 
 
 class TunedEncoder(TunedModel):
-    """The network of an encoder, with what makes vectors of texts of its outputs.
+    """The network of an encoder, with its pooling and steps, wrapped for training.
 
     Parameters
     ----------
@@ -130,11 +130,11 @@ class TunedEncoder(TunedModel):
         Those of :class:`TunedModel`.
     poolings : sequence of str
     steps : sequence of Step
-        What is done with the pooled vectors. Their weights are not trained.
+        The modules after the pooling. Their weights are not trained.
     skipped : int
-        How many tokens of a prompt are not pooled.
+        The number of prompt tokens that are not pooled.
     columns : int
-        How many texts an example has.
+        The number of texts of an example.
     text_loss : TextLoss
     """
 

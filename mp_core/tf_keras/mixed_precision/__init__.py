@@ -1,6 +1,6 @@
-"""tf.keras' ``mixed_precision``: policies, the default and loss scaling; ``experimental`` has what came before."""
+"""tf.keras' ``mixed_precision``: policies, the default policy and loss scaling; older APIs are in ``experimental``."""
 
-from mp_core.autocast import enable_auto_cast_variables
+from mp_core.policies.autocast import enable_auto_cast_variables
 from mp_core.tf_keras.mixed_precision import experimental
 from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer
 from mp_core.tf_keras.mixed_precision.policy import (

@@ -1,4 +1,4 @@
-"""tf.keras' loss scale around an optimizer."""
+"""tf.keras' loss scale optimizer."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -7,45 +7,46 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mp_core.autocast import AutoCastVariable
-from mp_core.files.registry import class_and_config, own_config
-from mp_core.loss_scale import DynamicLossScale, LossScale, OptimizerLike, deserialize_optimizer, serialize_optimizer
-from mp_core.optimizers.loss_scale import ScaledOptimizer
-from mp_core.optimizers.protocol import checked_pairs
-from mp_core.optimizers.scales import check_floating, scale_number
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.training.optimizers import deserialize as deserialize_optimizer
+from mp_core.training.optimizers import serialize as serialize_optimizer
+from mp_core.training.optimizers.loss_scale import ScaledOptimizer
+from mp_core.training.optimizers.protocol import OptimizerLike, checked_pairs
+from mp_core.training.optimizers.scales import DynamicLossScale, LossScale, check_floating, scale_number
 from mp_core.utilities.arguments import positive_integer, whole
+from mp_core.utilities.registry import class_and_config, own_config
 
 __all__ = ["LossScaleOptimizer", "arguments_of"]
 
 _logger = logging.getLogger(__name__)
-_wrapped: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_wrapped: WeakValueDictionary[int, Any] = WeakValueDictionary()  # id -> inner optimizers that are wrapped
 
 
 class LossScaleOptimizer(ScaledOptimizer):
-    """A loss scale around an optimizer: gradients that are not finite are skipped.
+    """Scales the loss of an inner optimizer, and skips steps whose gradients are not finite.
 
-    Scale the loss with :meth:`get_scaled_loss`, compute gradients, and pass them through
-    :meth:`get_unscaled_gradients` to :meth:`apply_gradients`. A dynamic scale doubles after `dynamic_growth_steps`
-    finite steps in a row as long as it stays finite, and halves after every other step, down to 1.
+    Scale the loss with :meth:`get_scaled_loss`, compute gradients, unscale them with :meth:`get_unscaled_gradients`,
+    and pass them to :meth:`apply_gradients`. A dynamic scale doubles after `dynamic_growth_steps` finite steps in a row
+    (unless it would become infinite), and halves after a step that is not finite, but not below 1.
 
     Parameters
     ----------
     inner_optimizer : Optimizer
-        One that no other loss scale optimizer wraps.
+        An optimizer that no other loss scale optimizer wraps.
     dynamic : bool
         Whether the scale changes.
     initial_scale : float, optional
-        Default of a dynamic scale: 2**15.
+        Required for a fixed scale. Default for a dynamic scale: 2**15.
     dynamic_growth_steps : int, optional
-        Of a dynamic scale only; default 2000.
+        For a dynamic scale only. Default: 2000.
 
     Raises
     ------
     TypeError
-        `inner_optimizer` is no optimizer, or is one of these; `dynamic` is not a bool.
+        `inner_optimizer` is not an optimizer, or is a loss scale optimizer; or `dynamic` is not a bool.
     ValueError
-        `inner_optimizer` is wrapped already; a fixed scale without `initial_scale` or with `dynamic_growth_steps`;
-        `initial_scale` is no number above 0 that float32 holds, `dynamic_growth_steps` no positive integer.
+        `inner_optimizer` is wrapped already; a fixed scale has no `initial_scale`, or has `dynamic_growth_steps`;
+        `initial_scale` is not a float32 number above 0; `dynamic_growth_steps` is not a positive integer.
 
     Examples
     --------
@@ -93,12 +94,12 @@ class LossScaleOptimizer(ScaledOptimizer):
 
     @property
     def dynamic_counter(self) -> int | None:
-        """The finite steps since the scale last changed; None for a fixed scale."""
+        """The number of finite steps since the scale last changed; None for a fixed scale."""
         return self.state.counter if self.dynamic else None
 
     @property
     def iterations(self) -> Any:
-        """The steps taken, skipped ones included: the inner optimizer's own attribute."""
+        """The number of steps, skipped ones included: the attribute of the inner optimizer."""
         return self.inner_optimizer.iterations
 
     @iterations.setter
@@ -108,7 +109,7 @@ class LossScaleOptimizer(ScaledOptimizer):
     lr = ScaledOptimizer.learning_rate
 
     def get_scaled_loss(self, loss: Any) -> Any:
-        """Return the loss times the scale, in its own dtype; of a function that returns a loss, such a function.
+        """Return the loss times the scale, in its own dtype; for a function that returns a loss, return a function.
 
         Raises
         ------
@@ -125,7 +126,7 @@ class LossScaleOptimizer(ScaledOptimizer):
         Raises
         ------
         TypeError
-            `grads` is no list of floating-point gradients and None.
+            `grads` is not a list of floating-point gradients and None.
         """
         if not isinstance(grads, Iterable):
             raise TypeError(f"`grads` must be a list of gradients; received {grads!r}")
@@ -136,8 +137,8 @@ class LossScaleOptimizer(ScaledOptimizer):
         return unscaled
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
-        """Take a step with the gradients of a scaled loss, of these variables or of those of :meth:`build`."""
-        self._called("get_scaled_loss")  # or the loss was scaled by :attr:`loss_scale`, as training does
+        """Take a step with gradients of a scaled loss, for these variables or for those of :meth:`build`."""
+        self._called("get_scaled_loss")  # training scales the loss by :attr:`loss_scale` itself
         super().apply(self.get_unscaled_gradients(grads), trainable_variables)
 
     def minimize(
@@ -148,7 +149,7 @@ class LossScaleOptimizer(ScaledOptimizer):
         name: str | None = None,
         tape: Any = None,
     ) -> Any:
-        """Apply the gradients of a loss, which is scaled on its way back, and not by the caller.
+        """Compute the gradients of a loss and apply them. The method scales and unscales; the caller must not.
 
         Parameters
         ----------
@@ -156,11 +157,11 @@ class LossScaleOptimizer(ScaledOptimizer):
             A function without arguments that returns the loss; or the loss that was computed in the block of `tape`.
         var_list : sequence of AutoCastVariable, or a function that returns one
         grad_loss : array, optional
-            What elements of the loss are multiplied by. Default: 1.
+            Factors of the elements of the loss. Default: 1.
         name : str, optional
-            tf.keras', without effect.
+            An argument of tf.keras without effect.
         tape : GradientTape, optional
-            Needed where `loss` is an array.
+            Required if `loss` is an array.
 
         Returns
         -------
@@ -170,9 +171,9 @@ class LossScaleOptimizer(ScaledOptimizer):
         Raises
         ------
         ValueError
-            `loss` is an array, and there is no `tape`; or the loss depends on no variable.
+            `loss` is an array and there is no `tape`, or the loss depends on no variable.
         """
-        from mp_core.tf_keras.tape import GradientTape  # who computes no gradients loads no rules
+        from mp_core.tf_keras.tape import GradientTape  # imports the rules of gradients
 
         if tape is None and not callable(loss):
             raise ValueError("`tape` is required when a `Tensor` loss is passed.")
@@ -187,7 +188,7 @@ class LossScaleOptimizer(ScaledOptimizer):
         return self.apply_gradients(zip(self.get_unscaled_gradients(gradients), variables, strict=True))
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, AutoCastVariable]]) -> Any:
-        """Hand unscaled gradients to the inner optimizer, unless the scale is dynamic and they are not finite.
+        """Apply unscaled gradients with the inner optimizer; a dynamic scale skips gradients that are not finite.
 
         Returns
         -------
@@ -197,7 +198,7 @@ class LossScaleOptimizer(ScaledOptimizer):
         Raises
         ------
         TypeError
-            These are no pairs of gradient and variable.
+            `grads_and_vars` are not pairs of a gradient and a variable.
         ValueError
             Every gradient is None.
         """
@@ -214,11 +215,11 @@ class LossScaleOptimizer(ScaledOptimizer):
         if self._missed:
             calls = " and ".join(f"LossScaleOptimizer.{name}()" for name in self._missed)
             _logger.warning(
-                "You forgot to call %s before calling LossScaleOptimizer.apply_gradients(): small gradients vanish, or "
-                "all of them are too large.",
+                "You forgot to call %s before calling LossScaleOptimizer.apply_gradients(): small gradients become 0, "
+                "or all gradients are too large.",
                 calls,
             )
-            self._missed = []  # once is enough
+            self._missed = []  # warn only once
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -231,12 +232,12 @@ class LossScaleOptimizer(ScaledOptimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the optimizer of a configuration, those of TensorFlow 2.3 (``optimizer``, ``loss_scale``) included.
+        """Return the optimizer of a configuration, also of TensorFlow 2.3 (with ``optimizer`` and ``loss_scale``).
 
         Raises
         ------
         TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments; its loss scale has a multiplier other than 2.
+            `config` is not a dictionary of the constructor's arguments, or the multiplier of its loss scale is not 2.
         """
         if "loss_scale" in own_config(config, "LossScaleOptimizer"):
             kinds = {"FixedLossScale": False, "DynamicLossScale": True}
@@ -253,7 +254,7 @@ class LossScaleOptimizer(ScaledOptimizer):
 
 
 def _count_step(optimizer: OptimizerLike) -> None:
-    """Count a step of an optimizer whose iterations are a variable or an integer."""
+    """Add 1 to the iterations of an optimizer, which are a variable or an integer."""
     if isinstance(optimizer.iterations, AutoCastVariable):
         optimizer.iterations.assign_add(1)
     else:
@@ -261,12 +262,12 @@ def _count_step(optimizer: OptimizerLike) -> None:
 
 
 def arguments_of(dynamic: bool, values: dict[str, Any], refusal: str) -> dict[str, Any]:
-    """Return the arguments of :class:`LossScaleOptimizer` for those of an experimental loss scale, fixed or dynamic.
+    """Convert the arguments of an experimental loss scale to those of :class:`LossScaleOptimizer`.
 
     Raises
     ------
     ValueError
-        It is `refusal` and the loss scale: a dynamic one whose multiplier is not 2.
+        The multiplier of a dynamic scale is not 2; the message is `refusal` and the scale.
     """
     if not dynamic:
         return {"dynamic": False, "initial_scale": values.get("loss_scale_value")}

@@ -1,15 +1,16 @@
-"""tf.keras' ``Policy``: its names, its configurations, and the default of new layers."""
+"""tf.keras' ``Policy``: its names, its configurations, and the default policy of new layers."""
 
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from mp_core import dtype_policies, dtypes
+from mp_core.arrays import dtypes
 from mp_core.core.scopes import Scope
-from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
-from mp_core.dtype_policies.policy import default_as_set, replace_default
-from mp_core.dtype_policies.quantized import parse_quantized
-from mp_core.files.registry import own_config
+from mp_core.policies import dtype_policies
+from mp_core.policies.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
+from mp_core.policies.dtype_policies.policy import default_as_set, replace_default
+from mp_core.policies.dtype_policies.quantized import parse_quantized
+from mp_core.utilities.registry import own_config
 
 __all__ = [
     "Policy",
@@ -28,10 +29,10 @@ __all__ = [
 
 P = TypeVar("P", bound=DTypePolicy)
 
-# TensorFlow's names of dtypes that Keras 3 does not know.
+# TensorFlow's names of dtypes that Keras 3 does not have -> Keras' names.
 _TENSORFLOW = {"half": "float16", "float": "float32", "double": "float64"}
 
-# What to use instead of the policies of TensorFlow 2.0 that end in "_with_float32_vars".
+# Prefix of a policy of TensorFlow 2.0 that ends in "_with_float32_vars" -> what to use instead.
 _REPLACEMENTS = {
     "infer": "the 'mixed_float16' or 'mixed_bfloat16'",
     "float16": "the 'mixed_float16'",
@@ -42,13 +43,13 @@ _REPLACEMENTS = {
 class Policy(DTypePolicy):
     """The dtypes in which a tf.keras layer stores its variables and computes.
 
-    An immutable, hashable value, equal to other policies of its type and name.
+    Policies are immutable and hashable; two are equal if type and name are equal.
 
     Parameters
     ----------
     name : str
         ``"mixed_float16"``, ``"mixed_bfloat16"``, the name of a dtype (TensorFlow's ``"half"``, ``"float"`` and
-        ``"double"`` too), or ``"_infer"``: no dtypes until a layer takes those of its first input or variable.
+        ``"double"`` too), or ``"_infer"``: the layer infers its dtypes from its first input or variable.
 
     Raises
     ------
@@ -83,18 +84,18 @@ class Policy(DTypePolicy):
             self._spec = type(self._spec)(name, None, None, None)  # type: ignore[arg-type]
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
-        """Cast `x` to `dtype` when both are floating-point and `autocast` is set."""
+        """Cast `x` to `dtype` if both are floating-point and `autocast` is true."""
         return super().convert_input(x, autocast, dtype) if is_floating(dtype) else x
 
     def of_keras(self) -> DTypePolicy:
-        """Return the policy of Keras 3 of the same dtypes; ``"_infer"`` stands for floatx there."""
+        """Return Keras 3's policy with the same dtypes; ``"_infer"`` becomes floatx."""
         return DTypePolicy(dtypes.floatx() if self.name == "_infer" else self._spec.name)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the policy with the arguments `config`, except the loss scale of an experimental policy.
+        """Return the policy with the arguments `config`; ignore the loss scale of an experimental policy.
 
-        There are no custom objects in it.
+        `custom_objects` has no effect.
         """
         return cls(**{key: value for key, value in own_config(config, "policy").items() if key != "loss_scale"})
 
@@ -116,23 +117,23 @@ def _check_name(name: Any, received: str) -> None:
 
 
 def standardize(dtype: Any) -> str:
-    """Return Keras' name of a dtype that may have TensorFlow's."""
+    """Return Keras' name of a dtype; accept TensorFlow's names."""
     return standardize_dtype(_TENSORFLOW.get(dtype, dtype) if isinstance(dtype, str) else dtype)
 
 
 def is_floating(name: str | None) -> bool:
-    """Whether a policy's dtype is a floating-point one: ``"_infer"`` has none."""
+    """Return whether the dtype of a policy is floating-point; the dtype of ``"_infer"`` is None."""
     return name in dtypes.ALLOWED and dtypes.is_float(dtypes.ALLOWED[name])
 
 
 def default_as(policy_type: type[P], *plain: type[DTypePolicy]) -> P | DTypePolicy:
-    """Return the default policy, as a `policy_type` if it is one of the `plain` types of other faces."""
+    """Return the default policy; convert policies of Keras 3, or of the types `plain`, to `policy_type`."""
     policy = default_as_set()
     return policy_type(policy.name) if type(policy) in (DTypePolicy, FloatDTypePolicy, *plain) else policy
 
 
 def global_policy() -> DTypePolicy:
-    """Return the default policy of new layers; unless set, the one named by :func:`mp_core.dtypes.floatx`.
+    """Return the default policy of new layers; if none was set, the policy called :func:`mp_core.dtypes.floatx`.
 
     Examples
     --------
@@ -143,7 +144,7 @@ def global_policy() -> DTypePolicy:
 
 
 def as_global(policy: Any, policy_type: type[DTypePolicy], setter: str) -> DTypePolicy:
-    """Return what `setter` makes the default of: a policy, its name, or None for floatx."""
+    """Return the policy that the function `setter` will set, given a policy, its name, or None for floatx."""
     if not isinstance(policy, DTypePolicy):
         policy = _from_name(dtypes.floatx() if policy is None else policy, policy_type)
     if policy.compute_dtype is not None and not is_floating(policy.compute_dtype):
@@ -155,7 +156,7 @@ def as_global(policy: Any, policy_type: type[DTypePolicy], setter: str) -> DType
 
 
 def set_global_policy(policy: DTypePolicy | str | None) -> None:
-    """Set the default policy of new layers of every face; None follows floatx again.
+    """Set the default policy of new layers, of tf.keras, Keras 3 and mp_core; None restores floatx.
 
     Raises
     ------
@@ -191,9 +192,9 @@ def get(identifier: Any) -> DTypePolicy:
     Parameters
     ----------
     identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is; for a plain one of Keras 3, the ``Policy`` of the same name), its name, its
-        :func:`serialize` dict, a dtype, or None for the default. The name ``"_infer"`` is not accepted: pass
-        ``Policy("_infer")``. Names of Keras 3's quantized policies, such as ``"int8_from_float32"``, are accepted.
+        A policy, its name, its :func:`serialize` dict, a dtype, or None for the default. A policy is returned
+        unchanged; only a plain policy of Keras 3 becomes the ``Policy`` of the same name. Names of Keras 3's quantized
+        policies, such as ``"int8_from_float32"``, are accepted. The name ``"_infer"`` is not: use ``Policy("_infer")``.
 
     Raises
     ------
@@ -221,7 +222,7 @@ def _from_name(name: Any, policy_type: type[DTypePolicy]) -> DTypePolicy:
 
 
 def _of_tf(policy: DTypePolicy) -> DTypePolicy:
-    """Return a policy, a plain one of Keras 3 as the one of its name."""
+    """Convert a plain policy of Keras 3 to the ``Policy`` of the same name; return other policies unchanged."""
     return Policy(policy.name) if type(policy) in (DTypePolicy, FloatDTypePolicy) else policy
 
 
@@ -231,7 +232,7 @@ def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
     Raises
     ------
     TypeError
-        `policy` is not a policy object; the name of a policy is refused too.
+        `policy` is not a policy object; a name is not accepted.
 
     Examples
     --------
@@ -250,7 +251,7 @@ def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
 
 
 def serialize_as_dict(policy: Policy) -> dict[str, Any]:
-    """Return the class name and the configuration of a policy."""
+    """Return the configuration of a policy as a dictionary."""
     own = type(policy) is Policy
     kind = type(policy).__name__
     return {
@@ -264,12 +265,12 @@ def serialize_as_dict(policy: Policy) -> dict[str, Any]:
 def deserialize(
     config: str | dict[str, Any] | None, custom_objects: dict[str, type[DTypePolicy]] | None = None
 ) -> DTypePolicy:
-    """Return the policy of a :func:`serialize` configuration; experimental ones lose their loss scale.
+    """Return the policy of a :func:`serialize` configuration; the loss scale of an experimental policy is dropped.
 
     Raises
     ------
     ValueError
-        ``class_name`` names neither a class of `custom_objects` nor a policy class, or a string names no policy.
+        ``class_name`` is neither in `custom_objects` nor a policy class, or a string is not the name of a policy.
 
     Examples
     --------

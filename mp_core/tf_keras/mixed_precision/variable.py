@@ -1,4 +1,4 @@
-"""tf.keras' variable, which has methods beside Keras 3's, and its way to make a variable follow the scope."""
+"""tf.keras' variable, with more methods than Keras 3's, and a function that creates autocast variables."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,26 +6,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import autocast, dtypes
-from mp_core.arrays import Array
-from mp_core.autocast.variable import as_stored, signed
+from mp_core.arrays import Array, dtypes
+from mp_core.policies import autocast
+from mp_core.policies.autocast.variable import as_stored, signed
 
 __all__ = ["AutoCastVariable", "create_autocast_variable"]
 
 
 def _index_tuple(indices: ArrayLike) -> tuple[Array, ...]:
-    """Return index tuples of shape (..., depth) as NumPy's tuple of arrays."""
+    """Convert index tuples of shape (..., depth) to NumPy's tuple of arrays."""
     return tuple(np.moveaxis(signed(indices), -1, 0))
 
 
 def _batch_index(indices: ArrayLike) -> tuple[Array, ...]:
-    """Return the index of the slices at the last axis of `indices`, one set for every leading position."""
+    """Return a NumPy index: `indices` select along their last axis, separately for each position of the others."""
     last = signed(indices)
     return (*np.indices(last.shape, sparse=True)[:-1], last)
 
 
-def _written(write: Callable[..., Any]) -> Any:
-    """Return a method that assigns as `write` does, with TensorFlow's arguments: without `read_value`, None."""
+def _with_tf_arguments(write: Callable[..., Any]) -> Any:
+    """Return the method `write` with TensorFlow's arguments; with ``read_value=False`` it returns None."""
 
     def method(
         self: "AutoCastVariable",
@@ -43,7 +43,7 @@ def _written(write: Callable[..., Any]) -> Any:
 
 
 def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = signed) -> Any:
-    """Return a method that combines the slices at some indices with `updates`; without a ufunc it replaces them."""
+    """Return a method that combines the slices at `indices` with `updates`; without a ufunc it replaces them."""
 
     def method(self: "AutoCastVariable", indices: ArrayLike, updates: ArrayLike) -> "AutoCastVariable":
         result = self.numpy().copy()
@@ -59,16 +59,17 @@ def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = sign
 
 
 class AutoCastVariable(autocast.AutoCastVariable):
-    """:class:`mp_core.AutoCastVariable` with tf.keras' methods: slices by indices, and arguments of TensorFlow 1.
+    """:class:`mp_core.AutoCastVariable` with the ``scatter`` and ``gather`` methods and arguments of tf.keras.
 
-    The ``scatter_`` methods take (indices, updates) and return the variable. Repeated indices accumulate; of updates
-    the last one wins. `use_locking` and `name` have no effect: a value is always replaced in one step.
+    The ``scatter_`` methods take (indices, updates) and return the variable. Repeated indices accumulate; in
+    ``scatter_update`` the last one wins. `use_locking` and `name` have no effect: a value is always replaced in one
+    step.
 
     Parameters
     ----------
     value : array-like
     **kwargs
-        Those of :class:`mp_core.AutoCastVariable`.
+        See :class:`mp_core.AutoCastVariable`.
 
     Examples
     --------
@@ -89,13 +90,13 @@ class AutoCastVariable(autocast.AutoCastVariable):
     scatter_nd_update = _scatter(None, _index_tuple)
     scatter_nd_add = _scatter(np.add, _index_tuple)
     scatter_nd_sub = _scatter(np.subtract, _index_tuple)
-    assign = _written(autocast.AutoCastVariable.assign)
-    assign_add = _written(autocast.AutoCastVariable.assign_add)
-    assign_sub = _written(autocast.AutoCastVariable.assign_sub)
+    assign = _with_tf_arguments(autocast.AutoCastVariable.assign)
+    assign_add = _with_tf_arguments(autocast.AutoCastVariable.assign_add)
+    assign_sub = _with_tf_arguments(autocast.AutoCastVariable.assign_sub)
     sparse_read = autocast.AutoCastVariable.gather
 
     def gather_nd(self, indices: ArrayLike) -> Array:
-        """Return the slices at index tuples of shape (..., depth); only they are cast."""
+        """Return the slices at index tuples of shape (..., depth); only these slices are cast."""
         return self._cast(self.numpy()[_index_tuple(indices)])
 
     def get_shape(self) -> tuple[int, ...]:
@@ -104,14 +105,14 @@ class AutoCastVariable(autocast.AutoCastVariable):
 
 
 def create_autocast_variable(variable: Any) -> AutoCastVariable:
-    """Return a variable with the value of `variable` that reads in the dtype of the scope.
+    """Return a new variable with the value of `variable` that is read in the dtype of the scope.
 
-    It is a variable of its own: the array is shared, later assignments are not.
+    The two share the array until one of them is assigned.
 
     Raises
     ------
     ValueError
-        `variable` is no variable, or is not floating-point.
+        `variable` is not a variable, or is not floating-point.
 
     Examples
     --------

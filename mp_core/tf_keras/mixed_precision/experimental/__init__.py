@@ -1,4 +1,4 @@
-"""tf.keras' ``mixed_precision.experimental`` as TensorFlow 2.4 had it; :mod:`.tf22` is the generation before."""
+"""tf.keras' ``mixed_precision.experimental`` of TensorFlow 2.4; :mod:`.tf22` is that of TensorFlow 2.2 and 2.3."""
 
 from mp_core.tf_keras.mixed_precision.experimental import tf22
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import DynamicLossScale, FixedLossScale, LossScale

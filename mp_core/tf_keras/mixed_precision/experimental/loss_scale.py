@@ -1,21 +1,21 @@
-"""The loss scales of the experimental policies: objects that change, around the states of :mod:`mp_core.loss_scale`."""
+"""The loss scales of experimental policies: mutable objects with an immutable state of :mod:`mp_core.loss_scale`."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import numpy as np
 
-from mp_core import loss_scale as states
 from mp_core.arrays.finite import are_finite
-from mp_core.files.registry import check_depth, class_and_config, own_config
-from mp_core.optimizers.scales import FLOAT32_MAX, scale_number
+from mp_core.training.optimizers import scales as states
+from mp_core.training.optimizers.scales import FLOAT32_MAX, scale_number
 from mp_core.utilities.arguments import float_of, is_number, number, positive_integer, whole
+from mp_core.utilities.registry import check_depth, class_and_config, own_config
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]
 
 
 class LossScale(ABC):
-    """What a loss scale can do: give its value when called, and follow the gradients.
+    """The base class of loss scales: calling it returns the value; :meth:`update` adapts it to gradients.
 
     Examples
     --------
@@ -35,18 +35,18 @@ class LossScale(ABC):
 
     @abstractmethod
     def __call__(self) -> np.float32:
-        """Return the value at this step."""
+        """Return the current value."""
 
     @abstractmethod
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Take note of a step's gradients: an array or any nest of them, None skipped.
+        """Adapt the scale to the gradients of a step: an array or nested arrays; None is skipped.
 
         Returns
         -------
         update : None
-            The place of TensorFlow's operation.
+            TensorFlow returns an operation here.
         should_apply : bool
-            Whether the gradients are to be applied.
+            Whether to apply the gradients.
         """
 
     @abstractmethod
@@ -62,24 +62,24 @@ class LossScale(ABC):
         return f"{type(self).__name__}({', '.join(f'{key}={value}' for key, value in self.get_config().items())})"
 
 
-class _Stated(LossScale):
-    """A loss scale around a state, which it replaces."""
+class _WithState(LossScale):
+    """A loss scale that holds a state and replaces it at each update."""
 
     state: states.LossScale
 
     def __call__(self) -> np.float32:
-        """Return the value at this step."""
+        """Return the current value."""
         return np.float32(self.state.loss_scale)
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Change by a step's gradients; a dynamic scale has those applied that are finite, a fixed one all."""
+        """Adapt the scale; return (None, whether to apply the gradients): a dynamic scale rejects infinity and NaN."""
         finite = not self.state.skips or are_finite(grads, "grads")
         self.state = self.state.adjust(finite)
         return None, finite
 
 
-class FixedLossScale(_Stated):
-    """A loss scale that stays as it is.
+class FixedLossScale(_WithState):
+    """A constant loss scale.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class FixedLossScale(_Stated):
     Raises
     ------
     ValueError
-        The value is no number of at least 1 that float32 holds.
+        The value is not a float32 number of at least 1.
 
     Examples
     --------
@@ -115,22 +115,22 @@ class FixedLossScale(_Stated):
         return f"FixedLossScale({self.state.loss_scale})"
 
 
-class DynamicLossScale(_Stated):
-    """A loss scale that grows after a period of finite gradients, and shrinks, down to 1, after others.
+class DynamicLossScale(_WithState):
+    """A loss scale that grows after a period of finite gradients, and shrinks (not below 1) after others.
 
     Parameters
     ----------
     initial_loss_scale : float
     increment_period : int
-        How many steps with finite gradients in a row make it grow, unless it would exceed float32.
+        The scale grows after so many steps in a row with finite gradients, unless it would exceed float32.
     multiplier : float
-        By which it grows and shrinks.
+        The factor by which it grows and shrinks.
 
     Raises
     ------
     ValueError
-        `initial_loss_scale` is no number above 0 that float32 holds, `increment_period` no positive integer, or
-        `multiplier` no number above 1.
+        `initial_loss_scale` is not a float32 number above 0, `increment_period` is not a positive integer, or
+        `multiplier` is not a number above 1.
 
     Examples
     --------
@@ -165,12 +165,12 @@ class DynamicLossScale(_Stated):
 
 
 def get(identifier: Any) -> LossScale | None:
-    """Return the loss scale that `identifier` stands for.
+    """Return the loss scale of an identifier.
 
     Parameters
     ----------
     identifier : LossScale, int, float, str, dict or None
-        A loss scale (returned as it is), the value of a fixed one, ``"dynamic"``, a configuration, or None.
+        A loss scale (returned unchanged), the value of a fixed one, ``"dynamic"``, a configuration, or None.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def get(identifier: Any) -> LossScale | None:
 
 
 def serialize(loss_scale: LossScale | None) -> dict[str, Any] | None:
-    """Return the configuration that :func:`get` takes back.
+    """Return the configuration of a loss scale, for :func:`get`.
 
     Raises
     ------

@@ -1,33 +1,33 @@
-"""The loss scale optimizer of the experimental generations, and the rule when to use one."""
+"""The loss scale optimizer of the experimental APIs, and the rule for when ``compile`` uses one."""
 
 from typing import Any
 
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.loss_scale import OptimizerLike
-from mp_core.optimizers.loss_scale import ScaledOptimizer, check_wrapping
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import DynamicLossScale, FixedLossScale, LossScale, get
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1
 from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer, arguments_of
+from mp_core.training.optimizers.loss_scale import ScaledOptimizer, check_wrapping
+from mp_core.training.optimizers.protocol import OptimizerLike
 from mp_core.utilities.arguments import is_number
 
 __all__ = ["LossScaleOptimizerV1", "wrap_optimizer"]
 
 
 class LossScaleOptimizerV1(LossScaleOptimizer):
-    """A loss scale optimizer that takes its scale as one argument.
+    """A loss scale optimizer whose scale is one argument.
 
     Parameters
     ----------
     optimizer : Optimizer
     loss_scale : FixedLossScale, DynamicLossScale, int, float, dict or "dynamic"
-        Of a dynamic one, the initial value counts, not the current one.
+        A dynamic scale starts at its initial value, not at the current one.
 
     Raises
     ------
     TypeError
         `loss_scale` is a loss scale of another class.
     ValueError
-        `loss_scale` is none of these, or a dynamic one whose multiplier is not 2.
+        `loss_scale` is none of these, or is dynamic with a multiplier other than 2.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class LossScaleOptimizerV1(LossScaleOptimizer):
 
 
 def _arguments(loss_scale: Any) -> dict[str, Any]:
-    """Return what the newer optimizer takes instead of a loss scale."""
+    """Convert a loss scale to the arguments of :class:`LossScaleOptimizer`."""
     if is_number(loss_scale):
         return {"dynamic": False, "initial_scale": loss_scale}
     if isinstance(loss_scale, dict) or (isinstance(loss_scale, str) and loss_scale == "dynamic"):
@@ -61,14 +61,15 @@ def _arguments(loss_scale: Any) -> dict[str, Any]:
 
 
 def wrap_optimizer(optimizer: OptimizerLike, policy: DTypePolicy) -> OptimizerLike:
-    """Return the optimizer that ``Model.compile`` trained with under a policy.
+    """Return the optimizer that ``Model.compile`` uses under a policy.
 
-    A policy that has a loss scale brings it; of those that never have one, ``"mixed_float16"`` needs a dynamic one.
+    A ``PolicyV1`` has a loss scale or None, which decides. Any other policy gets a dynamic loss scale if it is
+    ``"mixed_float16"``, else none.
 
     Raises
     ------
     TypeError
-        `optimizer` is not an optimizer, or `policy` is not a policy object; the name of a policy is refused too.
+        `optimizer` is not an optimizer, or `policy` is not a policy object (a name is not accepted).
 
     Examples
     --------

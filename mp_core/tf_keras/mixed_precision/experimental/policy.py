@@ -1,14 +1,14 @@
-"""The policy of TensorFlow 2.4's ``experimental``: one with a loss scale."""
+"""The policy of TensorFlow 2.4's ``experimental``, which has a loss scale."""
 
 import logging
 from typing import Any, Self
 
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.files.registry import own_config
 from mp_core.layers import Layer
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.tf_keras.mixed_precision.experimental import loss_scale as loss_scales
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import LossScale
 from mp_core.tf_keras.mixed_precision.policy import Policy
+from mp_core.utilities.registry import own_config
 
 __all__ = ["PolicyV1", "get_layer_policy", "serialize"]
 
@@ -16,14 +16,14 @@ _logger = logging.getLogger(__name__)
 
 
 class PolicyV1(Policy):
-    """A policy with a loss scale, which the training loop uses: layers ignore it.
+    """A policy with a loss scale for the training loop; layers ignore the loss scale.
 
     Parameters
     ----------
     name : str
-        As for :class:`~mp_core.tf_keras.mixed_precision.Policy`.
+        See :class:`~mp_core.tf_keras.mixed_precision.Policy`.
     loss_scale : LossScale, int, float, dict, "dynamic", "auto" or None
-        ``"auto"`` is dynamic for ``"mixed_float16"``, none for all others.
+        ``"auto"`` means dynamic for ``"mixed_float16"`` and None for all others.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class PolicyV1(Policy):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the policy with the arguments `config`; there are no custom objects in it."""
+        """Return the policy with the arguments `config`; `custom_objects` has no effect."""
         return cls(**own_config(config, "policy"))
 
     def __repr__(self) -> str:
@@ -100,15 +100,15 @@ def get_layer_policy(layer: Layer) -> DTypePolicy:
 
 
 def serialize(policy: Policy) -> str | dict[str, Any] | None:
-    """Return the configuration of a policy as these generations wrote it.
+    """Return the configuration of a policy as TensorFlow 2.2 to 2.4 wrote it.
 
-    A ``Policy`` of a single dtype without a loss scale of its own is its name, ``"_infer"`` is None; all others are a
-    class name and a configuration.
+    A ``Policy`` with a single dtype and no loss scale gives its name, ``"_infer"`` gives None; all others give a class
+    name and a configuration.
 
     Raises
     ------
     TypeError
-        `policy` is not a policy object; the name of a policy is refused too.
+        `policy` is not a policy object; a name is not accepted.
 
     Examples
     --------

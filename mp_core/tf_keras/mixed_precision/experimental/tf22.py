@@ -1,9 +1,9 @@
-"""``experimental`` as TensorFlow 2.2 and 2.3 had it: ``Policy`` has a loss scale and keeps it in files."""
+"""``experimental`` of TensorFlow 2.2 and 2.3: ``Policy`` has a loss scale, also in its configurations."""
 
 from typing import Any
 
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.policy import replace_default
+from mp_core.policies.dtype_policies import DTypePolicy
+from mp_core.policies.dtype_policies.policy import replace_default
 from mp_core.tf_keras.mixed_precision import policy as newer
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1, serialize
 
@@ -11,7 +11,7 @@ __all__ = ["Policy", "deserialize", "global_policy", "serialize", "set_policy"]
 
 
 class Policy(PolicyV1):
-    """A policy with a loss scale, ``"USE_DEFAULT"`` being what ``"auto"`` is for its successor.
+    """A policy with a loss scale; ``"USE_DEFAULT"`` is the ``"auto"`` of ``PolicyV1``.
 
     Examples
     --------
@@ -27,17 +27,17 @@ class Policy(PolicyV1):
 
     @property
     def should_cast_variables(self) -> bool:
-        """Whether layers cast their variables: to a compute dtype that is not the variable dtype."""
+        """Whether layers cast their variables: the compute dtype differs from the variable dtype."""
         return self.variable_dtype != self.compute_dtype
 
 
 def global_policy() -> DTypePolicy:
-    """Return the default policy of new layers; unless set, the one named by :func:`mp_core.dtypes.floatx`."""
+    """Return the default policy of new layers; if none was set, the policy called :func:`mp_core.dtypes.floatx`."""
     return newer.default_as(Policy, newer.Policy)
 
 
 def set_policy(policy: DTypePolicy | str | None) -> None:
-    """Set the default policy of new layers of every face; None follows floatx again.
+    """Set the default policy of new layers, of tf.keras, Keras 3 and mp_core; None restores floatx.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def deserialize(config: str | dict[str, Any] | None) -> DTypePolicy:
     Raises
     ------
     ValueError
-        `config` is no such configuration.
+        `config` is not such a configuration.
 
     Examples
     --------

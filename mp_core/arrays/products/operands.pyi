@@ -1,0 +1,20 @@
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays.products.panels import PackedMatrix
+
+_Array = np.ndarray[Any, Any]
+
+ACTIVATIONS: dict[str | None, int]
+REASONS: dict[int, str]
+
+def multiply_normal(
+    a: _Array,
+    b: _Array | PackedMatrix,
+    out_dtype: np.dtype[Any],
+    out: _Array | None,
+    epilogue: tuple[_Array | None, str | None, _Array | None],
+    rows: tuple[_Array | None, _Array | None],
+) -> _Array: ...
+def most_exact_k(unsigned_a: bool, shifted_b: bool) -> int: ...

@@ -1,0 +1,229 @@
+"""Right operands of products, packed: the layout of core/kernels/kernels.h in immutable objects."""
+
+from math import prod
+from operator import index as whole_number
+
+cimport numpy as cnp
+from cpython.pyport cimport PY_SSIZE_T_MAX
+from libc.stdint cimport int32_t
+from libc.string cimport memset
+
+from mp_core.core.cpu cimport threads_for
+from mp_core.core.header cimport (
+    MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
+    mp_kernels, mp_listener,
+)
+from mp_core.core.signals cimport heard, listen
+
+import numpy as np
+
+from mp_core.arrays.formats import PANEL_DTYPES, PANELS
+
+cdef extern from "library/packing.h" nogil:
+    enum:
+        MP_PACKING_WORK
+
+    ctypedef struct mp_packed_matrix:
+        const mp_kernels *kernels
+        int format
+        Py_ssize_t k, n
+        const char *src
+        Py_ssize_t rs, cs
+        char *dst
+        int32_t *sums
+
+    void mp_pack_matrix(const mp_packed_matrix *p, int threads)
+
+cnp.import_array()
+
+cdef dict _formats = {}  # dtype -> format, of the dtypes asked for before: NumPy takes microseconds to make a name
+
+
+cdef int panel_format(dtype) except? -1:
+    """The format of panels of a native dtype, -1 if it has none."""
+    fmt = _formats.get(dtype)
+    if fmt is None and dtype.isnative and dtype.name in PANELS:
+        fmt = _formats[dtype] = PANELS[dtype.name]
+    return -1 if fmt is None else fmt
+
+
+cdef Product product = NULL
+
+
+cdef object multiplied(a, b):
+    """Return `a @ b`."""
+    if product == NULL:
+        import mp_core.arrays.products.matmul  # no-cython-lint: it sets product
+    return product(a, b)
+
+
+cdef class PackedMatrix:
+    """The right operand of a product, packed once for :func:`mp_core.matmul`. Made by :func:`mp_core.pack`.
+
+    Immutable, picklable, the same on every instruction set.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The logical shape, ``(..., k, n)``.
+    dtype : numpy.dtype
+        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
+    scale : numpy.ndarray or None
+        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
+    zero_point : numpy.ndarray or None
+        What stands for zero: of int8, int32, shape (n,); of int4, int8, the shape of `scale`. None: 0.
+    group_size : int or None
+        Elements along k that share a scale.
+    nbytes : int
+        Bytes held, scales and column sums included.
+    """
+
+    __array_ufunc__ = None  # of NumPy's operators only @ knows a packed matrix
+
+    def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
+        self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
+        self.format = panel_format(dtype) if isinstance(dtype, np.dtype) else -1
+        if (not 2 <= len(self.shape) <= 64 or min(self.shape) < 0 or max(self.shape) > PY_SSIZE_T_MAX
+                or self.format < 0):
+            raise ValueError("a PackedMatrix has a shape (..., k, n) of at most 64 axes and is of native type "
+                             f"{', '.join(PANELS)}; received shape {shape} and dtype {dtype}")
+        data_bytes = _data_bytes(self.format, self.shape)
+        *batch, self.k, self.n = self.shape
+        self.matrices, self.matrix_bytes = prod(batch), mp_column_bytes(self.format, self.k) * self.n
+        self.axes = <int>len(batch)
+        step = 1
+        for axis in range(self.axes - 1, -1, -1):
+            self.lengths[axis], self.strides[axis] = batch[axis], step
+            step *= batch[axis]
+        groups = ()
+        if group_size is not None:
+            self.group_size = group_size = whole_number(group_size)
+            if group_size < 1 or group_size % mp_group[self.format]:
+                raise ValueError(f"`group_size` must be a positive multiple of {mp_group[self.format]}; "
+                                 f"received {group_size}")
+            groups = (-(-self.shape[len(batch)] // group_size),)
+            whole = max(self.k, 1) + mp_group[self.format] - 1
+            self.group = min(group_size, whole - whole % mp_group[self.format])
+        self.data = _part(data, "data", (data_bytes,), np.uint8)
+        self.column_sums = _part(column_sums, "column_sums",
+                                 (self.matrices, self.n) if self.format == MP_I8 else None, np.int32)
+        scaled = scale is not None or group_size is not None or self.format == MP_I4
+        self.scale = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
+        shifted = zero_point is not None and scale is not None and (
+            self.format == MP_I4 or (self.format == MP_I8 and not groups))
+        self.zero_point = _part(zero_point, "zero_point", (*groups, self.n) if shifted else None,
+                                np.int8 if self.format == MP_I4 else np.int32)
+        least, most = (-8, 7) if self.format == MP_I4 else (-128, 127)
+        if shifted and np.any((self.zero_point < least) | (self.zero_point > most)):
+            raise ValueError(f"`zero_point` must lie in [{least}, {most}]; received {zero_point}")
+
+    @property
+    def nbytes(self):
+        parts = (self.data, self.column_sums, self.scale, self.zero_point)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def unpack(self):
+        """Return the matrix as it was packed: an array of `shape` and `dtype`, exactly equal."""
+        cdef cnp.ndarray out = np.empty(self.shape, self.dtype)
+        cdef Py_ssize_t matrix, column, size = mp_element_bytes[self.format]
+        cdef const mp_kernels *use = mp_active()
+        for matrix in range(self.matrices if cnp.PyArray_SIZE(out) else 0):
+            for column in range(0, self.n, MP_PANEL):
+                use.packing.unpack[self.format](
+                    self.k, min(self.n - column, <Py_ssize_t>MP_PANEL),
+                    cnp.PyArray_BYTES(self.data) + matrix * self.matrix_bytes
+                    + column * mp_column_bytes(self.format, self.k),
+                    cnp.PyArray_BYTES(out) + (matrix * self.k * self.n + column) * size, self.n)
+        return out
+
+    def __matmul__(self, other):
+        return multiplied(self, other)
+
+    def __rmatmul__(self, other):
+        return multiplied(other, self)
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("a PackedMatrix is no array: unpack() returns the elements that it holds")
+
+    def __reduce__(self):
+        return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale, self.zero_point,
+                          self.group_size)
+
+    def __repr__(self):
+        return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
+
+
+def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
+    return PackedMatrix(shape, PANEL_DTYPES.get(name), data, column_sums, scale, zero_point, group_size)
+
+
+def _data_bytes(int fmt, shape):
+    """Return the bytes of the panels and of MP_SLACK; raise if they exceed PY_SSIZE_T_MAX, counting a length 0 as 1."""
+    *batch, k, n = shape
+    columns = [prod(batch), n, -(-k // mp_group[fmt]) * mp_group_bytes[fmt]]
+    if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
+        raise ValueError(f"a PackedMatrix of shape {shape} is too big for the address space")
+    return prod(columns) + MP_SLACK
+
+
+def _part(array, name, shape, dtype):
+    """Return a read-only buffer of a PackedMatrix, or None for a shape None; raise unless it has this shape and type.
+
+    Kernels rely on it, so the array is one that nobody can make writeable again.
+    """
+    if array is None and shape is None:
+        return None
+    if isinstance(array, np.ndarray):
+        array = np.asarray(array)  # a subclass may override shape and dtype
+    if (not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype
+            or not array.flags.c_contiguous):
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        wanted = "None" if shape is None else f"contiguous {np.dtype(dtype).name} of shape {shape}"
+        raise ValueError(f"`{name}` must be {wanted}; received {found}")
+    return np.asarray(memoryview(array).toreadonly())
+
+
+def aligned_empty(Py_ssize_t nbytes):
+    """Return an uninitialized uint8 array that starts at a multiple of 64 bytes."""
+    cdef cnp.ndarray block = np.empty(nbytes + 64, np.uint8)
+    cdef Py_ssize_t shift = <Py_ssize_t>(63 - (<size_t>cnp.PyArray_BYTES(block) + 63) % 64)
+    return block[shift:shift + nbytes]
+
+
+def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
+    """Return `b` (..., k, n), packed.
+
+    `b` is in native byte order and has any strides. `dtype` is that of `b`, or int4 for codes in int8.
+    """
+    cdef mp_packed_matrix p
+    cdef int ndim = cnp.PyArray_NDIM(b), threads
+    cdef Py_ssize_t matrices = 1, axis
+    cdef tuple shape = (<object>b).shape
+    cdef cnp.ndarray sums = None, matrix, data
+    cdef PackedMatrix packed
+    cdef mp_listener listener
+    for axis in range(ndim - 2):
+        matrices *= cnp.PyArray_DIM(b, <int>axis)
+    p.kernels, p.format = mp_active(), panel_format(dtype)
+    p.k, p.n = shape[ndim - 2], shape[ndim - 1]
+    if p.format == MP_I8:
+        sums = np.zeros((matrices, p.n), np.int32)
+    data = aligned_empty(_data_bytes(p.format, shape))
+    memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
+    packed = PackedMatrix(shape, dtype, data, sums, scale, zero_point, group_size)
+    p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
+    threads = threads_for(<double>p.k * p.n, MP_PACKING_WORK)
+    for index, place in enumerate(np.ndindex(shape[:ndim - 2]) if cnp.PyArray_SIZE(b) else ()):
+        matrix = b[place]
+        p.src = cnp.PyArray_BYTES(matrix)
+        p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
+        p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
+        listen(&listener)
+        with nogil:
+            mp_pack_matrix(&p, threads)
+        heard(&listener)
+    return packed

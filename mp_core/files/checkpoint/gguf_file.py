@@ -1,0 +1,197 @@
+"""Read the tensors and the metadata of a GGUF file, the format of llama.cpp.
+
+The file may be hostile: counts, lengths and offsets are checked against its size before memory is allocated.
+"""
+
+import struct
+from itertools import pairwise
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mp_core.arrays import F32, I8, Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray
+from mp_core.files.checkpoint.gguf_blocks import KINDS, Kind
+from mp_core.files.checkpoint.maps import map_file
+
+__all__ = ["GgufTensor", "open_gguf"]
+
+_VERSIONS = 2, 3
+_MOST_AXES = 4
+_MOST_ALIGNMENT = 1 << 20
+_STRING, _ARRAY = 8, 9
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""Number of the type of a value -> format of :mod:`struct`."""
+
+
+class GgufTensor(NamedTuple):
+    """A tensor of a file.
+
+    Attributes
+    ----------
+    kind : Kind
+    shape : tuple of int
+        In NumPy's order: neighbours in memory are along the last axis.
+    content : ndarray of uint8
+        A view of the file.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    content: Array
+
+    def numbers(self) -> Array:
+        """Return the numbers: plain types as a view of the file, blocks decoded to float32."""
+        kind = self.kind
+        if kind.read is None:
+            return self.content.view(dtypes.ALLOWED[kind.dtype]).reshape(self.shape)
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers: Array = kind.read(self.content.reshape(-1, kind.size)).reshape(self.shape)
+        return numbers
+
+    def codes(self) -> QuantizedArray | None:
+        """Return a Q8_0 matrix as int8 codes with one scale per 32 numbers; None for other kinds and shapes.
+
+        A QuantizedArray needs positive scales. A block of zeros has the scale 0 in the file: here it becomes 1. If
+        another scale is not positive and finite, return None.
+        """
+        if self.kind.name != "Q8_0" or len(self.shape) != 2:
+            return None
+        blocks = self.content.reshape(-1, self.kind.size)
+        scale = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(F32)
+        values = blocks[:, 2:].view(I8)
+        empty = ~values.any(axis=1, keepdims=True)
+        scale = np.where(empty & (scale == 0), F32.type(1), scale)
+        if not (np.isfinite(scale) & (scale > 0)).all():
+            return None
+        rows = self.shape[0]
+        return QuantizedArray(np.ascontiguousarray(values).reshape(self.shape), scale.reshape(rows, -1), None, 0, 32)
+
+
+def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
+    """Map the tensors of a GGUF file into memory.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    tensors : dict of str to GgufTensor
+        In the order of the file.
+    metadata : dict of str to object
+        Numbers, bools and strings that describe the model; for arrays, their lengths.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ValueError
+        It is not a GGUF file, it is damaged, or mp_core does not read a type of its numbers.
+    """
+    whole = map_file(path)
+    if whole.size < 4:
+        raise ValueError(f"{path} has {whole.size} bytes; a GGUF file has more")
+    return _Header(Path(path), memoryview(whole)).read(whole)
+
+
+class _Header:
+    """Reads the header of a file from its beginning; `at` is the byte that is read next."""
+
+    def __init__(self, path: Path, content: memoryview) -> None:
+        self.path, self.content, self.at = path, content, 4
+
+    def refuse(self, what: str) -> ValueError:
+        """Return an error that names the file."""
+        return ValueError(f"{self.path}: {what}")
+
+    def take(self, count: int) -> memoryview:
+        """Return the next `count` bytes."""
+        if count > len(self.content) - self.at:
+            raise self.refuse(f"the file ends at byte {len(self.content)}, {count} bytes were expected at {self.at}")
+        taken = self.content[self.at : self.at + count]
+        self.at += count
+        return taken
+
+    def number(self, form: str) -> Any:
+        """Return the next number, little-endian."""
+        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
+
+    def text(self) -> str:
+        """Return the next string; invalid UTF-8 is replaced."""
+        return bytes(self.take(self.number("Q"))).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        """Return the next value; skip an array and return its length."""
+        if kind == _STRING:
+            return self.text()
+        if kind in _SCALARS:
+            return self.number(_SCALARS[kind])
+        if kind != _ARRAY:
+            raise self.refuse(f"a value has the type {kind}; expected one from 0 to 12")
+        element, count = self.number("I"), self.number("Q")
+        if element in _SCALARS:
+            self.take(count * struct.calcsize(f"<{_SCALARS[element]}"))
+        elif element == _STRING:
+            if 8 * count > len(self.content) - self.at:
+                raise self.refuse(f"an array of {count} strings does not fit into the file")
+            for _ in range(count):
+                self.take(self.number("Q"))
+        else:
+            raise self.refuse(f"an array has elements of the type {element}; expected numbers or strings")
+        return count
+
+    def read(self, whole: Array) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
+        """Return the tensors and the metadata."""
+        if bytes(self.content[:4]) != b"GGUF":
+            raise self.refuse("the file does not begin with GGUF")
+        version = self.number("I")
+        if version not in _VERSIONS:
+            raise self.refuse(f"the version is {version}; expected 2 or 3, little-endian")
+        tensors, values = self.number("Q"), self.number("Q")
+        metadata: dict[str, Any] = {}
+        for _ in range(values):
+            name = self.text()
+            if name in metadata:
+                raise self.refuse(f"two values are called {name}")
+            metadata[name] = self.value(self.number("I"))
+        places = [self.place() for _ in range(min(tensors, len(self.content)))]
+        alignment = metadata.get("general.alignment", 32)
+        if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT or alignment & (alignment - 1):
+            raise self.refuse(f"general.alignment is {alignment!r}; expected a power of 2 up to {_MOST_ALIGNMENT}")
+        begin = -(-self.at // alignment) * alignment
+        found: dict[str, GgufTensor] = {}
+        spans = []
+        for name, kind, shape, offset in places:
+            size = prod(shape) // kind.length * kind.size
+            spans.append((offset, offset + size, name))
+            if begin + offset + size > len(whole):
+                raise self.refuse(f"tensor {name} ends at byte {begin + offset + size} of {len(whole)}")
+            if name in found:
+                raise self.refuse(f"two tensors are called {name}")
+            found[name] = GgufTensor(kind, shape, whole[begin + offset : begin + offset + size])
+        for (_, end, before), (start, _, name) in pairwise(sorted(spans)):
+            if start < end:
+                raise self.refuse(f"tensors {before} and {name} overlap, at byte {begin + start}")
+        return found, metadata
+
+    def place(self) -> tuple[str, Kind, tuple[int, ...], int]:
+        """Return name, kind, shape and offset of the next tensor; the offset is not checked yet."""
+        name, axes = self.text(), self.number("I")
+        if axes > _MOST_AXES:
+            raise self.refuse(f"tensor {name} has {axes} axes; expected at most {_MOST_AXES}")
+        lengths = [self.number("Q") for _ in range(axes)]
+        kind, offset = self.number("I"), self.number("Q")
+        if kind not in KINDS:
+            read = ", ".join(known.name for known in KINDS.values())
+            raise self.refuse(
+                f"tensor {name} has numbers of the type {kind}, which mp_core does not read; expected {read}"
+            )
+        row = lengths[0] if lengths else 1
+        if 0 in lengths or row % KINDS[kind].length:
+            needs = f"{KINDS[kind].name} needs a multiple of {KINDS[kind].length}"
+            raise self.refuse(f"tensor {name} has {lengths} numbers along its axes; {needs} in a row")
+        return name, KINDS[kind], tuple(reversed(lengths)), offset

@@ -1,0 +1,126 @@
+"""Products with the matrix of a layer. The matrix is packed once and used by many products."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array, dtypes
+from mp_core.arrays.quantization import QuantizedArray, dequantize, for_each_element, quantize, unpacked_codes
+from mp_core.arrays.recorded import is_recorded
+from mp_core.ops import PackedMatrix
+
+__all__ = ["Inputs", "Product", "packed", "product_of"]
+
+Product = Callable[..., Array]
+"""A product with one matrix: a function of rows, bias, activation and the compute dtype of the layer."""
+
+
+class Inputs(NamedTuple):
+    """Fixed scales and zero points of the inputs of products: ``x_j ~ scale_j * (q_j - zero_point_j)``.
+
+    For int8 codes, `scale` is float32 and `zero_point` int8, both of shape (inputs,). For float8 codes, `scale` is one
+    float32 number of shape (), and `zero_point` is None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inputs = Inputs(np.float32([0.5, 0.25]), np.int8([0, 10]))
+    >>> q = np.int8([4, 14])  # codes of two inputs, which stand for these numbers:
+    >>> inputs.scale * (q - inputs.zero_point)
+    array([2., 1.], dtype=float32)
+    """
+
+    scale: Any
+    zero_point: Any = None
+
+
+def product_of(
+    lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bool, dtype: np.dtype[Any]
+) -> tuple[Product, PackedMatrix | Array]:
+    """Return a function that multiplies rows by the transpose of `lines`, and the packed matrix that it uses.
+
+    Parameters
+    ----------
+    lines : QuantizedArray or ndarray, shape (outputs, inputs)
+    inputs : Inputs or None
+        Fixed scales by which rows are quantized; `lines` stand for the weights times these scales.
+    dynamic : bool
+        Without `inputs`: whether each call quantizes its rows to int8. Otherwise rows stay floats.
+    dtype : dtype
+        The float dtype of the rows.
+    """
+    if inputs is None:
+        multiply: Any = ops.dynamic_matmul if dynamic else ops.matmul
+        kernel = ops.pack(lines.T) if dynamic else _weight_only(lines, dtype)
+        return lambda rows, bias, activation, _: multiply(rows, kernel, bias=bias, activation=activation), kernel
+    assert isinstance(lines, QuantizedArray)
+    scale, packed_codes = inputs.scale, ops.pack(lines.T)
+    if inputs.zero_point is None:
+        codes = dtypes.name_of(lines.dtype)
+
+        def multiply_float8(rows: Array, bias: Any, activation: Any, compute: np.dtype[Any]) -> Array:
+            left = ops.cast(quantize(rows, dtype=codes, scale=scale).values, "bfloat16")  # the cast is exact
+            product: Array = ops.matmul(left, packed_codes, out_dtype=compute, bias=bias, activation=activation)
+            return product
+
+        return multiply_float8, packed_codes
+    zero_point = inputs.zero_point.astype(np.int32)
+    sums = ops.matmul(lines.values, inputs.zero_point).astype(np.int64)
+    if lines.zero_point is not None:
+        sums -= lines.zero_point.reshape(-1) * zero_point.sum(dtype=np.int64)
+    offset = ops.cast(-sums * lines.scale.reshape(-1).astype(np.float64), "float32")  # contribution of zero points
+
+    def multiply_fixed(rows: Array, bias: Any, activation: Any, _: Any) -> Array:
+        vector = offset if bias is None else offset + bias
+        return ops.fixed_matmul(rows, packed_codes, scale, zero_point, bias=vector, activation=activation)
+
+    return multiply_fixed, packed_codes
+
+
+def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
+    """Return floats as the right operand for rows of `dtype`: packed; float64 and recorded arrays are only cast."""
+    if is_recorded(matrix):
+        return as_recorded(matrix, dtype)
+    return ops.pack(matrix, dtype=dtype) if dtypes.name_of(dtype) in dtypes.WIDE else ops.cast(matrix, dtype)
+
+
+def widened(bias: Array) -> Array:
+    """Return a bias in float32, in which products sum; float64 stays float64."""
+    if is_recorded(bias):
+        return as_recorded(bias, F32)
+    return bias if bias.dtype.name == "float64" else ops.cast(bias, F32)
+
+
+def as_recorded(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a recorded array in a dtype. It is not copied if it has that dtype, since nobody can write to it."""
+    return x if x.dtype == dtype else ops.cast(x, dtype)
+
+
+def _weight_only(lines: QuantizedArray | Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
+    """Return the right operand for rows of `dtype`: packed codes if products can apply their scales, else floats."""
+    wide = dtypes.name_of(dtype) in dtypes.WIDE
+    if not isinstance(lines, QuantizedArray):
+        return packed(lines.T, dtype)
+    q = lines
+    if q.group_size is not None and q.scale.shape[1] == 1:
+        q = replace(q, group_size=None)  # a single scale group spans the whole line
+    if wide and dtypes.name_of(q.dtype) == "int4" and (q.group_size is None or q.group_size % 8 == 0):
+        zero = q.zero_point
+        return ops.pack((q if zero is not None and zero.any() else replace(q, zero_point=None)).T)
+    q = _without_zero_points(q)
+    if wide and q.zero_point is None and (q.group_size is None or q.group_size % 8 == 0):
+        return ops.pack(q.T)
+    return packed(dequantize(q, "float32" if wide else dtype).T, dtype)
+
+
+def _without_zero_points(q: QuantizedArray) -> QuantizedArray:
+    """Return the codes ``q - zero_point`` in int8, without zero points; `q` itself if int8 cannot hold them."""
+    if q.zero_point is None or not q.zero_point.any():
+        return replace(q, zero_point=None)
+    codes = unpacked_codes(q) - for_each_element(q.zero_point, q).astype(np.int16)
+    if codes.size and not -128 <= codes.min() <= codes.max() <= 127:
+        return q
+    return QuantizedArray(codes.astype(np.int8), q.scale, None, q.axis, q.group_size)

@@ -1,0 +1,10 @@
+"""The public name of :mod:`mp_core.training.losses`."""
+
+from typing import TYPE_CHECKING
+
+from mp_core.training import losses
+from mp_core.training.losses import *  # noqa: F403
+from mp_core.utilities.faces import face_of
+
+if not TYPE_CHECKING:  # a type checker reads the star import
+    __all__, __dir__, __getattr__ = face_of(losses)

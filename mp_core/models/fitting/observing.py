@@ -1,0 +1,130 @@
+"""What is observed of the inputs of layers while a sample runs: their ranges, and the sums of their products."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mp_core.arrays import F32, Array
+from mp_core.layers.forms import Float
+from mp_core.layers.plans import eager
+from mp_core.models.fitting.running import LayerLike, ModelCall, mask_of
+from mp_core.ops import cast, matmul
+
+__all__ = ["Seen", "observe"]
+
+_ROWS = 512  # rows multiplied at once, always as many, so that sums do not depend on how a sample is cut into calls
+
+
+class Seen(NamedTuple):
+    """What a sample has shown of the inputs of a layer.
+
+    Attributes
+    ----------
+    low, high : ndarray, shape (inputs,)
+        The range of each input, which always holds 0.
+    moments : ndarray, shape (inputs, inputs)
+        ``sum x x'`` over the inputs x, in float64.
+    """
+
+    low: Array
+    high: Array
+    moments: Array
+
+    def widened(self, other: "Seen") -> "Seen":
+        """Return the same with ranges that hold those of other inputs too."""
+        return self._replace(low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
+
+
+class _Sums:
+    """The sums of :class:`Seen` so far; `waiting` holds the last rows, which are not in them yet."""
+
+    def __init__(self, depth: int) -> None:
+        self.rows = 0
+        self.seen = Seen(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
+        self.waiting = np.empty((_ROWS, depth), F32)
+
+    def add(self, rows: Array) -> None:
+        """Add rows of shape (n, inputs)."""
+        while len(rows):
+            start = self.rows % _ROWS
+            taken = rows[: _ROWS - start]
+            self.waiting[start : start + len(taken)] = taken
+            self.rows, rows = self.rows + len(taken), rows[len(taken) :]
+            if self.rows % _ROWS == 0:
+                self.add_up(_ROWS)
+
+    def add_up(self, count: int) -> None:
+        """Add the first `count` waiting rows to the sums."""
+        rows, (low, high, moments) = self.waiting[:count], self.seen
+        np.minimum(low, rows.min(axis=0, initial=0.0), out=low)
+        np.maximum(high, rows.max(axis=0, initial=0.0), out=high)
+        # A float32 product, which has the same bits on every machine. A power of two brings inputs below 1 first.
+        exponent = int(np.frexp(max(-rows.min(initial=0.0), rows.max(initial=0.0)))[1])
+        small = np.ldexp(rows, -exponent)
+        moments += cast(matmul(small.T, small), "float64") * 4.0**exponent
+
+    def result(self) -> Seen:
+        """Return what is known of all rows."""
+        self.add_up(self.rows % _ROWS)
+        return self.seen
+
+
+class _Observing(Float):
+    """Floats that record the rows they multiply; only those where `mask` is true, if it has the axes of the rows.
+
+    Parameters
+    ----------
+    form : Float
+        The form that it replaces, whose variables it has.
+    """
+
+    def __init__(self, form: Float) -> None:
+        vars(self).update(vars(form))
+        self.sums = _Sums(form.geometry.rows)
+        self.mask: Array | None = None
+
+    def multiply(self, rows: Array, *args: Any, **kwargs: Any) -> Array:
+        """Return the product."""
+        kept = self.mask is not None and self.mask.shape == rows.shape[:-1]
+        self.sums.add((rows[self.mask] if kept else rows).reshape(-1, rows.shape[-1]))
+        return super().multiply(rows, *args, **kwargs)
+
+
+def observe(
+    model: LayerLike, calls: list[ModelCall], layers: dict[str, Any], argument: str = "sample"
+) -> dict[str, Seen]:
+    """Run the model and return what its calls show of the inputs of some layers.
+
+    Parameters
+    ----------
+    model : LayerLike
+        A copy of the caller's own.
+    calls : list of ModelCall
+    layers : dict of str to Layer
+        Layers of `model` that hold floats, by path.
+    argument : str
+        What the caller gave the calls as.
+
+    Raises
+    ------
+    ValueError
+        A layer got no inputs, or inputs that are not finite.
+    """
+    forms = {path: layer.form for path, layer in layers.items()}
+    observing = {path: _Observing(form) for path, form in forms.items()}
+    for path, layer in layers.items():
+        layer.form = observing[path]
+    for call in calls:
+        mask = mask_of(model, call)
+        for form in observing.values():
+            form.mask = mask
+        with eager():
+            model(*call.args, **call.kwargs)
+    for path, layer in layers.items():
+        layer.form = forms[path]
+    found = {path: form.sums.result() for path, form in observing.items()}
+    for path, seen in found.items():
+        if not (observing[path].sums.rows and np.isfinite(seen.low).all() and np.isfinite(seen.high).all()):
+            what = "has Inf or NaN there" if observing[path].sums.rows else "is empty or does not reach it"
+            raise ValueError(f"`{argument}` must give layer '{path}' finite inputs; it {what}")
+    return found

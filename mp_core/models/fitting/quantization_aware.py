@@ -1,0 +1,242 @@
+"""Quantization-aware training: floats learn to make the codes that will run, and a model is distilled into codes."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.layers import Dense, EinsumDense
+from mp_core.layers.base.contents import contents_of
+from mp_core.layers.forms import Codes
+from mp_core.layers.forms.trained import TrainedCodes
+from mp_core.layers.matrix import set_form
+from mp_core.models.fitting.calibration import calibrate
+from mp_core.models.fitting.running import LayerLike
+from mp_core.utilities.arguments import boolean, number, positive_integer
+
+__all__ = ["convert_qat", "distill", "prepare_qat"]
+
+M = TypeVar("M", bound=LayerLike)
+
+_EPSILON = 1e-12  # of Adam: gradients of a mean over all numbers of all vectors are near its usual 1e-8
+_RATE, _INT8_RATE = 1e-4, 2e-5  # of `distill`: int8 has less to learn; at 1e-4 MiniLM got worse (docs/adapting.md)
+
+
+def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
+    """Let training change the codes of a model, in place.
+
+    Each Dense and EinsumDense layer with int8 or int4 codes gets floats, from which every product makes the codes that
+    will run, and multiplies by what these stand for. Inputs with fixed scales are rounded by them. Gradients pass
+    straight through the rounding of what is not clipped [1]_, and scales learn by the gradients of [2]_. At first
+    all codes and scales are those of the model. :func:`convert_qat` ends it.
+
+    Parameters
+    ----------
+    model : Layer
+        Or anything with its methods, such as a :class:`~mp_core.models.TextEncoder`; with fixed scales of inputs, as
+        :func:`calibrate` gives them, or floats as inputs (weight-only).
+    learn_scales : bool
+        Whether scales are trained too: those of weights, and the fixed ones of inputs. Zero points are not.
+
+    Raises
+    ------
+    TypeError
+        `model` is none of these, or `learn_scales` no bool.
+    ValueError
+        No layer has such codes; one quantizes each row of its inputs by itself, or has LoRA, or its codes are trained
+        already. Nothing has changed.
+
+    Notes
+    -----
+    A change of 1 in such a float is one of 128 codes, so that the usual learning rates move a code after some steps. A
+    scale is ``scale * exp(growth)``, and `growth` is trained.
+
+    References
+    ----------
+    .. [1] Y. Bengio, N. Leonard, A. Courville, "Estimating or Propagating Gradients Through Stochastic Neurons for
+       Conditional Computation", 2013, arXiv:1308.3432.
+    .. [2] S. K. Esser et al., "Learned Step Size Quantization", ICLR 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = Dense(2, dtype="int8/weight_only_from_float32")
+    >>> layer.build((None, 3))
+    >>> layer.set_matrix(np.float32([[1, 2, 3], [4, 5, 6]]))
+    >>> prepare_qat(layer)
+    >>> [variable.name for variable in layer.trainable_weights]
+    ['bias', 'weights', 'growth']
+    >>> convert_qat(layer)
+    >>> [variable.name for variable in layer.trainable_weights]
+    ['bias']
+    """
+    learn_scales = boolean(learn_scales, "learn_scales")
+    layers = [layer for layer in _kernels(model) if layer.quantized]
+    if not layers:
+        raise ValueError(
+            "`model` must have Dense or EinsumDense layers with codes; it has none: `calibrate` makes them"
+        )
+    for layer in layers:
+        _check(layer)
+
+    def prepare() -> None:
+        for layer in layers:
+            set_form(layer, TrainedCodes.of(layer.form, layer.add_weight, learn_scales))
+
+    undone_if_it_fails(contents_of(layers), prepare)
+
+
+def convert_qat(model: LayerLike) -> None:
+    """End what :func:`prepare_qat` began, in place: layers hold the codes and scales that were found, and no floats.
+
+    Parameters
+    ----------
+    model : Layer
+        Or anything with its methods.
+
+    Raises
+    ------
+    TypeError
+        `model` is none of these.
+    ValueError
+        No layer of it has codes that are trained, or a scale is not finite any more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = Dense(2, dtype="int8/weight_only_from_float32")
+    >>> layer.build((None, 4))
+    >>> layer.set_matrix(np.float32([[1, 2, 3, 4], [5, 6, 7, 8]]))
+    >>> prepare_qat(layer)
+    >>> _ = layer.trainable_weights[1].assign(layer.trainable_weights[1] + 0.1)  # as an optimizer does
+    >>> before = layer(np.eye(4, dtype=np.float32))
+    >>> convert_qat(layer)
+    >>> np.array_equal(layer(np.eye(4, dtype=np.float32)), before), layer.form.name
+    (True, 'codes')
+    """
+    layers = [layer for layer in _kernels(model) if layer.form.is_trained]
+    if not layers:
+        raise ValueError("`model` has no codes that are trained: `prepare_qat` was not called")
+
+    found = [layer.form.current_values() for layer in layers]
+    for layer, values in zip(layers, found, strict=True):
+        set_form(layer, layer.form.as_codes(values))
+
+
+def distill(
+    encoder: M,
+    texts: Sequence[Any],
+    policy: Any,
+    *,
+    epochs: int = 4,
+    batch_size: int = 16,
+    learning_rate: float | None = None,
+    learn_scales: bool = True,
+    alpha: float = 0.85,
+    seed: int | None = 0,
+    callbacks: Any = None,
+    verbose: Any = "auto",
+) -> M:
+    """Return an encoder under a policy, calibrated, and trained to give the vectors that `encoder` gives: no labels.
+
+    It is :func:`calibrate`, :func:`prepare_qat`, ``fit`` with the mean square of the difference to the vectors of
+    `encoder`, and :func:`convert_qat`. Biases, norms and tables of floats are trained too. Adam's learning rate falls
+    from `learning_rate` to 0 along half a cosine. A reranker is trained to give the scores, before any activation.
+
+    Parameters
+    ----------
+    encoder : TextEncoder or Reranker
+        The teacher, whose weights are floats. It does not change. If ``fit`` has trained it, save it and open the new
+        folder first.
+    texts : sequence of str, or of pairs of str for a reranker
+        What the model is calibrated on and trained with: a few hundred texts like those that it will get.
+    policy : DTypePolicy or str
+        As for :func:`calibrate`: with int8 or int4 codes.
+    epochs, batch_size : int
+    learning_rate : float, optional
+        Default: 2e-5 where all codes are int8, else 1e-4.
+    learn_scales, alpha
+        Those of :func:`prepare_qat` and :func:`calibrate`.
+    seed : int, optional
+        Of the order of the texts.
+    callbacks, verbose
+        Those of ``fit``.
+
+    Returns
+    -------
+    TextEncoder or Reranker
+
+    Raises
+    ------
+    TypeError
+        `encoder` is neither, or another argument has a wrong type.
+    ValueError
+        `texts` are empty, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
+
+    Examples
+    --------
+    >>> student = distill(encoder, texts, "int4/64")  # doctest: +SKIP
+    >>> student.save("MODEL-int4")  # doctest: +SKIP
+    """
+    from mp_core.training.optimizers import Adam  # calibration and the choice of policies need no training
+    from mp_core.training.optimizers.schedules import CosineDecay  # as above
+
+    if not (isinstance(encoder, LayerLike) and hasattr(encoder, "fit") and hasattr(encoder, "tokenize")):
+        raise TypeError(f"`encoder` must be an encoder of texts or a reranker; received {type(encoder).__name__}")
+    if isinstance(texts, str):
+        raise TypeError("`texts` must be a sequence of texts; received one text")
+    texts, epochs = [*texts], positive_integer(epochs, "epochs")
+    if not texts:
+        raise ValueError("`texts` must have at least one text; received none")
+    batch_size = positive_integer(batch_size, "batch_size")
+    rate = None if learning_rate is None else number(learning_rate, "learning_rate", 0.0)
+    targets, sample = _outputs(encoder, texts)
+    student = calibrate(encoder, sample, policy, alpha=alpha)
+    prepare_qat(student, learn_scales=learn_scales)
+    schedule = CosineDecay(_rate(student) if rate is None else rate, epochs * -(-len(texts) // batch_size))
+    rows = [(*([text] if isinstance(text, str) else text), y) for text, y in zip(texts, targets, strict=True)]
+    student.fit(
+        rows, loss="mse", epochs=epochs, batch_size=batch_size, optimizer=Adam(schedule, epsilon=_EPSILON), dropout=0.0,
+        seed=seed, callbacks=callbacks, verbose=verbose,
+    )  # fmt: skip
+    convert_qat(student)
+    return student
+
+
+def _outputs(model: Any, texts: list[Any]) -> tuple[Any, list[Any]]:
+    """Return the vectors of an encoder, or the scores of a reranker before any activation; and the calls with texts."""
+    if hasattr(model, "encode"):
+        return model.encode(texts, truncate_dim=sys.maxsize), texts
+    return model.predict_tokens(model.tokenize(texts), activation="linear"), [[text] for text in texts]
+
+
+def _rate(student: LayerLike) -> float:
+    """Return the learning rate of the codes that are trained."""
+    trained = {layer.form.scheme.codes for layer in _kernels(student) if layer.form.is_trained}
+    return _INT8_RATE if trained == {"int8"} else _RATE
+
+
+def _kernels(model: object) -> list[Any]:
+    """Return the layers with a kernel."""
+    if not isinstance(model, LayerLike):
+        raise TypeError(f"`model` must be a Layer, or have its methods; received {type(model).__name__}")
+    return [layer for layer in model.flatten() if isinstance(layer, Dense | EinsumDense)]
+
+
+def _check(layer: Dense | EinsumDense) -> None:
+    """Raise ValueError unless the codes of a layer can be trained."""
+    form, where = layer.form, f"layer '{layer.path}'"
+    if layer.lora_enabled:
+        raise ValueError(f"{where} has LoRA: `merge_lora` first")
+    if form.is_trained:
+        raise ValueError(f"the codes of {where} are trained already")
+    if not isinstance(form, Codes) or form.scheme.codes not in ("int8", "int4"):
+        raise ValueError(
+            f"{where} must hold int8 or int4 codes as `calibrate` or `with_policy` makes them; it is under "
+            f"'{form.policy.name}' in form '{form.name}'"
+        )
+    if form.dynamic:
+        raise ValueError(
+            f"{where} quantizes each row of its inputs by itself, under '{form.policy.name}': `calibrate` gives fixed "
+            "scales"
+        )

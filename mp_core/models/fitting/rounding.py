@@ -1,0 +1,108 @@
+"""GPTQ: the rounding error of the weights of one input is propagated into the weights of later inputs."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from mp_core.arrays import F32, Array, cast
+from mp_core.arrays.quantization import QuantizedArray, dequantize, quantize
+from mp_core.ops import matmul
+from mp_core.policies.dtype_policies import Scheme
+
+__all__ = ["quantize_for"]
+
+_DAMPING = 0.01  # share of the mean second moment that is added to each, because a sample does not show everything
+_BLOCK = 128  # columns that are rounded one by one before one product propagates their errors into all later columns
+
+
+def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray:
+    """Return a matrix as codes that lose little in products with certain inputs. Scales are those of `scheme` alone.
+
+    For inputs x with the second moments ``H = sum x x'`` an error E of the lines costs ``trace(E H E')``. With
+    ``H = (I + U) D (I + U)'``, U strictly upper triangular, that is ``sum_j D_j |e_j + sum_(i<j) U_ij e_i|^2``: the
+    least, as each column j is rounded from ``w_j - sum_(i<j) U_ij e_i`` (GPTQ [1]_ in the form of [2]_). The largest
+    moments go first. All is elementwise or a float32 product of :func:`mp_core.matmul`, so that every machine gets the
+    same bits.
+
+    Parameters
+    ----------
+    lines : ndarray, shape (outputs, inputs)
+        Finite floats.
+    scheme : Scheme
+    moments : ndarray, shape (inputs, inputs)
+        Symmetric; only the upper half counts. Of inputs that are all zero, nothing is propagated.
+
+    References
+    ----------
+    .. [1] E. Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers",
+       ICLR 2023.
+    .. [2] J. Chee et al., "QuIP: 2-Bit Quantization of Large Language Models With Guarantees", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> lines, scheme = np.array([[127, 10.4, 10.4, 10.4]]), Scheme("int8", "float")
+    >>> scheme.quantize(lines).values, quantize_for(lines, scheme, np.ones((4, 4))).values
+    (array([[127,  10,  10,  10]], dtype=int8), array([[127,  10,  11,  10]], dtype=int8))
+    """
+    exact = cast(lines, "float64")
+    q = scheme.quantize(cast(exact, F32))
+    nearest = _nearest(q)
+    order, owed = _feedback(moments)
+    wanted, rounded = np.ascontiguousarray(exact.T)[order], np.empty_like(exact.T, F32, order="C")
+    for first in range(0, len(wanted), _BLOCK):
+        block = wanted[first : first + _BLOCK]
+        weights = owed[first : first + len(block), first:]
+        errors = np.empty_like(block)
+        for j, column in enumerate(order[first : first + len(block)]):
+            rounded[column] = nearest(block[j], column)
+            errors[j] = rounded[column] - exact[:, column]
+            block[j + 1 :] -= weights[j, j + 1 : len(block), np.newaxis] * errors[j]
+        wanted[first + len(block) :] -= matmul(weights[:, len(block) :].T, cast(errors, F32))
+    return quantize(
+        np.ascontiguousarray(rounded.T), axis=q.axis, dtype=q.dtype, group_size=q.group_size, scale=q.scale,
+        zero_point=q.zero_point,
+    )  # fmt: skip
+
+
+def _nearest(q: QuantizedArray) -> Callable[[Array, int], Array]:
+    """Return what rounds a column of the matrix, given with its index, to numbers that its codes can stand for."""
+    lines, count = q.shape[0], q.scale.shape[1]
+    group = q.group_size or max(q.shape[1], 1)
+    scale, zero = (None if part is None else np.broadcast_to(part, (lines, count)) for part in (q.scale, q.zero_point))
+
+    def coded(column: Array, index: int) -> Array:
+        own = [None if part is None else part[:, index] for part in (scale, zero)]
+        return dequantize(quantize(column, axis=0, dtype=q.dtype, scale=own[0], zero_point=own[1]))
+
+    infinite = np.full(lines, np.inf, F32)
+    high = [coded(infinite, index) for index in range(count)]
+    low = [-high[index] if zero is None else coded(-infinite, index) for index in range(count)]
+
+    def nearest(column: Array, index: int) -> Array:
+        own = index // group
+        return coded(np.clip(cast(column, F32), low[own], high[own]), own)
+
+    return nearest
+
+
+def _feedback(moments: Array) -> tuple[Array, Array]:
+    """Return the order of the columns, and U of :func:`quantize_for` in this order."""
+    diagonal = cast(moments, "float64").diagonal()
+    order = np.argsort(-diagonal, kind="stable")
+    peak = diagonal.max(initial=0.0)
+    weights = np.zeros((len(order), len(order)), F32)
+    if not peak > 0:
+        return order, weights
+    h = cast(moments[np.ix_(order, order)] / peak, "float32")
+    damping = np.float32(_DAMPING * math.fsum(diagonal / peak) / len(order))
+    h[np.diag_indices_from(h)] += damping
+    for last in range(len(order), 0, -_BLOCK):
+        first = max(last - _BLOCK, 0)
+        columns = h[:last, first:last]
+        for j in range(last - first - 1, -1, -1):
+            above = columns[: first + j, j]
+            weights[: first + j, first + j] = above / max(columns[first + j, j], damping)  # less is a rounding error
+            columns[: first + j, :j] -= weights[: first + j, first + j, np.newaxis] * above[first:]
+        h[:first, :first] -= matmul(weights[:first, first:last], columns[:first].T)
+    return order, weights

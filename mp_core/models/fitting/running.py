@@ -1,0 +1,88 @@
+"""What models must have to be calibrated or chosen for, and how a sample runs through them."""
+
+from collections.abc import Iterator
+from inspect import signature
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+from mp_core.arrays import Array, as_mask
+from mp_core.layers import Layer
+
+__all__ = ["LayerLike", "ModelCall", "calls_of", "layers_by_path", "mask_of"]
+
+
+@runtime_checkable
+class LayerLike(Protocol):
+    """What can be calibrated and chosen for: a layer, or anything with these of its methods, as an encoder of texts."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs."""
+
+    def flatten(self) -> Iterator[Any]:
+        """Yield the layers, those inside others too."""
+
+    def with_policy(self, policy: Any) -> Self:
+        """Return a copy under another policy; a map is looked up by the paths of the layers."""
+
+
+class ModelCall(NamedTuple):
+    """The arguments of one call of a model."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def calls_of(model: object, sample: Any, argument: str = "sample") -> list[ModelCall]:
+    """Return the calls that a sample means: a list or an iterator is several, a tuple or a dict the arguments of one.
+
+    Raises
+    ------
+    TypeError
+        `model` cannot be run, or `sample` is None.
+    ValueError
+        A layer of `model` is quantized.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> calls_of(Dense(2), [(1, 2), {"inputs": 3}, 4])
+    [ModelCall(args=(1, 2), kwargs={}), ModelCall(args=(), kwargs={'inputs': 3}), ModelCall(args=(4,), kwargs={})]
+    """
+    if not isinstance(model, LayerLike):
+        raise TypeError(
+            "`model` must be a Layer, or have its methods `__call__`, `flatten`, `weight_bytes` and `with_policy`; "
+            f"received {type(model).__name__}"
+        )
+    for layer in model.flatten():
+        if isinstance(layer, Layer) and layer.quantized:
+            raise ValueError(f"`model` must have unquantized weights; layer '{layer.path}' is quantized")
+    inputs = list(sample) if isinstance(sample, list | Iterator) else [sample]
+    if any(arguments is None for arguments in inputs):
+        raise TypeError(f"`{argument}` must be the inputs of a call, or a list of them; received None")
+    return [
+        ModelCall(arguments, {})
+        if isinstance(arguments, tuple)
+        else ModelCall((), arguments)
+        if isinstance(arguments, dict)
+        else ModelCall((arguments,), {})
+        for arguments in inputs
+    ]
+
+
+def mask_of(model: LayerLike, call: ModelCall) -> Array | None:
+    """Return the argument ``mask`` of a call, True where there is no padding; None if the call has no mask."""
+    named = dict(zip(signature(getattr(model, "call", model)).parameters, call.args, strict=False)) | call.kwargs
+    mask = named.get("mask")
+    return None if mask is None else as_mask(mask)
+
+
+def layers_by_path(model: LayerLike) -> dict[str, Layer]:
+    """Return the layers of a model by path; raise ValueError if two have one path."""
+    layers: dict[str, Layer] = {}
+    for part in model.flatten():
+        if isinstance(part, Layer) and layers.setdefault(str(part.path), part) is not part and part.built:
+            raise ValueError(f"two layers of `model` have the path '{part.path}': give them names of their own")
+    return layers

@@ -1,0 +1,270 @@
+"""Which policy each layer of a model tolerates: one at a time, and the smallest map within a budget."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from statistics import median
+from time import process_time
+from typing import Any
+
+from mp_core.models.fitting.measures import Metric, OwnMetric, check_metric
+from mp_core.models.fitting.results import LayerChoice, PolicyChoice, Sensitivity
+from mp_core.models.fitting.running import LayerLike
+from mp_core.models.fitting.trial import REFERENCE, Run, Trial
+from mp_core.policies.dtype_policies import policy_of
+from mp_core.utilities.arguments import number
+from mp_core.utilities.progress import counting
+
+__all__ = ["POLICIES", "choose_policy", "sensitivity"]
+
+POLICIES = ("bfloat16", "float16", "int8", "int8/weight_only", "int4/64")
+"""What layers are tried under by default."""
+
+_ROUNDS = 7
+_LEAST = 0.02  # seconds of CPU time that a run takes in each round, repeated if it is shorter
+_ALIKE = 0.03  # share of the time of the fastest by which others may be slower and count as fast
+
+
+def sensitivity(
+    model: LayerLike, sample: Any, policies: Iterable[str] = POLICIES, *, show_progress: bool = False
+) -> tuple[Sensitivity, ...]:
+    """Measure what each policy does to the outputs, for one layer at a time, all others being in float32.
+
+    Parameters
+    ----------
+    model : Layer
+        Built, with unquantized weights; or anything with the same ``__call__``, ``flatten``, ``weight_bytes`` and
+        ``with_policy``, such as a :class:`~mp_core.models.TextEncoder`. The model itself does not change.
+    sample : array, tuple, dict or list
+        The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
+        is several calls: that of an encoder holds texts.
+    policies : iterable of str
+        Names of policies, or schemes alone: ``"int8"`` means ``"int8_from_mixed_bfloat16"``. Default: ``bfloat16``,
+        ``float16``, ``int8``, ``int8/weight_only`` and ``int4/64``.
+    show_progress : bool
+        Whether to show a bar on stderr (needs tqdm).
+
+    Returns
+    -------
+    tuple of Sensitivity
+        One for each layer with weights of its own and each policy that it can compute in.
+
+    Raises
+    ------
+    TypeError
+        `model` is none of these, `sample` does not fit it, `policies` are no names, or an output is no floating-point
+        array.
+    ValueError
+        `model` has no weights, is not built, or is quantized; a name is that of no policy, or of a map; the
+        outputs in float32 are empty or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mp_core.layers import Dense
+    >>> rng = np.random.default_rng(0)
+    >>> layer = Dense(8, name="dense")
+    >>> x = rng.standard_normal((4, 16))
+    >>> _ = layer(x)
+    >>> for row in sensitivity(layer, x, ["float16", "int8_from_float32"]):
+    ...     print(row.path, row.policy, row.saved, row.error.max < 1e-3)
+    dense float16 272 True
+    dense int8_from_float32 352 True
+    """
+    return Trial(model, sample).rows(_names(policies), show_progress)
+
+
+def choose_policy(
+    model: LayerLike,
+    sample: Any,
+    *,
+    max_error: float,
+    metric: Metric | OwnMetric | None = None,
+    policies: Iterable[str] = POLICIES,
+    show_progress: bool = False,
+) -> PolicyChoice:
+    """Return the policies under which the weights are smallest, and then fastest, while the outputs stay good.
+
+    It starts in float32 and gives layers cheaper policies, those first that save the most bytes for the error that
+    they add; every map that it keeps has been run on the sample and met the budget. Among maps of the same size the
+    fastest wins. This is a search by a rule, not through all maps.
+
+    Parameters
+    ----------
+    model, sample, policies, show_progress
+        As in :func:`sensitivity`.
+    max_error : float
+        The budget, on the sample: inputs unlike it may do worse.
+    metric : {"max", "mean", "rmse", "largest", "disagreement"} or callable, optional
+        Which part of :class:`OutputError` the budget is for. Default: ``"largest"`` if outputs are one number, else
+        ``"max"``, which is the cosine of embeddings and sees no change of length. A function gets the outputs of the
+        sample and those in float32, two arrays of float64 with an output in each row, and returns the error: how much
+        accuracy is lost, for example. A metric of :mod:`mp_core.metrics` begins anew for each model.
+
+    Returns
+    -------
+    PolicyChoice
+        There is always one: where nothing smaller meets the budget, every layer stays in float32, and the table says
+        why. ``model.with_policy(choice.map)`` is the model under it.
+
+    Raises
+    ------
+    TypeError
+        As :func:`sensitivity`; `metric` as a function returns no number.
+    ValueError
+        As :func:`sensitivity`; `max_error` is negative or not finite; `metric` is unknown, cannot measure the outputs,
+        or says of float32 itself that it exceeds the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mp_core.layers import Dense, Sequential
+    >>> rng = np.random.default_rng(0)
+    >>> model = Sequential([Dense(64, name="wide"), Dense(2, name="narrow")], name="model")
+    >>> x = rng.standard_normal((20, 32))
+    >>> _ = model(x)
+    >>> choice = choose_policy(model, x, max_error=1e-3, policies=["float16", "int8_from_float32"])
+    >>> choice.nbytes < choice.reference_nbytes, choice.error.max <= 1e-3
+    (True, True)
+    """
+    max_error = number(max_error, "max_error", 0.0)
+    if max_error == math.inf:
+        raise ValueError(f"`max_error` must be at least 0 and finite; received {max_error}")
+    check_metric(metric)
+    names = _names(policies)
+    trial = Trial(model, sample, metric)
+    least = getattr(trial.reference.error, trial.metric)
+    if not least <= max_error:
+        raise ValueError(f"`metric` must be at most `max_error` for {REFERENCE} itself; it is {least:g} there")
+    search = _Search(trial, trial.rows(names, show_progress), max_error)
+    with counting(show=show_progress, total=None, unit="run of the search") as trial.done:
+        search.shrink()
+        return search.fastest((REFERENCE, *names))
+
+
+class _Search:
+    """What every layer has got so far, and the errors of what was refused."""
+
+    def __init__(self, trial: Trial, rows: Sequence[Sensitivity], max_error: float) -> None:
+        self._trial = trial
+        self._rows = rows
+        self._error = attrgetter(f"error.{trial.metric}")
+        self._max_error = max_error
+        self._chosen = {path: Sensitivity(path, REFERENCE, 0, trial.reference.error) for path in trial.paths}
+        self._refused = {row: self._error(row) for row in rows if not self._error(row) <= max_error}
+
+    def shrink(self) -> None:
+        """Give layers smaller weights, those first that save the most for the error that they add."""
+        steps, chosen = [], dict(self._chosen)
+        while step := self._next(chosen):
+            steps.append(step)
+            chosen[step.path] = step
+        count, _ = self._longest(steps)
+        self._chosen |= {step.path: step for step in steps[:count]}
+        while step := self._next(self._chosen):  # those after the longest run that fits, one by one
+            run = self._run([step])
+            if self._error(run) <= self._max_error:
+                self._chosen[step.path] = step
+            else:
+                self._refused[step] = self._error(run)
+
+    def fastest(self, names: Sequence[str]) -> PolicyChoice:
+        """Try each policy wherever it is as small as the chosen one, and return what is smallest, then fastest."""
+        finalists = []
+        for name in names:
+            equals = [row for row in self._rows if row.policy == name and row.saved == self._chosen[row.path].saved]
+            equals.sort(key=self._error)
+            count, run = self._longest(equals, name)
+            if run is not None:
+                finalists.append((run, self._with(equals[:count])))
+        reference = self._trial.reference
+        times = self._times([reference, *(run for run, _ in finalists)])
+        smallest = min(run.model.weight_bytes for run, _ in finalists)
+        timed = [
+            (*finalist, seconds)
+            for finalist, seconds in zip(finalists, times[1:], strict=True)
+            if finalist[0].model.weight_bytes == smallest
+        ]
+        fastest = min(seconds for *_, seconds in timed)
+        run, chosen, seconds = next(found for found in timed if found[-1] <= fastest * (1 + _ALIKE))
+        return PolicyChoice(
+            map=run.map,
+            error=run.error,
+            nbytes=run.model.weight_bytes,
+            reference_nbytes=reference.model.weight_bytes,
+            seconds=seconds,
+            reference_seconds=times[0],
+            table=tuple(
+                LayerChoice(row.path, row.policy, row.saved, self._error(row), self._reason(row))
+                for row in chosen.values()
+            ),
+            metric=self._trial.metric,
+        )
+
+    def _with(self, steps: Sequence[Sensitivity]) -> dict[str, Sensitivity]:
+        return self._chosen | {step.path: step for step in steps}
+
+    def _run(self, steps: Sequence[Sensitivity], default: str = REFERENCE) -> Run:
+        """Run the model under what is chosen so far and these steps."""
+        return self._trial.run({path: row.policy for path, row in self._with(steps).items()}, default)
+
+    def _next(self, chosen: Mapping[str, Sensitivity]) -> Sensitivity | None:
+        """Return the step to smaller weights that adds the least error for each byte it saves."""
+
+        def price(row: Sensitivity) -> float:
+            now = chosen[row.path]
+            price: float = (self._error(row) - self._error(now)) / (row.saved - now.saved)
+            return price
+
+        steps = [row for row in self._rows if row.saved > chosen[row.path].saved and row not in self._refused]
+        return min(steps, key=price, default=None)
+
+    def _longest(self, steps: Sequence[Sensitivity], default: str = REFERENCE) -> tuple[int, Run | None]:
+        """Return how many of the steps fit together, by bisection, and the run with them: None where not even 0 do."""
+        low, high, best = -1, len(steps), None
+        while low < high:
+            middle = (low + high + 1) // 2
+            run = self._run(steps[:middle], default)
+            if self._error(run) <= self._max_error:
+                low, best = middle, run
+            else:
+                high = middle - 1
+        return low, best
+
+    def _times(self, runs: Sequence[Run]) -> list[float]:
+        """Return the CPU seconds of each run: the median of rounds in which all take their turn.
+
+        Of one round a run has its share of the time of all, which a round that is slow as a whole leaves as it is.
+        """
+        counts = [max(1, math.ceil(_LEAST / self._seconds(run, 1))) for run in runs]
+        rounds = [[self._seconds(run, count) for run, count in zip(runs, counts, strict=True)] for _ in range(_ROUNDS)]
+        whole = median(map(sum, rounds))
+        return [whole * median(one[index] / sum(one) for one in rounds) for index in range(len(runs))]
+
+    def _seconds(self, run: Run, count: int) -> float:
+        """Return the CPU time of a run over the sample, which no other process takes part in."""
+        start = process_time()
+        for _ in range(count):
+            self._trial.outputs(run.model)
+        return max(process_time() - start, 1e-9) / count
+
+    def _reason(self, chosen: Sensitivity) -> str:
+        refused = [row for row in self._refused if row.path == chosen.path and row.saved > chosen.saved]
+        if not refused:
+            return "nothing is smaller"
+        least = min(refused, key=self._refused.__getitem__)
+        return f"{least.policy} would bring the error to {self._refused[least]:.1e}"
+
+
+def _names(policies: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the policies to try, without repetition."""
+    words = [policies] if isinstance(policies, str) or not isinstance(policies, Iterable) else list(policies)
+    names = []
+    for word in words:
+        if not isinstance(word, str):
+            raise TypeError(f"`policies` must be names of policies; received {word!r}")
+        policy = policy_of(word, "policies")
+        if "float" not in policy.compute_dtype:
+            raise ValueError(f"`policies` must compute in floating-point dtypes; received {word!r}")
+        names.append(policy.name)
+    return tuple(dict.fromkeys(names))

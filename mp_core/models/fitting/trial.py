@@ -1,0 +1,119 @@
+"""A model under policies, run on a sample, and how far its outputs are from those in float32."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from re import escape
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array, dtypes
+from mp_core.arrays.finite import all_finite
+from mp_core.models.fitting.measures import Metric, OwnMetric, described, error_of, metric_for
+from mp_core.models.fitting.results import OutputError, Sensitivity
+from mp_core.models.fitting.running import LayerLike, ModelCall, calls_of, layers_by_path
+from mp_core.ops import cast
+from mp_core.policies.dtype_policies import DTypePolicyMap, policy_of
+from mp_core.utilities.nonfinite import nonfinite
+from mp_core.utilities.progress import progress
+
+__all__ = ["REFERENCE", "Run", "Trial"]
+
+REFERENCE = "float32"
+"""The policy with whose outputs all others are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A map of policies, tried on the sample."""
+
+    map: DTypePolicyMap
+    model: LayerLike
+    error: OutputError
+
+
+class Trial:
+    """A model on a sample: its outputs in float32, and how far those under other policies are from them.
+
+    Attributes
+    ----------
+    done : callable
+        Called with 1 after each run.
+    metric : str
+        The field of :class:`OutputError` that a budget is for.
+    """
+
+    def __init__(self, model: LayerLike, sample: Any, metric: Metric | OwnMetric | None = None) -> None:
+        self.done: Callable[[int], object] = lambda count: None
+        self._model = model
+        self._calls = calls_of(model, sample)
+        policies = DTypePolicyMap(REFERENCE)
+        reference = model.with_policy(policies)
+        self._expected = self.outputs(reference)
+        finite = all_finite(self._expected)
+        if not (finite and any(outputs.size for outputs in self._expected)):
+            shapes = ", ".join(str(outputs.shape) for outputs in self._expected) or "no call"
+            raise ValueError(
+                f"`sample` must give finite outputs in {REFERENCE}; received outputs of shape {shapes}"
+                f"{'' if finite else ' with Inf or NaN'}"
+            )
+        self._own = metric if callable(metric) else None
+        self.metric = metric_for(metric, self._expected)
+        self.reference = Run(policies, reference, self._error(self._expected))
+        self.paths = [path for path, layer in layers_by_path(model).items() if layer.own_variables()]
+        if not self.paths:
+            raise ValueError(f"`model` must have layers with weights; {model!r} has none")
+
+    def run(self, policies: Mapping[str, str], default: str = REFERENCE) -> Run:
+        """Run the model under policies by path; layers without weights get the default."""
+        policy_map = DTypePolicyMap(default, {escape(path): policy for path, policy in policies.items()})
+        model = self._model.with_policy(policy_map)
+        run = Run(policy_map, model, self._error(self.outputs(model)))
+        self.done(1)
+        return run
+
+    def outputs(self, model: LayerLike) -> list[Array]:
+        """Return the outputs of every call in float64, a row for each output."""
+        with nonfinite("ignore"):  # the error tells of them
+            return [_in_float64(model(*call.args, **call.kwargs), call) for call in self._calls]
+
+    def measured(self, model: LayerLike) -> float:
+        """Return the error of a model for which the budget is."""
+        return float(getattr(self._error(self.outputs(model)), self.metric))
+
+    def _error(self, outputs: Sequence[Array]) -> OutputError:
+        return error_of(outputs, self._expected, self._own)
+
+    def rows(self, names: Sequence[str], show_progress: bool) -> tuple[Sensitivity, ...]:
+        """Try every policy on every layer alone."""
+        pairs = [(path, name) for path in self.paths for name in names]
+        tried = [self._row(*pair) for pair in progress(pairs, show=show_progress, total=len(pairs), unit="run")]
+        return tuple(row for row in tried if row is not None)
+
+    def _row(self, path: str, name: str) -> Sensitivity | None:
+        """Return what the policy does to the layer; None where the layer has no such implementation."""
+        try:
+            run = self.run({path: name})
+        except NotImplementedError:
+            return None
+        if policy_of(name).quantization_mode and not layers_by_path(run.model)[path].quantized:
+            return None
+        return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
+
+
+def _in_float64(outputs: Any, call: ModelCall) -> Array:
+    """Return what a call returned in float64; one axis alone is a number for each input, or one row."""
+    if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
+        raise TypeError(
+            f"`model` must return one floating-point array with axes; it returned {described(outputs)}. Of a model "
+            "with several outputs take `mp_core.Model(model.inputs, model.outputs[0])`"
+        )
+    if outputs.ndim == 1:
+        outputs = outputs[:, np.newaxis] if len(outputs) in _counts(call) else outputs[np.newaxis]
+    return cast(outputs, "float64")
+
+
+def _counts(call: ModelCall) -> set[int]:
+    """Return how many inputs a call has, as its arguments say that are lists or arrays."""
+    given = (*call.args, *call.kwargs.values())
+    return {len(x) for x in given if isinstance(x, list) or (isinstance(x, np.ndarray) and x.ndim)}

@@ -1,8 +1,0 @@
-"""Plans: the forward pass of a layer for inputs of certain shapes, recorded once and run by compiled code."""
-
-from mp_core.arrays.recorded import UnseenError
-from mp_core.plans.costs import Memory, Operation
-from mp_core.plans.plan import ForwardPlan, compile
-from mp_core.plans.scopes import eager, is_eager
-
-__all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]

@@ -1,0 +1,245 @@
+"""Schemes of quantization and their one spelling: ``int8``, ``int8/weight_only/64``, ``int4/64``, ``float8_e4m3fn``."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from re import fullmatch
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core.arrays.quantization import QuantizedArray, quantize
+from mp_core.arrays.quantization.codes import CODES
+
+__all__ = ["LARGEST_GROUP", "SPELLINGS", "Scheme"]
+
+_EVERY = ("channel", "tensor", "group")
+_TABLE: dict[str, dict[str, tuple[str, ...]]] = {
+    "int8": {"dynamic": ("channel", "tensor"), "fixed": ("channel", "tensor"), "float": _EVERY},
+    "int4": {"float": ("group", "channel"), "dynamic": ("group", "channel")},
+    "float8_e4m3fn": {"float": _EVERY, "fixed": ("tensor",)},
+    "float8_e5m2": {"float": _EVERY, "fixed": ("tensor",)},
+}
+"""Codes -> what happens to the inputs, the default first -> which weights may share a scale."""
+_INPUTS = {"dynamic": "dynamic", "fixed": "fixed", "float": "weight_only"}
+LARGEST_GROUP = 2**31 - 1
+"""The longest group: what the C types that count elements of groups can hold."""
+_LARGEST_STORED = 1 << 15
+"""The longest group in files, which are converted piece by piece."""
+
+
+def _spelled(codes: str, inputs: str, per: str, size: object) -> str:
+    """Return codes, then inputs and who shares scales, unless these are the default; int4 always names its groups."""
+    parts = [codes] if inputs == next(iter(_TABLE[codes])) else [codes, _INPUTS[inputs]]
+    shared = {"channel": "-1" if codes == "int4" else "", "tensor": "tensor", "group": str(size)}[per]
+    return "/".join([*parts, shared] if shared else parts)
+
+
+_BY_SPELLING = {
+    _spelled(codes, inputs, per, "N"): (codes, inputs, per)
+    for codes, by_inputs in _TABLE.items()
+    for inputs, every in by_inputs.items()
+    for per in every
+}
+SPELLINGS = tuple(_BY_SPELLING)
+"""How every scheme is spelled, N being the length of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How the matrix of a layer is quantized: ``x ~ scale * (q - zero_point)``.
+
+    ``str`` gives its one spelling, :meth:`parse` reads it. Matrices are lines-major, as files have the weights of a
+    Linear layer: (outputs, inputs); a line is what becomes one output.
+
+    Parameters
+    ----------
+    codes : {"int8", "int4", "float8_e4m3fn", "float8_e5m2"}
+        The type of the codes. int4 has zero points; the others are symmetric.
+    inputs : {"float", "dynamic", "fixed"}
+        The other operand of products: floats (weight-only), rows quantized as they come, or quantized with scales that
+        are stored.
+    group_size : int, optional
+        How many neighbours in a line share a scale, for ``per="group"`` only.
+    per : {"channel", "tensor", "group"}
+        Which weights share a scale: those of a line, of the whole matrix, or of a group.
+
+    Raises
+    ------
+    TypeError
+        `group_size` is neither an integer nor None.
+    ValueError
+        There is no such scheme: beside int8 and float8 only float inputs go with groups, fixed inputs of float8 go with
+        one scale; or `group_size` does not fit `per`, is not from 1 to 2147483647 or, of int4 with dynamic inputs, no
+        multiple of 8.
+
+    Examples
+    --------
+    >>> str(Scheme("int8", "dynamic")), str(Scheme("int4", group_size=64, per="group"))
+    ('int8', 'int4/64')
+    >>> Scheme.parse("int8/weight_only/64")
+    Scheme(codes='int8', inputs='float', group_size=64, per='group')
+    """
+
+    codes: str
+    inputs: str = "float"
+    group_size: int | None = None
+    per: str = "channel"
+
+    def __post_init__(self) -> None:
+        """Check that there is such a scheme."""
+        _one_of("codes", self.codes, _TABLE)
+        _one_of("inputs", self.inputs, _TABLE[self.codes], f" for {self.codes}")
+        _one_of("per", self.per, _TABLE[self.codes][self.inputs], f" for {self.codes} with {self.inputs} inputs")
+        size = self.group_size
+        if size is not None and type(size) is not int:
+            raise TypeError(f"`group_size` must be an int or None; received {size!r}")
+        if self.per == "group" and (size is None or not 1 <= size <= LARGEST_GROUP):
+            raise ValueError(f"`group_size` must be from 1 to {LARGEST_GROUP} for per='group'; received {size}")
+        if self.codes == "int4" and self.inputs == "dynamic" and size is not None and size % 8:
+            raise ValueError(f"`group_size` must be a multiple of 8 for int4 with dynamic inputs; received {size}")
+        if self.per != "group" and size is not None:
+            raise ValueError(f"`group_size` must be None for per={self.per!r}; received {size}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the scheme of a spelling.
+
+        Parameters
+        ----------
+        text : str
+            One of ``SPELLINGS``, with a number for N.
+
+        Raises
+        ------
+        TypeError
+            `text` is no string.
+        ValueError
+            `text` spells no scheme.
+
+        Examples
+        --------
+        >>> Scheme.parse("int8").inputs, Scheme.parse("float8_e4m3fn/tensor").per
+        ('dynamic', 'tensor')
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"a scheme must be a string such as 'int8'; received {text!r}")
+        return cls(*_parsed(text))
+
+    @classmethod
+    def of(cls, q: QuantizedArray, inputs: str = "float") -> Self:
+        """Return the scheme of a lines-major matrix of codes, for products with these `inputs`.
+
+        Raises
+        ------
+        TypeError
+            `q` is no QuantizedArray.
+        ValueError
+            Its codes, its axis or its groups are those of no scheme.
+
+        Examples
+        --------
+        >>> str(Scheme.of(quantize(np.eye(4), axis=0, dtype="int4", group_size=2)))
+        'int4/2'
+        """
+        if not isinstance(q, QuantizedArray):
+            raise TypeError(f"`q` must be a QuantizedArray; received {type(q).__name__}")
+        per = "group" if q.group_size is not None else "channel" if q.axis else "tensor"
+        found = cls(q.dtype.name, inputs, q.group_size, per)
+        if q.axis != found.axis(len(q.shape)):
+            raise ValueError(
+                f"`q` must have axis={found.axis(len(q.shape))} for {per} scales, lines-major; received axis={q.axis}"
+            )
+        return found
+
+    def describes(self, q: QuantizedArray) -> bool:
+        """Whether a lines-major matrix has these codes and scales; a group longer than a line is the whole line.
+
+        Examples
+        --------
+        >>> q = quantize(np.eye(4), axis=0, dtype="int4")
+        >>> [Scheme.parse(f"int4/{size}").describes(q) for size in (-1, 2, 64)]
+        [True, False, True]
+        """
+        split = None if self.group_size is None or self.group_size >= q.shape[-1] else self.group_size
+        found = None if q.group_size is None or q.group_size >= q.shape[-1] else q.group_size
+        return (q.dtype, q.axis, found) == (self.dtype, self.axis(len(q.shape)), split)
+
+    def __str__(self) -> str:
+        return _spelled(self.codes, self.inputs, self.per, self.group_size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the codes, as :func:`mp_core.quantize` takes it."""
+        return CODES[self.codes].dtype
+
+    @property
+    def is_weight_only(self) -> bool:
+        """Whether the inputs of products stay floats."""
+        return self.inputs == "float"
+
+    @property
+    def has_trainable_codes(self) -> bool:
+        """Whether quantization-aware training can train its codes: int8 beside any inputs, int4 beside float ones."""
+        return self.codes == "int8" or (self.codes == "int4" and self.is_weight_only)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether code 0 always stands for 0, so that there are no zero points."""
+        return self.codes != "int4"
+
+    def axis(self, ndim: int = 2) -> tuple[int, ...]:
+        """Return the axes that keep scales of their own, for a lines-major array with `ndim` axes."""
+        return {"tensor": (), "channel": (0,), "group": tuple(range(ndim - 1))}[self.per]
+
+    def check_stored(self) -> None:
+        """Raise ValueError if files cannot hold it: there the length of a group is a power of two from 2 to 32768."""
+        size = self.group_size
+        if size is not None and (not 2 <= size <= _LARGEST_STORED or size & (size - 1)):
+            raise ValueError(
+                f"groups in files must be of a power of two from 2 to {_LARGEST_STORED}; received '{self}'"
+            )
+
+    def quantize(self, lines: ArrayLike) -> QuantizedArray:
+        """Return codes and scales of floats.
+
+        Parameters
+        ----------
+        lines : array-like
+            Of shape (n, k), lines-major; with more axes, the last one is that of the groups. With fixed inputs, what
+            the codes are to stand for: each column multiplied by the scale of its input.
+
+        Returns
+        -------
+        QuantizedArray
+            A group longer than a line is the whole line.
+
+        Examples
+        --------
+        >>> q = Scheme.parse("int4/2").quantize([[0.0, 3.0, -1.0, 0.5]])
+        >>> q.scale, q.zero_point
+        (array([[0.2, 0.1]], dtype=float32), array([[-8,  2]], dtype=int32))
+        """
+        shape = np.shape(lines)
+        axis = self.axis(len(shape))
+        return quantize(lines, axis=axis, dtype=self.dtype, symmetric=self.symmetric, group_size=self.group_size)
+
+
+def _one_of(name: str, value: Any, allowed: Any, condition: str = "") -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"`{name}` must be {' or '.join(map(repr, allowed))}{condition}; received {value!r}")
+
+
+@lru_cache(256)
+def _parsed(text: str) -> tuple[str, str, int | None, str]:
+    """Return the fields of the scheme that `text` spells."""
+    start, _, last = text.rpartition("/")
+    size = int(last) if fullmatch("[1-9][0-9]{0,9}", last) else None
+    codes, inputs, per = _BY_SPELLING.get(f"{start}/N" if size else text, ("", "", ""))
+    if not codes or (per == "group" and not 1 <= (size or 0) <= LARGEST_GROUP):
+        if text == "int4":
+            raise ValueError("a scheme of int4 must name its groups, as in int4/64; received 'int4'")
+        raise ValueError(
+            f"a scheme must be one of {', '.join(SPELLINGS)}, N from 1 to {LARGEST_GROUP}; received {text!r}"
+        )
+    return codes, inputs, size, per

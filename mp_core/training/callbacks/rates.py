@@ -1,0 +1,171 @@
+"""Callbacks that set the learning rate."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core.training.callbacks.base import BEST, COUNT, Callback, Logs, Rule
+from mp_core.training.callbacks.watching import MonitorCallback
+from mp_core.utilities.arguments import integer, number
+
+__all__ = ["LearningRateScheduler", "ReduceLROnPlateau"]
+
+
+class LearningRateScheduler(Callback):
+    """Set the learning rate before each epoch.
+
+    Parameters
+    ----------
+    schedule : callable
+        Returns the rate for the number of the epoch and the rate of before, or for the number alone.
+    verbose : int
+        Whether to print it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `schedule` is no function, it returns no number, or the optimizer has no learning rate to set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
+    >>> model.compile(mp.optimizers.SGD(0.5), "mse")
+    >>> halve = LearningRateScheduler(lambda epoch, rate: rate / 2)
+    >>> model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=3, verbose=0, callbacks=[halve]).history["learning_rate"]
+    [0.25, 0.125, 0.0625]
+    """
+
+    def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
+        super().__init__()
+        if not callable(schedule):
+            raise TypeError(f"`schedule` must be a function of the number of the epoch; received {schedule!r}")
+        self.schedule, self.verbose = schedule, verbose
+        try:
+            inspect.signature(schedule).bind(0, 0.0)
+            self._takes_rate = True
+        except (TypeError, ValueError):  # it takes one argument, or does not tell
+            self._takes_rate = False
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Set the rate."""
+        given = (epoch, float(self.model.optimizer.learning_rate)) if self._takes_rate else (epoch,)
+        rate = number(self.schedule(*given), "schedule")
+        self.model.optimizer.learning_rate = rate
+        if self.verbose:
+            print(f"Epoch {epoch + 1}: LearningRateScheduler setting learning rate to {rate}.")
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Tell the rate in the logs."""
+        _tell(self.model.optimizer, logs)
+
+
+class ReduceLROnPlateau(MonitorCallback):
+    """Multiply the learning rate when what is watched has not become better for some epochs.
+
+    Parameters
+    ----------
+    monitor : str
+        A name in the logs.
+    factor : float
+        Below 1: the rate is multiplied by it.
+    patience : int
+        How many epochs without anything better are waited for.
+    verbose : int
+        Whether to print the new rate.
+    mode : {"auto", "min", "max"}
+        As for :class:`EarlyStopping`.
+    min_delta : float
+        By how much it must be better, to count.
+    cooldown : int
+        How many epochs after a change do not count.
+    min_lr : float
+        The least rate, which is reached once.
+
+    Attributes
+    ----------
+    best : float or None
+    wait, cooldown_counter : int
+        The epochs without anything better, and those that will not count.
+    monitor_op : callable or None
+        As for :class:`MonitorCallback`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as above, or the optimizer has no learning rate to set; during training, mode "auto" finds no
+        direction, or the value is an array. If the logs have no `monitor`, the epoch is left out with a warning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mp_core as mp
+    >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
+    >>> model.compile(mp.optimizers.SGD(0.25), "mse")
+    >>> watch = ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9)  # nothing is better by so much
+    >>> model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=3, verbose=0, callbacks=[watch]).history["learning_rate"]
+    [0.25, 0.25, 0.125]
+    """
+
+    state_attributes = ("best", "wait", "cooldown_counter")
+    _state_rules: ClassVar[Mapping[str, Rule]] = {"best": BEST, "wait": COUNT, "cooldown_counter": COUNT}
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        factor: float = 0.1,
+        patience: int = 10,
+        verbose: int = 0,
+        mode: str = "auto",
+        min_delta: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+    ) -> None:
+        super().__init__(monitor, mode, min_delta=min_delta)
+        self.factor, self.verbose = number(factor, "factor", 0), verbose
+        if self.factor >= 1:
+            raise ValueError(f"`factor` must be below 1; received {factor!r}")
+        self.patience, self.cooldown = integer(patience, "patience"), integer(cooldown, "cooldown")
+        self.min_lr = number(min_lr, "min_lr", 0)
+        self.on_train_begin()
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Begin anew."""
+        self.best, self.wait, self.cooldown_counter = None, 0, 0
+
+    def in_cooldown(self) -> bool:
+        """Whether the epochs after a change are not over yet."""
+        return self.cooldown_counter > 0
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Look whether the epoch was better; tell the rate in the logs."""
+        _tell(self.model.optimizer, logs)
+        value = self._watched(logs)
+        if value is None:
+            return
+        if self.in_cooldown():
+            self.cooldown_counter -= 1
+            self.wait = 0
+        if self._is_improvement(value, self.best):
+            self.best, self.wait = value, 0
+        elif not self.in_cooldown():
+            self.wait += 1
+            rate = float(self.model.optimizer.learning_rate)
+            if self.wait >= self.patience and rate > np.float32(self.min_lr):  # rates are float32
+                self._reduce(epoch, rate)
+
+    def _reduce(self, epoch: int, rate: float) -> None:
+        new = max(rate * self.factor, self.min_lr)
+        self.model.optimizer.learning_rate = new
+        self.cooldown_counter, self.wait = self.cooldown, 0
+        if self.verbose:
+            print(f"Epoch {epoch + 1}: ReduceLROnPlateau reducing learning rate to {new}.")
+
+
+def _tell(optimizer: Any, logs: Logs) -> None:
+    """Put the learning rate into the logs."""
+    if isinstance(logs, dict):
+        logs["learning_rate"] = float(optimizer.learning_rate)

@@ -1,0 +1,371 @@
+"""The losses of Keras as classes: each calls the function of its name, whose page has the formula.
+
+:class:`FunctionLoss` writes the parameters into their docstrings.
+"""
+
+from typing import Any, ClassVar
+
+from mp_core import ops
+from mp_core.arrays import Array
+from mp_core.arrays.recorded import is_recorded
+from mp_core.training.losses import classification, overlap, regression, sequences
+from mp_core.training.losses.arrays import spans_samples
+from mp_core.training.losses.loss import FunctionLoss
+
+__all__ = [
+    "CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy", "CategoricalFocalCrossentropy",
+    "CategoricalGeneralizedCrossEntropy", "CategoricalHinge", "Circle", "CosineSimilarity", "Dice", "Hinge", "Huber",
+    "KLDivergence", "LogCosh", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError",
+    "MeanSquaredLogarithmicError", "Poisson", "SparseCategoricalCrossentropy", "SquaredHinge", "Tversky",
+]  # fmt: skip
+
+
+class MeanSquaredError(FunctionLoss):
+    """The mean of the squares of errors: :func:`mean_squared_error`, reduced.
+
+    Examples
+    --------
+    >>> MeanSquaredError()([[0.0], [0.0]], [[1.0], [3.0]])  # (1 + 9) / 2
+    np.float32(5.0)
+    """
+
+    function = staticmethod(regression.mean_squared_error)
+
+
+class MeanAbsoluteError(FunctionLoss):
+    """The mean of the magnitudes of errors: :func:`mean_absolute_error`, reduced.
+
+    Examples
+    --------
+    >>> MeanAbsoluteError()([[0.0], [0.0]], [[1.0], [3.0]], sample_weight=[3.0, 1.0])  # (3 * 1 + 1 * 3) / 2
+    np.float32(3.0)
+    """
+
+    function = staticmethod(regression.mean_absolute_error)
+
+
+class MeanAbsolutePercentageError(FunctionLoss):
+    """The mean of the magnitudes of errors in percent of targets: :func:`mean_absolute_percentage_error`, reduced.
+
+    Examples
+    --------
+    >>> MeanAbsolutePercentageError()([[2.0], [4.0]], [[1.0], [5.0]])  # (50 % + 25 %) / 2
+    np.float32(37.5)
+    """
+
+    function = staticmethod(regression.mean_absolute_percentage_error)
+
+
+class MeanSquaredLogarithmicError(FunctionLoss):
+    """The mean of the squares of the errors of logarithms: :func:`mean_squared_logarithmic_error`, reduced.
+
+    Examples
+    --------
+    >>> loss = MeanSquaredLogarithmicError()
+    >>> loss([[0.0]], [[19.0]]).round(2), loss([[4.0]], [[99.0]]).round(2)  # log(20)**2: both are 20 times 1 + y_true
+    (np.float32(8.97), np.float32(8.97))
+    """
+
+    function = staticmethod(regression.mean_squared_logarithmic_error)
+
+
+class CosineSimilarity(FunctionLoss):
+    """Minus the cosine of the angle between vectors: :func:`cosine_similarity`, reduced.
+
+    Examples
+    --------
+    >>> CosineSimilarity(reduction="none")([[1.0, 0.0], [1.0, 0.0]], [[5.0, 0.0], [0.0, 2.0]])  # parallel, orthogonal
+    array([-1., -0.], dtype=float32)
+    """
+
+    function = staticmethod(regression.cosine_similarity)
+    own: ClassVar[dict[str, Any]] = {"axis": -1}
+
+
+class Huber(FunctionLoss):
+    """Half the squares of errors up to `delta`, linear beyond: :func:`huber`, reduced.
+
+    Examples
+    --------
+    >>> Huber(delta=1.0, reduction="none")([[0.0], [0.0]], [[0.5], [3.0]])  # 0.5**2 / 2, then 3 - 0.5
+    array([0.125, 2.5  ], dtype=float32)
+    """
+
+    function = staticmethod(regression.huber)
+    own: ClassVar[dict[str, Any]] = {"delta": 1.0}
+    default_name = "huber_loss"
+
+
+class LogCosh(FunctionLoss):
+    """The logarithm of the hyperbolic cosine of errors: :func:`log_cosh`, reduced.
+
+    Examples
+    --------
+    >>> loss = LogCosh()
+    >>> loss([[0.0]], [[0.1]]).round(3), loss([[0.0]], [[10.0]]).round(3)  # about 0.1**2 / 2, about 10 - log(2)
+    (np.float32(0.005), np.float32(9.307))
+    """
+
+    function = staticmethod(regression.log_cosh)
+
+
+class Hinge(FunctionLoss):
+    """The hinge loss of targets of -1 and 1: :func:`hinge`, reduced.
+
+    Examples
+    --------
+    >>> Hinge(reduction="none")([[1.0], [-1.0], [1.0]], [[2.0], [0.5], [0.5]])  # max(1 - y_true * y_pred, 0)
+    array([0. , 1.5, 0.5], dtype=float32)
+    """
+
+    function = staticmethod(classification.hinge)
+
+
+class SquaredHinge(FunctionLoss):
+    """The square of the hinge loss: :func:`squared_hinge`, reduced.
+
+    Examples
+    --------
+    >>> float(SquaredHinge(reduction="sum")([[1.0], [-1.0]], [[0.5], [0.5]]))  # 0.5**2 + 1.5**2
+    2.5
+    """
+
+    function = staticmethod(classification.squared_hinge)
+
+
+class CategoricalHinge(FunctionLoss):
+    """The hinge loss between the right class and the best wrong one: :func:`categorical_hinge`, reduced.
+
+    Examples
+    --------
+    >>> CategoricalHinge()([[0.0, 1.0], [1.0, 0.0]], [[0.5, 2.0], [0.5, 0.25]])  # (0 + (1 + 0.25 - 0.5)) / 2
+    np.float32(0.375)
+    """
+
+    function = staticmethod(classification.categorical_hinge)
+
+
+class KLDivergence(FunctionLoss):
+    """The Kullback-Leibler divergence of distributions: :func:`kl_divergence`, reduced.
+
+    Examples
+    --------
+    >>> KLDivergence(reduction="none")([[0.5, 0.5], [1.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]]).round(4)  # equal; log(2)
+    array([0.    , 0.6931], dtype=float32)
+    """
+
+    function = staticmethod(regression.kl_divergence)
+
+
+class Poisson(FunctionLoss):
+    """The Poisson loss of counts: :func:`poisson`, reduced.
+
+    Examples
+    --------
+    >>> Poisson()([[0.0], [3.0]], [[2.0], [1.0]]).round(4)  # y_pred - y_true * log(y_pred): (2 + 1) / 2
+    np.float32(1.5)
+    """
+
+    function = staticmethod(regression.poisson)
+
+
+class BinaryCrossentropy(FunctionLoss):
+    """The cross-entropy of two classes: :func:`binary_crossentropy`, reduced.
+
+    Examples
+    --------
+    >>> BinaryCrossentropy(reduction="none")([[1.0], [0.0]], [[0.5], [0.75]]).round(4)  # log(2), log(4)
+    array([0.6931, 1.3863], dtype=float32)
+    >>> BinaryCrossentropy(from_logits=True)([[1.0], [0.0]], [[0.0], [0.0]]).round(4)  # sigmoid(0) is 0.5
+    np.float32(0.6931)
+    """
+
+    function = staticmethod(classification.binary_crossentropy)
+    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
+
+
+class BinaryFocalCrossentropy(FunctionLoss):
+    """The focal cross-entropy of two classes: :func:`binary_focal_crossentropy`, reduced.
+
+    Examples
+    --------
+    >>> BinaryFocalCrossentropy(gamma=2.0)([[1.0]], [[0.5]]).round(4)  # (1 - 0.5)**2 * log(2)
+    np.float32(0.1733)
+    """
+
+    function = staticmethod(classification.binary_focal_crossentropy)
+    own: ClassVar[dict[str, Any]] = {
+        "apply_class_balancing": False,
+        "alpha": 0.25,
+        "gamma": 2.0,
+        "from_logits": False,
+        "label_smoothing": 0.0,
+        "axis": -1,
+    }
+
+
+class CategoricalCrossentropy(FunctionLoss):
+    """The cross-entropy of one-hot targets: :func:`categorical_crossentropy`, reduced.
+
+    Examples
+    --------
+    >>> CategoricalCrossentropy(reduction="none")([[0, 1], [1, 0]], [[0.5, 0.5], [0.25, 0.75]]).round(4)
+    array([0.6931, 1.3863], dtype=float32)
+    >>> CategoricalCrossentropy(from_logits=True)([[0, 1, 0, 0]], [[3.0, 3.0, 3.0, 3.0]]).round(4)  # log(4)
+    np.float32(1.3863)
+    """
+
+    function = staticmethod(classification.categorical_crossentropy)
+    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
+
+
+class CategoricalFocalCrossentropy(FunctionLoss):
+    """The focal cross-entropy of one-hot targets: :func:`categorical_focal_crossentropy`, reduced.
+
+    Examples
+    --------
+    >>> loss = CategoricalFocalCrossentropy(alpha=1.0, gamma=1.0)
+    >>> loss([[0, 1]], [[0.75, 0.25]]).round(4)  # (1 - 0.25) * log(4)
+    np.float32(1.0397)
+    """
+
+    function = staticmethod(classification.categorical_focal_crossentropy)
+    own: ClassVar[dict[str, Any]] = {
+        "alpha": 0.25,
+        "gamma": 2.0,
+        "from_logits": False,
+        "label_smoothing": 0.0,
+        "axis": -1,
+    }
+
+
+class SparseCategoricalCrossentropy(FunctionLoss):
+    """The cross-entropy of targets that are integers: :func:`sparse_categorical_crossentropy`, reduced.
+
+    Examples
+    --------
+    >>> SparseCategoricalCrossentropy(reduction="none")([1, 0], [[0.5, 0.5], [0.25, 0.75]]).round(4)  # log(2), log(4)
+    array([0.6931, 1.3863], dtype=float32)
+    >>> SparseCategoricalCrossentropy(ignore_class=-1)([1, -1], [[0.5, 0.5], [0.25, 0.75]]).round(4)  # the first alone
+    np.float32(0.6931)
+    """
+
+    function = staticmethod(classification.sparse_categorical_crossentropy)
+    own: ClassVar[dict[str, Any]] = {"from_logits": False, "ignore_class": None, "axis": -1}
+    order = ("from_logits", "ignore_class", "reduction", "axis", "name", "dtype")
+
+    def targets(self, y_true: Any) -> Array:
+        """Return targets as integers, as float32 where a class is ignored."""
+        if is_recorded(y_true):
+            return y_true  # type: ignore[no-any-return]
+        return (classification.indices if self.arguments["ignore_class"] is None else classification.numbers)(y_true)
+
+    def valid(self, y_true: Any, values: Array) -> Any:
+        """Return where targets are not the ignored class."""
+        if self.arguments["ignore_class"] is None:
+            return None
+        return ops.not_equal(self.targets(y_true), float(self.arguments["ignore_class"])).reshape(values.shape)
+
+
+class CategoricalGeneralizedCrossEntropy(FunctionLoss):
+    """A cross-entropy that bears wrong labels: :func:`categorical_generalized_cross_entropy`, reduced.
+
+    Examples
+    --------
+    >>> loss = CategoricalGeneralizedCrossEntropy(q=0.5, reduction="none")
+    >>> loss([0, 0], [[0.25, 0.75], [0.0, 1.0]]).round(2)  # (1 - 0.25**q) / q; a wrong label costs at most 1 / q
+    array([1., 2.], dtype=float32)
+    """
+
+    function = staticmethod(classification.categorical_generalized_cross_entropy)
+    own: ClassVar[dict[str, Any]] = {"q": 0.5}
+
+    def targets(self, y_true: Any) -> Array:
+        """Return targets as integers."""
+        return classification.indices(y_true)
+
+
+class CTC(FunctionLoss):
+    """The loss of sequences that are not aligned with their labels: :func:`ctc`, reduced.
+
+    A mask of times leaves out the sequences without a time that counts; a sequence with some has all its times in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> CTC()([[1]], np.zeros((1, 1, 2))).round(4)  # one output, and one of its two equal classes: log(2)
+    np.float32(0.6931)
+    """
+
+    function = staticmethod(sequences.ctc)
+
+    def targets(self, y_true: Any) -> Array:
+        """Return labels as float32 numbers."""
+        return y_true if is_recorded(y_true) else sequences.labels(y_true)
+
+
+class Dice(FunctionLoss):
+    """The Dice loss of masks: :func:`dice`, reduced.
+
+    Examples
+    --------
+    >>> Dice()([[1.0, 1.0, 0.0]], [[1.0, 0.0, 0.0]]).round(4)  # 1 - 2 * 1 / (2 + 1)
+    np.float32(0.3333)
+    """
+
+    function = staticmethod(overlap.dice)
+    own: ClassVar[dict[str, Any]] = {"axis": None}
+    order = ("reduction", "name", "axis", "dtype")
+
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the sum is over samples too."""
+        return spans_samples(self.axis)
+
+
+class Tversky(FunctionLoss):
+    """The Tversky loss of masks: :func:`tversky`, reduced.
+
+    Examples
+    --------
+    >>> Tversky(alpha=0.75, beta=0.25)([[1.0, 1.0, 0.0]], [[1.0, 0.0, 0.0]]).round(4)  # 1 - 1 / (1 + 0.75 missed)
+    np.float32(0.4286)
+    >>> Tversky(alpha=0.75, beta=0.25)([[1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]]).round(4)  # 1 - 1 / (1 + 0.25 too many)
+    np.float32(0.2)
+    """
+
+    function = staticmethod(overlap.tversky)
+    own: ClassVar[dict[str, Any]] = {"alpha": 0.5, "beta": 0.5, "axis": None}
+    order = ("alpha", "beta", "reduction", "name", "axis", "dtype")
+
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the sum is over samples too."""
+        return spans_samples(self.axis)
+
+
+class Circle(FunctionLoss):
+    """The circle loss of embeddings: :func:`circle`, reduced.
+
+    Examples
+    --------
+    >>> embeddings = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    >>> Circle()([0, 0, 1], embeddings).round(2), Circle()([0, 1, 0], embeddings).round(2)  # as labels say, or not
+    (np.float32(0.0), np.float32(94.4))
+    """
+
+    function = staticmethod(overlap.circle)
+    own: ClassVar[dict[str, Any]] = {"gamma": 80.0, "margin": 0.4, "remove_diagonal": True}
+
+    @property
+    def mixes_samples(self) -> bool:
+        """Yes: embeddings are compared with each other."""
+        return True
+
+    def valid(self, y_true: Any, values: Array) -> Any:
+        """Return which losses are positive: an embedding without a pair to compare, whose loss is 0, does not count."""
+        return ops.greater(values, 0.0)
+
+    def targets(self, y_true: Any) -> Array:
+        """Return labels as float32."""
+        return y_true if is_recorded(y_true) else classification.numbers(y_true)

@@ -1,0 +1,259 @@
+"""How many outputs are right."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core.arrays import Array, asarray, cast
+from mp_core.training.losses.arrays import same_rank
+from mp_core.training.metrics.metric import FunctionMetric
+from mp_core.utilities.arguments import positive_integer
+
+__all__ = [
+    "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy",
+    "TopKCategoricalAccuracy", "accuracy", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy",
+    "sparse_top_k_categorical_accuracy", "top_k_categorical_accuracy",
+]  # fmt: skip
+
+
+def _arrays(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
+    """Return targets and outputs as arrays of numbers that NumPy compares."""
+    y_true, y_pred = asarray(y_true, "y_true"), asarray(y_pred, "y_pred")
+    return tuple(x if x.dtype.kind in "biuf" else cast(x, "float32") for x in (y_true, y_pred))  # type: ignore[return-value]
+
+
+def _of_one_shape(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
+    """Return targets and outputs, unless they only broadcast: then each target meets outputs of other samples."""
+    if y_true.shape != y_pred.shape:
+        raise ValueError(f"`y_true` and `y_pred` must have one shape; received {y_true.shape} and {y_pred.shape}")
+    return y_true, y_pred
+
+
+def accuracy(y_true: Any, y_pred: Any) -> Array:
+    """Return 1 where an output equals its target, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        Of one shape; one may have an axis of length 1 more at its end.
+
+    Examples
+    --------
+    >>> accuracy([1, 2, 3], [1, 0, 3])
+    array([1., 0., 1.], dtype=float32)
+    """
+    y_true, y_pred = _of_one_shape(*same_rank(*_arrays(y_true, y_pred)))
+    return _ones(y_true == y_pred)
+
+
+def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
+    """Return 1 where an output is above `threshold` as its target of 0 or 1 says, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        As in :func:`accuracy`.
+    threshold : float
+
+    Examples
+    --------
+    >>> binary_accuracy([1, 0], [0.75, 0.75])
+    array([1., 0.], dtype=float32)
+    """
+    y_true, y_pred = _of_one_shape(*same_rank(*_arrays(y_true, y_pred)))
+    return _ones(y_true == (y_pred > threshold))
+
+
+def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
+    """Return 1 where the largest output is where the largest target is, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        One-hot targets and outputs along the last axis.
+
+    Examples
+    --------
+    >>> categorical_accuracy([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]])
+    array([1., 0.], dtype=float32)
+    """
+    y_true, y_pred = _of_one_shape(*_arrays(y_true, y_pred))
+    return _ones(y_true.argmax(-1) == y_pred.argmax(-1))
+
+
+def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
+    """Return 1 where the largest output is the class of the target, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true : array-like
+        Classes; an axis of length 1 may take the place of that of the outputs.
+    y_pred : array-like
+        Outputs along the last axis.
+
+    Examples
+    --------
+    >>> sparse_categorical_accuracy([1, 0], [[0.25, 0.75], [0.25, 0.75]])
+    array([1., 0.], dtype=float32)
+    """
+    y_true, y_pred = _arrays(y_true, y_pred)
+    return _ones(_classes(y_true, y_pred) == y_pred.argmax(-1))
+
+
+def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
+    """Return 1 where fewer than `k` outputs are larger than that of the largest target, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        As in :func:`categorical_accuracy`.
+    k : int
+
+    Examples
+    --------
+    >>> top_k_categorical_accuracy([[0, 0, 1]], [[0.5, 0.2, 0.3]], k=2)
+    array([1.], dtype=float32)
+    """
+    y_true, y_pred = _of_one_shape(*_arrays(y_true, y_pred))
+    return _in_top_k(y_true.argmax(-1), y_pred, k)
+
+
+def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False) -> Array:
+    """Return 1 where fewer than `k` outputs are larger than that of the target's class, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        As in :func:`sparse_categorical_accuracy`.
+    k : int
+    from_sorted_ids : bool
+        Whether outputs are classes, the best ones first, of which the first `k` count.
+
+    Examples
+    --------
+    >>> sparse_top_k_categorical_accuracy([2], [[0.5, 0.2, 0.3]], k=2)
+    array([1.], dtype=float32)
+    """
+    y_true, y_pred = _arrays(y_true, y_pred)
+    classes = _classes(y_true, y_pred)
+    if from_sorted_ids:
+        return _ones((classes[..., None] == y_pred[..., : positive_integer(k, "k")]).any(-1))
+    return _in_top_k(classes, y_pred, k)
+
+
+def _classes(y_true: Array, y_pred: Array) -> Array:
+    if y_true.ndim == y_pred.ndim and y_true.shape[-1:] == (1,):
+        y_true = y_true[..., 0]
+    if y_true.shape != y_pred.shape[:-1]:
+        raise ValueError(
+            f"`y_true` must have the shape of `y_pred` without the last axis, {y_pred.shape[:-1]}; received "
+            f"{y_true.shape}"
+        )
+    return y_true
+
+
+def _in_top_k(classes: Array, y_pred: Array, k: int) -> Array:
+    """Whether fewer than k outputs are larger; a target that is no class, or an output that is not finite, is wrong."""
+    positive_integer(k, "k")
+    exists = (classes >= 0) & (classes < y_pred.shape[-1])
+    at = np.where(exists, classes, 0).astype(np.int64)[..., None]
+    own = np.take_along_axis(y_pred, at, -1)
+    return _ones(exists & np.isfinite(own[..., 0]) & ((y_pred > own).sum(-1) < k))
+
+
+def _ones(x: Any) -> Array:
+    return np.asarray(x, np.float32)
+
+
+class Accuracy(FunctionMetric):
+    """The share of outputs that equal their target: :func:`accuracy`.
+
+    Examples
+    --------
+    >>> Accuracy()([1, 2, 3, 4], [1, 0, 3, 4])  # 3 of 4
+    np.float32(0.75)
+    """
+
+    function = staticmethod(accuracy)
+    _direction = "up"
+
+
+class BinaryAccuracy(FunctionMetric):
+    """The share of right outputs of two classes: :func:`binary_accuracy`.
+
+    Examples
+    --------
+    >>> outputs = [0.25, 0.75, 0.75, 0.75]
+    >>> BinaryAccuracy()([0, 1, 0, 0], outputs), BinaryAccuracy(threshold=0.8)([0, 1, 0, 0], outputs)
+    (np.float32(0.5), np.float32(0.75))
+    """
+
+    function = staticmethod(binary_accuracy)
+    _direction = "up"
+    own: ClassVar[dict[str, Any]] = {"threshold": 0.5}
+
+
+class CategoricalAccuracy(FunctionMetric):
+    """The share of right outputs of one-hot targets: :func:`categorical_accuracy`.
+
+    Examples
+    --------
+    >>> CategoricalAccuracy()([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]], sample_weight=[3.0, 1.0])  # 3 / (3 + 1)
+    np.float32(0.75)
+    """
+
+    function = staticmethod(categorical_accuracy)
+    _direction = "up"
+
+
+class SparseCategoricalAccuracy(FunctionMetric):
+    """The share of right outputs of targets that are classes: :func:`sparse_categorical_accuracy`.
+
+    Examples
+    --------
+    >>> metric = SparseCategoricalAccuracy()
+    >>> metric([1], [[0.25, 0.75]]), metric([0], [[0.25, 0.75]])  # after the second batch 1 of 2
+    (np.float32(1.0), np.float32(0.5))
+    """
+
+    function = staticmethod(sparse_categorical_accuracy)
+    _direction = "up"
+
+
+class TopKCategoricalAccuracy(FunctionMetric):
+    """The share of one-hot targets among the `k` largest outputs: :func:`top_k_categorical_accuracy`.
+
+    Examples
+    --------
+    >>> TopKCategoricalAccuracy(k=2)([[0, 0, 1], [0, 1, 0]], [[0.5, 0.2, 0.3], [0.5, 0.2, 0.3]])  # second, third
+    np.float32(0.5)
+    """
+
+    function = staticmethod(top_k_categorical_accuracy)
+    _direction = "up"
+    own: ClassVar[dict[str, Any]] = {"k": 5}
+    order = ("k", "name", "dtype")
+
+
+class SparseTopKCategoricalAccuracy(FunctionMetric):
+    """The share of classes among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`.
+
+    Examples
+    --------
+    >>> outputs = [[0.4, 0.3, 0.2, 0.1]] * 4  # the classes 0, 1, 2, 3 come first, second, third, fourth
+    >>> [float(SparseTopKCategoricalAccuracy(k)([0, 1, 2, 3], outputs)) for k in (1, 2, 3)]
+    [0.25, 0.5, 0.75]
+    """
+
+    function = staticmethod(sparse_top_k_categorical_accuracy)
+    _direction = "up"
+    own: ClassVar[dict[str, Any]] = {"k": 5, "from_sorted_ids": False}
+    order = ("k", "name", "dtype", "from_sorted_ids")
+    from_sorted_ids: bool
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        if not self.from_sorted_ids:
+            del config["from_sorted_ids"]
+        return config

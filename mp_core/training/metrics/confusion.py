@@ -1,0 +1,431 @@
+"""Metrics of two classes that count what is right and wrong above thresholds."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array
+from mp_core.training.losses.arrays import EPSILON, floats, same_rank
+from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, quotient, wide
+from mp_core.utilities.arguments import boolean, integer, positive_integer, share
+from mp_core.utilities.docstrings import documented
+
+__all__ = [
+    "AUC", "FalseNegatives", "FalsePositives", "Precision", "Recall", "TrueNegatives", "TruePositives", "single",
+]  # fmt: skip
+
+_HEIGHTS: dict[str, Any] = {
+    "interpolation": lambda a, b: (a + b) / 2, "minoring": np.minimum, "majoring": np.maximum,
+}  # fmt: skip
+_SLACK = 1e-6
+"""How far beyond 0 and 1 outputs may be: some roundings of float32."""
+COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negatives")
+
+
+def counted(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | None) -> dict[str, Array]:
+    """Return the four weighted counts for each threshold, in float64: an output above it is positive.
+
+    Parameters
+    ----------
+    y_true : ndarray of bool
+    y_pred : ndarray
+        Both of one axis.
+    thresholds : ndarray
+        Ascending, of the dtype of the outputs.
+    weight : ndarray or None
+    """
+    above = np.searchsorted(thresholds, y_pred, "left")  # how many thresholds an output exceeds
+    found = {}
+    for name, chosen in (("positives", y_true), ("negatives", ~y_true)):
+        weights = None if weight is None else weight[chosen]
+        bins = np.bincount(above[chosen], weights, thresholds.size + 1)
+        exceeding = np.cumsum(bins[::-1])[::-1][1:].astype(np.float64)
+        right, wrong = exceeding, np.cumsum(bins)[:-1].astype(np.float64)
+        if name == "positives":
+            found["true_positives"], found["false_negatives"] = right, wrong
+        else:
+            found["false_positives"], found["true_negatives"] = right, wrong
+    return found
+
+
+def prepared(
+    y_true: Any, y_pred: Any, weight: Any, top_k: int | None = None, class_id: int | None = None
+) -> tuple[Array, Array, Array | None]:
+    """Return targets of bool, outputs of float32 and their weights of float64, all of the shape of the outputs.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not fit, or an output is not a number.
+    """
+    y_pred, y_true = same_rank(single(y_pred, "y_pred"), single(y_true, "y_true"))
+    if y_true.shape != y_pred.shape:
+        raise ValueError(f"`y_true` and `y_pred` must have one shape; received {y_true.shape} and {y_pred.shape}")
+    if np.isnan(y_pred).any():
+        raise ValueError("`y_pred` must hold numbers; received NaN")
+    if top_k is not None:
+        kept = np.argsort(-y_pred, -1, kind="stable")[..., :top_k]
+        best = np.full_like(y_pred, -1e10)
+        np.put_along_axis(best, kept, np.take_along_axis(y_pred, kept, -1), -1)
+        y_pred = best
+    if class_id is not None:
+        if y_pred.ndim < 2:
+            raise ValueError(f"with `class_id`, `y_pred` must have shape (samples, classes); received {y_pred.shape}")
+        if not -y_pred.shape[-1] <= class_id < y_pred.shape[-1]:
+            raise ValueError(f"`class_id` must be a class of `y_pred`, of shape {y_pred.shape}; received {class_id}")
+        y_true, y_pred = y_true[..., class_id, None], y_pred[..., class_id, None]
+    if weight is not None:
+        weight = wide(weight, "sample_weight")
+        if weight.ndim < y_pred.ndim:
+            weight = weight.reshape(weight.shape + (1,) * (y_pred.ndim - weight.ndim))
+        try:
+            weight = np.broadcast_to(weight, y_pred.shape)
+        except ValueError:
+            raise ValueError(
+                f"`sample_weight` must broadcast to the outputs, {y_pred.shape}; received {weight.shape}"
+            ) from None
+    return y_true.astype(bool), y_pred, weight
+
+
+def shares(outputs: Array, hint: str) -> Array:
+    """Return outputs from 0 to 1, without what rounding put beyond; others would lie outside of all thresholds.
+
+    Raises
+    ------
+    ValueError
+        There are outputs below 0 or above 1: `hint` says what to do.
+    """
+    if outputs.size and not -_SLACK <= outputs.min() <= outputs.max() <= 1 + _SLACK:
+        found = f"{outputs.min():.6g} to {outputs.max():.6g}"
+        raise ValueError(f"`y_pred` must be from 0 to 1; received values from {found}: {hint}")
+    return np.clip(outputs, 0, 1)
+
+
+def single(x: Any, argument: str) -> Array:
+    """Return an array of float32."""
+    return np.asarray(floats(x, argument), np.float32)
+
+
+def _thresholds(given: Any, default: float) -> list[float]:
+    if given is None:
+        return [default]
+    return [share(value, "thresholds") for value in (given if np.iterable(given) else [given])]
+
+
+_THRESHOLDS = """
+    Parameters
+    ----------
+    thresholds : float or sequence of float, optional
+        From 0 to 1; default: 0.5.
+"""
+_CHOSEN_AND_NAMED = (
+    """
+    top_k : int, optional
+        Only so many largest outputs of a sample count as positive; then there is no threshold by default.
+    class_id : int, optional
+        Only the outputs of this class count."""
+    + NAMED
+)
+
+
+class _Counting(Metric):
+    """A metric with some of the counts for each of its thresholds."""
+
+    counts: ClassVar[tuple[str, ...]]
+    _direction = "up"
+
+    def __init__(
+        self,
+        thresholds: Any = None,
+        top_k: int | None = None,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(dtype, name)
+        self._given = thresholds
+        self.top_k = None if top_k is None else positive_integer(top_k, "top_k")
+        self.class_id = None if class_id is None else integer(class_id, "class_id")
+        self.thresholds = _thresholds(thresholds, 0.5 if top_k is None else -1e10)
+        found = np.array(self.thresholds, np.float32)
+        self._order = np.argsort(found, kind="stable")
+        self._ascending = found[self._order]
+        for count in self.counts:
+            setattr(self, count, self.add_variable((len(found),), dtype=TOTALS, name=count))
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Count a batch of targets and outputs."""
+        truth, outputs, weight = prepared(y_true, y_pred, sample_weight, self.top_k, self.class_id)
+        weights = None if weight is None else weight.ravel()
+        found = counted(truth.ravel(), outputs.ravel(), self._ascending, weights)
+        for count in self.counts:
+            values = np.empty(len(self.thresholds))
+            values[self._order] = found[count]
+            getattr(self, count).assign_add(values)
+
+    def result(self) -> Any:
+        """Return the first count over the sum of both, an array if there are several thresholds."""
+        first, second = (getattr(self, count).numpy() for count in self.counts)
+        result = self._rounded(quotient(first, first + second))
+        return result[0] if result.size == 1 else result
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return super().get_config() | {"thresholds": self._given, "top_k": self.top_k, "class_id": self.class_id}
+
+
+@documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
+class Precision(_Counting):
+    """The share of right ones among the outputs above a threshold; 0 of none.
+
+    Examples
+    --------
+    >>> Precision()([1, 0, 1], [0.75, 0.75, 0.25])
+    np.float32(0.5)
+    """
+
+    counts = ("true_positives", "false_positives")
+
+
+@documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
+class Recall(_Counting):
+    """The share of targets of 1 whose output is above a threshold; 0 of none.
+
+    Examples
+    --------
+    >>> Recall()([1, 0, 1], [0.75, 0.75, 0.25])
+    np.float32(0.5)
+    """
+
+    counts = ("true_positives", "false_negatives")
+
+
+class _Count(_Counting):
+    def __init__(self, thresholds: Any = None, name: str | None = None, dtype: Any = None) -> None:
+        super().__init__(thresholds, None, None, name, dtype)
+
+    def result(self) -> Any:
+        """Return the count in float64, an array if there are several thresholds."""
+        result = getattr(self, self.counts[0]).numpy()
+        return result[0] if result.size == 1 else result
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return Metric.get_config(self) | {"thresholds": self._given}
+
+
+@documented(_THRESHOLDS, last=NAMED)
+class TruePositives(_Count):
+    """How many targets of 1 have an output above a threshold.
+
+    Examples
+    --------
+    >>> TruePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the first
+    np.float64(1.0)
+    """
+
+    counts = ("true_positives",)
+
+
+@documented(_THRESHOLDS, last=NAMED)
+class FalsePositives(_Count):
+    """How many targets of 0 have an output above a threshold.
+
+    Examples
+    --------
+    >>> FalsePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the last two
+    np.float64(2.0)
+    """
+
+    counts = ("false_positives",)
+    _direction = "down"
+
+
+@documented(_THRESHOLDS, last=NAMED)
+class TrueNegatives(_Count):
+    """How many targets of 0 have an output that is not above a threshold.
+
+    Examples
+    --------
+    >>> TrueNegatives(thresholds=[0.5, 0.8])([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])
+    array([0., 2.])
+    """
+
+    counts = ("true_negatives",)
+
+
+@documented(_THRESHOLDS, last=NAMED)
+class FalseNegatives(_Count):
+    """How many targets of 1 have an output that is not above a threshold.
+
+    Examples
+    --------
+    >>> FalseNegatives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the second
+    np.float64(1.0)
+    """
+
+    counts = ("false_negatives",)
+    _direction = "down"
+
+
+class AUC(Metric):
+    """The area under the curve of true over false positives, or of precision over recall, from some thresholds.
+
+    The gains of precision and recall are 1 less the quotients of false positives and of false negatives to true
+    positives, each times the quotient of positive to negative targets. Without true positives they are 1 and 0, and a
+    recall gain is at least 0. See Flach and Kull (2015).
+
+    Parameters
+    ----------
+    num_thresholds : int
+        How many thresholds, evenly spaced.
+    curve : {"ROC", "PR", "PRGAIN"}
+        ``"PRGAIN"``: precision gain over recall gain.
+    summation_method : {"interpolation", "minoring", "majoring"}
+        The height of a strip under the curve: the mean of those at its ends, the smaller or the larger one. Of
+        ``"PR"`` interpolation follows Davis and Goadrich (2006).
+    name, dtype
+        Those of :class:`Metric`.
+    thresholds : sequence of float, optional
+        The thresholds between 0 and 1; `num_thresholds` has no effect then.
+    multi_label : bool
+        Whether each output, of shape (samples, labels), has a curve of its own, whose areas are averaged.
+    num_labels : int, optional
+        The number of labels of a metric with `multi_label`.
+    label_weights : sequence of float, optional
+        What each label weighs.
+    from_logits : bool
+        Whether outputs are x of ``sigmoid(x)``; if not, they must be from 0 to 1.
+
+    Examples
+    --------
+    >>> AUC()([0, 0, 1, 1], [0.0, 0.5, 0.3, 0.9])
+    np.float32(0.75)
+    """
+
+    _direction = "up"
+
+    def __init__(
+        self,
+        num_thresholds: int = 200,
+        curve: Literal["ROC", "PR", "PRGAIN"] = "ROC",
+        summation_method: Literal["interpolation", "minoring", "majoring"] = "interpolation",
+        name: str | None = None,
+        dtype: Any = None,
+        thresholds: Sequence[float] | None = None,
+        multi_label: bool = False,
+        num_labels: int | None = None,
+        label_weights: Sequence[float] | None = None,
+        from_logits: bool = False,
+    ) -> None:
+        super().__init__(dtype, name)
+        if curve not in _CURVES:
+            raise ValueError(f'`curve` must be "ROC", "PR" or "PRGAIN"; received curve={curve!r}')
+        if summation_method not in ("interpolation", "minoring", "majoring"):
+            raise ValueError(
+                '`summation_method` must be "interpolation", "minoring" or "majoring"; received '
+                f"summation_method={summation_method!r}"
+            )
+        self.curve, self.summation_method = curve, summation_method
+        self._inner = None if thresholds is None else sorted(share(value, "thresholds") for value in thresholds)
+        if thresholds is None and positive_integer(num_thresholds, "num_thresholds") < 2:
+            raise ValueError(f"`num_thresholds` must be an integer > 1; received num_thresholds={num_thresholds}")
+        self.num_thresholds = num_thresholds if self._inner is None else len(self._inner) + 2
+        even = [i / (self.num_thresholds - 1) for i in range(1, self.num_thresholds - 1)]
+        self.thresholds = [-EPSILON, *(even if self._inner is None else self._inner), 1 + EPSILON]
+        self.multi_label, self.from_logits = boolean(multi_label, "multi_label"), boolean(from_logits, "from_logits")
+        self.num_labels = None if num_labels is None else positive_integer(num_labels, "num_labels")
+        if self.num_labels is not None and not self.multi_label:
+            raise ValueError("`num_labels` is needed only when `multi_label` is True.")
+        self.label_weights = None if label_weights is None else np.asarray(label_weights, np.float32)
+        if not self.multi_label:
+            self._build((self.num_thresholds,))
+        elif self.num_labels is not None:
+            self._build((self.num_thresholds, self.num_labels))
+
+    def _build(self, shape: tuple[int, ...]) -> None:
+        for count in COUNTS:
+            setattr(self, count, self.add_variable(shape, dtype=TOTALS, name=count))
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Count a batch of targets and outputs."""
+        outputs = ops.sigmoid(single(y_pred, "y_pred")) if self.from_logits else y_pred
+        truth, outputs, weight = prepared(y_true, outputs, sample_weight)
+        outputs = shares(outputs, "logits need from_logits=True")
+        if self.label_weights is not None and not self.multi_label:
+            labels = np.broadcast_to(self.label_weights.astype(np.float64), outputs.shape)
+            weight = labels if weight is None else weight * labels
+        if self.multi_label and outputs.ndim != 2:
+            raise ValueError(f"`y_pred` must have two axes with `multi_label`; received {outputs.shape}")
+        columns = outputs.shape[1] if self.multi_label else 1
+        if not self._variables:
+            self._build((self.num_thresholds, columns))
+        truth, outputs = truth.reshape(-1, columns), outputs.reshape(-1, columns)
+        weights = None if weight is None else weight.reshape(-1, columns)
+        thresholds = np.array(self.thresholds, np.float32)
+        found = [
+            counted(truth[:, i], outputs[:, i], thresholds, None if weights is None else weights[:, i])
+            for i in range(columns)
+        ]
+        for count in COUNTS:
+            values = np.stack([each[count] for each in found], -1)
+            variable = getattr(self, count)
+            if values.size != variable.size:
+                raise ValueError(f"`y_pred` must have {variable.shape[-1]} labels; received {columns}")
+            variable.assign_add(values.reshape(variable.shape))
+
+    def result(self) -> Any:
+        """Return the area."""
+        if not self._variables:
+            return self._rounded(0.0)
+        tp, fp, tn, fn = (getattr(self, count).numpy() for count in COUNTS)
+        if self.curve == "PR" and self.summation_method == "interpolation":
+            areas = _interpolated(tp, fp, fn)
+        else:
+            x, y = _CURVES[self.curve](tp, fp, tn, fn)
+            heights = _HEIGHTS[self.summation_method](y[:-1], y[1:])
+            areas = (x[:-1] - x[1:]) * heights
+        by_label = areas.sum(0)
+        if self.multi_label:
+            weights = np.ones_like(by_label) if self.label_weights is None else self.label_weights.astype(np.float64)
+            by_label = quotient((by_label * weights).sum(), weights.sum())
+        return self._rounded(by_label)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        weights = self.label_weights
+        config = super().get_config() | {
+            "num_thresholds": self.num_thresholds, "curve": self.curve, "summation_method": self.summation_method,
+            "multi_label": self.multi_label, "num_labels": self.num_labels,
+            "label_weights": None if weights is None else weights.astype(str).astype(float).tolist(),
+            "from_logits": self.from_logits,
+        }  # fmt: skip
+        return config if self._inner is None else config | {"thresholds": self._inner}
+
+
+def _gains(tp: Array, fp: Array, tn: Array, fn: Array) -> tuple[Array, Array]:
+    """Return the gains of recall and of precision."""
+    factor = quotient(tp + fn, tn + fp)
+    recall, precision = (1 - factor * quotient(wrong, tp) for wrong in (fn, fp))
+    return np.where(tp == 0, 0.0, np.maximum(recall, 0.0)), np.where(tp == 0, 1.0, precision)
+
+
+_CURVES: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "ROC": lambda tp, fp, tn, fn: (quotient(fp, fp + tn), quotient(tp, tp + fn)),
+    "PR": lambda tp, fp, tn, fn: (quotient(tp, tp + fn), quotient(tp, tp + fp)),
+    "PRGAIN": _gains,
+}
+"""Name of a curve -> x and y of its points, from the four counts."""
+
+
+def _interpolated(tp: Array, fp: Array, fn: Array) -> Array:
+    """Return the areas of strips under precision over recall, with true positives linear in all positives."""
+    gained, positives = tp[:-1] - tp[1:], tp + fp
+    slope = quotient(gained, np.maximum(positives[:-1] - positives[1:], 0))
+    intercept = tp[1:] - slope * positives[1:]
+    both = (positives[:-1] > 0) & (positives[1:] > 0)
+    ratio = np.where(both, quotient(positives[:-1], positives[1:]), 1.0)
+    area = slope * (gained + intercept * np.log(ratio))
+    return quotient(area, np.maximum(tp[1:] + fn[1:], 0))  # type: ignore[no-any-return]

@@ -1,0 +1,100 @@
+"""Functions of targets and outputs by name, and their means as metrics."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from mp_core.training import losses
+from mp_core.training.metrics import accuracies, correlations, means
+from mp_core.training.metrics.metric import Mean
+from mp_core.utilities.names import snake_case
+from mp_core.utilities.registry import named_function, own_config
+
+__all__ = ["FUNCTIONS", "MeanMetricWrapper", "class_of", "direction_of"]
+
+_HOMES = (accuracies, correlations, means)
+FUNCTIONS: dict[str, Any] = {
+    **losses.registry.FUNCTIONS,
+    **{name: getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].islower()},
+}
+"""Name -> function of targets and outputs, those of losses too."""
+
+_KINDS = [getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].isupper()]
+
+
+def class_of(function: Any) -> Any:
+    """Return the metric class that is the mean of a function; None if there is none."""
+    return next((kind for kind in _KINDS if kind.function is function), None)
+
+
+def direction_of(function: Any) -> str | None:
+    """Return where better values of a function, or of a loss, lie: that of its class; of other losses ``"down"``."""
+    kind = class_of(function)
+    if kind is not None:
+        return kind._direction  # type: ignore[no-any-return]
+    is_loss = isinstance(function, losses.Loss) or any(function is each for each in losses.registry.FUNCTIONS.values())
+    return "down" if is_loss else None
+
+
+class MeanMetricWrapper(Mean):
+    """The mean of what a function of targets and outputs returns for each sample.
+
+    Parameters
+    ----------
+    fn : callable
+        Called with targets, outputs and `kwargs`; a loss is one, too. It gets float32 for floats of 16 and 8 bits.
+    name : str, optional
+        Default: that of the function.
+    dtype
+        That of :class:`Metric`.
+    **kwargs
+        Further arguments of the function.
+
+    Raises
+    ------
+    TypeError
+        `fn` cannot be called.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def above(y_true, y_pred, by):
+    ...     return y_pred > y_true + by
+    >>> MeanMetricWrapper(above, by=1.0)(np.float32([0, 0]), np.float32([0.5, 1.5]))
+    np.float32(0.5)
+    """
+
+    def __init__(self, fn: Callable[..., Any], name: str | None = None, dtype: Any = None, **kwargs: Any) -> None:
+        if not callable(fn):
+            raise TypeError(f"`fn` must be a function of targets and outputs; received {fn!r}")
+        own = getattr(fn, "name", None) or getattr(fn, "__name__", None) or snake_case(type(fn).__name__)
+        super().__init__(own if name is None else name, dtype)
+        self._fn, self._given, self._direction = fn, kwargs, direction_of(fn)
+
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
+        """Count a batch of targets and outputs."""
+        values = self._fn(y_true, y_pred, **self._given)
+        if values is None or isinstance(values, str):
+            raise TypeError(f"the metric '{self.name}' must return numbers; received {values!r}")
+        super().update_state(values, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments; a function by its name."""
+        fn = losses.serialize(self._fn)
+        return super().get_config() | {"fn": fn} | self._given
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the metric with these arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments, or names a function that is not known.
+        """
+        given = dict(own_config(config, cls.__name__))
+        fn = named_function(given.pop("fn", None))
+        if isinstance(fn, str) and fn not in FUNCTIONS:
+            raise ValueError(f"`fn` must be the name of a function that is known or registered; received {fn!r}")
+        return cls(FUNCTIONS[fn] if isinstance(fn, str) else losses.get(fn), **given)

@@ -1,0 +1,258 @@
+"""Means of losses over all samples, under the names of Keras."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array, asarray
+from mp_core.training import losses
+from mp_core.training.losses.arrays import fitted, same_rank
+from mp_core.training.metrics.metric import FunctionMetric, wide
+
+__all__ = [
+    "BinaryCrossentropy", "CategoricalCrossentropy", "CategoricalHinge", "CosineSimilarity", "Hinge", "KLDivergence",
+    "LogCoshError", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError",
+    "MeanSquaredLogarithmicError", "Poisson", "RootMeanSquaredError", "SparseCategoricalCrossentropy", "SquaredHinge",
+    "cosine_similarity",
+]  # fmt: skip
+
+
+def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
+    """Return the cosine of the angle between vectors: minus the loss :func:`mp_core.losses.cosine_similarity`.
+
+    Parameters
+    ----------
+    y_true, y_pred, axis
+        Those of the loss.
+
+    Examples
+    --------
+    >>> cosine_similarity([[1.0, 0.0]], [[2.0, 0.0]])
+    array([1.], dtype=float32)
+    """
+    similarity: Array = -losses.cosine_similarity(y_true, y_pred, axis)
+    return similarity
+
+
+class CosineSimilarity(FunctionMetric):
+    """The mean of the cosines of the angles between vectors: :func:`cosine_similarity`.
+
+    Examples
+    --------
+    >>> CosineSimilarity()([[1.0, 0.0], [1.0, 0.0]], [[5.0, 0.0], [0.0, 2.0]])  # parallel and orthogonal: (1 + 0) / 2
+    np.float32(0.5)
+    """
+
+    function = staticmethod(cosine_similarity)
+    _direction = "up"
+    own: ClassVar[dict[str, Any]] = {"axis": -1}
+
+
+def _squared(y_true: Any, y_pred: Any) -> Array:
+    y_true, y_pred = fitted(y_true, y_pred)
+    return ops.square(y_pred - y_true)
+
+
+class RootMeanSquaredError(FunctionMetric):
+    """The root of the mean of the squares of errors.
+
+    Examples
+    --------
+    >>> RootMeanSquaredError()([[0.0, 0.0]], [[3.0, 3.0]])
+    np.float32(3.0)
+    """
+
+    function = staticmethod(_squared)
+    _direction = "down"
+
+    def result(self) -> Any:
+        """Return the root."""
+        return self._rounded(np.sqrt(self._mean()))
+
+
+class MeanSquaredError(FunctionMetric):
+    """The mean of the squares of errors: :func:`mp_core.losses.mean_squared_error`.
+
+    Examples
+    --------
+    >>> metric = MeanSquaredError()
+    >>> metric([[0.0]], [[1.0]]), metric([[0.0]], [[3.0]])  # after the second batch (1 + 9) / 2
+    (np.float32(1.0), np.float32(5.0))
+    """
+
+    function = staticmethod(losses.mean_squared_error)
+    _direction = "down"
+
+
+class MeanAbsoluteError(FunctionMetric):
+    """The mean of the magnitudes of errors: :func:`mp_core.losses.mean_absolute_error`.
+
+    Examples
+    --------
+    >>> MeanAbsoluteError()([[0.0], [0.0]], [[1.0], [3.0]], sample_weight=[3.0, 1.0])  # (3 * 1 + 1 * 3) / (3 + 1)
+    np.float32(1.5)
+    """
+
+    function = staticmethod(losses.mean_absolute_error)
+    _direction = "down"
+
+
+class MeanAbsolutePercentageError(FunctionMetric):
+    """The mean share of errors in targets, in percent: :func:`mp_core.losses.mean_absolute_percentage_error`.
+
+    Examples
+    --------
+    >>> MeanAbsolutePercentageError()([[10.0], [10.0]], [[9.0], [13.0]])  # (10 % + 30 %) / 2
+    np.float32(20.0)
+    """
+
+    function = staticmethod(losses.mean_absolute_percentage_error)
+    _direction = "down"
+
+
+class MeanSquaredLogarithmicError(FunctionMetric):
+    """The mean of the squares of the errors of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`.
+
+    Examples
+    --------
+    >>> MeanSquaredLogarithmicError()([[1.0]], [[3.0]]).round(4)  # (log(1 + 3) - log(1 + 1))**2, which is log(2)**2
+    np.float32(0.4805)
+    """
+
+    function = staticmethod(losses.mean_squared_logarithmic_error)
+    _direction = "down"
+
+
+class LogCoshError(FunctionMetric):
+    """The mean of the logarithms of the hyperbolic cosines of errors: :func:`mp_core.losses.log_cosh`.
+
+    Examples
+    --------
+    >>> LogCoshError()([[0.0]], [[5.0]]).round(4)  # about 5 - log(2)
+    np.float32(4.3069)
+    """
+
+    function = staticmethod(losses.log_cosh)
+    _direction = "down"
+    default_name = "logcosh"
+
+
+class Hinge(FunctionMetric):
+    """The mean of hinge losses: :func:`mp_core.losses.hinge`.
+
+    Examples
+    --------
+    >>> Hinge()([1.0, -1.0, 1.0], [2.0, 0.5, 0.5]).round(4)  # (0 + 1.5 + 0.5) / 3
+    np.float32(0.6667)
+    """
+
+    function = staticmethod(losses.hinge)
+    _direction = "down"
+
+
+class SquaredHinge(FunctionMetric):
+    """The mean of the squares of hinge losses: :func:`mp_core.losses.squared_hinge`.
+
+    Examples
+    --------
+    >>> SquaredHinge()([[1.0], [-1.0]], [[2.0], [0.5]])  # (0 + 1.5**2) / 2
+    np.float32(1.125)
+    """
+
+    function = staticmethod(losses.squared_hinge)
+    _direction = "down"
+
+
+class CategoricalHinge(FunctionMetric):
+    """The mean of categorical hinge losses: :func:`mp_core.losses.categorical_hinge`.
+
+    Examples
+    --------
+    >>> CategoricalHinge()([[0.0, 1.0, 0.0]], [[0.5, 1.0, 0.75]])  # 1 + 0.75, the best wrong one, - 1
+    np.float32(0.75)
+    """
+
+    function = staticmethod(losses.categorical_hinge)
+    _direction = "down"
+
+
+class KLDivergence(FunctionMetric):
+    """The mean of Kullback-Leibler divergences: :func:`mp_core.losses.kl_divergence`.
+
+    Examples
+    --------
+    >>> KLDivergence()([[1.0, 0.0]], [[0.25, 0.75]]).round(4)  # 1 * log(1 / 0.25)
+    np.float32(1.3863)
+    """
+
+    function = staticmethod(losses.kl_divergence)
+    _direction = "down"
+
+
+class Poisson(FunctionMetric):
+    """The mean of Poisson losses: :func:`mp_core.losses.poisson`.
+
+    Examples
+    --------
+    >>> Poisson()([[5.0]], [[1.0]]).round(4)  # 1 - 5 * log(1)
+    np.float32(1.0)
+    """
+
+    function = staticmethod(losses.poisson)
+    _direction = "down"
+
+
+class BinaryCrossentropy(FunctionMetric):
+    """The mean of cross-entropies of two classes: :func:`mp_core.losses.binary_crossentropy`.
+
+    Examples
+    --------
+    >>> BinaryCrossentropy()([[1.0], [1.0]], [[0.5], [0.125]]).round(4)  # (log(2) + log(8)) / 2
+    np.float32(1.3863)
+    """
+
+    function = staticmethod(losses.binary_crossentropy)
+    _direction = "down"
+    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0}
+
+
+class CategoricalCrossentropy(FunctionMetric):
+    """The mean of cross-entropies of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`.
+
+    Examples
+    --------
+    >>> CategoricalCrossentropy()([[0, 1, 0], [1, 0, 0]], [[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]).round(4)  # log(4) / 2
+    np.float32(0.6931)
+    """
+
+    function = staticmethod(losses.categorical_crossentropy)
+    _direction = "down"
+    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0, "axis": -1}
+
+
+class SparseCategoricalCrossentropy(FunctionMetric):
+    """The mean cross-entropy of targets that are integers: :func:`mp_core.losses.sparse_categorical_crossentropy`.
+
+    Examples
+    --------
+    >>> SparseCategoricalCrossentropy()([1, 0], [[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]).round(4)  # (0 + log(4)) / 2
+    np.float32(0.6931)
+    """
+
+    function = staticmethod(losses.sparse_categorical_crossentropy)
+    _direction = "down"
+    own: ClassVar[dict[str, Any]] = {"from_logits": False, "axis": -1, "ignore_class": None}
+    order = ("name", "dtype", "from_logits", "axis")
+    ignore_class: int | None
+
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
+        """Count a batch of targets and outputs; targets of the class to ignore weigh nothing, if there are weights."""
+        if sample_weight is not None and self.ignore_class is not None:
+            counts, weight = same_rank(
+                asarray(y_true, "y_true") != self.ignore_class, wide(sample_weight, "sample_weight")
+            )
+            sample_weight = weight.reshape(weight.shape + (1,) * (counts.ndim - weight.ndim)) * counts
+        super().update_state(y_true, y_pred, sample_weight)

@@ -1,0 +1,175 @@
+"""Muon: matrices move by their momentum made orthogonal, everything else by Adam."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array
+from mp_core.ops.norms import squared
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.training.optimizers import formulas
+from mp_core.training.optimizers.adaptive import moment_numbers
+from mp_core.training.optimizers.base import Optimizer
+from mp_core.training.optimizers.state import COMMON, RATE
+from mp_core.utilities.arguments import boolean, finite, number, positive_integer, share
+from mp_core.utilities.docstrings import documented
+from mp_core.utilities.patterns import matcher
+
+__all__ = ["Muon"]
+
+
+@documented(RATE, last=COMMON)
+class Muon(Optimizer):
+    """Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon), as Keras computes it.
+
+    A matrix has a momentum ``m = gradient + momentum * m``. With `nesterov` ``u = gradient + momentum * m``, otherwise
+    ``u = m``. After ``x = u / (|u| + 1e-7)``, `ns_steps` times ``x = muon_a * x + (muon_b * A + muon_c * A @ A) @ x``
+    with ``A = x @ x.T`` bring all singular values of x near 1 (Newton and Schulz). Then ``variable -= learning_rate * x
+    * sqrt(max(variable.shape)) * rms_rate`` (Liu et al., 2025, https://arxiv.org/abs/2502.16982). Products are those of
+    :func:`mp_core.matmul`.
+
+    Adam updates what is no matrix, embeddings, and the layers that `exclude_layers` names: the last one of a classifier
+    should be among these.
+
+    Parameters
+    ----------
+    adam_beta_1, adam_beta_2 : float
+        Those of :class:`Adam`, from 0 to 1.
+    adam_weight_decay : float, optional
+        The weight decay of what Adam updates.
+    epsilon : float
+        That of :class:`Adam`.
+    weight_decay : float, optional
+        The weight decay of the matrices.
+    exclude_layers : list of str, optional
+        Regular expressions: a variable in whose ``path``, such as ``"dense/kernel"``, one of them is found, is updated
+        by Adam.
+    exclude_embeddings : bool
+        Whether Adam updates the variables in whose path ``embedding`` stands.
+    muon_a, muon_b, muon_c : float
+    adam_lr_ratio : float
+        By which the learning rate is multiplied for Adam.
+    momentum : float
+    ns_steps : int
+    nesterov : bool
+    rms_rate : float, optional
+        None leaves out the two last factors.
+
+    Examples
+    --------
+    >>> from mp_core import AutoCastVariable
+    >>> variable = AutoCastVariable(np.zeros((2, 2), np.float32))
+    >>> Muon(0.5, rms_rate=None).apply([np.float32([[3.0, 0.0], [0.0, 2.0]])], [variable])
+    >>> np.abs(variable.numpy()).round(2)
+    array([[0.56, 0.  ],
+           [0.  , 0.34]], dtype=float32)
+    """
+
+    slots: tuple[tuple[str, ...], ...] = (("momentum", "velocity"),)
+    _arguments = (
+        "adam_beta_1", "adam_beta_2", "adam_weight_decay", "epsilon", "exclude_layers", "exclude_embeddings", "muon_a",
+        "muon_b", "muon_c", "adam_lr_ratio", "momentum", "ns_steps", "nesterov", "rms_rate",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        adam_beta_1: float = 0.9,
+        adam_beta_2: float = 0.999,
+        adam_weight_decay: float | None = 0.004,
+        epsilon: float = 1e-7,
+        weight_decay: float | None = 0.004,
+        *,
+        exclude_layers: Sequence[str] | None = None,
+        exclude_embeddings: bool = True,
+        muon_a: float = 3.4445,
+        muon_b: float = -4.7750,
+        muon_c: float = 2.0315,
+        adam_lr_ratio: float = 1,
+        momentum: float = 0.95,
+        ns_steps: int = 5,
+        nesterov: bool = True,
+        rms_rate: float | None = 0.2,
+        **common: Any,
+    ) -> None:
+        super().__init__(learning_rate, weight_decay=weight_decay, **common)
+        self.adam_beta_1, self.adam_beta_2 = share(adam_beta_1, "adam_beta_1"), share(adam_beta_2, "adam_beta_2")
+        self.adam_weight_decay = None if adam_weight_decay is None else finite(adam_weight_decay, "adam_weight_decay")
+        self.epsilon = number(epsilon, "epsilon", 0)
+        self.exclude_layers = [] if exclude_layers is None else _patterns(exclude_layers)
+        self._excluding = [_searching(pattern) for pattern in self.exclude_layers]
+        self.exclude_embeddings = boolean(exclude_embeddings, "exclude_embeddings")
+        self.muon_a, self.muon_b, self.muon_c = (
+            number(value, name) for value, name in ((muon_a, "muon_a"), (muon_b, "muon_b"), (muon_c, "muon_c"))
+        )
+        self.adam_lr_ratio, self.momentum = number(adam_lr_ratio, "adam_lr_ratio", 0), share(momentum, "momentum")
+        self.ns_steps, self.nesterov = positive_integer(ns_steps, "ns_steps"), boolean(nesterov, "nesterov")
+        self.rms_rate = _optional(rms_rate, "rms_rate")
+
+    def _by_adam(self, variable: AutoCastVariable) -> bool:
+        """Whether Adam updates a variable."""
+        path = variable.path
+        is_embedding = self.exclude_embeddings and "embedding" in path.lower()
+        return variable.ndim != 2 or is_embedding or any(finds(path) for finds in self._excluding)
+
+    def _keeps(self, variable: AutoCastVariable, name: str) -> bool:
+        return name != "velocity" or self._by_adam(variable)
+
+    def _decay_of(self, variable: AutoCastVariable) -> float:
+        return (self.adam_weight_decay if self._by_adam(variable) else self.weight_decay) or 0.0
+
+    def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
+        """Return the learning rate, and the numbers of Adam."""
+        rate_of_adam = rate * kind(self.adam_lr_ratio)
+        return rate, moment_numbers(self.adam_beta_1, self.adam_beta_2, self.epsilon, rate_of_adam, step)
+
+    def updated(
+        self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: formulas.Preparation
+    ) -> tuple[Array, list[Array], bool]:
+        """Return the new value of a variable, those of its slots, and whether its gradient was finite."""
+        rate, of_adam = numbers
+        if len(slots) > 1:
+            return formulas.updated("adam", w, g, slots, of_adam, how)
+        return formulas.applied(self._moved, w, g, slots, (rate,), how)
+
+    def _moved(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
+        """Return the new value of a matrix, and of its momentum."""
+        kind, (rate,) = w.dtype.type, numbers
+        m = slots[0] + (g + slots[0] * kind(self.momentum - 1))
+        step = self._orthogonal(g + m * kind(self.momentum) if self.nesterov else m) * rate
+        if self.rms_rate is not None:
+            step = step * np.sqrt(kind(max(w.shape))) * kind(self.rms_rate)
+        return w - step, [m]
+
+    def _orthogonal(self, x: Array) -> Array:
+        """Return a matrix of the same singular vectors, with singular values near 1."""
+        if x.shape[0] > x.shape[1]:
+            return np.ascontiguousarray(self._orthogonal(x.T).T)
+        a, b, c = (x.dtype.type(value) for value in (self.muon_a, self.muon_b, self.muon_c))
+        x, squares, by = squared(x, None)
+        x = x / (np.sqrt(squares) + x.dtype.type(1e-7) * (1 if by is None else by))
+        for _ in range(self.ns_steps):
+            squares = ops.matmul(x, x.T)
+            x = x * a + ops.matmul(squares * b + ops.matmul(squares * c, squares), x)
+        return x
+
+
+def _optional(value: Any, argument: str) -> float | None:
+    return None if value is None else number(value, argument, 0)
+
+
+def _patterns(given: Sequence[str]) -> list[str]:
+    """Return a list of strings; raise for what is none."""
+    if not isinstance(given, list | tuple) or not all(isinstance(pattern, str) for pattern in given):
+        raise TypeError(f"`exclude_layers` must be a list of regular expressions; received {given!r}")
+    return list(given)
+
+
+def _searching(pattern: str) -> Callable[[str], object]:
+    """Return a function that says whether a regular expression is found in a path; raise for what is none."""
+    try:
+        return matcher(pattern, "search")
+    except ValueError as error:
+        raise ValueError(f"`exclude_layers` must be a list of regular expressions; {pattern!r}: {error}") from None

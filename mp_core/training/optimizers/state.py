@@ -1,0 +1,440 @@
+"""The arguments that all optimizers have in common, and their variables."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
+from typing import Any, ClassVar, Self, TypedDict
+
+import numpy as np
+
+from mp_core.arrays import Array, asarray, dtypes
+from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.autocast.variable import as_stored, assign_each
+from mp_core.training.optimizers.scales import scale_number
+from mp_core.training.optimizers.schedules import LearningRateSchedule, deserialize, serialize
+from mp_core.utilities.arguments import boolean, finite, float_of, number, positive, positive_integer, share
+from mp_core.utilities.names import named
+from mp_core.utilities.registry import own_config
+from mp_core.utilities.suggest import suggestion
+from mp_core.utilities.tree import numbered
+
+__all__ = ["COMMON", "RATE", "Common", "State", "check_variable"]
+
+
+class Common(TypedDict, total=False):
+    """The arguments that every optimizer of Keras takes beside its own: see :class:`Optimizer`."""
+
+    weight_decay: float | None
+    clipnorm: float | None
+    clipvalue: float | None
+    global_clipnorm: float | None
+    use_ema: bool
+    ema_momentum: float
+    ema_overwrite_frequency: int | None
+    loss_scale_factor: float | None
+    gradient_accumulation_steps: int | None
+    name: str | None
+
+
+RATE = """
+    Parameters
+    ----------
+    learning_rate : float, LearningRateSchedule or callable
+"""
+COMMON = """
+    **common
+        Those of :class:`Optimizer`.
+"""
+"""The parameters before and behind those that an optimizer has of its own."""
+
+_OLD_ARGUMENTS = {
+    "lr": "use `learning_rate`",
+    "decay": "give a schedule of mp_core.optimizers.schedules, such as InverseTimeDecay, as `learning_rate`",
+}
+"""Argument of the optimizers of Keras 2 -> what does the same."""
+
+
+def _instead_of(argument: str, kind: type) -> str:
+    """Return the end of an error about an argument that an optimizer does not have."""
+    if argument in _OLD_ARGUMENTS:
+        return f": {_OLD_ARGUMENTS[argument]}"
+    own = [name for cls in kind.__mro__ for name in signature(cls.__init__).parameters]  # type: ignore[misc]
+    return suggestion(argument, {*own, *Common.__annotations__} - {"self", "args", "kwargs", "common", "unknown"})
+
+
+class State:
+    """The arguments and the variables of an optimizer: see :class:`mp_core.optimizers.Optimizer`."""
+
+    slots: tuple[tuple[str, ...], ...] = ()
+    """The names of the arrays that are kept for a variable, in groups: the order in which files of Keras have them."""
+
+    averages_swapped = False
+    """Whether the variables have the values of their averages, and these theirs."""
+
+    _arguments: ClassVar[tuple[str, ...]] = ()
+    """The arguments of the constructor that not all optimizers have; attributes have their names."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        *,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        for argument in unknown:
+            raise TypeError(f"{type(self).__name__} has no argument `{argument}`{_instead_of(argument, type(self))}")
+        self.name = named(name, type(self))
+        clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
+        given = [argument for argument, value in clips.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(
+                "Only one of `clipnorm`, `clipvalue` and `global_clipnorm` can be set; received " + ", ".join(given)
+            )
+        self.clipnorm, self.clipvalue, self.global_clipnorm = (
+            None if value is None else positive(value, argument) for argument, value in clips.items()
+        )
+        self.weight_decay = None if weight_decay is None else finite(weight_decay, "weight_decay")
+        self.use_ema, self.ema_momentum = boolean(use_ema, "use_ema"), share(ema_momentum, "ema_momentum")
+        self.ema_overwrite_frequency = _count(ema_overwrite_frequency, "ema_overwrite_frequency", 1)
+        self.gradient_accumulation_steps = _count(gradient_accumulation_steps, "gradient_accumulation_steps", 2)
+        self.loss_scale_factor = (
+            None if loss_scale_factor is None else scale_number(loss_scale_factor, "loss_scale_factor")
+        )
+        self._iterations = AutoCastVariable(np.int32(0), trainable=False, name="iteration")
+        self._own: list[AutoCastVariable] = [self._iterations]
+        self._kept: list[tuple[AutoCastVariable, AutoCastVariable, str]] = []  # own variable, of which one, as what
+        self._learning_rate = self._rate(learning_rate)
+        self._built: list[AutoCastVariable] | None = None
+        self._excluded: set[int] = set()
+        self._excluded_names: tuple[str, ...] = ()
+        self._warned = False
+        self._updates: Any = None  # what compiled code needs to update all variables at once
+
+    # ---- the learning rate and the count of steps
+
+    def _rate(self, rate: Any) -> Any:
+        if isinstance(rate, LearningRateSchedule) or (callable(rate) and not isinstance(rate, type)):
+            return rate
+        if not math.isfinite(float_of(rate)):
+            raise ValueError(
+                "`learning_rate` must be a number, a LearningRateSchedule, or a callable that returns a number; "
+                f"received learning_rate={rate!r}"
+            )
+        variable = AutoCastVariable(np.float32(rate), trainable=False, name="learning_rate")
+        self._own.append(variable)
+        return variable
+
+    @property
+    def learning_rate(self) -> Any:
+        """The learning rate of the next step: a variable, unless a schedule or a callable gives it."""
+        if isinstance(self._learning_rate, LearningRateSchedule):
+            return self._learning_rate(int(self._iterations))
+        return self._learning_rate if isinstance(self._learning_rate, AutoCastVariable) else self._learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        current = self._learning_rate
+        if isinstance(value, LearningRateSchedule) or callable(value):
+            self._learning_rate = self._rate(value)
+            self._own = [variable for variable in self._own if variable is not current]
+        elif isinstance(current, AutoCastVariable):
+            current.assign(np.float32(number(float(value), "learning_rate")))
+        else:
+            raise TypeError(
+                "This optimizer was created with a `LearningRateSchedule` or a callable. Its rate comes from a "
+                "schedule, so it cannot be set to a number. Make the optimizer with a number as its `learning_rate` to "
+                "set it later."
+            )
+
+    @property
+    def iterations(self) -> Any:
+        """The steps taken, an int32 variable; with `gradient_accumulation_steps` the updates, an integer.
+
+        A step beyond 2**31 - 1 raises OverflowError.
+        """
+        steps = self.gradient_accumulation_steps
+        return self._iterations if steps is None else int(self._iterations) // steps
+
+    @iterations.setter
+    def iterations(self, value: int) -> None:
+        self._iterations.assign(value)
+
+    # ---- variables
+
+    @property
+    def variables(self) -> list[AutoCastVariable]:
+        """The variables of the optimizer itself: the steps, the learning rate, and what it keeps of each variable."""
+        return list(self._own)
+
+    @property
+    def built(self) -> bool:
+        """Whether the optimizer knows the variables that it updates."""
+        return self._built is not None
+
+    def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
+        """Create what the optimizer keeps of these variables; it updates no others. A second call has no effect."""
+        if self.built:
+            return
+        variables = list(trainable_variables)
+        for variable in variables:
+            check_variable(variable, self)
+        self._index = {id(variable): i for i, variable in enumerate(variables)}
+        kept = [variable for variable in variables if not variable.overwrite_with_gradient]
+        self._averages = {id(v): self._kept_of(v, "average") for v in (kept if self.use_ema else [])}
+        accumulated = variables if self.gradient_accumulation_steps else []
+        self._accumulators = {id(v): self._kept_of(v, "gradient_accumulator") for v in accumulated}
+        self._states: dict[int, list[AutoCastVariable]] = {id(v): [] for v in variables}
+        self._decayed = {id(variable) for variable in kept if self._decays(variable)}
+        for group in self.slots:
+            for variable in kept:
+                names = (name for name in group if self._keeps(variable, name))
+                self._states[id(variable)] += [self._kept_of(variable, name) for name in names]
+        self._blocks: dict[int, list[list[Array]]] = {
+            key: [[] for _ in range(1 + len(states))] for key, states in self._states.items()
+        }
+        self._built = variables
+
+    def _keeps(self, variable: AutoCastVariable, name: str) -> bool:
+        """Whether one of the arrays of :attr:`slots` is kept of a variable."""
+        return True
+
+    def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
+        """Return a new array that is kept of a variable."""
+        initial = getattr(self, "initial_accumulator_value", 0.0) if name == "accumulator" else 0.0
+        return self.add_variable_from_reference(variable, name, initial)
+
+    def add_variable_from_reference(
+        self, reference_variable: AutoCastVariable, name: str = "var", initializer: Any = "zeros"
+    ) -> AutoCastVariable:
+        """Add a variable with the shape and dtype of another one, filled with zeros, ``"ones"`` or a number."""
+        part, name = name, f"{reference_variable.name.replace('/', '_')}_{name}"
+        return self._noted(
+            reference_variable,
+            part,
+            self.add_variable(reference_variable.shape, initializer, reference_variable.true_dtype, name),
+        )
+
+    def _noted(self, reference: AutoCastVariable, part: str, own: AutoCastVariable) -> AutoCastVariable:
+        """Return a variable of the optimizer, of which files say what it is: a part of what is kept of another one."""
+        self._kept.append((own, reference, part))
+        return own
+
+    def add_variable(
+        self, shape: Sequence[int], initializer: Any = "zeros", dtype: Any = None, name: str = "variable"
+    ) -> AutoCastVariable:
+        """Add a variable of the optimizer, filled with zeros, ``"ones"`` or a number."""
+        fill = (
+            {"zeros": 0.0, "ones": 1.0}.get(initializer, initializer) if isinstance(initializer, str) else initializer
+        )
+        value = np.full(tuple(shape), number(fill, "initializer"), dtypes.parse(dtype or dtypes.floatx()))
+        variable = AutoCastVariable(value, trainable=False, autocast=False, name=name)
+        self._own.append(variable)
+        return variable
+
+    def assign(self, variable: AutoCastVariable, value: Any) -> None:
+        """Replace the value of a variable."""
+        variable.assign(value)
+
+    def assign_add(self, variable: AutoCastVariable, value: Any) -> None:
+        """Add to a variable."""
+        variable.assign_add(value)
+
+    def assign_sub(self, variable: AutoCastVariable, value: Any) -> None:
+        """Subtract from a variable."""
+        variable.assign_sub(value)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the variables of the optimizer into a mapping, under "0", "1" and so on, as Keras does."""
+        for i, variable in enumerate(self._own):
+            store[str(i)] = variable.numpy()
+
+    def saved_names(self, places: Mapping[int, str]) -> list[str]:
+        """Return what each variable that :meth:`save_own_variables` writes is: ``"layers/dense/kernel: momentum"``.
+
+        Parameters
+        ----------
+        places : mapping of int to str
+            What the variables of the model are called, by ``id(variable)``; default: their paths.
+        """
+        parts = {id(own): f"{places.get(id(of), of.path)}: {part}" for own, of, part in self._kept}
+        return numbered(parts.get(id(variable), variable.name) for variable in self._own)
+
+    def saved_owners(self) -> list[AutoCastVariable | None]:
+        """Return of which variable of a model each is that :meth:`save_own_variables` writes; None: of none alone."""
+        owners = {id(own): of for own, of, _ in self._kept}
+        return [owners.get(id(variable)) for variable in self._own]
+
+    def load_own_variables(self, store: Any) -> None:
+        """Give the variables the values that :meth:`save_own_variables` wrote.
+
+        Raises
+        ------
+        TypeError
+            A count is no integer.
+        ValueError
+            There is another number of them, one has another shape, or the count or the learning rate is no possible
+            one. In every case no variable has changed.
+        """
+        if len(store.keys()) != len(self._own):
+            raise ValueError(
+                f"Optimizer '{self.name}' has {len(self._own)} variables, and the file has {len(store.keys())}: build "
+                "the optimizer for the variables of the model that was saved first"
+            )
+        self._assign([asarray(store[str(i)], f"variable {i} of the file") for i in range(len(self._own))], "the file")
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Give the variables the values of a list, such as ``[v.numpy() for v in optimizer.variables]``.
+
+        Parameters
+        ----------
+        weights : sequence of array-like
+            In the order of :attr:`variables`, each of the shape of its variable.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for :meth:`load_own_variables`. Before :meth:`build` there are fewer variables.
+        """
+        arrays = [asarray(x, f"weights[{i}]") for i, x in enumerate(weights)]
+        if len(arrays) != len(self._own):
+            state = (
+                "" if self.built else ", because it is not built: call `build` with the variables of the model first"
+            )
+            raise ValueError(
+                f"`weights` must be {len(self._own)} arrays, as optimizer '{self.name}' has so many variables{state}; "
+                f"received {len(arrays)}"
+            )
+        self._assign(arrays, "`weights`")
+
+    def _assign(self, arrays: Sequence[Array], source: str) -> None:
+        """Give all variables values; raise TypeError or ValueError if one does not fit, before any is changed."""
+        values = []
+        for variable, array in zip(self._own, arrays, strict=True):
+            which = f"Variable '{variable.name}' of optimizer '{self.name}'"
+            if array.shape != variable.shape:
+                raise ValueError(f"{which} has shape {variable.shape}; {source} has {array.shape}")
+            value = as_stored(array, variable.true_dtype, variable.name)
+            if variable is self._iterations and value < 0:
+                raise ValueError(f"{which} must be at least 0; {source} has {value}")
+            if variable is self._learning_rate and not np.isfinite(value):
+                raise ValueError(f"{which} must be finite; {source} has {value}")
+            values.append(value)
+        assign_each(self._own, values)
+
+    # ---- weight decay
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes, with places among the variables where these have their identities."""
+        places = {id(variable): place for place, variable in enumerate(self._built or ())}
+        found = {name: _renamed(getattr(self, name, None), places) for name in _BY_IDENTITY}
+        if found["_blocks"]:  # memory that is used again: a copy takes its own
+            found["_blocks"] = {place: [[] for _ in blocks] for place, blocks in found["_blocks"].items()}
+        return vars(self) | found | {"_updates": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        identities = dict(enumerate(map(id, state["_built"] or ())))
+        found = {name: _renamed(state[name], identities) for name in _BY_IDENTITY}
+        vars(self).update(state | {name: value for name, value in found.items() if value is not None})
+
+    def exclude_from_weight_decay(
+        self, var_list: Iterable[AutoCastVariable] | None = None, var_names: Iterable[str] | None = None
+    ) -> None:
+        """Let variables keep what `weight_decay` would take: these, and those in whose name one of the patterns is.
+
+        Raises
+        ------
+        ValueError
+            The optimizer is built already.
+        """
+        if self.built:
+            raise ValueError("`exclude_from_weight_decay()` can only be called before the optimizer is built.")
+        self._excluded = {id(variable) for variable in var_list or ()}
+        self._excluded_names = tuple(var_names or ())
+
+    def _decays(self, variable: AutoCastVariable) -> bool:
+        named = any(re.search(pattern, variable.name) for pattern in self._excluded_names)
+        return bool(self._decay_of(variable)) and id(variable) not in self._excluded and not named
+
+    def _decay_of(self, variable: AutoCastVariable) -> float:
+        return self.weight_decay or 0.0
+
+    # ---- configuration
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        rate = self._learning_rate
+        if isinstance(rate, LearningRateSchedule):
+            rate = serialize(rate)
+        elif isinstance(rate, AutoCastVariable):
+            rate = float(str(float32(rate)))
+        return {
+            "name": self.name,
+            "learning_rate": rate,
+            "weight_decay": self.weight_decay,
+            "clipnorm": self.clipnorm,
+            "global_clipnorm": self.global_clipnorm,
+            "clipvalue": self.clipvalue,
+            "use_ema": self.use_ema,
+            "ema_momentum": self.ema_momentum,
+            "ema_overwrite_frequency": self.ema_overwrite_frequency,
+            "loss_scale_factor": self.loss_scale_factor,
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+        } | {name: getattr(self, name) for name in self._arguments}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """Return the optimizer of a configuration, whose schedule is a dictionary.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments.
+        """
+        config = dict(own_config(config, cls.__name__))
+        if isinstance(config.get("learning_rate"), dict):
+            config["learning_rate"] = deserialize(config["learning_rate"], custom_objects)
+        return cls(**config)
+
+
+def float32(variable: AutoCastVariable) -> np.float32:
+    """Return a variable without axes as a number."""
+    return np.float32(variable.numpy()[()])
+
+
+def _count(value: Any, argument: str, least: int) -> int | None:
+    if value is None:
+        return None
+    found = positive_integer(value, argument)
+    if found < least:
+        raise ValueError(f"`{argument}` must be an integer >= {least}; received {argument}={value!r}")
+    return found
+
+
+def check_variable(variable: Any, optimizer: State) -> None:
+    """Raise TypeError for what is no variable."""
+    if not isinstance(variable, AutoCastVariable):
+        raise TypeError(
+            f"{type(optimizer).__name__} updates variables, which are AutoCastVariable; received one of type "
+            f"{type(variable).__name__}"
+        )
+
+
+_BY_IDENTITY = ("_index", "_averages", "_accumulators", "_states", "_decayed", "_blocks", "_excluded")
+"""The attributes that are kept by the identities of variables, which a copy or a pickle changes."""
+
+
+def _renamed(held: Any, names: Mapping[int, int]) -> Any:
+    """Return a dictionary or set with other keys, without those that have none."""
+    if isinstance(held, dict):
+        return {names[key]: value for key, value in held.items() if key in names}
+    return None if held is None else {names[key] for key in held if key in names}
