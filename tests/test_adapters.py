@@ -27,7 +27,7 @@ def _adapted(folder, policy=None, targets=TARGETS, rank=2, alpha=3.0, seed=0):
     encoder.enable_lora(rank, alpha, targets)
     rng = np.random.default_rng(seed)
     for layer in encoder._adapted().values():
-        for variable in layer._thin:
+        for variable in layer._lora_variables:
             variable.assign(rng.standard_normal(variable.shape) * 0.3)
     return encoder
 
@@ -159,7 +159,7 @@ def test_an_adapter_that_is_trained_has_the_same_bytes_for_every_number_of_threa
             encoder.fit(pairs, epochs=5, batch_size=2, learning_rate=1e-2, seed=0, verbose=0)
         encoder.save_adapter(tmp_path / str(threads))
         saved.append((tmp_path / str(threads) / "adapter_model.safetensors").read_bytes())
-        thin = {id(variable) for layer in encoder._adapted().values() for variable in layer._thin}
+        thin = {id(variable) for layer in encoder._adapted().values() for variable in layer._lora_variables}
         assert [v.numpy().tobytes() for v in encoder.model.weights if id(v) not in thin] == base
     mp.random.set_seed(None)
     assert saved[0] == saved[1] and all(layer._lora.b.numpy().any() for layer in encoder._adapted().values())

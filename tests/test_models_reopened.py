@@ -364,9 +364,9 @@ def test_files_of_what_keras_adapted_open(keras_files, kind, mode):
         assert len(model.optimizer.variables) == int(want["variables"])
         for place, state in enumerate(model.optimizer.variables):
             np.testing.assert_array_equal(state.numpy(), want[f"optimizer.{place}"])
-        before = adapted[0]._thin[0].numpy()
+        before = adapted[0]._lora_variables[0].numpy()
         model.fit(want["x"], 0.5 * outputs, epochs=2, verbose=0)
-        assert (adapted[0]._thin[0].numpy() != before).any()
+        assert (adapted[0]._lora_variables[0].numpy() != before).any()
 
 
 @pytest.mark.parametrize("kind", ["dense", "table"])

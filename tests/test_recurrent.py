@@ -275,7 +275,7 @@ def test_dropped_elements_are_the_same_at_all_steps_and_others_in_each_call(rng,
     one, other = layer(x, training=True), layer(x, training=True)
     if cell.dropout:
         assert (one != other).any()
-        kept = cell.in_scope(cell.projected, x, cell._drawn())
+        kept = cell.in_scope(cell.projected, x, cell._new_draws())
         np.testing.assert_array_equal(kept[0], kept[1])
     np.testing.assert_array_equal(layer(x), layer(x, training=False))
 
