@@ -49,9 +49,10 @@ def overlay(copy, installed):
     return OVERLAY.format(copy=str(copy), installed=str(installed))
 
 
-def fitted(*layers, optimizer="sgd", loss="mse", epochs=2, **options):
-    """Return a model of these layers and what `fit` returns."""
-    metrics = options.pop("metrics", None)
+def fitted(*layers, optimizer=None, loss="mse", epochs=2, **options):
+    """Return a model of these layers, always with the same first weights, and what `fit` returns."""
+    metrics, optimizer = options.pop("metrics", None), optimizer or mp.optimizers.SGD(0.1)
+    mp.utils.set_random_seed(0)
     model = mp.Sequential([mp.Input((3,)), *layers])
     model.compile(optimizer, loss, metrics=metrics)
     return model, model.fit(X, Y, epochs=epochs, verbose=0, **options)
@@ -115,10 +116,10 @@ def a_metric(folder):
 
 
 def a_callback(folder):
-    limit = mp.callbacks.TimeLimit(3600.0)
+    limit = mp.callbacks.Deadline(3600.0)
     _, history = fitted(mp.layers.Dense(1), callbacks=[limit])
     assert len(history.epoch) == 2 and 0 < limit.spent < 3600 and limit.get_state() == {"spent": limit.spent}
-    assert len(fitted(mp.layers.Dense(1), epochs=9, callbacks=[mp.callbacks.TimeLimit(0)])[1].epoch) == 1
+    assert len(fitted(mp.layers.Dense(1), epochs=9, callbacks=[mp.callbacks.Deadline(0)])[1].epoch) == 1
     limit.set_state({"spent": 7200.0})
     limit.set_model(mp.Sequential([mp.layers.Dense(1)]))
     limit.on_epoch_end(0)

@@ -72,6 +72,7 @@ def test_a_wrong_name_or_kind_is_found(root, name):
         ("HTML <b>here</b>.\n", "plain text"),
         ("An image ![a](docs/numerics.md).\n", "plain text"),
         ("A [link](docs/gone.md#here).\n", "nothing at docs/gone.md"),
+        ("A [link](CHANGELOG.md) that the pages cannot follow.\n", "nothing at CHANGELOG.md"),
     ],
 )
 def test_a_wrong_text_is_found(root, text, words):

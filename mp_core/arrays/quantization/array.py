@@ -232,9 +232,8 @@ class QuantizedArray(QuantizedFields):
 
 def _matmul(a: Any, b: Any, out: Any = None) -> Array:
     """Return `a @ b`."""
-    from mp_core.arrays.products.matmul import (
-        matmul,  # imported here because mp_core.arrays.products imports this module
-    )
+    # Imported here, because mp_core.arrays.products imports this module.
+    from mp_core.arrays.products.matmul import matmul
 
     return matmul(a, b, out=out)
 
