@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mp_core as mp
-from mp_core.training.batches import joined
+from mp_core.training.batches import concatenated
 from mp_core.utilities.tree import map_leaves
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of torch
@@ -207,7 +207,7 @@ def test_outputs_of_batches_whose_keys_come_in_another_order_are_joined_by_name(
     found = Same().predict(iter(batches), verbose=0)
     assert (found["a"] == 1).all() and (found["b"] == 10).all() and len(found["a"]) == 8
     with pytest.raises(ValueError, match="outputs of every batch must be arranged as"):
-        joined([{"a": A}, [A]])
+        concatenated([{"a": A}, [A]])
 
 
 # ---- stacks whose first layer takes several inputs

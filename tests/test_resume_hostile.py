@@ -55,7 +55,7 @@ def trained():
 
 def bits(trained):
     """Return all that a state holds of a model, as bytes."""
-    compiled, optimizer = trained._compiled, trained.optimizer
+    compiled, optimizer = trained._training_state, trained.optimizer
     store = {}
     optimizer.save_own_variables(store)
     metrics = [v.numpy().tobytes() for _, metric in compiled.named_metrics for v in metric.variables]

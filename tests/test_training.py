@@ -356,7 +356,7 @@ def test_loss_scaling_prevents_underflow():  # as Keras' test of this name
 def _interrupted(tmp_path, **options):
     class Stop(callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            if self.model._compiled.place == (1, 2):
+            if self.model._training_state.place == (1, 2):
                 raise KeyboardInterrupt
 
     backup = callbacks.BackupAndRestore(tmp_path / "backup", save_freq=1)
@@ -395,7 +395,7 @@ SCRIPT = """
     model.set_weights([state.uniform(-0.5, 0.5, w.shape) for w in model.get_weights()])
     model.compile(mp.optimizers.LossScaleOptimizer(mp.optimizers.Adam(0.01), 2.0**30, 5), "mse")
     if sys.argv[1] == "killed":
-        kill = lambda batch, logs: model._compiled.place == (1, 3) and os.kill(os.getpid(), signal.SIGKILL)
+        kill = lambda batch, logs: model._training_state.place == (1, 3) and os.kill(os.getpid(), signal.SIGKILL)
         extra = [callbacks.BackupAndRestore("backup", save_freq=2), callbacks.LambdaCallback(on_train_batch_end=kill)]
     else:
         extra = [callbacks.BackupAndRestore("backup", save_freq=2)] if sys.argv[1] == "again" else []

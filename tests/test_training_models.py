@@ -286,9 +286,9 @@ def test_a_second_fit_runs_the_plan_of_the_first():
     trained.compile("sgd", "mse")
     first = trained.fit(x, x[:, :1], verbose=0)
     assert trained.history is first
-    plans = [plan._last[1] for plan in trained._compiled._step._plans._kept.values()]
+    plans = [plan._last[1] for plan in trained._training_state._step._plans._kept.values()]
     assert trained.fit(x, x[:, :1], verbose=0) is trained.history is not first
-    assert [plan._last[1] for plan in trained._compiled._step._plans._kept.values()] == plans
+    assert [plan._last[1] for plan in trained._training_state._step._plans._kept.values()] == plans
     trained.compile("adam", "mse")
     assert trained.history is not None
 

@@ -65,7 +65,7 @@ def test_passes_give_the_weights_losses_and_metrics_of_the_whole_batch(make, pol
         assert digest == whole[0]
         assert history["accuracy"] == whole[1]["accuracy"]
         np.testing.assert_allclose(history["loss"], whole[1]["loss"], rtol=1e-6)
-        assert model._compiled._passes is not None
+        assert model._training_state._passes is not None
 
 
 def test_layers_that_are_shared_and_several_outputs_give_the_bits_of_the_whole_batch():
@@ -179,7 +179,7 @@ def test_an_interruption_between_two_passes_changes_nothing(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             model.fit(x, x[:, :1], batch_size=3000, verbose=0, passes=3)
     assert all(map(np.array_equal, before, [variable.numpy() for variable in states]))
-    assert model._compiled.passes == 1
+    assert model._training_state.passes == 1
     model.fit(x, x[:, :1], batch_size=3000, verbose=0, passes=3)
 
 

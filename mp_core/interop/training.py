@@ -12,7 +12,7 @@ from typing import Any
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.plans.backward import assign_arrays
-from mp_core.training.compiled import Compiled
+from mp_core.training.compiled import TrainingState
 from mp_core.training.resume import state_variables
 from mp_core.utilities.arguments import integer
 from mp_core.utilities.extras import needed_by
@@ -79,16 +79,16 @@ class Workers:
             raise ValueError(f"`retries` must be at least 0; received {retries}")
         self._client, self._retries = client, retries
 
-    def job(self, compiled: Compiled) -> "Job":
+    def job(self, state: TrainingState) -> "Job":
         """Return what computes the passes of one ``fit`` of a model that is compiled."""
-        return Job(compiled, self._client, self._retries)
+        return Job(state, self._client, self._retries)
 
 
 class Job:
     """Computes the passes of one ``fit``."""
 
-    def __init__(self, compiled: Compiled, client: Client, retries: int) -> None:
-        self._compiled, self._client, self._retries, self._step = compiled, client, retries, 0
+    def __init__(self, state: TrainingState, client: Client, retries: int) -> None:
+        self._training_state, self._client, self._retries, self._step = state, client, retries, 0
         self._variables: list[tuple[AutoCastVariable, object]] = []  # with their stamps when the workers got the model
         self._stamps: list[object] = []  # when the workers got the values of this step
         self._given: list[Any] = []  # the model, and the values of this step
@@ -113,8 +113,8 @@ class Job:
     def _send(self) -> None:
         """Bring the model to the workers, at the first step, and what variables hold in this one."""
         if not self._given:
-            self._variables = [(variable, variable.stamp) for variable in state_variables(self._compiled.model)]
-            self._given = [_Setup(token_hex(8), pickle.dumps(self._compiled))]
+            self._variables = [(variable, variable.stamp) for variable in state_variables(self._training_state.model)]
+            self._given = [_Setup(token_hex(8), pickle.dumps(self._training_state))]
             self._held = [self._scattered(self._given[0])]
         stamps = [variable.stamp for variable, _ in self._variables]
         if stamps == self._stamps:
@@ -185,6 +185,6 @@ def _computed(setup: _Setup, values: _Values, method: str, piece: tuple[Any, ...
 def _open(setup: _Setup) -> _Opened:
     with _opening:
         if not _opened or _opened[0].name != setup.name:
-            compiled = pickle.loads(setup.model)
-            _opened[:] = [_Opened(setup.name, compiled.model.in_parts(), state_variables(compiled.model))]
+            state = pickle.loads(setup.model)
+            _opened[:] = [_Opened(setup.name, state.model.in_parts(), state_variables(state.model))]
         return _opened[0]

@@ -19,7 +19,7 @@ from mp_core.layers.registry import layer_classes
 from mp_core.ops.registry import OPERATIONS
 from mp_core.training import Functional, Model, Sequential
 from mp_core.training.graph import Graph, graph_of
-from mp_core.training.models import further_arguments, made_by
+from mp_core.training.models import further_arguments, rebuilt_by
 from mp_core.utilities.absent import message_for
 
 __all__ = ["TranslatedLayer", "build", "translated"]
@@ -182,7 +182,7 @@ class _Translation:
                 stack.append_unbuilt(layer)  # without building it: lengths are checked before
             return TranslatedLayer(stack, entry, [part for part in there if part.layer is not stack.input_layer])
         model = cls.of_graph(Graph(layers, nodes, inputs, outputs), dtype="float32", **own)
-        return TranslatedLayer(made_by(cls, model, config), entry, there)
+        return TranslatedLayer(rebuilt_by(cls, model, config), entry, there)
 
 
 def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -26,18 +26,18 @@ from mp_core.layers.names_in_files import BESIDE, layers_in, names_in_list
 from mp_core.layers.operation import Operation
 from mp_core.layers.symbols import KerasTensor
 from mp_core.training.graph import Source, graph_in
-from mp_core.training.optimizer_files import OPTIMIZER, lasting
-from mp_core.training.tracing import traced
+from mp_core.training.optimizer_files import OPTIMIZER, optimizer_variables
+from mp_core.training.tracing import symbolic_values
 from mp_core.utilities.arguments import path_of
 
 if TYPE_CHECKING:
     from mp_core.training.models import Model
 
-__all__ = ["entry_of", "load_weights", "save_model", "save_weights", "written"]
+__all__ = ["entry_of", "load_weights", "output_file", "save_model", "save_weights"]
 
 
 @contextmanager
-def written(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
+def output_file(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
     """Yield a stream whose bytes are the file at `path` if the block ends without an error: whole, and on the disk.
 
     Raises
@@ -59,7 +59,7 @@ def written(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
 # ---- configurations
 
 
-def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def layer_entry(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """Return the configuration of a layer as Keras' files have it, with the shapes for which layers were built.
 
     Entries of one layer that is in several places have one ``shared_object_id``: its place in `shared`, which has the
@@ -73,14 +73,17 @@ def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
     if graph is not None and "layers" in entry["config"]:
         if entry["class_name"] == "Functional":
             entry["module"], entry["registered_name"] = "keras.src.models.functional", "Functional"
-        values, nodes = traced(graph), {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
-        entry["config"]["layers"] = parts = [archived(part, shared) for part in graph.layers]
+        values, nodes = (
+            symbolic_values(graph),
+            {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]},
+        )
+        entry["config"]["layers"] = parts = [layer_entry(part, shared) for part in graph.layers]
         for part, own in zip(graph.layers, parts, strict=True):
             own |= {"name": part.name, "inbound_nodes": _with_shapes(nodes[part.name], values)}
     elif layer.is_made_of_layers and "layers" in entry["config"]:
         stack: Any = layer
         start = [] if stack.input_layer is None else [stack.input_layer]
-        entry["config"]["layers"] = [archived(part, shared) for part in (*start, *stack.layers)]
+        entry["config"]["layers"] = [layer_entry(part, shared) for part in (*start, *stack.layers)]
     elif isinstance(layer, Operation):
         entry |= {
             "module": f"keras.src.ops.{layer.row.home}",
@@ -89,18 +92,18 @@ def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
         }
         entry["config"] = {"name": layer.name} | layer.options
     elif isinstance(layer, TimeDistributed):
-        entry["config"]["layer"] = archived(layer.layer, shared)
+        entry["config"]["layer"] = layer_entry(layer.layer, shared)
     shapes = build_shapes_of(layer)
     needs_none = layer.built and bool(layer.own_variables())  # as an Embedding: `build()` makes its variables
     if (shapes is not None or needs_none) and not isinstance(layer, InputLayer | Operation):
         key = "shapes_dict" if are_by_argument(layer, shapes) else "input_shape"
-        entry["build_config"] = {key: _without_batch(shapes)}
+        entry["build_config"] = {key: _without_batch_size(shapes)}
     return entry
 
 
 def entry_of(model: "Model") -> dict[str, Any]:
     """Return the configuration of a model, and of its training if it is compiled."""
-    entry = archived(model, {})
+    entry = layer_entry(model, {})
     if model.compiled:
         entry["compile_config"] = serialize_keras_object(model.get_compile_config())
     return entry
@@ -117,18 +120,18 @@ def _with_shapes(part: Any, values: Mapping[Source, KerasTensor]) -> Any:
     return [_with_shapes(value, values) for value in part] if isinstance(part, list | tuple) else part
 
 
-def _without_batch(shapes: Any) -> Any:
+def _without_batch_size(shapes: Any) -> Any:
     if isinstance(shapes, dict):
-        return {name: _without_batch(shape) for name, shape in shapes.items()}
+        return {name: _without_batch_size(shape) for name, shape in shapes.items()}
     if shapes and not all(isinstance(n, int | np.integer | None) for n in shapes):
-        return [_without_batch(shape) for shape in shapes]
+        return [_without_batch_size(shape) for shape in shapes]
     return shapes if shapes is None or not len(shapes) else [None, *(n if n is None else int(n) for n in shapes[1:])]
 
 
 # ---- weights
 
 
-def tree_of(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[str, Any]:
+def variable_tree(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[str, Any]:
     """Return the variables of a layer and of those in it, arranged as in Keras' files: each in the first of its places.
 
     With `beside` a group that Keras does not read has what mp_core needs to go on with training. `done` has the
@@ -148,13 +151,13 @@ def tree_of(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[s
     if more:
         tree[BESIDE] = {name: storable(x) for name, x in more.items()}
     below = done if layer.is_made_of_layers or isinstance(layer, TimeDistributed) else None
-    return tree | map_places(lambda part: tree_of(part, below, beside), layers_in(layer))
+    return tree | map_layers(lambda part: variable_tree(part, below, beside), layers_in(layer))
 
 
-def map_places(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict[str, Any]:
+def map_layers(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict[str, Any]:
     """Return what `layers_in` returns, with `function` applied to each layer."""
     return {
-        name: map_places(function, part) if isinstance(part, dict) else function(part) for name, part in places.items()
+        name: map_layers(function, part) if isinstance(part, dict) else function(part) for name, part in places.items()
     }
 
 
@@ -165,20 +168,20 @@ def save_model(model: "Model", path: Any, overwrite: bool, include_optimizer: bo
     """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
     if not model.built:
         warnings.warn(f"'{model.name}' is not built: the file has its configuration, and no weights", stacklevel=3)
-    entry, tree = entry_of(model), tree_of(model, set(), beside=include_optimizer)
+    entry, tree = entry_of(model), variable_tree(model, set(), beside=include_optimizer)
     metadata: dict[str, Any] = {}
     if model.compiled and include_optimizer and getattr(model.optimizer, "built", False):
-        own, metadata[OPTIMIZER] = lasting(model)
+        own, metadata[OPTIMIZER] = optimizer_variables(model)
         tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
-    with written(path, ".keras", overwrite) as file:
+    with output_file(path, ".keras", overwrite) as file:
         archive.write(file, entry, tree, metadata)
 
 
 def save_weights(model: "Model", path: Any, overwrite: bool) -> None:
     """Write the variables of a model: see :meth:`Trainer.save_weights`."""
     _check_built(model)
-    tree = tree_of(model, set())
-    with written(path, ".weights.h5", overwrite) as file:
+    tree = variable_tree(model, set())
+    with output_file(path, ".weights.h5", overwrite) as file:
         hdf5.write(file, tree)
 
 
@@ -197,11 +200,11 @@ def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
         raise ValueError(f"`path` must be a .weights.h5 or .keras file; {path}: {error}") from error
     pairs: list[tuple[Any, Array]] = []
     of_users: list[tuple[Layer, Mapping[str, Any]]] = []
-    for layer, stored in _matched(model, tree, set()):
+    for layer, stored in _layers_and_groups(model, tree, set()):
         if not is_ours(layer.load_own_variables):
             of_users.append((layer, stored.get("vars", {})))
             continue
-        variables, values = saved_variables(layer), list(_in_order(stored.get("vars", {})))
+        variables, values = saved_variables(layer), list(_sorted_by_number(stored.get("vars", {})))
         wanted, found = [v.shape for v in variables], [np.shape(value) for value in values]
         if wanted != found and skip_mismatch:
             warnings.warn(f"layer '{layer.name}' has weights {wanted}, {path} {found}: skipped", stacklevel=4)
@@ -233,7 +236,7 @@ def _weights_in(path: Path) -> Array | bytes:
         return archive.read_weights(file)
 
 
-def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
+def _layers_and_groups(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
     """Yield each layer with variables beside its group in a file, which is in the first of its places."""
     if id(layer) in done:
         return
@@ -243,21 +246,21 @@ def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, M
         yield layer, tree
     group = tree.get("layers")
     listed = {key: group.get(name) for key, name in names_in_list(layer).items()} if isinstance(group, Mapping) else {}
-    yield from _matched_in(layers_in(layer), tree, done, listed)
+    yield from _layers_and_groups_in(layers_in(layer), tree, done, listed)
 
 
-def _matched_in(
+def _layers_and_groups_in(
     places: dict[str, Any], tree: Any, done: set[int], listed: dict[int, Any]
 ) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
     for name, part in places.items():
         below = tree.get(name) if isinstance(tree, Mapping) else None
         if isinstance(part, dict):
-            yield from _matched_in(part, below, done, listed)
+            yield from _layers_and_groups_in(part, below, done, listed)
         else:
-            yield from _matched(part, below or listed.get(id(part)), done)
+            yield from _layers_and_groups(part, below or listed.get(id(part)), done)
 
 
-def _in_order(variables: Any) -> Iterator[Array]:
+def _sorted_by_number(variables: Any) -> Iterator[Array]:
     """Yield arrays that are called by their numbers."""
     names = variables if isinstance(variables, Mapping) else {}
     return (variables[name] for name in sorted(names, key=lambda name: (len(name), name)))

@@ -17,7 +17,7 @@ from mp_core.layers.parts import BatchPart, part_under_way
 from mp_core.losses import Loss
 from mp_core.plans.backward import ArrayGradients, Assigned
 from mp_core.plans.parts import Described, PartGradients, unit_of
-from mp_core.training.batches import Batch, joined, number_of_samples, part_of
+from mp_core.training.batches import Batch, concatenated, number_of_samples, part_of
 from mp_core.training.objectives import Targets, check_target, weighted
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BatchPasses:
 
     Parameters
     ----------
-    compiled : Compiled
+    state : TrainingState
         What ``compile`` has made of the model.
     variables : list of AutoCastVariable
         Those that are trained.
@@ -51,8 +51,8 @@ class BatchPasses:
         There is no loss, or one that is no sum over samples.
     """
 
-    def __init__(self, compiled: Any, variables: Sequence[AutoCastVariable]) -> None:
-        self._compiled, self._pairs = compiled, compiled.losses_of_outputs
+    def __init__(self, state: Any, variables: Sequence[AutoCastVariable]) -> None:
+        self._training_state, self._pairs = state, state.losses_by_output
         _check_losses([loss for loss, _ in self._pairs if loss is not None])
         self.gradients = PartGradients(self._forward, variables)
         self._total_gradients = ArrayGradients(self._total)
@@ -62,12 +62,12 @@ class BatchPasses:
 
         If others compute all passes but the last, they wait for that one, so it is as short as it may be.
         """
-        if self._compiled.masks_of(batch.x) is not None:
-            raise ValueError(f"'{self._compiled.model.name}' has outputs with a mask, so `passes` must be 1")
+        if self._training_state.masks_of(batch.x) is not None:
+            raise ValueError(f"'{self._training_state.model.name}' has outputs with a mask, so `passes` must be 1")
         count = number_of_samples(batch.x)
         size = -(-count // passes)
         unit = unit_of(self._described(batch, size).meetings, size)
-        last = count if self._compiled.workers is None else (count - 1) // unit * unit
+        last = count if self._training_state.workers is None else (count - 1) // unit * unit
         return list(pairwise(sorted({*range(0, last, -(-size // unit) * unit), last, count})))
 
     def step(
@@ -94,14 +94,14 @@ class BatchPasses:
         assigned : list of (AutoCastVariable, ndarray)
             What layers assign to their variables.
         """
-        targets = self._targets(batch.y, self._compiled.arrangement, batch.weights)
+        targets = self._targets(batch.y, self._training_state.arrangement, batch.weights)
         described = self._described(batch, cuts[0][1]).outputs
         of_values, of_rest = described[: len(targets)], described[len(targets) :]
         values = [np.zeros((number_of_samples(batch.x), *shape[1:]), F32) for shape, _, _ in of_values]
         upstream = self._total_gradients(values, [t.y for *_, t in targets], [t.weights for *_, t in targets], scale)[1]
         rest = [np.full(shape, 1.0 if scale is None else scale[0], F32) for shape, _, _ in of_rest]
         parts = [([*(d[a:b] for d in upstream), *rest], *_samples(batch, a, b)) for a, b in cuts]
-        found, outputs, gradients, assigned = self.gradients.continued(parts, self._compiled.workers)
+        found, outputs, gradients, assigned = self.gradients.continued(parts, self._training_state.workers)
         columns = list(zip(*found, strict=True))
         whole = [np.concatenate(column) for column in columns[: len(targets)]]
         losses = [loss.reduce(x, t.y, t.weights) for x, (loss, _, t) in zip(whole, targets, strict=True)]
@@ -111,7 +111,7 @@ class BatchPasses:
         ]
         shares = [weighted(loss, weight) for loss, (_, weight, _) in zip(losses, targets, strict=True)]
         loss = functools.reduce(ops.add, [*shares, *others])
-        return loss, losses if len(losses) > 1 else [], joined(outputs), gradients, assigned
+        return loss, losses if len(losses) > 1 else [], concatenated(outputs), gradients, assigned
 
     def _described(self, batch: Batch, size: int) -> Described:
         """Return what a pass of so many samples is like."""
@@ -126,18 +126,18 @@ class BatchPasses:
         return called_in(part_under_way, part, called_in, inner)  # type: ignore[no-any-return]
 
     def _values(self, x: Any, y: Any, samples: int) -> tuple[list[Any], Any]:
-        outputs = self._compiled.model(x, training=True)
+        outputs = self._training_state.model(x, training=True)
         values = []
         for loss, _, target in self._targets(y, outputs, None):
             value = loss.values(target.y, target.output)
             if value.ndim == 0 or value.shape[0] != samples:
                 raise ValueError(_MIXES.format(loss.name))
             values.append(value)
-        return [*values, *(x for x in self._compiled.model.losses if is_recorded(x))], outputs
+        return [*values, *(x for x in self._training_state.model.losses if is_recorded(x))], outputs
 
     def _targets(self, y: Any, outputs: Any, weights: Any) -> list[tuple[Loss, float, Targets]]:
         """Return the outputs that have a loss, with it and its weight."""
-        found = self._compiled.targets_of(y, outputs, weights)
+        found = self._training_state.targets_of(y, outputs, weights)
         pairs = zip(self._pairs, found, strict=True)
         given = [(loss, weight, target) for (loss, weight), target in pairs if loss is not None]
         for loss, _, target in given:

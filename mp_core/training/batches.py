@@ -14,11 +14,11 @@ from mp_core.utilities.arguments import float_of, integer, positive_integer
 from mp_core.utilities.tree import leaves, leaves_as, map_leaves
 
 __all__ = [
-    "ArrayBatches", "Batch", "Batches", "KeptBatches", "batch_parts", "batches_of", "joined", "number_of_samples",
+    "ArrayBatches", "Batch", "Batches", "KeptBatches", "batch_parts", "batches_of", "concatenated", "number_of_samples",
     "one_batch", "outputs_like", "part_of", "split",
 ]  # fmt: skip
 
-_BATCH_SIZE = 32
+_DEFAULT_BATCH_SIZE = 32
 
 
 class Batch(NamedTuple):
@@ -59,7 +59,7 @@ class Batches:
             self.call_hook("on_epoch_begin")
             self.call_hook("on_epoch_end")
 
-    def taken(self, steps: int | None, argument: str) -> Iterator[Batch]:
+    def limited_to(self, steps: int | None, argument: str) -> Iterator[Batch]:
         """Yield the batches of one pass between hooks: the first ones, if `argument` says how many; warn of too few."""
         self.check_end(steps, argument)
         return self.between_hooks(self._first(steps, argument))
@@ -112,15 +112,19 @@ def batches_of(
     ValueError
         Arrays have different numbers of samples, none, or NaN among their elements.
     """
-    of_classes = _of_classes(class_weight, weights)
+    class_weights = _class_weights_or_none(class_weight, weights)
     if x is None or isinstance(x, str | bytes) or hasattr(x, "toarray"):
         is_sparse = hasattr(x, "toarray")
         kind = f"a sparse {type(x).__name__}, whose `toarray()` is an array" if is_sparse else f"{x!r:.50}"
         raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {kind}")
     if _is_arrays(x):
-        data = _whole(Batch(x, y, weights), of_classes)
+        data = _checked_batch(Batch(x, y, weights), class_weights)
         if batch_size is None:
-            size = _BATCH_SIZE if steps is None else -(-number_of_samples(data.x) // positive_integer(steps, "steps"))
+            size = (
+                _DEFAULT_BATCH_SIZE
+                if steps is None
+                else -(-number_of_samples(data.x) // positive_integer(steps, "steps"))
+            )
         else:
             size = positive_integer(batch_size, "batch_size")
         return ArrayBatches(data, size, order)
@@ -129,15 +133,15 @@ def batches_of(
         if value is not None:
             raise ValueError(f"`{name}` must be None: `x` is a {type(x).__name__}, which makes batches itself")
     if hasattr(x, "__getitem__") and (hasattr(x, "__len__") or hasattr(type(x), "num_batches")):
-        return _SequenceBatches(x, of_classes, order)
+        return _SequenceBatches(x, class_weights, order)
     if hasattr(x, "__iter__"):
-        return _IterableBatches(x, of_classes)
+        return _IterableBatches(x, class_weights)
     raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {type(x).__name__}")
 
 
 def one_batch(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float] | None) -> Batch:
     """Return checked arrays as one batch; arguments as for :func:`batches_of`."""
-    return _whole(Batch(x, y, weights), _of_classes(class_weight, weights))
+    return _checked_batch(Batch(x, y, weights), _class_weights_or_none(class_weight, weights))
 
 
 def _check_batches(x: Any) -> None:
@@ -160,10 +164,10 @@ def _is_array(x: Any) -> bool:
     return not isinstance(x, np.generic) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
-def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
+def _checked_batch(data: Batch, class_weights: "_ClassWeights | None" = None) -> Batch:
     """Return checked arrays of equally many samples, in the types in which models read them."""
     named = ((data.x, "x"), (data.y, "y"), (data.weights, "sample_weight"))
-    data = Batch(*(None if part is None else _arrays(part, name) for part, name in named))
+    data = Batch(*(None if part is None else _as_arrays(part, name) for part, name in named))
     counts = {
         name: [len(x) for x in leaves(part) if x is not None]
         for part, (_, name) in zip(data, named, strict=True)
@@ -174,27 +178,27 @@ def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
         raise ValueError(f"`x` must have at least one sample; received {'None' if data.x is None else 'none'}")
     if len(found) != 1:
         raise ValueError(f"arrays must have equally many samples; received {counts}")
-    if of_classes is not None:
-        data = data._replace(weights=of_classes.of(data.y))
+    if class_weights is not None:
+        data = data._replace(weights=class_weights.of(data.y))
     return data
 
 
-def _arrays(tree: Any, name: str) -> Any:
+def _as_arrays(tree: Any, name: str) -> Any:
     """Return arrays where there were array-likes, and None for outputs without; a list of numbers is one array."""
     if isinstance(tree, dict):
-        return {key: _arrays(value, name) for key, value in tree.items()}
+        return {key: _as_arrays(value, name) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         given = list(leaves(tree))
         if any(map(_is_array, given)) or (given and all(part is None for part in given)):
-            return [_arrays(value, name) for value in tree]
-    return None if tree is None and name != "x" else _array(tree, name)
+            return [_as_arrays(value, name) for value in tree]
+    return None if tree is None and name != "x" else _as_array(tree, name)
 
 
-def _array(x: Any, name: str) -> Array:
+def _as_array(x: Any, name: str) -> Array:
     """Return an array as models read it: float64 as floatx, integers as int32; raise for NaN."""
     array = imported(x, name)
     if array.dtype == object and _is_array(x) and not isinstance(x, np.ndarray):
-        array = _of_columns(array, name)
+        array = _numbers_of_table(array, name)
     if array.ndim == 0:
         raise ValueError(f"`{name}` must have an axis of samples; received a number")
     if array.dtype == np.int32:
@@ -213,7 +217,7 @@ def _array(x: Any, name: str) -> Array:
     return array
 
 
-def _of_columns(array: Array, name: str) -> Array:
+def _numbers_of_table(array: Array, name: str) -> Array:
     """Return the numbers of a table whose columns have different types, or types with missing values, as pandas'.
 
     Bools alone stay bools, and integers beside them are integers.
@@ -258,7 +262,7 @@ def split(data: Batch, fraction: float) -> tuple[Batch, Batch]:
         raise ValueError(f"`validation_split` must be between 0 and 1; received {fraction!r}")
     if not _is_arrays(data.x):
         raise TypeError(f"`validation_split` needs arrays; `x` is a {type(data.x).__name__}: pass `validation_data`")
-    data = _whole(data)
+    data = _checked_batch(data)
     count = number_of_samples(data.x)
     at = math.floor(count * (1 - fraction))
     if not 0 < at < count:
@@ -296,8 +300,8 @@ class ArrayBatches(Batches):
 class _SequenceBatches(Batches):
     """An object that returns batch by batch by index, as Keras' PyDataset does; an order is one of batches."""
 
-    def __init__(self, source: Any, of_classes: "_ClassWeights | None", order: Any) -> None:
-        self._source, self._of_classes, self._order = source, of_classes, order
+    def __init__(self, source: Any, class_weights: "_ClassWeights | None", order: Any) -> None:
+        self._source, self._class_weights, self._order = source, class_weights, order
         self.is_endless = self.steps is None
 
     @property
@@ -316,7 +320,7 @@ class _SequenceBatches(Batches):
         else:
             indices = range(steps) if self._order is None else self._order(steps, number).tolist()
         for index in indices:
-            yield _given(self._source[index], self._of_classes)
+            yield _batch_from_item(self._source[index], self._class_weights)
 
     def call_hook(self, name: str) -> None:
         """Call a method of the source, if it has one."""
@@ -326,8 +330,8 @@ class _SequenceBatches(Batches):
 class _IterableBatches(Batches):
     """An iterable; a generator goes on where the last epoch has left it."""
 
-    def __init__(self, source: Any, of_classes: "_ClassWeights | None") -> None:
-        self._source, self._of_classes = source, of_classes
+    def __init__(self, source: Any, class_weights: "_ClassWeights | None") -> None:
+        self._source, self._class_weights = source, class_weights
 
     @property
     def steps(self) -> int | None:
@@ -340,7 +344,7 @@ class _IterableBatches(Batches):
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield what the iterable yields."""
         for item in self._source:
-            yield _given(item, self._of_classes)
+            yield _batch_from_item(item, self._class_weights)
 
 
 class KeptBatches(Batches):
@@ -355,7 +359,7 @@ class KeptBatches(Batches):
 
     def __init__(self, batches: Batches, steps: int | None) -> None:
         self._steps, self._batches = steps, batches
-        self._kept: list[Batch] | None = None
+        self._batches_in_memory: list[Batch] | None = None
 
     @property
     def steps(self) -> int | None:
@@ -364,21 +368,21 @@ class KeptBatches(Batches):
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield the batches, which the first epoch takes from the iterator."""
-        if self._kept is None:
-            self._kept = list(islice(self._batches.epoch(0), self._steps))
-        return iter(self._kept)
+        if self._batches_in_memory is None:
+            self._batches_in_memory = list(islice(self._batches.epoch(0), self._steps))
+        return iter(self._batches_in_memory)
 
 
-def _given(item: Any, of_classes: "_ClassWeights | None") -> Batch:
+def _batch_from_item(item: Any, class_weights: "_ClassWeights | None") -> Batch:
     """Return a batch that somebody has made: ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
     parts = tuple(item) if isinstance(item, list | tuple) else (item,)
     if not 1 <= len(parts) <= 3 or parts[0] is None:
         received = f"{len(parts)} parts" if parts and parts[0] is not None else f"{item!r:.50}"
         raise ValueError(f"a batch of `x` must be (x,), (x, y) or (x, y, sample_weight); received {received}")
-    return _whole(Batch(*parts), of_classes)
+    return _checked_batch(Batch(*parts), class_weights)
 
 
-def joined(parts: Sequence[Any]) -> Any:
+def concatenated(parts: Sequence[Any]) -> Any:
     """Return the outputs of all samples from those of some batches or passes each, arranged as these are."""
     columns = zip(*(outputs_like(parts[0], part) for part in parts), strict=True)
     found = map(np.concatenate, columns)
@@ -399,7 +403,7 @@ def outputs_like(first: Any, outputs: Any) -> Iterator[Array]:
         raise ValueError(f"the outputs of every batch {error}") from None
 
 
-def _of_classes(class_weight: Mapping[int, float] | None, weights: Any) -> "_ClassWeights | None":
+def _class_weights_or_none(class_weight: Mapping[int, float] | None, weights: Any) -> "_ClassWeights | None":
     """Return the weights of classes, if some are given instead of weights of samples."""
     if class_weight is not None and weights is not None:
         raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")

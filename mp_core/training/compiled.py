@@ -24,19 +24,19 @@ from mp_core.training.batches import Batch, number_of_samples
 from mp_core.training.logs import metrics_in
 from mp_core.training.objectives import Losses, LossTracker, Metrics, Targets, weighted
 from mp_core.training.planned_calls import PlannedCalls
-from mp_core.training.resume import Place, State
+from mp_core.training.resume import Place, Snapshot
 from mp_core.utilities.arguments import boolean, positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
     from mp_core.training.models import Model
 
-__all__ = ["Compiled", "compiled", "scale_of"]
+__all__ = ["TrainingState", "make_training_state", "scale_of"]
 
 
-def compiled(
+def make_training_state(
     model: "Model", optimizer: Any, given: dict[str, Any], options: dict[str, Any], auto_scale_loss: bool
-) -> "Compiled":
+) -> "TrainingState":
     """Return what ``compile`` makes of its arguments.
 
     Raises
@@ -52,10 +52,10 @@ def compiled(
     wrapped = model._wrapped_optimizer(found, boolean(auto_scale_loss, "auto_scale_loss"))
     if isinstance(found, ScaledOptimizer):
         found = found.in_files
-    return Compiled(model, wrapped, {"optimizer": found, **given})
+    return TrainingState(model, wrapped, {"optimizer": found, **given})
 
 
-class Compiled:
+class TrainingState:
     """The state of a model's training, beside its variables.
 
     Parameters
@@ -71,13 +71,13 @@ class Compiled:
         self.model, self.optimizer, self.given = model, optimizer, given
         self.seed = next_seed()
         self.place, self.history = Place(0, 0), None
-        self.resumed: State | None = None  # what the next `fit` goes on from
+        self.resumed: Snapshot | None = None  # what the next `fit` goes on from
         self.callbacks: CallbackList | None = None  # while `fit` runs
         self.last_logs: dict[str, Any] = {}  # of the last batch, or of the last epoch with its validation
         self._losses = Losses(given["loss"], given["loss_weights"])
         self.metrics = Metrics(given["metrics"], given["weighted_metrics"], self.targets_of)
         self._loss, self._parts = LossTracker("loss"), list[LossTracker]()
-        self._attributes: tuple[list[Metric], list[Metric]] | None = None  # those of the model, of layers too
+        self._found_metrics: tuple[list[Metric], list[Metric]] | None = None  # those of the model, of layers too
         self._current: list[Any] = []  # the losses of the outputs, without their weights, in the step under way
         self._step: ValueAndGrad | None = None
         self.passes = 1
@@ -110,24 +110,30 @@ class Compiled:
         If it fails, nothing has changed. Of a model without trainable weights only the loss is computed.
         """
         batch = self._batch(data)
-        step = self._step or self._made_step(batch)
+        step = self._step or self._make_step(batch)
         if not step.variables:
-            _, (loss, parts, outputs) = self._differentiated(batch.x, batch.y, batch.weights, None)
-            return self._note(batch, outputs, loss, parts)
-        fed = batch if self.given["loss"] is None else batch._replace(y=self._losses.fed(batch.y, *self._outputs))
+            _, (loss, parts, outputs) = self._loss_and_outputs(batch.x, batch.y, batch.weights, None)
+            return self._update_losses(batch, outputs, loss, parts)
+        recordable_targets = (
+            batch
+            if self.given["loss"] is None
+            else batch._replace(y=self._losses.recordable_targets(batch.y, *self._outputs))
+        )
         try:
-            loss, parts, outputs, gradients, assigned = self._gradients(step, fed, scale_of(self.optimizer))
+            loss, parts, outputs, gradients, assigned = self._gradients(
+                step, recordable_targets, scale_of(self.optimizer)
+            )
         except IndexError as error:  # of a look-up in a plan, which knows no names
             raise IndexError(f"`y` has a number that is no class, or `x` one that is in no table: {error}") from error
-        assigned_if(assigned, self.move, gradients, step.variables)
-        return self._note(batch, outputs, loss, parts)
+        assigned_if(assigned, self.apply_gradients, gradients, step.variables)
+        return self._update_losses(batch, outputs, loss, parts)
 
     def _batch(self, data: Sequence[Any]) -> Batch:
         batch = Batch(*data)
-        x = self.model._whole(batch.x)
+        x = self.model._with_integer_inputs(batch.x)
         return batch if x is batch.x else batch._replace(x=x)
 
-    def move(self, gradients: Sequence[Any], variables: Sequence[AutoCastVariable]) -> None:
+    def apply_gradients(self, gradients: Sequence[Any], variables: Sequence[AutoCastVariable]) -> None:
         """Move variables by gradients, which have the loss scale in them."""
         if isinstance(self.optimizer, ScaledOptimizer):
             self.optimizer.apply(gradients, variables)
@@ -147,17 +153,17 @@ class Compiled:
     def test(self, data: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
         """Take the loss of a batch into its mean, and return what ``compute_metrics`` is called with."""
         batch = self._batch(data)
-        outputs, loss, parts = called_in(added_losses, [], self._tested, (batch,))
-        return self._note(batch, outputs, loss, parts)
+        outputs, loss, parts = called_in(added_losses, [], self._evaluate, (batch,))
+        return self._update_losses(batch, outputs, loss, parts)
 
-    def _tested(self, batch: Batch) -> tuple[Any, Any, list[Any]]:
+    def _evaluate(self, batch: Batch) -> tuple[Any, Any, list[Any]]:
         """Return outputs, loss and those of the outputs; a plan computes them unless layers add to the loss."""
         if self._adds_losses is False:
             outputs = self.model.predict_on_batch(batch.x)
         else:
             outputs = self.model(batch.x, training=False)
             self._adds_losses = bool(added_losses.get())
-        return outputs, *self._computed(batch, outputs, training=False)
+        return outputs, *self._compute_loss(batch, outputs, training=False)
 
     def prepare(self) -> list[AutoCastVariable]:
         """Build the optimizer for the weights that are trainable, and return them."""
@@ -168,7 +174,7 @@ class Compiled:
             self.optimizer.build(variables)
         return list(variables)
 
-    def _made_step(self, batch: Batch) -> ValueAndGrad:
+    def _make_step(self, batch: Batch) -> ValueAndGrad:
         """Return the step for the variables that are trainable now."""
         first = self.model._first_sample(batch.x)
         outputs = tried(self.model, first, training=False)  # builds it, and says how the outputs are arranged
@@ -176,20 +182,20 @@ class Compiled:
         variables = self.prepare()
         if not variables:
             warnings.warn(f"'{self.model.name}' has no trainable weights: nothing is trained", stacklevel=2)
-        self._step = ValueAndGrad(self._differentiated, variables, has_aux=True, allows_unused=True)
+        self._step = ValueAndGrad(self._loss_and_outputs, variables, has_aux=True, allows_unused=True)
         return self._step
 
-    def _differentiated(self, x: Any, y: Any, weights: Any, scale: Any) -> Any:
+    def _loss_and_outputs(self, x: Any, y: Any, weights: Any, scale: Any) -> Any:
         return called_in(added_losses, [], self._forward, (Batch(x, y, weights), scale))
 
     def _forward(self, batch: Batch, scale: Any) -> Any:
         outputs = self.model(batch.x, training=True)
-        loss, parts = self._computed(batch, outputs, training=True)
+        loss, parts = self._compute_loss(batch, outputs, training=True)
         if loss is None:
             raise ValueError("there is no loss to train with: give `loss` to `compile`")
         return loss if scale is None else loss * scale, (loss, parts, outputs)
 
-    def _computed(self, batch: Batch, outputs: Any, training: bool) -> tuple[Any, list[Any]]:
+    def _compute_loss(self, batch: Batch, outputs: Any, training: bool) -> tuple[Any, list[Any]]:
         """Return the loss, and those of the outputs if there are several."""
         self._current = []
         compute = self.model.compute_loss
@@ -231,11 +237,11 @@ class Compiled:
         return self._outputs[1]
 
     @property
-    def losses_of_outputs(self) -> list[tuple[Any, float]]:
+    def losses_by_output(self) -> list[tuple[Any, float]]:
         """The loss of each output and its weight; None: it has none."""
         return self._losses.of(*self._outputs)
 
-    def finish(self) -> None:
+    def finalize_variables(self) -> None:
         """Set the variables to their averages, if the optimizer keeps such."""
         if getattr(self.optimizer, "built", False) and hasattr(self.optimizer, "finalize_variable_values"):
             trained = self.model.trainable_variables if self._step is None else self._step.variables
@@ -247,7 +253,7 @@ class Compiled:
 
     # ---- means
 
-    def _note(self, batch: Batch, outputs: Any, loss: Any, parts: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+    def _update_losses(self, batch: Batch, outputs: Any, loss: Any, parts: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
         """Take the losses of a batch into their means; return inputs, targets, outputs and weights."""
         samples = number_of_samples(batch.x)
         if loss is not None:
@@ -299,13 +305,13 @@ class Compiled:
         The model's own attributes are looked at each time, those of layers when training or evaluation begins.
         """
         own = [value for value in vars(self.model).values() if isinstance(value, Metric)]
-        if self._attributes is None or self._attributes[0] != own:
-            self._attributes = own, metrics_in(self.model)
-        return self._attributes[1]
+        if self._found_metrics is None or self._found_metrics[0] != own:
+            self._found_metrics = own, metrics_in(self.model)
+        return self._found_metrics[1]
 
-    def look_for_metrics(self) -> None:
+    def invalidate_metrics(self) -> None:
         """Find the metrics among the attributes anew, when they are needed."""
-        self._attributes = None
+        self._found_metrics = None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {

@@ -17,7 +17,7 @@ from mp_core.layers.pointwise import Masking
 from mp_core.layers.registry import is_registered
 from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves
 
-__all__ = ["TENSOR", "Graph", "Node", "Source", "Values", "count_of_outputs", "graph_in", "graph_of", "keep"]
+__all__ = ["TENSOR", "Graph", "Node", "Source", "Values", "count_of_outputs", "graph_in", "graph_of", "store_results"]
 
 TENSOR = "__keras_tensor__"
 """What configurations call an array that a layer has returned."""
@@ -88,9 +88,9 @@ class Graph:
         self.nodes = {name: list(nodes.get(name, ())) for name in self.by_name}
         self.inputs, self.outputs = inputs, outputs
         self._check_sources(nodes)
-        self.order = list(self._sorted())
-        self.makers = {layer.name for layer in self.layers if _makes_mask(layer)}
-        self.before_masks = self._nodes_for_masks()
+        self.order = list(self._in_topological_order())
+        self.mask_makers = {layer.name for layer in self.layers if _may_make_mask(layer)}
+        self.calls_before_masks = self._calls_before_masks()
         self.rows_read = self._rows_read()
 
     def _check_sources(self, nodes: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ class Graph:
         count = count_of_outputs(layer, calls[source.node])
         return count is None or source.output < count
 
-    def _sorted(self) -> Iterator[tuple[str, int]]:
+    def _in_topological_order(self) -> Iterator[tuple[str, int]]:
         """Yield layer and number of every node, each behind those whose outputs it takes."""
         done = {(name, 0) for name, layer in self.by_name.items() if isinstance(layer, InputLayer)}
         waiting = {
@@ -144,7 +144,7 @@ class Graph:
         if waiting:
             raise ValueError(f"The graph has a cycle among {sorted({name for name, _ in waiting})}")
 
-    def _nodes_for_masks(self) -> set[tuple[str, int]]:
+    def _calls_before_masks(self) -> set[tuple[str, int]]:
         """Return the nodes whose outputs are needed for masks: those before a layer that may make a mask."""
         wanted: set[tuple[str, int]] = set()
         for name, index in reversed(self.order):
@@ -167,7 +167,7 @@ class Graph:
             found[source.layer] = {"rows": max(rows)} if alone else {}
         return found
 
-    def walked(self, starts: Mapping[Source, Any], call: Callable[[Layer, Any, Any], Any]) -> dict[Source, Any]:
+    def evaluate(self, starts: Mapping[Source, Any], call: Callable[[Layer, Any, Any], Any]) -> dict[Source, Any]:
         """Return each output of each layer, in the order of the graph: what `call` makes of layer and arguments.
 
         Parameters
@@ -181,7 +181,7 @@ class Graph:
         for name, index in self.order:
             node = tuple(self.nodes[name][index])
             args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, node)
-            keep(values, name, index, call(self.by_name[name], args, kwargs))
+            store_results(values, name, index, call(self.by_name[name], args, kwargs))
         return values
 
 
@@ -191,7 +191,7 @@ def graph_in(layer: Layer) -> Graph | None:
     return found if isinstance(found, Graph) else None
 
 
-def keep(into: dict[Source, Any], name: str, index: int, results: Any) -> None:
+def store_results(into: dict[Source, Any], name: str, index: int, results: Any) -> None:
     """Note what a layer has returned at one of its nodes."""
     for number, result in enumerate(leaves_by_key(results)):
         into[Source(name, index, number)] = result
@@ -206,7 +206,7 @@ def count_of_outputs(layer: Layer, node: Node) -> int | None:
     return 2 if node.kwargs.get("return_attention_scores") else 1
 
 
-def _makes_mask(layer: Layer) -> bool:
+def _may_make_mask(layer: Layer) -> bool:
     """Whether a layer, or one in it, makes a mask where its inputs have none: some of mp_core, and those of users."""
     parts = (part for part in layer.flatten() if isinstance(part, Layer))
     return any(

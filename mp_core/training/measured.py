@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mp_core.training.compiled import Compiled
+    from mp_core.training.compiled import TrainingState
 
 __all__ = ["Measured", "training_state"]
 
@@ -11,10 +11,10 @@ __all__ = ["Measured", "training_state"]
 class Measured:
     """The part of a trainer that counts the loss and the metrics."""
 
-    _state: "Compiled | None" = None
+    _state: "TrainingState | None" = None
 
     @property
-    def _compiled(self) -> "Compiled":
+    def _training_state(self) -> "TrainingState":
         raise NotImplementedError
 
     def _has_own(self, method: str) -> bool:
@@ -56,7 +56,7 @@ class Measured:
 
         if self._state is None:
             return list[Any](metrics_in(self))
-        self._state.look_for_metrics()
+        self._state.invalidate_metrics()
         return self._state.trackers
 
     @property
@@ -66,7 +66,7 @@ class Measured:
 
     def direction_of(self, name: str) -> str | None:
         """Return "up" or "down", as values of a name in the logs get better; None if what is compiled says nothing."""
-        return self._compiled.direction_of(name)
+        return self._training_state.direction_of(name)
 
     def reset_metrics(self) -> None:
         """Begin the means of the loss and the metrics anew."""
@@ -85,7 +85,7 @@ class Measured:
         y, y_pred, sample_weight : array, or list or dict of them
             Targets, outputs and weights, arranged as the outputs; weights may be None.
         """
-        self._compiled.update_metrics(x, y, y_pred, sample_weight)
+        self._training_state.update_metrics(x, y, y_pred, sample_weight)
         return self.get_metrics_result()
 
     def get_metrics_result(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Measured:
         return self._state.trackers
 
 
-def training_state(model: Measured) -> "Compiled":
+def training_state(model: Measured) -> "TrainingState":
     """Return what ``compile`` made of a model.
 
     Raises
@@ -109,4 +109,4 @@ def training_state(model: Measured) -> "Compiled":
     ValueError
         The model is not compiled.
     """
-    return model._compiled
+    return model._training_state

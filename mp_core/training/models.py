@@ -20,13 +20,13 @@ from mp_core.layers.base.ends import Ends, WithEnds, claim, replaceable_property
 from mp_core.layers.base.symbolic import spec_of
 from mp_core.layers.masks import mask_after
 from mp_core.layers.registry import KERAS, layer_classes
-from mp_core.training.graph import TENSOR, Graph, Source, Values, graph_of, keep
+from mp_core.training.graph import TENSOR, Graph, Source, Values, graph_of, store_results
 from mp_core.training.nesting import is_nested
-from mp_core.training.tracing import graph_between, through_graph, traced
+from mp_core.training.tracing import graph_between, symbolic_outputs, symbolic_values
 from mp_core.training.trainer import Trainer
 from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
 
-__all__ = ["Functional", "Model", "functional_class", "further_arguments", "made_by", "takes_graph"]
+__all__ = ["Functional", "Model", "functional_class", "further_arguments", "rebuilt_by", "takes_graph"]
 
 
 class Model(Trainer, Layer):
@@ -96,7 +96,7 @@ class Model(Trainer, Layer):
         own = cls._with_policy_of_config({key: config[key] for key in ("name", "trainable", "dtype") if key in config})
         model = cls.of_graph(Graph(layers, nodes, inputs, outputs), **own)
         model.build()
-        return cast(Self, made_by(cls, model, config))
+        return cast(Self, rebuilt_by(cls, model, config))
 
     @classmethod
     def of_graph(cls, graph: Graph, **kwargs: Any) -> "Functional":
@@ -187,18 +187,18 @@ class Functional(WithEnds, Model):
         graph = self._call_graph
         shapes = {source.layer: graph.by_name[source.layer].batch_shape for source in leaves(graph.inputs)}  # type: ignore[attr-defined]
         if input_shape is not None:
-            shapes = self._bound(graph.inputs, input_shape)
+            shapes = self._bind(graph.inputs, input_shape)
         symbols = {name: Input(batch_shape=shape, name=name) for name, shape in shapes.items()}
-        called_in(enclosing_path, self._around, through_graph, (graph, symbols))
+        called_in(enclosing_path, self._around, symbolic_outputs, (graph, symbols))
 
     def by_input(self, inputs: Any) -> dict[str, Any]:
         """Return name of input layer -> the argument of a call that it gets."""
-        return self._bound(self._call_graph.inputs, inputs)
+        return self._bind(self._call_graph.inputs, inputs)
 
     def _specs_by_layers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if type(self).call is not Functional.call or kwargs or len(args) != 1:
             return None
-        return map_leaves(spec_of, through_graph(self._call_graph, self.by_input(args[0])))
+        return map_leaves(spec_of, symbolic_outputs(self._call_graph, self.by_input(args[0])))
 
     @property
     def _arrangement(self) -> Any:
@@ -207,7 +207,7 @@ class Functional(WithEnds, Model):
     def _find_ends(self) -> Ends:
         if not self.built:
             self.build()
-        values = traced(self._call_graph)
+        values = symbolic_values(self._call_graph)
         for layer in self.layers:
             first = values.get(Source(layer.name, 0, 0))
             if first is not None:
@@ -236,34 +236,34 @@ class Functional(WithEnds, Model):
         mask : array-like, or list or dict of them, optional
             Those of the inputs, arranged in the same way.
         """
-        masks = {} if mask is None else self._bound(self._call_graph.inputs, mask)
-        values, _ = self._results(self._bound(self._call_graph.inputs, inputs), masks, training)
+        masks = {} if mask is None else self._bind(self._call_graph.inputs, mask)
+        values, _ = self._results(self._bind(self._call_graph.inputs, inputs), masks, training)
         return _unpacked(map_leaves(values.__getitem__, self._call_graph.outputs))
 
     def whole(self, inputs: Any) -> Any:
         """Return the inputs; floats become integers where layers read integers."""
-        graph, given = self._call_graph, self._bound(self._call_graph.inputs, inputs)
+        graph, given = self._call_graph, self._bind(self._call_graph.inputs, inputs)
         found = {name: graph.by_name[name].whole(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
         changed = any(x is not given[name] for name, x in found.items())
         return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else inputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks of the outputs; layers run as far as one of them makes a mask from its inputs."""
-        if previous_mask is None and not self._call_graph.makers:
+        if previous_mask is None and not self._call_graph.mask_makers:
             return None
-        masks = {} if previous_mask is None else self._bound(self._call_graph.inputs, previous_mask)
+        masks = {} if previous_mask is None else self._bind(self._call_graph.inputs, previous_mask)
         _, found = tried(
-            self._results, self._bound(self._call_graph.inputs, inputs), masks, None, self._call_graph.before_masks
+            self._results, self._bind(self._call_graph.inputs, inputs), masks, None, self._call_graph.calls_before_masks
         )
         return _unpacked(map_leaves(found.get, self._call_graph.outputs))
 
-    def _bound(self, structure: Any, given: Any) -> dict[str, Any]:
+    def _bind(self, structure: Any, given: Any) -> dict[str, Any]:
         """Return name of input layer -> what is given for it."""
         if isinstance(structure, dict):
             if isinstance(given, list | tuple) and len(given) == len(structure) and has_sorted_keys(structure):
                 given = dict(zip(structure, given, strict=True))
             if isinstance(given, dict) and given.keys() == structure.keys():
-                return self._all_bound((structure[key], x) for key, x in given.items())
+                return self._bind_all((structure[key], x) for key, x in given.items())
         elif isinstance(given, dict):
             if given.keys() == {source.layer for source in leaves(structure)}:
                 return given
@@ -271,16 +271,16 @@ class Functional(WithEnds, Model):
             return {structure.layer: given}
         elif isinstance(given, list | tuple):
             if len(given) == len(structure):
-                return self._all_bound(zip(structure, given, strict=True))
+                return self._bind_all(zip(structure, given, strict=True))
         elif len(structure) == 1:
-            return self._bound(structure[0], given)
+            return self._bind(structure[0], given)
         raise ValueError(
             f"`inputs` of '{self.name}' must be arranged as {map_leaves(lambda source: source.layer, structure)}"
             f"{'' if isinstance(given, dict) else _not_by_position(structure)}; received {_shapes_of(given)}"
         )
 
-    def _all_bound(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-        return {name: x for pair in pairs for name, x in self._bound(*pair).items()}
+    def _bind_all(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+        return {name: x for pair in pairs for name, x in self._bind(*pair).items()}
 
     def _results(
         self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None,
@@ -301,9 +301,9 @@ class Functional(WithEnds, Model):
                 before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
                 if only is None or (name, index) in only:
                     outputs = layer(*args, **({"training": training} | _masks_for(layer, given, named) | kwargs))
-                    keep(values, name, index, outputs)
-                if before is not None or name in self._call_graph.makers:
-                    keep(found, name, index, mask_after(layer, args[0], before))
+                    store_results(values, name, index, outputs)
+                if before is not None or name in self._call_graph.mask_makers:
+                    store_results(found, name, index, mask_after(layer, args[0], before))
         return values, {source: mask for source, mask in found.items() if mask is not None}
 
     # ---- what it consists of
@@ -343,8 +343,8 @@ class Functional(WithEnds, Model):
             return list(outputs)
         return [source.layer for source in leaves(self._call_graph.outputs)]
 
-    def _traced(self) -> list[tuple[Layer, Any]]:
-        return [(self._call_graph.by_name[source.layer], x) for source, x in traced(self._call_graph).items()]
+    def _symbolic_calls(self) -> list[tuple[Layer, Any]]:
+        return [(self._call_graph.by_name[source.layer], x) for source, x in symbolic_values(self._call_graph).items()]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "layers" and name in vars(self):
@@ -369,7 +369,7 @@ def takes_graph(cls: type) -> bool:
     return takes_all or {"inputs", "outputs"} <= parameters.keys()
 
 
-def made_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Model:
+def rebuilt_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Model:
     """Return a functional model as its class makes it, if that takes further arguments, which `config` has."""
     rest = further_arguments(cls, config)
     if not rest or not takes_graph(cls):
@@ -379,10 +379,10 @@ def made_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Mode
 
 def further_arguments(cls: type[Model], config: dict[str, Any]) -> dict[str, Any]:
     """Return what a configuration has for the constructor of a user's class, beside what describes its layers."""
-    return {} if is_ours(cls.__init__) else {key: value for key, value in config.items() if key not in _OF_GRAPHS}
+    return {} if is_ours(cls.__init__) else {key: value for key, value in config.items() if key not in _GRAPH_KEYS}
 
 
-_OF_GRAPHS = ("layers", "input_layers", "output_layers", "name", "trainable", "dtype", "forms", "build_input_shape")
+_GRAPH_KEYS = ("layers", "input_layers", "output_layers", "name", "trainable", "dtype", "forms", "build_input_shape")
 """What configurations of graphs have, of every class."""
 
 
@@ -390,17 +390,17 @@ def functional_class(cls: type[Model]) -> type[Functional]:
     """Return the class of the functional models of a subclass of :class:`Model`: itself, with the methods of these."""
     if cls is Model:
         return Functional
-    return cls if issubclass(cls, Functional) else cast("type[Functional]", _with_graph(cast(Any, cls)))
+    return cls if issubclass(cls, Functional) else cast("type[Functional]", _functional_subclass(cast(Any, cls)))
 
 
 @cache
-def _with_graph(cls: Any) -> Any:
+def _functional_subclass(cls: Any) -> Any:
     own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "_registered": cls}
-    reduced = {"__reduce__": lambda self: (_empty, (cls,), self.__getstate__())}
+    reduced = {"__reduce__": lambda self: (_empty_model, (cls,), self.__getstate__())}
     return type(cls.__name__, (cls, Functional), own | reduced)
 
 
-def _empty(cls: Any) -> Any:
+def _empty_model(cls: Any) -> Any:
     """Return a functional model of a subclass of :class:`Model`, to be filled from a pickle."""
     return object.__new__(functional_class(cls))
 

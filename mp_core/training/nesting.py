@@ -5,7 +5,7 @@ from typing import Any
 
 from mp_core.utilities.tree import leaves
 
-__all__ = ["flattened", "in_place_of", "is_nest", "is_nested", "names_in_logs"]
+__all__ = ["flattened", "is_nest", "is_nested", "names_in_logs", "with_replaced_parts"]
 
 
 def is_nest(x: Any) -> bool:
@@ -53,7 +53,7 @@ def _part(given: Any, outputs: Any, key: Any, place: str) -> Any:
     return given[key]
 
 
-def in_place_of(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
+def with_replaced_parts(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
     """Return `given`, arranged as the outputs, with the next of `parts` in the place of what it has for each output."""
     if not is_nest(outputs):
         return next(parts)
@@ -61,7 +61,7 @@ def in_place_of(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
         for _ in leaves(outputs):
             next(parts)
         return None
-    found = {key: in_place_of(_part(given, outputs, key, ""), part, parts) for key, part in _parts_of(outputs)}
+    found = {key: with_replaced_parts(_part(given, outputs, key, ""), part, parts) for key, part in _parts_of(outputs)}
     if isinstance(given, dict):
         return {key: found[key] for key in given}
     return type(given)(*found.values()) if hasattr(given, "_fields") else list(found.values())

@@ -15,7 +15,7 @@ from mp_core.arrays.recorded import is_recorded
 from mp_core.layers import Layer
 from mp_core.losses import Loss
 from mp_core.losses.arrays import same_rank
-from mp_core.training.nesting import flattened, in_place_of, is_nest, is_nested, names_in_logs
+from mp_core.training.nesting import flattened, is_nest, is_nested, names_in_logs, with_replaced_parts
 from mp_core.utilities.arguments import number
 from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
 
@@ -51,14 +51,14 @@ def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: 
         They are arranged in another way.
     """
     arrays = list(leaves(outputs))
-    given = _spread(y, names, outputs, "y")
+    given = _per_output(y, names, outputs, "y")
     if weights is not None and not isinstance(weights, list | tuple | dict):
         weights = [weights] * len(arrays)
-    columns = (_spread(weights, names, outputs, "sample_weight"), _spread(masks, names, outputs, "mask"))
+    columns = (_per_output(weights, names, outputs, "sample_weight"), _per_output(masks, names, outputs, "mask"))
     return [Targets(*each) for each in zip(names, given, arrays, *columns, strict=True)]
 
 
-def _spread(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[Any]:
+def _per_output(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[Any]:
     """Return what is given for each of some outputs, None where there is nothing."""
     count = len(names)
     if given is None:
@@ -102,11 +102,11 @@ def _is_config(x: Any) -> bool:
     return isinstance(x, dict) and x.keys() >= {"class_name", "config"}
 
 
-def _looked_up(given: Any, function: Callable[[Any], Any]) -> Any:
+def _resolved(given: Any, function: Callable[[Any], Any]) -> Any:
     """Return lists and dictionaries of what `function` makes of names, configurations and objects."""
     if isinstance(given, dict) and not _is_config(given):
-        return {name: _looked_up(part, function) for name, part in given.items()}
-    return [_looked_up(part, function) for part in given] if isinstance(given, list | tuple) else function(given)
+        return {name: _resolved(part, function) for name, part in given.items()}
+    return [_resolved(part, function) for part in given] if isinstance(given, list | tuple) else function(given)
 
 
 class Losses:
@@ -120,27 +120,27 @@ class Losses:
     """
 
     def __init__(self, loss: Any, loss_weights: Any) -> None:
-        self._loss, self._weights = _looked_up(loss, _loss_from), _looked_up(loss_weights, _factor)
-        self._found: list[tuple[Any, float]] | None = None
+        self._loss, self._weights = _resolved(loss, _resolve_loss), _resolved(loss_weights, _loss_weight)
+        self._pairs: list[tuple[Any, float]] | None = None
 
     def of(self, names: Sequence[str], outputs: Any) -> list[tuple[Any, float]]:
         """Return loss and weight of each output."""
-        if self._found is None:
+        if self._pairs is None:
             loss, weights = self._loss, self._weights
             if not is_nest(loss):
                 loss = [loss] * len(names)
             if isinstance(weights, float):
                 weights = [weights] * len(names)
-            found = [_only(each) for each in _spread(loss, names, outputs, "loss")]
-            factors = _spread(weights, names, outputs, "loss_weights")
-            self._found = [(each, 1.0 if w is None else w) for each, w in zip(found, factors, strict=True)]
-        return self._found
+            found = [_single_loss(each) for each in _per_output(loss, names, outputs, "loss")]
+            factors = _per_output(weights, names, outputs, "loss_weights")
+            self._pairs = [(each, 1.0 if w is None else w) for each, w in zip(found, factors, strict=True)]
+        return self._pairs
 
     def targets(self, names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
         """Return what :func:`targets_of` does; `y` may be a list for the outputs with a loss only."""
-        return targets_of(names, self._completed(y, names, outputs), outputs, weights, masks)
+        return targets_of(names, self._with_missing_targets(y, names, outputs), outputs, weights, masks)
 
-    def _completed(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
+    def _with_missing_targets(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
         """Return targets with None for each output without a loss, if there are only those of the others."""
         counts = [loss is not None for loss, _ in self.of(names, outputs)]
         given = list(leaves(y))
@@ -155,17 +155,17 @@ class Losses:
         pairs = zip(names_in_logs(names, outputs), self.of(names, outputs), strict=True)
         return [name for name, (loss, _) in pairs if loss is not None]
 
-    def fed(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
+    def recordable_targets(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
         """Return targets, arranged as they are, in the types in which a recorded step reads them."""
         if y is None:
             return None
-        y = self._completed(y, names, outputs)
+        y = self._with_missing_targets(y, names, outputs)
         parts = [
             part if part is None or loss is None else loss.targets(part)
-            for part, (loss, _) in zip(_spread(y, names, outputs, "y"), self.of(names, outputs), strict=True)
+            for part, (loss, _) in zip(_per_output(y, names, outputs, "y"), self.of(names, outputs), strict=True)
         ]
         if _is_arranged(y, names, outputs):
-            return in_place_of(y, outputs, iter(parts))
+            return with_replaced_parts(y, outputs, iter(parts))
         if isinstance(y, dict):
             return {name: part for name, part in zip(names, parts, strict=True) if name in y}
         return parts if isinstance(y, list | tuple) else parts[0]
@@ -181,7 +181,7 @@ class Losses:
         found = []
         for target, (loss, weight) in zip(targets, self.of([t.name for t in targets], outputs), strict=True):
             if loss is not None:
-                found.append((_loss_of(loss, target), weight))
+                found.append((_compute_loss(loss, target), weight))
         return found
 
 
@@ -217,12 +217,12 @@ class _Crossentropy(Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the value of each sample."""
-        return losses.get(f"{_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
+        return losses.get(f"{_target_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
 
 
-def _loss_from(identifier: Any) -> Loss | None:
+def _resolve_loss(identifier: Any) -> Loss | None:
     """Return the loss of a name, a configuration or a function."""
-    if _is_of_targets(identifier) and _BY_TARGETS[identifier.lower()] == "crossentropy":
+    if _depends_on_targets(identifier) and _TARGET_DEPENDENT[identifier.lower()] == "crossentropy":
         return _Crossentropy(identifier)
     kind = identifier if isinstance(identifier, type) else type(identifier)
     if issubclass(kind, metrics.Metric | Layer):
@@ -236,7 +236,7 @@ def _loss_from(identifier: Any) -> Loss | None:
     return _FunctionLoss(found) if known is None else known()
 
 
-def _only(given: Any) -> Loss | None:
+def _single_loss(given: Any) -> Loss | None:
     """Return the loss of an output, also from a list of one."""
     if isinstance(given, dict) or (is_nest(given) and len(given) != 1):
         raise ValueError(f"`loss` must be one loss for each output; received {given!r} for one of them")
@@ -244,7 +244,7 @@ def _only(given: Any) -> Loss | None:
     return found
 
 
-def _factor(weight: Any) -> float | None:
+def _loss_weight(weight: Any) -> float | None:
     return None if weight is None else number(weight, "loss_weights")
 
 
@@ -254,7 +254,7 @@ def check_target(loss: Loss, target: Targets) -> None:
         raise ValueError(f"the loss '{loss.name}' of output '{target.name}' needs targets: `y` has none for it")
 
 
-def _loss_of(loss: Any, target: Targets) -> Any:
+def _compute_loss(loss: Any, target: Targets) -> Any:
     check_target(loss, target)
     mask = {} if target.mask is None else {"mask": target.mask}
     try:
@@ -306,13 +306,13 @@ class LossTracker(metrics.Metric):
         return self._total / self._count if self._count else 0.0
 
 
-_BY_TARGETS = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
+_TARGET_DEPENDENT = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
 """Names of metrics that mean those of the kind of the targets -> how the names of these end."""
 
 
-def _is_of_targets(given: Any) -> bool:
+def _depends_on_targets(given: Any) -> bool:
     """Whether it names a metric that depends on the kind of the targets."""
-    return isinstance(given, str) and given.lower() in _BY_TARGETS
+    return isinstance(given, str) and given.lower() in _TARGET_DEPENDENT
 
 
 class Metrics(metrics.Metric):
@@ -334,53 +334,55 @@ class Metrics(metrics.Metric):
     def __init__(self, given: Any, weighted: Any, targets_of: Callable[..., list[Targets]]) -> None:
         super().__init__(name="compile_metrics")
         named = {"metrics": given, "weighted_metrics": weighted}
-        self._given, self._targets_of = [self._checked(*each) for each in named.items()], targets_of
+        self._specs, self._targets_of = [self._resolve(*each) for each in named.items()], targets_of
         self.are_given = given is not None or weighted is not None
         self.example: Any = None
         """What :meth:`rebuild` needs; None until the first batch."""
-        self._found: list[list[tuple[str, Any, bool]]] | None = None
+        self._by_output: list[list[tuple[str, Any, bool]]] | None = None
 
     def _build(self, targets: Sequence[Targets], outputs: Any) -> list[list[tuple[str, Any, bool]]]:
         """Return name, metric and whether it counts weights, for each output."""
         names = [target.name for target in targets]
         if isinstance(outputs, dict) and len(outputs) == len(names):
             names = list(outputs)
-        columns = [self._by_output(given, names, outputs) for given in self._given]
+        columns = [self._for_outputs(given, names, outputs) for given in self._specs]
         prefixes = [f"{name}_" for name in names] if len(names) > 1 else [""]
         found = []
         for target, prefix, plain, weighted in zip(targets, prefixes, *columns, strict=True):
             if None in plain or None in weighted:
                 raise ValueError(f"`metrics` must be of names, functions or metrics; received None for '{target.name}'")
-            made = [(self._made(each, target), False) for each in plain]
-            made += [(self._made(each, target), True) for each in weighted]
+            made = [(self._make_metric(each, target), False) for each in plain]
+            made += [(self._make_metric(each, target), True) for each in weighted]
             taken: list[str] = []
             for metric, is_weighted in made:
                 metric.reset_state()  # a metric of another `compile` has counted there
-                taken.append(_free_name(metric.name, is_weighted, taken))
+                taken.append(_unique_name(metric.name, is_weighted, taken))
             found.append([(prefix + name, *each) for name, each in zip(taken, made, strict=True)])
         return found
 
     @classmethod
-    def _checked(cls, argument: str, given: Any) -> Any:
+    def _resolve(cls, argument: str, given: Any) -> Any:
         """Return metrics for names, configurations and functions; some names wait for the first targets."""
         if given is not None and (not is_nest(given) or _is_config(given)):
             raise TypeError(f"`{argument}` must be a list, tuple or dict of metrics; received {given!r}")
-        return _looked_up(given, lambda each: each if each is None or _is_of_targets(each) else cls._made(each, None))
+        return _resolved(
+            given, lambda each: each if each is None or _depends_on_targets(each) else cls._make_metric(each, None)
+        )
 
     @staticmethod
-    def _by_output(given: Any, names: Sequence[str], outputs: Any) -> list[list[Any]]:
+    def _for_outputs(given: Any, names: Sequence[str], outputs: Any) -> list[list[Any]]:
         if given is None:
             return [[] for _ in names]
         if len(names) == 1 and isinstance(given, list | tuple) and not any(isinstance(x, list | tuple) for x in given):
             return [list(given)]
-        parts = _spread(given, names, outputs, "metrics")
+        parts = _per_output(given, names, outputs, "metrics")
         return [list(x) if isinstance(x, list | tuple) else [] if x is None else [x] for x in parts]
 
     @staticmethod
-    def _made(given: Any, target: Any) -> Any:
+    def _make_metric(given: Any, target: Any) -> Any:
         """Return the metric of a name, which it keeps, of a configuration or a function."""
-        suffix = _BY_TARGETS[given.lower()] if _is_of_targets(given) else None
-        found = metrics.get(given if suffix is None else f"{_kind(target.y, target.output)}_{suffix}")
+        suffix = _TARGET_DEPENDENT[given.lower()] if _depends_on_targets(given) else None
+        found = metrics.get(given if suffix is None else f"{_target_kind(target.y, target.output)}_{suffix}")
         if not isinstance(found, metrics.Metric):
             found = metrics.MeanMetricWrapper(found)
         if isinstance(given, str):
@@ -399,15 +401,15 @@ class Metrics(metrics.Metric):
         IndexError, ValueError
             A metric has no targets, or they do not fit the outputs.
         """
-        if self._found is None:
-            self._found = self._build(targets, outputs)
+        if self._by_output is None:
+            self._by_output = self._build(targets, outputs)
             self.example = _example_of(targets, outputs)
-        for target, made in zip(targets, self._found, strict=True):
+        for target, made in zip(targets, self._by_output, strict=True):
             for _, metric, is_weighted in made:
                 weights = target.weights if is_weighted else None
-                with _naming(metric, target):
+                with _explaining_mismatch(metric, target):
                     if target.mask is not None and isinstance(metric, metrics.Mean):
-                        weights = _masked(weights, target.mask)
+                        weights = _masked_weights(weights, target.mask)
                     metric.update_state(target.y, target.output, sample_weight=weights)
 
     def rebuild(self, example: Any, counts: Mapping[str, int]) -> None:
@@ -421,9 +423,9 @@ class Metrics(metrics.Metric):
             How many variables each of them has. A metric that makes its variables when it sees the first batch sees
             one sample of zeros.
         """
-        if self._found is None:
+        if self._by_output is None:
             parts, arrangement = example
-            targets = [Targets(name, _zeros(y), _zeros(output), None) for name, y, output in parts]
+            targets = [Targets(name, _zeros_of_spec(y), _zeros_of_spec(output), None) for name, y, output in parts]
             found = self._build(targets, arrangement)
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
@@ -431,12 +433,12 @@ class Metrics(metrics.Metric):
                     for name, metric, _ in made:
                         if len(metric.variables) < counts.get(name, 0):
                             metric.update_state(target.y, target.output)
-            self._found, self.example = found, example
+            self._by_output, self.example = found, example
 
     @property
     def named(self) -> list[tuple[str, Any]]:
         """The name in the logs of each metric, and it; none before the first batch."""
-        return [(name, metric) for made in self._found or () for name, metric, _ in made]
+        return [(name, metric) for made in self._by_output or () for name, metric, _ in made]
 
     @property
     def metrics(self) -> list[Any]:
@@ -454,7 +456,7 @@ class Metrics(metrics.Metric):
 
 
 @contextmanager
-def _naming(metric: Any, target: Targets) -> Iterator[None]:
+def _explaining_mismatch(metric: Any, target: Targets) -> Iterator[None]:
     """Say in errors of shapes and numbers which metric does not fit which output."""
     if target.y is None:
         raise ValueError(f"the metric '{metric.name}' of output '{target.name}' needs targets: `y` has none for it")
@@ -472,35 +474,35 @@ def _naming(metric: Any, target: Targets) -> Iterator[None]:
 
 def _example_of(targets: Sequence[Targets], outputs: Any) -> Any:
     """Return name, and shapes and dtypes of a sample of the targets and the outputs, and how outputs are arranged."""
-    parts = [[target.name, _described(target.y), _described(target.output)] for target in targets]
+    parts = [[target.name, _sample_spec(target.y), _sample_spec(target.output)] for target in targets]
     return [parts, map_leaves(lambda _: None, outputs)]
 
 
-def _described(x: Any) -> Any:
+def _sample_spec(x: Any) -> Any:
     return None if x is None else [list(x.shape[1:]), x.dtype.name]
 
 
-def _zeros(described: Any) -> Any:
+def _zeros_of_spec(described: Any) -> Any:
     if described is None:
         return None
     shape, dtype = tuple(described[0]), np.dtype(described[1])
-    if math.prod(shape) > _MOST_OF_A_SAMPLE or (dtype.kind not in "biuf" and not dtypes.is_float(dtype)):
+    if math.prod(shape) > _MAX_SAMPLE_SIZE or (dtype.kind not in "biuf" and not dtypes.is_float(dtype)):
         raise ValueError(f"a sample of shape {shape} and dtype {dtype} is no example of targets or outputs")
     return np.zeros((1, *shape), dtype)
 
 
-_MOST_OF_A_SAMPLE = 1 << 26
+_MAX_SAMPLE_SIZE = 1 << 26
 """Numbers of a sample of which metrics are made: a file says how many, and they are in memory."""
 
 
-def _free_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
+def _unique_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
     """Return a name that no metric of the output has yet: that of a weighted metric begins otherwise, as in Keras."""
     if is_weighted and name in taken:
         name = f"weighted_{name}"
     return name if name not in taken else next(new for n in count(1) if (new := f"{name}_{n}") not in taken)
 
 
-def _masked(weights: Array | None, mask: Array) -> Array:
+def _masked_weights(weights: Array | None, mask: Array) -> Array:
     """Return the weights where a mask is True, and zeros elsewhere; both begin at the axis of samples."""
     if weights is None:
         return mask.astype(np.float32)
@@ -510,7 +512,7 @@ def _masked(weights: Array | None, mask: Array) -> Array:
     return np.where(mask, weights, np.float32(0))
 
 
-def _kind(y: Array, output: Array) -> str:
+def _target_kind(y: Array, output: Array) -> str:
     """Return what kind of targets are there, as Keras decides it for the metric "accuracy"."""
     if output.shape[-1] == 1:
         return "binary"

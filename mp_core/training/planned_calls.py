@@ -28,18 +28,18 @@ class PlannedCalls:
         key = plan_key(x, {})
         call = self._calls.get(key)
         if call is None:
-            self._calls.put(key, self._planned)
-            call = self._by_steps
+            self._calls.put(key, self._call_and_plan)
+            call = self._call_directly
         return call(x)
 
-    def _by_steps(self, x: Any) -> Any:
+    def _call_directly(self, x: Any) -> Any:
         return self._model(x, training=False)
 
-    def _planned(self, x: Any) -> Any:
+    def _call_and_plan(self, x: Any) -> Any:
         """Return the outputs by a plan, which later calls with such inputs run."""
         call: Callable[[Any], Any]
         try:
             call = ForwardPlan(self._model, (x,), {"training": False})
         except UnseenError:
-            call = self._by_steps
+            call = self._call_directly
         return self._calls.put(plan_key(x, {}), call)(x)

@@ -16,14 +16,14 @@ from mp_core.core.changes import undone_if_it_fails
 from mp_core.files import hdf5
 from mp_core.files.hdf5 import storable
 from mp_core.layers.seeds import StateHolder
-from mp_core.training.archive import written
+from mp_core.training.archive import output_file
 from mp_core.training.measured import training_state
 from mp_core.training.optimizer_files import (
     check_optimizer,
     contents_of_optimizer,
-    described,
-    lasting,
-    load_lasting,
+    describe_optimizer,
+    load_optimizer_variables,
+    optimizer_variables,
 )
 from mp_core.utilities.arguments import is_number, path_of
 from mp_core.utilities.tree import leaves
@@ -31,7 +31,7 @@ from mp_core.utilities.tree import leaves
 if TYPE_CHECKING:
     from mp_core.training.models import Model
 
-__all__ = ["Place", "State", "load_state", "save_state", "state_variables"]
+__all__ = ["Place", "Snapshot", "load_state", "save_state", "state_variables"]
 
 _FORMAT = 2
 _ARRAY = "__array__"  # the key of what stands for an array in JSON: its number and dtype
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     step: int
 
 
-class State(NamedTuple):
+class Snapshot(NamedTuple):
     """All that training depends on."""
 
     place: Place
@@ -58,7 +58,7 @@ class State(NamedTuple):
     """Name, shape and dtype of each variable of :func:`state_variables`."""
     weights: list[Array]
     trained_by: dict[str, Any]
-    """What :func:`described` says of the optimizer."""
+    """What :func:`describe_optimizer` says of the optimizer."""
     optimizer: dict[str, Array]
     means: dict[str, list[float]]
     """The losses by their names."""
@@ -70,17 +70,18 @@ class State(NamedTuple):
     """The class of each callback with a state, and this."""
 
     @classmethod
-    def of(cls, model: "Model") -> "State":
+    def of(cls, model: "Model") -> "Snapshot":
         """Return the state of a model's training."""
-        compiled, variables = training_state(model), state_variables(model)
-        compiled.prepare()
-        optimizer, _ = lasting(model)
+        state, variables = training_state(model), state_variables(model)
+        state.prepare()
+        optimizer, _ = optimizer_variables(model)
         return cls(
-            compiled.place, compiled.seed, bool(model.stop_training), compiled.last_logs, _described(variables),
-            [v.numpy() for v in variables], described(model), {name: np.asarray(x) for name, x in optimizer.items()},
-            {tracker.name: tracker.state for tracker in compiled.losses}, compiled.metrics.example,
-            [[name, [v.numpy() for v in _variables(metric)]] for name, metric in compiled.named_metrics],
-            [] if compiled.callbacks is None else compiled.callbacks.get_states(),
+            state.place, state.seed, bool(model.stop_training), state.last_logs, _described(variables),
+            [v.numpy() for v in variables], describe_optimizer(model),
+            {name: np.asarray(x) for name, x in optimizer.items()},
+            {tracker.name: tracker.state for tracker in state.losses}, state.metrics.example,
+            [[name, [v.numpy() for v in _variables(metric)]] for name, metric in state.named_metrics],
+            [] if state.callbacks is None else state.callbacks.get_states(),
         )  # fmt: skip
 
     def apply(self, model: "Model") -> None:
@@ -92,44 +93,44 @@ class State(NamedTuple):
             It is of another model, or of one with other metrics in the middle of an epoch; or a value is none that
             training has.
         """
-        compiled = training_state(model)
-        own = [v for part in (compiled.optimizer, *dict(compiled.named_metrics).values()) for v in _variables(part)]
-        held = [vars(compiled), vars(compiled.metrics), *map(vars, compiled.losses)]
-        contents = contents_of_optimizer(compiled.optimizer)
+        state = training_state(model)
+        own = [v for part in (state.optimizer, *dict(state.named_metrics).values()) for v in _variables(part)]
+        held = [vars(state), vars(state.metrics), *map(vars, state.losses)]
+        contents = contents_of_optimizer(state.optimizer)
         contents.add(held)
         restored_if_it_fails([*state_variables(model), *own], undone_if_it_fails, contents, self._apply, model)
 
     def _apply(self, model: "Model") -> None:
-        compiled, variables = training_state(model), state_variables(model)
-        compiled.prepare()
+        state, variables = training_state(model), state_variables(model)
+        state.prepare()
         if _described(variables) != self.variables:
             raise ValueError(
                 f"it is of another model, with weights {self.variables}; '{model.name}' has {_described(variables)}"
             )
         check_optimizer(model, self.trained_by, "it")
-        pairs = [*zip(variables, self.weights, strict=True), *self._metrics(compiled)]
+        pairs = [*zip(variables, self.weights, strict=True), *self._metrics(state)]
         for variable, value in pairs:
             _check_kind(f"variable '{variable.name}'", variable.numpy(), value)
-        kept, _ = lasting(model)
+        kept, _ = optimizer_variables(model)
         for name, value in self.optimizer.items():
             _check_kind(f"variable {name} of the optimizer", np.asarray(kept.get(name, value)), value)
-        losses = [tracker.name for tracker in compiled.losses]  # those of outputs are known behind the first batch
+        losses = [tracker.name for tracker in state.losses]  # those of outputs are known behind the first batch
         if losses[0] not in self.means or (len(losses) > 1 and {*losses} != {*self.means}):
             raise ValueError(f"it has the losses {', '.join(self.means) or 'none'}; here are {', '.join(losses)}")
-        load_lasting(model, self.optimizer)
+        load_optimizer_variables(model, self.optimizer)
         assign_each([variable for variable, _ in pairs], [np.array(value) for _, value in pairs])
-        compiled.set_means(self.means)
-        compiled.place, compiled.seed, compiled.last_logs = self.place, self.seed, self.logs
+        state.set_means(self.means)
+        state.place, state.seed, state.last_logs = self.place, self.seed, self.logs
 
-    def _metrics(self, compiled: Any) -> list[tuple[AutoCastVariable, Array]]:
+    def _metrics(self, state: Any) -> list[tuple[AutoCastVariable, Array]]:
         """Return the variables of metrics and their values; those of before an epoch are not needed in it.
 
         A metric among the model's attributes may have no variables until it sees a batch: its mean so far is lost, with
         a warning.
         """
         if self.place.step and self.example is not None:
-            compiled.metrics.rebuild(self.example, {name: len(arrays) for name, arrays in self.metrics})
-        names, here = [name for name, _ in self.metrics], [name for name, _ in compiled.named_metrics]
+            state.metrics.rebuild(self.example, {name: len(arrays) for name, arrays in self.metrics})
+        names, here = [name for name, _ in self.metrics], [name for name, _ in state.named_metrics]
         if names != here:
             if self.place.step:
                 raise ValueError(
@@ -137,7 +138,7 @@ class State(NamedTuple):
                 )
             return []
         pairs: list[tuple[AutoCastVariable, Array]] = []
-        for (name, metric), (_, arrays) in zip(compiled.named_metrics, self.metrics, strict=True):
+        for (name, metric), (_, arrays) in zip(state.named_metrics, self.metrics, strict=True):
             variables = _variables(metric)
             if [v.shape for v in variables] == [x.shape for x in arrays]:
                 pairs += zip(variables, arrays, strict=True)
@@ -155,7 +156,7 @@ class State(NamedTuple):
         then is undone: it was done before the interruption.
         """
         if self.place.step:
-            before = State.of(model)
+            before = Snapshot.of(model)
             callbacks.on_epoch_begin(self.place.epoch)
             before.apply(model)
         callbacks.set_states(self.callbacks)
@@ -164,12 +165,12 @@ class State(NamedTuple):
 def save_state(model: "Model", path: Any) -> None:
     """Write the state of a model's training: see :meth:`Trainer.save_training_state`."""
     arrays: list[Array] = []
-    about = {"format": _FORMAT, "state": _encoded(State.of(model)._asdict(), arrays)}
+    about = {"format": _FORMAT, "state": _encoded(Snapshot.of(model)._asdict(), arrays)}
     tree: dict[str, Any] = {
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
         "arrays": {str(number): storable(x) for number, x in enumerate(arrays)},
     }
-    with written(path, "", overwrite=True) as file:
+    with output_file(path, "", overwrite=True) as file:
         hdf5.write(file, tree)
 
 
@@ -212,12 +213,12 @@ def _variables(metric: Any) -> list[AutoCastVariable]:
 # ---- the file
 
 
-def _read(tree: Mapping[str, Any]) -> State:
+def _read(tree: Mapping[str, Any]) -> Snapshot:
     """Return what a file has; raise LookupError, TypeError or ValueError for anything else."""
     about = json.loads(bytes(tree["about"]))
     if not _is_count(about["format"]) or about["format"] != _FORMAT:
         raise ValueError(f"it has format {about['format']!r}, and {_FORMAT} is read")
-    state = State(**_decoded(about["state"], tree["arrays"]))
+    state = Snapshot(**_decoded(about["state"], tree["arrays"]))
     counts: dict[str, Any] = {"epoch": state.place[0], "step": state.place[1], "seed": state.seed}
     counts |= {f"count of {name}": mean[1] for name, mean in state.means.items()}
     for name, value in counts.items():

@@ -75,7 +75,7 @@ class Sequential(WithEnds, Model):
         self.layers: list[Layer] = []
         for layer in given or ():
             self.append_unbuilt(layer)
-        self._build_again()
+        self._rebuild()
 
     def append_unbuilt(self, layer: Layer | KerasTensor) -> None:
         """Append a layer as :meth:`add` does, but build nothing."""
@@ -108,11 +108,11 @@ class Sequential(WithEnds, Model):
         ValueError
             It is an input, and not the first layer.
         """
-        undone_if_it_fails(contents_of([self]), self._added, layer)
+        undone_if_it_fails(contents_of([self]), self._append_and_build, layer)
 
-    def _added(self, layer: Layer | KerasTensor) -> None:
+    def _append_and_build(self, layer: Layer | KerasTensor) -> None:
         self.append_unbuilt(layer)
-        self._build_again()
+        self._rebuild()
 
     def pop(self) -> Layer:
         """Remove the last layer, and return it.
@@ -125,10 +125,10 @@ class Sequential(WithEnds, Model):
         if not self.layers:
             raise IndexError(f"'{self.name}' has no layer to pop")
         layer: Layer = self.layers.pop()
-        self._build_again()
+        self._rebuild()
         return layer
 
-    def _build_again(self) -> None:
+    def _rebuild(self) -> None:
         """Build the layers, if their inputs are known; compiled with others before, it must be compiled again."""
         self.built, self._path = False, None
         vars(self).pop("_ends", None)
@@ -142,7 +142,7 @@ class Sequential(WithEnds, Model):
         super()._apply_policy()
         self._casting = False, self.compute_dtype
 
-    def _taken(self, inputs: Any) -> Any:
+    def _cast_inputs(self, inputs: Any) -> Any:
         """Return inputs as the first layer gets them."""
         return inputs if self.input_layer is None else self.input_layer.taken(inputs, self._rows_read)
 
@@ -180,7 +180,7 @@ class Sequential(WithEnds, Model):
         claim(self)
 
     def _check_shape(self, own: Shape, given: Any) -> None:
-        if not (len(own) == len(given) and all(map(_fits, own, given))):
+        if not (len(own) == len(given) and all(map(_length_fits, own, given))):
             raise ValueError(f"`input_shape` of '{self.name}' must be {own}, that of its Input; received {given}")
 
     def _build_layers(self, input_shape: Any) -> None:
@@ -197,7 +197,7 @@ class Sequential(WithEnds, Model):
         for layer in self.layers:  # each runs zeros of its own: those of one run would shrink from layer to layer
             _, x = called_with(layer, (x,))
 
-    def _traced(self) -> list[tuple[Layer, Any]]:
+    def _symbolic_calls(self) -> list[tuple[Layer, Any]]:
         if self.input_layer is None:
             return []
         x, found = tensor_of(self.input_layer), []
@@ -213,14 +213,14 @@ class Sequential(WithEnds, Model):
         return count_of_outputs(self.layers[-1], Node((), {})) if self.layers else 1
 
     def _find_ends(self) -> Ends:
-        start = self._start()
+        start = self._symbolic_input()
         x: Any = start
         for layer in self.layers:
             call, x = called_with(layer, (x,))
             settle(self, layer, call)
         return Ends(start, x)
 
-    def _start(self) -> Any:
+    def _symbolic_input(self) -> Any:
         """Return the symbolic input of a built stack, or a list or dict of them; a batch may have any size."""
         if self.input_layer is not None:
             if not self.built:
@@ -248,7 +248,7 @@ class Sequential(WithEnds, Model):
         """
         with awake():
             if self.input_layer is not None:
-                inputs = self._taken(inputs)
+                inputs = self._cast_inputs(inputs)
             for layer in self.layers:
                 masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
                 outputs = layer(inputs, training=training, **masks)
@@ -265,11 +265,11 @@ class Sequential(WithEnds, Model):
         >>> model.compute_mask(np.array([[3, 1, 0]]))
         array([[ True,  True, False]])
         """
-        mask, makers = previous_mask, [needs_inputs(layer) for layer in self.layers]
-        inputs = self._taken(inputs)
+        mask, mask_makers = previous_mask, [needs_inputs(layer) for layer in self.layers]
+        inputs = self._cast_inputs(inputs)
         for index, layer in enumerate(self.layers):
             after = mask_after(layer, inputs, mask)
-            if any(makers[index + 1 :]):
+            if any(mask_makers[index + 1 :]):
                 masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
                 inputs = tried(layer, inputs, **masks)
             mask = after
@@ -277,7 +277,7 @@ class Sequential(WithEnds, Model):
 
     def _shape_after(self, shape: Shape) -> Any:
         start = None if self.input_layer is None else self.input_layer.batch_shape
-        if start is not None and not (len(start) == len(shape) and all(map(_fits, start, shape))):
+        if start is not None and not (len(start) == len(shape) and all(map(_length_fits, start, shape))):
             return None
         for layer in self.layers:
             shape = layer.compute_output_shape(shape)
@@ -323,7 +323,7 @@ class Sequential(WithEnds, Model):
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
 
 
-def _fits(length: int | None, other: int | None) -> bool:
+def _length_fits(length: int | None, other: int | None) -> bool:
     return length is None or other is None or length == other
 
 

@@ -10,7 +10,7 @@ from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.training.graph import Graph, Node, Source
 from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves
 
-__all__ = ["graph_between", "through_graph", "traced"]
+__all__ = ["graph_between", "symbolic_outputs", "symbolic_values"]
 
 
 def graph_between(inputs: Any, outputs: Any) -> Graph:
@@ -37,9 +37,9 @@ def graph_between(inputs: Any, outputs: Any) -> Graph:
     given = list(leaves_by_key(inputs))
     if len({id(x) for x in given}) < len(given):
         raise ValueError(f"`inputs` must be different; received {inputs!r:.300}")
-    starts = {(x.call, x.output): x if isinstance(x.call.layer, InputLayer) else _replaced(x) for x in given}
-    calls, met = _walked(leaves_by_key(outputs), starts)
-    order = _by_depth(calls, met, starts)
+    starts = {(x.call, x.output): x if isinstance(x.call.layer, InputLayer) else _new_input_like(x) for x in given}
+    calls, met = _calls_between(leaves_by_key(outputs), starts)
+    order = _layers_by_depth(calls, met, starts)
     numbers: dict[Call, int] = {}
     for call in sorted(calls, key=lambda call: call.number):
         numbers[call] = sum(other.layer is call.layer for other in numbers)
@@ -56,7 +56,7 @@ def graph_between(inputs: Any, outputs: Any) -> Graph:
     return Graph(order, nodes, map_leaves(source, inputs), map_leaves(source, outputs))
 
 
-def _replaced(x: KerasTensor) -> KerasTensor:
+def _new_input_like(x: KerasTensor) -> KerasTensor:
     """Return an input like what a layer has returned, or would return."""
     return Input(batch_shape=x.shape, dtype=x.dtype)
 
@@ -64,7 +64,7 @@ def _replaced(x: KerasTensor) -> KerasTensor:
 Starts = dict[tuple[Call, int], KerasTensor]
 
 
-def _walked(outputs: Iterator[KerasTensor], starts: Starts) -> tuple[list[Call], dict[Layer, int]]:
+def _calls_between(outputs: Iterator[KerasTensor], starts: Starts) -> tuple[list[Call], dict[Layer, int]]:
     """Return the calls on the way to the outputs, each after those that it needs, and when the walk met each layer."""
     done: dict[Call, None] = {}
     met: dict[Layer, int] = {}
@@ -88,7 +88,7 @@ def _walked(outputs: Iterator[KerasTensor], starts: Starts) -> tuple[list[Call],
     return list(done), met
 
 
-def _by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[Layer]:
+def _layers_by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[Layer]:
     """Return the layers by their greatest distance from the outputs, those of one distance as the walk met them."""
     depths: dict[Any, int] = {}
     for call in reversed(calls):
@@ -101,13 +101,13 @@ def _by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[
     return sorted(layers, key=lambda layer: (-depths.get(layer, 0), met.get(layer, -1)))
 
 
-def traced(graph: Graph) -> dict[Source, KerasTensor]:
+def symbolic_values(graph: Graph) -> dict[Source, KerasTensor]:
     """Return the symbolic array of each output of each call in a graph of built layers."""
     starts = {Source(x.name, 0, 0): tensor_of(x) for x in graph.layers if isinstance(x, InputLayer)}
-    return graph.walked(starts, lambda layer, args, kwargs: layer(*args, **kwargs))
+    return graph.evaluate(starts, lambda layer, args, kwargs: layer(*args, **kwargs))
 
 
-def through_graph(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
+def symbolic_outputs(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
     """Return the outputs of a graph for symbolic arrays, from call to call, which its layers do not note.
 
     Parameters
@@ -123,13 +123,13 @@ def through_graph(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
 
     layers = {layer.name: layer for layer in graph.layers if isinstance(layer, InputLayer)}
     starts = {
-        Source(name, 0, 0): call(layers[name], (_narrowed(x, layers[name].batch_shape),), {})
+        Source(name, 0, 0): call(layers[name], (_with_known_lengths(x, layers[name].batch_shape),), {})
         for name, x in inputs.items()
     }
-    return map_leaves(graph.walked(starts, call).__getitem__, graph.outputs)
+    return map_leaves(graph.evaluate(starts, call).__getitem__, graph.outputs)
 
 
-def _narrowed(x: KerasTensor, wanted: tuple[int | None, ...]) -> KerasTensor:
+def _with_known_lengths(x: KerasTensor, wanted: tuple[int | None, ...]) -> KerasTensor:
     """Return a symbolic array whose unknown lengths are those of an input, which takes no others."""
     if len(x.shape) != len(wanted):
         return x

@@ -17,7 +17,7 @@ from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
     from mp_core.callbacks import History
-    from mp_core.training.compiled import Compiled
+    from mp_core.training.compiled import TrainingState
     from mp_core.training.models import Model
 
 __all__ = ["Trainer"]
@@ -44,7 +44,7 @@ class Trainer(Measured):
     """
 
     _planned: PlannedCalls | None = None
-    _state: "Compiled | None" = None
+    _state: "TrainingState | None" = None
     _early_history: Any = None  # what a subclass calls its history before it is compiled
     stop_training = stop_evaluating = stop_predicting = False
 
@@ -55,7 +55,7 @@ class Trainer(Measured):
         if self._state is not None:
             self._state = None
 
-    def _traced(self) -> list[tuple[Layer, Any]]:
+    def _symbolic_calls(self) -> list[tuple[Layer, Any]]:
         """Return each call of a layer with its symbolic outputs, where these are known."""
         return []
 
@@ -102,20 +102,20 @@ class Trainer(Measured):
         >>> model.predict(np.ones((100, 4)), verbose=0).shape
         (100, 2)
         """
-        from mp_core.training.prediction import predicted  # inference does not load it
+        from mp_core.training.prediction import run_prediction  # inference does not load it
 
-        return predicted(cast("Model", self), x, batch_size, verbose, steps, callbacks)
+        return run_prediction(cast("Model", self), x, batch_size, verbose, steps, callbacks)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return the outputs for some samples: those of a call, by a plan from the second call with such shapes on."""
-        return self._calls()(self._whole(x))
+        return self._calls()(self._with_integer_inputs(x))
 
     def _calls(self) -> PlannedCalls:
         if self._planned is None:
             self._planned = PlannedCalls(cast(Any, self))
         return self._planned
 
-    def _whole(self, x: Any) -> Any:
+    def _with_integer_inputs(self, x: Any) -> Any:
         """Return the inputs; floats become integers where an Input is of integers or an Embedding reads it."""
         return getattr(self, "whole", lambda inputs: inputs)(x)
 
@@ -125,7 +125,7 @@ class Trainer(Measured):
         """Return what computes parts of a batch on another machine (:class:`mp_core.interop.dask.Workers`)."""
         from mp_core.training.batch_passes import BatchPasses  # inference does not load it
 
-        return BatchPasses(self._compiled, cast(Any, self).trainable_variables).gradients
+        return BatchPasses(self._training_state, cast(Any, self).trainable_variables).gradients
 
     def compile(
         self,
@@ -174,17 +174,17 @@ class Trainer(Measured):
         >>> type(model.optimizer).__name__
         'LossScaleOptimizer'
         """
-        from mp_core.training.compiled import compiled  # inference does not load it
+        from mp_core.training.compiled import make_training_state  # inference does not load it
 
         given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
         options = {"run_eagerly": run_eagerly, "steps_per_execution": steps_per_execution, "jit_compile": jit_compile}
         history = self.history
         self._calls()  # an attribute that the first `predict` added would let the step be recorded anew
-        self._state = compiled(cast("Model", self), optimizer, given, options, auto_scale_loss)
+        self._state = make_training_state(cast("Model", self), optimizer, given, options, auto_scale_loss)
         self._state.history = history
 
     @property
-    def _compiled(self) -> "Compiled":
+    def _training_state(self) -> "TrainingState":
         if self._state is None:
             raise ValueError(f"call `compile` before: '{cast(Any, self).name}' has no optimizer, loss or metrics")
         return self._state
@@ -333,10 +333,10 @@ class Trainer(Measured):
             As for :meth:`fit`.
         """
         from mp_core.training.batches import batches_of  # inference does not load it
-        from mp_core.training.loop import evaluated  # inference does not load it
+        from mp_core.training.loop import run_evaluation  # inference does not load it
 
         batches = batches_of(x, y, sample_weight, batch_size=batch_size, steps=steps)
-        return _results(evaluated(cast("Model", self), batches, verbose, steps, callbacks), return_dict)
+        return _results(run_evaluation(cast("Model", self), batches, verbose, steps, callbacks), return_dict)
 
     def train_on_batch(
         self,
@@ -353,7 +353,7 @@ class Trainer(Measured):
         """
         from mp_core.training.batches import batch_parts, one_batch  # inference does not load it
 
-        self._compiled.use_passes(passes)
+        self._training_state.use_passes(passes)
         self.reset_metrics()
         return _results(self.train_step(batch_parts(one_batch(x, y, sample_weight, class_weight))), return_dict)
 
@@ -370,11 +370,11 @@ class Trainer(Measured):
         Such a subclass computes gradients by :func:`mp_core.value_and_grad`, and calls ``self.optimizer.apply``.
         Then it counts with :attr:`metrics`: see there.
         """
-        return self.compute_metrics(*self._compiled.train(data))
+        return self.compute_metrics(*self._training_state.train(data))
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluate one batch ``(x, y, sample_weight)``, and return the means so far."""
-        return self.compute_metrics(*self._compiled.test(data))
+        return self.compute_metrics(*self._training_state.test(data))
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
@@ -386,8 +386,8 @@ class Trainer(Measured):
 
         A subclass may compute another one, of operations of mp_core, so that it is recorded.
         """
-        masks = None if x is None else self._compiled.masks_of(x)
-        return self._compiled.loss_of(y, y_pred, sample_weight, self.losses, masks)
+        masks = None if x is None else self._training_state.masks_of(x)
+        return self._training_state.loss_of(y, y_pred, sample_weight, self.losses, masks)
 
     @property
     def losses(self) -> list[Any]:
@@ -588,7 +588,7 @@ class Trainer(Measured):
         """
         from mp_core.training.summary import summary_of  # inference does not load it
 
-        (print_fn or print)(summary_of(self, self._traced(), expand_nested, show_trainable))
+        (print_fn or print)(summary_of(self, self._symbolic_calls(), expand_nested, show_trainable))
 
 
 def _results(logs: dict[str, Any], return_dict: bool) -> Any:
