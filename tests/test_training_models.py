@@ -343,7 +343,7 @@ def test_the_shape_of_inputs_that_is_none_is_refused():
 def test_the_layers_of_a_graph_cannot_be_set():
     start = mp.Input((3,))
     model = mp.Model(start, layers.Dense(2, name="first")(start))
-    with pytest.raises(AttributeError, match=r"`layers` of .* are those of its graph, and cannot be set"):
+    with pytest.raises(AttributeError, match=r"`layers` of .* follow from its graph and cannot be set"):
         model.layers = [layers.Dense(4)]
     assert model.layers[1].name == "first"
 

@@ -1,4 +1,4 @@
-"""Models: what Keras calls Model and Functional. They are layers with the methods of a trainer."""
+"""Keras' Model and Functional: layers with the methods of a trainer."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,20 +32,20 @@ __all__ = ["Functional", "Model", "functional_class", "further_arguments", "rebu
 class Model(Trainer, Layer):
     """A layer that can be trained: ``compile``, ``fit``, ``evaluate``, ``predict``, ``save``.
 
-    Either of ``Model(inputs, outputs)``, which is a :class:`Functional`, or of a subclass with ``call``, whose layers
-    are attributes.
+    Call ``Model(inputs, outputs)``, which returns a :class:`Functional`, or write a subclass with a method ``call`` and
+    layers as attributes.
 
     Parameters
     ----------
     inputs, outputs : KerasTensor, or list or dict of them, optional
-        Of :func:`Input`, and of layers that were called with it. A subclass gets what :class:`Functional` has.
+        Results of :func:`Input`, and of layers called with them. A subclass that gets both is :class:`Functional` too.
     **kwargs
-        Those of :class:`~mp_core.layers.Layer`.
+        Arguments of :class:`~mp_core.layers.Layer`.
 
     Raises
     ------
     TypeError
-        `inputs` or `outputs` are something else, or one of them is missing.
+        `inputs` or `outputs` are not symbolic arrays, or one of them is missing.
 
     Examples
     --------
@@ -73,17 +73,17 @@ class Model(Trainer, Layer):
 
     @replaceable_property
     def layers(self) -> Any:
-        """The layers among the attributes; a model that sets a list of them has that."""
+        """The layers among the attributes, or the list that a subclass assigns."""
         return [part for part in self.children() if isinstance(part, Layer)]
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
-        """Return the model that a configuration describes; a functional model if it describes one.
+        """Return the model that a configuration describes: a functional model if it has ``layers`` and their calls.
 
         Raises
         ------
         ValueError
-            The configuration describes no such model.
+            The configuration is invalid.
         """
         if not (isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys()):
             with custom_object_scope(custom_objects):
@@ -100,13 +100,13 @@ class Model(Trainer, Layer):
 
     @classmethod
     def of_graph(cls, graph: Graph, **kwargs: Any) -> "Functional":
-        """Return the functional model of a graph, which has the methods of this class; no constructor is called.
+        """Return a functional model of a graph, with the methods of this class; the class' constructor is not called.
 
         Parameters
         ----------
         graph : mp_core.training.graph.Graph
         **kwargs
-            Those of :class:`~mp_core.layers.Layer`.
+            Arguments of :class:`~mp_core.layers.Layer`.
         """
         kind = functional_class(cast(Any, cls))
         model: Functional = kind.__new__(kind)
@@ -115,21 +115,21 @@ class Model(Trainer, Layer):
 
 
 class Functional(WithEnds, Model):
-    """A model of the calls of layers that lead from inputs to outputs.
+    """A model made of the layer calls that compute symbolic outputs from symbolic inputs.
 
     Parameters
     ----------
     inputs, outputs : KerasTensor, or list or dict of them
     name : str, optional
     **kwargs
-        Those of :class:`~mp_core.layers.Layer`.
+        Arguments of :class:`~mp_core.layers.Layer`.
 
     Raises
     ------
     TypeError
-        There is something else than symbolic arrays among them.
+        `inputs` or `outputs` contain something other than symbolic arrays.
     ValueError
-        An output needs an input that is not there, or two layers have one name.
+        An output depends on an input that is missing, or two layers have the same name.
 
     Examples
     --------
@@ -154,7 +154,7 @@ class Functional(WithEnds, Model):
             vars(self)["_ends"] = Ends(inputs, outputs)
 
     def set_graph(self, graph: Graph, **kwargs: Any) -> None:
-        """Do what a constructor does: make this the model of a graph; it is built if its layers are."""
+        """Initialize this object as the model of a graph; it is built if its layers are."""
         Layer.__init__(self, autocast=False, **kwargs)
         self._call_graph = graph
         self.layers = list(graph.layers)
@@ -164,7 +164,7 @@ class Functional(WithEnds, Model):
 
     @replaceable_property
     def graph(self) -> Any:
-        """The calls of the layers, and how the model's arguments and results are arranged.
+        """The calls of the layers, and the arrangement of the model's inputs and outputs.
 
         Examples
         --------
@@ -178,9 +178,9 @@ class Functional(WithEnds, Model):
     # ---- calls
 
     def build(self, input_shape: Any = None) -> None:
-        """Build the layers, by calling them with symbolic inputs if one is not built.
+        """Build all layers by calling them with symbolic inputs, unless all are built.
 
-        As in Keras, the name of the model is no part of their paths; that of a Sequential is.
+        As in Keras, the paths of the layers do not contain the name of the model; in a Sequential they do.
         """
         if all(layer.is_placed for layer in self.layers):
             return
@@ -192,7 +192,7 @@ class Functional(WithEnds, Model):
         called_in(enclosing_path, self._around, symbolic_outputs, (graph, symbols))
 
     def by_input(self, inputs: Any) -> dict[str, Any]:
-        """Return name of input layer -> the argument of a call that it gets."""
+        """Return input layer name -> its array, for the argument of a call."""
         return self._bind(self._call_graph.inputs, inputs)
 
     def _specs_by_layers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -217,7 +217,7 @@ class Functional(WithEnds, Model):
         )
 
     def count_of_outputs(self) -> int:
-        """Return how many arrays a call returns."""
+        """Return the number of arrays that a call returns."""
         return len(list(leaves(self._call_graph.outputs)))
 
     @property
@@ -225,30 +225,30 @@ class Functional(WithEnds, Model):
         return str(self.path)[: -len(self.name)].rstrip("/")
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Return the outputs, arranged as the outputs of the graph; of a list of one, that one, as in Keras.
+        """Return the outputs, arranged as the outputs of the graph; a list of one output is unpacked, as in Keras.
 
         Parameters
         ----------
         inputs : ndarray, or list or dict of them
-            Arranged as the inputs of the graph. One input or a list of them may come as a dict by the names of the
-            input layers, and those of a dict as a list if the keys of the dict are sorted.
+            Arranged as the inputs of the graph. Also accepted: a dict with the names of the input layers, for one input
+            or a list; a list, for a dict with sorted keys.
         training : bool, optional
         mask : array-like, or list or dict of them, optional
-            Those of the inputs, arranged in the same way.
+            Masks of the inputs, in the same arrangement.
         """
         masks = {} if mask is None else self._bind(self._call_graph.inputs, mask)
         values, _ = self._results(self._bind(self._call_graph.inputs, inputs), masks, training)
         return _unpacked(map_leaves(values.__getitem__, self._call_graph.outputs))
 
     def whole(self, inputs: Any) -> Any:
-        """Return the inputs; floats become integers where layers read integers."""
+        """Return the inputs; floats are converted to integers where layers read integers."""
         graph, given = self._call_graph, self._bind(self._call_graph.inputs, inputs)
         found = {name: graph.by_name[name].whole(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
         changed = any(x is not given[name] for name, x in found.items())
         return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else inputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks of the outputs; layers run as far as one of them makes a mask from its inputs."""
+        """Return the masks of the outputs; layers run only if a later layer computes its mask from their outputs."""
         if previous_mask is None and not self._call_graph.mask_makers:
             return None
         masks = {} if previous_mask is None else self._bind(self._call_graph.inputs, previous_mask)
@@ -258,7 +258,7 @@ class Functional(WithEnds, Model):
         return _unpacked(map_leaves(found.get, self._call_graph.outputs))
 
     def _bind(self, structure: Any, given: Any) -> dict[str, Any]:
-        """Return name of input layer -> what is given for it."""
+        """Return input layer name -> the part of `given` for it; raise ValueError if the arrangement does not fit."""
         if isinstance(structure, dict):
             if isinstance(given, list | tuple) and len(given) == len(structure) and has_sorted_keys(structure):
                 given = dict(zip(structure, given, strict=True))
@@ -286,7 +286,7 @@ class Functional(WithEnds, Model):
         self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None,
         only: set[tuple[str, int]] | None = None,
     ) -> tuple[dict[Source, Any], dict[Source, Any]]:  # fmt: skip
-        """Return the outputs of all nodes, or of some only, and, where there are any, the masks of all."""
+        """Return the outputs of all nodes, or of the nodes in `only`, and the masks that exist."""
         values = Values()
         read = values.__getitem__ if only is None else values.get
         for name, x in inputs.items():
@@ -309,17 +309,17 @@ class Functional(WithEnds, Model):
     # ---- what it consists of
 
     def get_config(self) -> dict[str, Any]:
-        """Return the graph; of a user's class whose constructor makes the graph, the arguments of that, as in Keras.
+        """Return the graph; as in Keras, the constructor's arguments if a subclass makes its graph in ``__init__``.
 
         Raises
         ------
         NotImplementedError
-            One of these is no plain value.
+            An argument of the constructor is not a plain value.
         """
         if self._made_with is not None and not takes_graph(type(self)):
             return given_to(self) | Layer.get_config(self)
         config = super().get_config()
-        config.pop("forms", None)  # the layers say their own
+        config.pop("forms", None)  # stored in the configurations of the layers
 
         def tensor(x: Any) -> Any:
             history = [x.layer, x.node, x.output] if isinstance(x, Source) else None
@@ -348,9 +348,7 @@ class Functional(WithEnds, Model):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "layers" and name in vars(self):
-            raise AttributeError(
-                f"`layers` of '{self.name}' are those of its graph, and cannot be set: make a new model"
-            )
+            raise AttributeError(f"`layers` of '{self.name}' follow from its graph and cannot be set: make a new model")
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -362,7 +360,7 @@ class Functional(WithEnds, Model):
 
 
 def takes_graph(cls: type) -> bool:
-    """Whether a constructor takes inputs and outputs."""
+    """Whether the constructor of a class takes ``inputs`` and ``outputs``."""
     parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
     kinds = {parameter.kind for parameter in parameters.values()}
     takes_all = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds
@@ -370,7 +368,7 @@ def takes_graph(cls: type) -> bool:
 
 
 def rebuilt_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Model:
-    """Return a functional model as its class makes it, if that takes further arguments, which `config` has."""
+    """Return `model`, constructed again by its class if `config` has further arguments for the constructor."""
     rest = further_arguments(cls, config)
     if not rest or not takes_graph(cls):
         return model
@@ -378,16 +376,16 @@ def rebuilt_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> M
 
 
 def further_arguments(cls: type[Model], config: dict[str, Any]) -> dict[str, Any]:
-    """Return what a configuration has for the constructor of a user's class, beside what describes its layers."""
+    """Return the entries of a configuration that are arguments of a user's constructor, without the graph's keys."""
     return {} if is_ours(cls.__init__) else {key: value for key, value in config.items() if key not in _GRAPH_KEYS}
 
 
 _GRAPH_KEYS = ("layers", "input_layers", "output_layers", "name", "trainable", "dtype", "forms", "build_input_shape")
-"""What configurations of graphs have, of every class."""
+"""Keys that every configuration of a graph has."""
 
 
 def functional_class(cls: type[Model]) -> type[Functional]:
-    """Return the class of the functional models of a subclass of :class:`Model`: itself, with the methods of these."""
+    """Return a subclass of both a user's class and :class:`Functional`; the class itself if it is one already."""
     if cls is Model:
         return Functional
     return cls if issubclass(cls, Functional) else cast("type[Functional]", _functional_subclass(cast(Any, cls)))
@@ -401,30 +399,30 @@ def _functional_subclass(cls: Any) -> Any:
 
 
 def _empty_model(cls: Any) -> Any:
-    """Return a functional model of a subclass of :class:`Model`, to be filled from a pickle."""
+    """Return an uninitialized functional model of a user's class; pickle then sets its state."""
     return object.__new__(functional_class(cls))
 
 
 def _unpacked(outputs: Any) -> Any:
-    """Return the outputs; the one in a list or tuple of one."""
+    """Return the outputs; a list or tuple of one output is unpacked."""
     return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
 
 
 def _not_by_position(structure: Any) -> str:
-    """Return why a list cannot stand for these inputs, if it is their order."""
+    """Return the end of an error: why a list of inputs is refused, if the keys of the dict are unsorted."""
     is_unsorted = isinstance(structure, dict) and not has_sorted_keys(structure)
-    return ", by their keys: these are not sorted, so no list has an order that is theirs" if is_unsorted else ""
+    return ", by their keys: the keys are not sorted, so the order of a list would be ambiguous" if is_unsorted else ""
 
 
 def _shapes_of(given: Any) -> Any:
-    """Return shapes in the place of arrays."""
+    """Return a description for errors: arrays are replaced by their shapes."""
     return map_leaves(lambda x: f"array of {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__, given)
 
 
 def _masks_for(layer: Layer, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return masks, those of positional arguments and of others by name, as the arguments that ``call`` has for them.
+    """Return the mask arguments of ``call``, from the masks of its positional (`given`) and named arguments.
 
-    As in Keras, an argument ``mask`` is that of the only array: not of sequences that come with states.
+    As in Keras, ``mask`` is passed only if the call has one array argument, not a sequence with states.
     """
     call = type(layer).call
     if len(given) == 1 and not named:
