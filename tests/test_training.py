@@ -474,7 +474,7 @@ def _unchanged(call, message, trained):
 
 LABELS = np.arange(100) % 3
 BAD = {
-    "not compiled": (lambda m: model().fit(X, Y), "call `compile` before"),
+    "not compiled": (lambda m: model().fit(X, Y), "call `compile` first"),
     "other samples": (lambda m: m.fit(X, Y[:50]), "equally many samples"),
     "NaN in x": (lambda m: m.fit(np.where(X > 2, np.nan, X), Y), "`x` must have no NaN; received one at index"),
     "NaN in y": (lambda m: m.fit(X, np.where(Y > 2, np.nan, Y)), "`y` must have no NaN"),
@@ -490,9 +490,9 @@ BAD = {
     "a class beyond all numbers": (lambda m: m.fit(X, LABELS, class_weight={2**40: 1}), "dict of class number"),
     "weights of classes beside infinity": (
         lambda m: m.fit(X, np.full((len(X), 1), np.inf, np.float32), class_weight={0: 1}),
-        "numbers of classes, which are integers",
+        "targets that are class numbers",
     ),
-    "weights of classes beside numbers": (lambda m: m.fit(X, Y[:, :1], class_weight={0: 1}), "numbers of classes"),
+    "weights of classes beside numbers": (lambda m: m.fit(X, Y[:, :1], class_weight={0: 1}), "class numbers"),
     "weights of classes beside images": (
         lambda m: m.fit(X, np.ones((100, 2, 2)), class_weight={0: 1}), "needs targets that are one array"),
     "no data": (lambda m: m.fit(None, Y), "`x` must be arrays, .* received None"),

@@ -144,9 +144,9 @@ class _OwnLoss(mp.Model):
     [
         ([layers.BatchNormalization()], "mse", "BatchNormalization '.*' in training needs all samples"),
         ([_Adding()], "mse", "`add_loss` of layer '.*' needs all samples"),
-        ([], mp.losses.Dice(), "the loss 'dice' is no sum over the samples"),
-        ([], mp.losses.Circle(), "the loss 'circle' is no sum over the samples"),
-        ([], lambda y, p: mp.mean(p - y), "the loss '.*' is no sum over the samples"),
+        ([], mp.losses.Dice(), "the loss 'dice' is not a sum over the samples"),
+        ([], mp.losses.Circle(), "the loss 'circle' is not a sum over the samples"),
+        ([], lambda y, p: mp.mean(p - y), "the loss '.*' is not a sum over the samples"),
     ],
 )
 def test_what_needs_all_samples_is_refused_and_changes_nothing(stack, loss, match):
@@ -187,7 +187,7 @@ def test_steps_and_losses_of_ones_own_are_refused():
     start = mp.Input((3,))
     model = _OwnLoss(start, layers.Dense(1)(start))
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="has a `compute_loss` of its own, so `passes` must be 1"):
+    with pytest.raises(ValueError, match="overrides `compute_loss`, so `passes` must be 1"):
         model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0, passes=2)
     with pytest.raises(ValueError, match="passes"):
         model.train_on_batch(np.ones((4, 3)), np.ones((4, 1)), passes=0)

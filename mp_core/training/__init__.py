@@ -1,6 +1,6 @@
 """Models that train: Keras' Model, Functional and Sequential, with compile, fit, evaluate and predict.
 
-What training needs is imported by the methods that train: a model that only computes loads none of it.
+The methods that train import the modules of training, so that a model for inference does not load them.
 """
 
 from mp_core.layers.input_layer import Input

@@ -38,14 +38,14 @@ __all__ = ["entry_of", "load_weights", "output_file", "save_model", "save_weight
 
 @contextmanager
 def output_file(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield a stream whose bytes are the file at `path` if the block ends without an error: whole, and on the disk.
+    """Yield a stream; if the block ends without an error, its bytes replace the file at `path` in one step.
 
     Raises
     ------
     FileExistsError
-        There is such a file, and `overwrite` is False.
+        The file exists, and `overwrite` is False.
     ValueError
-        `path` ends in something else than `suffix`.
+        `path` does not end in `suffix`.
     """
     path = path_of(path, "path")
     if not path.name.endswith(suffix):
@@ -60,10 +60,10 @@ def output_file(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
 
 
 def layer_entry(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Return the configuration of a layer as Keras' files have it, with the shapes for which layers were built.
+    """Return the configuration of a layer in the form of Keras' files, with the input shapes of built layers.
 
-    Entries of one layer that is in several places have one ``shared_object_id``: its place in `shared`, which has the
-    first entry of each layer by ``id(layer)``.
+    A layer that occurs several times gets the same ``shared_object_id`` each time: its index in `shared`, which maps
+    ``id(layer)`` to the layer's first entry.
     """
     entry: dict[str, Any] = serialize_keras_object(layer)
     first = shared.setdefault(id(layer), entry)
@@ -73,10 +73,8 @@ def layer_entry(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, An
     if graph is not None and "layers" in entry["config"]:
         if entry["class_name"] == "Functional":
             entry["module"], entry["registered_name"] = "keras.src.models.functional", "Functional"
-        values, nodes = (
-            symbolic_values(graph),
-            {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]},
-        )
+        nodes = {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
+        values = symbolic_values(graph)
         entry["config"]["layers"] = parts = [layer_entry(part, shared) for part in graph.layers]
         for part, own in zip(graph.layers, parts, strict=True):
             own |= {"name": part.name, "inbound_nodes": _with_shapes(nodes[part.name], values)}
@@ -94,7 +92,7 @@ def layer_entry(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, An
     elif isinstance(layer, TimeDistributed):
         entry["config"]["layer"] = layer_entry(layer.layer, shared)
     shapes = build_shapes_of(layer)
-    needs_none = layer.built and bool(layer.own_variables())  # as an Embedding: `build()` makes its variables
+    needs_none = layer.built and bool(layer.own_variables())  # such as Embedding: `build()` needs no shape
     if (shapes is not None or needs_none) and not isinstance(layer, InputLayer | Operation):
         key = "shapes_dict" if are_by_argument(layer, shapes) else "input_shape"
         entry["build_config"] = {key: _without_batch_size(shapes)}
@@ -102,7 +100,7 @@ def layer_entry(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, An
 
 
 def entry_of(model: "Model") -> dict[str, Any]:
-    """Return the configuration of a model, and of its training if it is compiled."""
+    """Return the configuration of a model, and the arguments of ``compile`` if it is compiled."""
     entry = layer_entry(model, {})
     if model.compiled:
         entry["compile_config"] = serialize_keras_object(model.get_compile_config())
@@ -132,11 +130,16 @@ def _without_batch_size(shapes: Any) -> Any:
 
 
 def variable_tree(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[str, Any]:
-    """Return the variables of a layer and of those in it, arranged as in Keras' files: each in the first of its places.
+    """Return the variables of a layer and its inner layers, arranged as in Keras' files; shared layers occur once.
 
-    With `beside` a group that Keras does not read has what mp_core needs to go on with training. `done` has the
-    ``id(layer)`` of layers already written. It is None below a user's layer, which makes the layers in it anew when the
-    file is read: each needs its own weights then.
+    Parameters
+    ----------
+    layer : Layer
+    done : set of int or None
+        ``id(layer)`` of layers already written. None inside a user's layer: when the file is read, it creates its inner
+        layers again, so that each of them needs its own weights.
+    beside : bool
+        Whether to add a group, ignored by Keras, with what mp_core needs to continue training.
     """
     if done is not None:
         if id(layer) in done:
@@ -155,7 +158,7 @@ def variable_tree(layer: Layer, done: set[int] | None, beside: bool = False) -> 
 
 
 def map_layers(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict[str, Any]:
-    """Return what `layers_in` returns, with `function` applied to each layer."""
+    """Apply `function` to each layer in a result of `layers_in`, and return the same nesting."""
     return {
         name: map_layers(function, part) if isinstance(part, dict) else function(part) for name, part in places.items()
     }
@@ -167,7 +170,7 @@ def map_layers(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict
 def save_model(model: "Model", path: Any, overwrite: bool, include_optimizer: bool) -> None:
     """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
     if not model.built:
-        warnings.warn(f"'{model.name}' is not built: the file has its configuration, and no weights", stacklevel=3)
+        warnings.warn(f"'{model.name}' is not built: the file has its configuration, but no weights", stacklevel=3)
     entry, tree = entry_of(model), variable_tree(model, set(), beside=include_optimizer)
     metadata: dict[str, Any] = {}
     if model.compiled and include_optimizer and getattr(model.optimizer, "built", False):
@@ -178,7 +181,7 @@ def save_model(model: "Model", path: Any, overwrite: bool, include_optimizer: bo
 
 
 def save_weights(model: "Model", path: Any, overwrite: bool) -> None:
-    """Write the variables of a model: see :meth:`Trainer.save_weights`."""
+    """Write the variables of a model to a file: see :meth:`Trainer.save_weights`."""
     _check_built(model)
     tree = variable_tree(model, set())
     with output_file(path, ".weights.h5", overwrite) as file:
@@ -229,7 +232,7 @@ def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
 
 
 def _weights_in(path: Path) -> Array | bytes:
-    """Return the bytes of a file of weights, or of the weights in a file of a whole model."""
+    """Return the bytes of a ``.weights.h5`` file, or of the one inside a ``.keras`` file."""
     if path.suffix != ".keras":
         return map_file(path)
     with naming(path), open_regular(path) as file:
@@ -237,7 +240,7 @@ def _weights_in(path: Path) -> Array | bytes:
 
 
 def _layers_and_groups(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
-    """Yield each layer with variables beside its group in a file, which is in the first of its places."""
+    """Yield (layer, group of the file) for each layer with variables; shared layers are stored where they occur first."""
     if id(layer) in done:
         return
     done.add(id(layer))
@@ -261,6 +264,6 @@ def _layers_and_groups_in(
 
 
 def _sorted_by_number(variables: Any) -> Iterator[Array]:
-    """Yield arrays that are called by their numbers."""
+    """Yield arrays whose names are numbers, in numerical order."""
     names = variables if isinstance(variables, Mapping) else {}
     return (variables[name] for name in sorted(names, key=lambda name: (len(name), name)))

@@ -1,4 +1,4 @@
-"""What ``compile`` makes: an optimizer, losses, metrics, and the steps of training and evaluation."""
+"""The state of a model's training: optimizer, losses, metrics, and the steps of training and evaluation."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -37,12 +37,12 @@ __all__ = ["TrainingState", "make_training_state", "scale_of"]
 def make_training_state(
     model: "Model", optimizer: Any, given: dict[str, Any], options: dict[str, Any], auto_scale_loss: bool
 ) -> "TrainingState":
-    """Return what ``compile`` makes of its arguments.
+    """Check the arguments of ``compile``, and return the state of the model's training.
 
     Raises
     ------
     TypeError, ValueError
-        One of them is none of those that are allowed.
+        An argument is not allowed.
     """
     boolean(options["run_eagerly"], "run_eagerly")
     positive_integer(options["steps_per_execution"], "steps_per_execution")
@@ -56,47 +56,47 @@ def make_training_state(
 
 
 class TrainingState:
-    """The state of a model's training, beside its variables.
+    """The state of a model's training, without the model's variables.
 
     Parameters
     ----------
     model : Model
     optimizer : Optimizer
-        Wrapped already, if its loss is to be scaled.
+        If the loss is scaled: the :class:`~mp_core.optimizers.LossScaleOptimizer` around the user's optimizer.
     given : dict
-        The optimizer, losses, their weights and metrics as ``compile`` got them.
+        The optimizer, losses, loss weights and metrics that the user passed to ``compile``.
     """
 
     def __init__(self, model: "Model", optimizer: Any, given: dict[str, Any]) -> None:
         self.model, self.optimizer, self.given = model, optimizer, given
         self.seed = next_seed()
         self.place, self.history = Place(0, 0), None
-        self.resumed: Snapshot | None = None  # what the next `fit` goes on from
-        self.callbacks: CallbackList | None = None  # while `fit` runs
-        self.last_logs: dict[str, Any] = {}  # of the last batch, or of the last epoch with its validation
+        self.resumed: Snapshot | None = None  # the next `fit` continues from here
+        self.callbacks: CallbackList | None = None  # set only while `fit` runs
+        self.last_logs: dict[str, Any] = {}  # logs of the last batch, or of the last epoch with its validation
         self._losses = Losses(given["loss"], given["loss_weights"])
         self.metrics = Metrics(given["metrics"], given["weighted_metrics"], self.targets_of)
         self._loss, self._parts = LossTracker("loss"), list[LossTracker]()
-        self._found_metrics: tuple[list[Metric], list[Metric]] | None = None  # those of the model, of layers too
-        self._current: list[Any] = []  # the losses of the outputs, without their weights, in the step under way
+        self._found_metrics: tuple[list[Metric], list[Metric]] | None = None  # metrics of the model; of layers too
+        self._current: list[Any] = []  # unweighted losses of the outputs in the current step
         self._step: ValueAndGrad | None = None
         self.passes = 1
-        self.workers: Each | None = None  # what calls methods of `model.in_parts()` on other machines
+        self.workers: Each | None = None  # calls methods of `model.in_parts()` on other machines
         self._passes: BatchPasses | None = None
-        self._adds_losses: bool | None = None  # None: that is not known yet
-        self._outputs: tuple[list[str], Any] = [], None  # their names, and how they are arranged
-        self._masks: PlannedCalls | None = None  # of the outputs
-        self._has_masks: bool | None = None  # None: that is not known yet
+        self._adds_losses: bool | None = None  # whether layers call `add_loss`; None: not known yet
+        self._outputs: tuple[list[str], Any] = [], None  # names of the outputs, and their arrangement
+        self._masks: PlannedCalls | None = None  # computes the masks of the outputs
+        self._has_masks: bool | None = None  # None: not known yet
 
     # ---- steps
 
     def use_passes(self, passes: int, workers: Each | None = None) -> None:
-        """Compute each batch in so many passes from now on; `workers` compute all but the last one, if there are some.
+        """Set the number of passes for all later batches; `workers`, if given, compute all passes but the last.
 
         Raises
         ------
         TypeError, ValueError
-            `passes` is no positive integer, or 1 with workers; or the model has a step or a loss of its own.
+            `passes` is not a positive integer, or is 1 with workers; or the model overrides its step or its loss.
         """
         if workers is not None and passes == 1:
             raise ValueError("with a `cluster`, `passes` must be at least 2; received 1")
@@ -105,26 +105,24 @@ class TrainingState:
         self.passes, self.workers = passes, workers
 
     def train(self, data: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
-        """Move the weights by the gradients of a batch, and return what ``compute_metrics`` is called with.
+        """Update the weights with the gradients of a batch; return the arguments for ``compute_metrics``.
 
-        If it fails, nothing has changed. Of a model without trainable weights only the loss is computed.
+        If it fails, nothing has changed. A model without trainable weights only computes its loss.
         """
         batch = self._batch(data)
         step = self._step or self._make_step(batch)
         if not step.variables:
             _, (loss, parts, outputs) = self._loss_and_outputs(batch.x, batch.y, batch.weights, None)
             return self._update_losses(batch, outputs, loss, parts)
-        recordable_targets = (
-            batch
-            if self.given["loss"] is None
-            else batch._replace(y=self._losses.recordable_targets(batch.y, *self._outputs))
-        )
+        recordable = batch
+        if self.given["loss"] is not None:
+            recordable = batch._replace(y=self._losses.recordable_targets(batch.y, *self._outputs))
         try:
-            loss, parts, outputs, gradients, assigned = self._gradients(
-                step, recordable_targets, scale_of(self.optimizer)
-            )
-        except IndexError as error:  # of a look-up in a plan, which knows no names
-            raise IndexError(f"`y` has a number that is no class, or `x` one that is in no table: {error}") from error
+            loss, parts, outputs, gradients, assigned = self._gradients(step, recordable, scale_of(self.optimizer))
+        except IndexError as error:  # raised by a look-up in a plan, which does not know the names of arguments
+            raise IndexError(
+                f"`y` has an integer that is not a class, or `x` one that is not a row of its table: {error}"
+            ) from error
         assigned_if(assigned, self.apply_gradients, gradients, step.variables)
         return self._update_losses(batch, outputs, loss, parts)
 
@@ -134,14 +132,14 @@ class TrainingState:
         return batch if x is batch.x else batch._replace(x=x)
 
     def apply_gradients(self, gradients: Sequence[Any], variables: Sequence[AutoCastVariable]) -> None:
-        """Move variables by gradients, which have the loss scale in them."""
+        """Update variables with gradients that are still multiplied by the loss scale."""
         if isinstance(self.optimizer, ScaledOptimizer):
             self.optimizer.apply(gradients, variables)
         else:
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     def _gradients(self, step: ValueAndGrad, batch: Batch, scale: Any) -> Any:
-        """Return the loss of a batch, those of the outputs, the outputs, the gradients and what layers assign."""
+        """Return loss, losses of the outputs, outputs, gradients, and the assignments of layers for a batch."""
         if self.passes > 1:
             passes = self._passes = self._passes or BatchPasses(self, step.variables)
             cuts = passes.cuts(batch, self.passes)
@@ -151,13 +149,13 @@ class TrainingState:
         return loss, parts, outputs, gradients, assigned
 
     def test(self, data: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
-        """Take the loss of a batch into its mean, and return what ``compute_metrics`` is called with."""
+        """Add the loss of a batch to its mean, and return the arguments for ``compute_metrics``."""
         batch = self._batch(data)
         outputs, loss, parts = called_in(added_losses, [], self._evaluate, (batch,))
         return self._update_losses(batch, outputs, loss, parts)
 
     def _evaluate(self, batch: Batch) -> tuple[Any, Any, list[Any]]:
-        """Return outputs, loss and those of the outputs; a plan computes them unless layers add to the loss."""
+        """Return outputs, loss and losses of the outputs; a plan computes the outputs unless layers add losses."""
         if self._adds_losses is False:
             outputs = self.model.predict_on_batch(batch.x)
         else:
@@ -166,7 +164,7 @@ class TrainingState:
         return outputs, *self._compute_loss(batch, outputs, training=False)
 
     def prepare(self) -> list[AutoCastVariable]:
-        """Build the optimizer for the weights that are trainable, and return them."""
+        """Build the optimizer for the trainable weights, and return these."""
         if not self.model.built:
             raise ValueError(f"'{self.model.name}' is not built: call it once, or give it an Input")
         variables = self.model.trainable_variables
@@ -175,9 +173,9 @@ class TrainingState:
         return list(variables)
 
     def _make_step(self, batch: Batch) -> ValueAndGrad:
-        """Return the step for the variables that are trainable now."""
+        """Return the training step for the variables that are trainable now."""
         first = self.model._first_sample(batch.x)
-        outputs = tried(self.model, first, training=False)  # builds it, and says how the outputs are arranged
+        outputs = tried(self.model, first, training=False)  # builds the model, and shows the arrangement of its outputs
         self._outputs = self.model._output_names(outputs), map_leaves(lambda _: None, outputs)
         variables = self.prepare()
         if not variables:
@@ -196,16 +194,16 @@ class TrainingState:
         return loss if scale is None else loss * scale, (loss, parts, outputs)
 
     def _compute_loss(self, batch: Batch, outputs: Any, training: bool) -> tuple[Any, list[Any]]:
-        """Return the loss, and those of the outputs if there are several."""
+        """Return the loss, and the losses of the outputs if there are several."""
         self._current = []
         compute = self.model.compute_loss
-        options = {"training": training} if passes_on(compute, "training") else {}  # of older models it has no such one
+        options = {"training": training} if passes_on(compute, "training") else {}  # older models lack this argument
         loss = compute(batch.x, batch.y, outputs, batch.weights, **options)
         parts, self._current = self._current, []
         return loss, parts if len(parts) > 1 else []
 
     def masks_of(self, x: Any) -> Any:
-        """Return the masks of the outputs for some inputs, arranged as they are; None if no layer makes one."""
+        """Return the masks of the outputs, arranged as the outputs; None if no layer makes a mask."""
         if self._has_masks is False:
             return None
         if self._has_masks is None or is_recorded(*leaves(x)):
@@ -217,7 +215,7 @@ class TrainingState:
         return self._masks(x)
 
     def loss_of(self, y: Any, outputs: Any, weights: Any, others: Iterable[Any], masks: Any = None) -> Any:
-        """Return the sum of the losses of the outputs and of `others`; None without any."""
+        """Return the sum of the losses of the outputs and of `others`; None if there is no loss."""
         found, parts = None, list[Any]()
         if self.given["loss"] is not None:
             targets = self.targets_of(y, outputs, weights, masks)
@@ -228,33 +226,33 @@ class TrainingState:
         return found
 
     def targets_of(self, y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
-        """Return targets, weights and masks beside the outputs that they belong to."""
+        """Return target, weights and mask of each output."""
         return self._losses.targets(self.model._output_names(outputs), y, outputs, weights, masks)
 
     @property
     def arrangement(self) -> Any:
-        """How the outputs are arranged: lists and dictionaries of None."""
+        """The arrangement of the outputs: lists and dictionaries with None in the place of arrays."""
         return self._outputs[1]
 
     @property
     def losses_by_output(self) -> list[tuple[Any, float]]:
-        """The loss of each output and its weight; None: it has none."""
+        """Loss and weight of each output; the loss is None if an output has none."""
         return self._losses.of(*self._outputs)
 
     def finalize_variables(self) -> None:
-        """Set the variables to their averages, if the optimizer keeps such."""
+        """Assign the moving averages to the variables, if the optimizer keeps averages."""
         if getattr(self.optimizer, "built", False) and hasattr(self.optimizer, "finalize_variable_values"):
             trained = self.model.trainable_variables if self._step is None else self._step.variables
             self.optimizer.finalize_variable_values(trained)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of ``compile``, with the optimizer that was given to it."""
+        """Return the arguments of ``compile``, with the optimizer that the user passed."""
         return dict(self.given)
 
     # ---- means
 
     def _update_losses(self, batch: Batch, outputs: Any, loss: Any, parts: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
-        """Take the losses of a batch into their means; return inputs, targets, outputs and weights."""
+        """Add the losses of a batch to their means; return inputs, targets, outputs and weights."""
         samples = number_of_samples(batch.x)
         if loss is not None:
             self._loss.update_state(loss, samples)
@@ -266,43 +264,43 @@ class TrainingState:
         return batch.x, batch.y, outputs, batch.weights
 
     def update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> None:
-        """Take a batch into the metrics that ``compile`` was given, if it has targets."""
+        """Update the metrics of ``compile`` with a batch, if the batch has targets."""
         if y is not None and self.metrics.are_given:
             masks = None if x is None else self.masks_of(x)
             self.metrics.update_state(y, y_pred, sample_weight, masks)
 
     @property
     def losses(self) -> list[LossTracker]:
-        """The means of the loss, and of those of outputs if there are several."""
+        """The mean of the loss, then the mean of each output's loss if there are several outputs."""
         return [self._loss, *self._parts]
 
     def set_means(self, means: dict[str, list[float]]) -> None:
-        """Give the losses their means: those of outputs too, which the first batch would make."""
+        """Restore the means of the losses; also those of the outputs, which otherwise the first batch creates."""
         self._parts = [LossTracker(name) for name in means if name != self._loss.name]
         for tracker in self.losses:
             tracker.state = means.get(tracker.name, [0.0, 0])
 
     @property
     def named_metrics(self) -> list[tuple[str, Any]]:
-        """The name in the logs of each metric, and it."""
+        """Pairs of name in the logs and metric."""
         return [*((metric.name, metric) for metric in self._own_metrics), *self.metrics.named]
 
     def direction_of(self, name: str) -> str | None:
-        """Return "up" or "down", as the values of a name in the logs get better; None if nothing says that."""
+        """Return the direction in which a value of the logs improves, "up" or "down"; None if unknown."""
         directions = {named: getattr(metric, "_direction", None) for named, metric in reversed(self.named_metrics)}
         directions |= {tracker.name: "down" for tracker in self.losses}
         return directions.get(name, directions.get(name.removeprefix("val_")))
 
     @property
     def trackers(self) -> list[Any]:
-        """What is averaged: the loss, those of outputs if there are several, the metrics, those of model and layers."""
+        """All means: loss, losses of several outputs, metrics of ``compile``, metrics of the model and its layers."""
         return [*self.losses, *([self.metrics] if self.metrics.are_given else []), *self._own_metrics]
 
     @property
     def _own_metrics(self) -> list[Metric]:
-        """The metrics among the attributes of the model and its layers: their own steps and calls count with them.
+        """The metrics among the attributes of the model and its layers, which user code updates itself.
 
-        The model's own attributes are looked at each time, those of layers when training or evaluation begins.
+        The model's attributes are read each time, those of its layers when training or evaluation begins.
         """
         own = [value for value in vars(self.model).values() if isinstance(value, Metric)]
         if self._found_metrics is None or self._found_metrics[0] != own:
@@ -310,7 +308,7 @@ class TrainingState:
         return self._found_metrics[1]
 
     def invalidate_metrics(self) -> None:
-        """Find the metrics among the attributes anew, when they are needed."""
+        """Drop the cached list of metrics among the attributes of layers."""
         self._found_metrics = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -322,16 +320,16 @@ class TrainingState:
             "resumed": None,
             "passes": 1,
             "workers": None,
-        }  # plans are made anew
+        }  # plans are recorded again
 
 
 _BY_LOSS_SCALE = (None, optimizers.Optimizer.scale_loss, ScaledOptimizer.scale_loss)
-"""The methods that multiply by the number alone, which is read without a call in a fifth of the time."""
+"""Known implementations of ``scale_loss``: loss * loss_scale. The number is read without a call, 5 times as fast."""
 
 
 def scale_of(optimizer: Any) -> Any:
-    """Return the number that multiplies the loss, as an array; None for an optimizer that scales none."""
-    scale = getattr(optimizer, "loss_scale", None)  # which an optimizer of the user's own need not have
+    """Return the loss scale of an optimizer as an array of one number; None if it does not scale the loss."""
+    scale = getattr(optimizer, "loss_scale", None)  # a user's optimizer may lack it
     if scale is not None and getattr(type(optimizer), "scale_loss", None) not in _BY_LOSS_SCALE:
         scale = optimizer.scale_loss(np.float32(1))
     return None if scale is None else np.array([scale], np.float32)

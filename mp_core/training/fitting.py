@@ -1,4 +1,4 @@
-"""What ``fit`` is given, made into batches for training and validation."""
+"""``fit``: turn its arguments into batches for training and validation, then run the loop."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -33,9 +33,9 @@ def fit(
     passes : tuple
         ``passes`` and ``cluster`` of ``fit``.
     how : dict
-        The arguments of :class:`~mp_core.training.loop.FitOptions` but that of validation.
+        The arguments of :class:`~mp_core.training.loop.FitOptions` except those for validation.
     validation : dict
-        The share of samples ``split``, the other ``data``, ``steps`` and ``batch_size``.
+        ``split`` (share of the samples), ``data``, ``steps`` and ``batch_size`` of validation.
     """
     state = training_state(model)
     order = order_of(lambda: state.seed) if boolean(shuffle, "shuffle") else None
@@ -56,12 +56,12 @@ def fit(
 
 
 def job_of(cluster: Any, state: "TrainingState") -> Any:
-    """Return what computes parts of the batches of a model on a cluster; None without one.
+    """Return the object that computes parts of batches on a cluster; None without a cluster.
 
     Raises
     ------
     TypeError
-        It is no :class:`mp_core.interop.dask.Workers`.
+        `cluster` is not a :class:`mp_core.interop.dask.Workers`.
     """
     if cluster is not None and not hasattr(cluster, "job"):
         raise TypeError(f"`cluster` must be mp_core.interop.dask.Workers(client); received {type(cluster).__name__}")
@@ -72,7 +72,7 @@ def _validation(model: "Model", data: Any, how: dict[str, Any]) -> tuple[Batches
     """Return the batches of the validation data, and a function that evaluates them."""
     steps = None if how["steps"] is None else positive_integer(how["steps"], "validation_steps")
     try:
-        batches = _held(data, how["batch_size"], steps)
+        batches = _validation_batches(data, how["batch_size"], steps)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError  # a subclass may need more arguments
         raise kind(f"in `validation_data` {error}") from error
@@ -80,8 +80,8 @@ def _validation(model: "Model", data: Any, how: dict[str, Any]) -> tuple[Batches
     return batches, lambda callbacks: run_evaluation(model, batches, 0, steps, callbacks, "validation_steps")
 
 
-def _held(data: Any, batch_size: int | None, steps: int | None) -> Batches:
-    """Return the batches of the validation data; those of an iterator are kept."""
+def _validation_batches(data: Any, batch_size: int | None, steps: int | None) -> Batches:
+    """Return the batches of the validation data; batches of an iterator are kept in memory."""
     if not isinstance(data, list | tuple):
         batches = batches_of(data)
         return KeptBatches(batches, steps) if hasattr(data, "__next__") else batches

@@ -22,7 +22,7 @@ _STEP_METHODS = ("train_step", "compute_metrics", "get_metrics_result")
 
 
 class FitOptions(NamedTuple):
-    """The arguments of ``fit`` that are no data."""
+    """The arguments of ``fit`` that are not data."""
 
     epochs: int
     verbose: Any
@@ -30,7 +30,7 @@ class FitOptions(NamedTuple):
     initial_epoch: int
     steps_per_epoch: int | None
     validate: Callable[[Any], Mapping[str, Any]] | None
-    """What runs the validation data under the list of callbacks, and returns the means."""
+    """Evaluates the validation data with the list of callbacks, and returns the means."""
     validation_freq: Any
     validation_batches: Batches | None = None
     """The validation data."""
@@ -56,7 +56,7 @@ def run_fit(model: "Model", batches: Batches, how: FitOptions) -> History:
 
 
 def _run_epochs(model: "Model", source: "_EpochSource", epochs: range, how: FitOptions, callbacks: Any) -> None:
-    """Run the epochs, or those that an interrupted training has not had."""
+    """Run the epochs; of an interrupted training, the epochs that it has not completed."""
     callbacks.on_train_begin()
     state = training_state(model)
     resumed, state.resumed = state.resumed, None
@@ -87,7 +87,7 @@ def _run_epochs(model: "Model", source: "_EpochSource", epochs: range, how: FitO
 
 
 def _run_epoch(model: "Model", source: "_EpochSource", epoch: int, first: int, callbacks: Any) -> dict[str, Any]:
-    """Run the batches of an epoch from `first` on, and return the means."""
+    """Run the batches of an epoch from index `first` on, and return the means."""
     step, logs = first, None
     if not first:
         model.reset_metrics()
@@ -105,13 +105,13 @@ def _run_epoch(model: "Model", source: "_EpochSource", epoch: int, first: int, c
             break
     if not step:
         raise ValueError("`x` has no batch for this epoch: the iterable is empty, or an earlier epoch has exhausted it")
-    if first and step == first:  # it was interrupted behind its last batch: these are the logs of that
+    if first and step == first:  # the interruption came after the epoch's last batch: use the logs of that batch
         logs = state.last_logs or None
     return dict(model.get_metrics_result() if logs is None else logs)
 
 
 def _step_of(model: "Model", callbacks: Any) -> Callable[[Any], Mapping[str, Any] | None]:
-    """Return the step of a model; it returns no logs if nothing of it is its own, and nobody looks at them."""
+    """Return the function of one step; it computes no logs if the model overrides nothing and no callback reads them."""
     state = training_state(model)
     if any(map(model._has_own, _STEP_METHODS)) or callbacks.listens("on_train_batch_end"):
         return model.train_step
@@ -119,16 +119,16 @@ def _step_of(model: "Model", callbacks: Any) -> Callable[[Any], Mapping[str, Any
 
 
 class _EpochSource:
-    """The batches of each epoch: a pass over the data, or so many steps of passes that follow one another."""
+    """The batches of each epoch: one pass over the data, or a given number of steps of consecutive passes."""
 
     def __init__(self, batches: Batches, steps: int | None) -> None:
         self._batches, self._steps, self._passes = batches, steps, 0
         self._current: Iterator[Batch] | None = None
 
     def skip_to(self, place: Place, first: int) -> None:
-        """Leave out the batches that were used before training, which began with epoch `first`, was interrupted.
+        """Skip the batches that were used before the interruption of a training that began with epoch `first`.
 
-        Hooks of the epochs that are over are called, as a data set may arrange itself anew in them.
+        The hooks of completed epochs are called: a data set may shuffle itself in them.
         """
         self._batches.skip_epochs(place.epoch - first)
         if self._steps is None:
@@ -142,7 +142,7 @@ class _EpochSource:
             self._next()
 
     def epoch(self, epoch: int, first: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch, without the first ones."""
+        """Yield the batches of an epoch from index `first` on."""
         return self._batches.between_hooks(self._batches_of_epoch(epoch, first))
 
     def _batches_of_epoch(self, epoch: int, first: int) -> Iterator[Batch]:
@@ -170,7 +170,7 @@ class _EpochSource:
 def run_evaluation(
     model: "Model", batches: Batches, verbose: Any, steps: int | None, callbacks: Any, argument: str = "steps"
 ) -> dict[str, Any]:
-    """Run some batches, or all, without changing a weight, and return the means; `argument` is the name of `steps`."""
+    """Evaluate `steps` batches, default all, and return the means; errors call `steps` by the name `argument`."""
     count = None if steps is None else positive_integer(steps, argument)
     found = batches.limited_to(count, argument)
     if not isinstance(callbacks, CallbackList):
@@ -195,7 +195,7 @@ def run_evaluation(
 
 
 def _is_due(epoch: int, frequency: Any) -> bool:
-    """Whether validation data are run after an epoch: every so many, or in a list of numbers from 1 on."""
+    """Whether to validate after an epoch: `frequency` is a period, or a collection of epoch numbers counted from 1."""
     if isinstance(frequency, list | tuple | set):
         return epoch + 1 in frequency
     return (epoch + 1) % positive_integer(frequency, "validation_freq") == 0

@@ -1,4 +1,4 @@
-"""What ``compile`` is given for outputs: losses, their weights and metrics, arranged as the outputs are."""
+"""Losses, loss weights and metrics of ``compile``, matched with the outputs of a model."""
 
 import math
 import warnings
@@ -23,7 +23,7 @@ __all__ = ["LossTracker", "Losses", "Metrics", "Targets", "check_target", "targe
 
 
 class Targets(NamedTuple):
-    """What belongs to one output."""
+    """Name, target, output, weights and mask of one output of a model."""
 
     name: str
     y: Any
@@ -33,22 +33,22 @@ class Targets(NamedTuple):
 
 
 def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
-    """Return targets and weights beside the outputs that they belong to.
+    """Match targets, weights and masks with the outputs.
 
     Parameters
     ----------
     names : sequence of str
-        Of the outputs.
+        Names of the outputs.
     y, weights : array, or list or dict of them, or None
-        Arranged as the outputs, or a dictionary by their names; weights may be one array for all.
+        Arranged as the outputs, or a dictionary with their names; weights may be one array for all outputs.
     outputs : array, or list or dict of them
     masks : array of bool, or list or dict of them, optional
-        What counts, arranged as the outputs.
+        True: the element counts. Arranged as the outputs.
 
     Raises
     ------
     ValueError
-        They are arranged in another way.
+        The arrangements differ.
     """
     arrays = list(leaves(outputs))
     given = _per_output(y, names, outputs, "y")
@@ -59,7 +59,7 @@ def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: 
 
 
 def _per_output(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[Any]:
-    """Return what is given for each of some outputs, None where there is nothing."""
+    """Return the part of `given` for each output, or None; errors call `given` by the name `what`."""
     count = len(names)
     if given is None:
         return [None] * count
@@ -83,14 +83,14 @@ def _per_output(given: Any, names: Sequence[str], outputs: Any, what: str) -> li
     has_order = any(part is not parts[0] for part in parts)
     if has_order and isinstance(outputs, dict) and not has_sorted_keys(outputs):
         raise ValueError(
-            f"`{what}` must be a dict by the names of the outputs, {', '.join(names)}: these are not sorted, so no "
-            f"list has an order that is theirs; received a {type(given).__name__}"
+            f"`{what}` must be a dict by the names of the outputs, {', '.join(names)}: the names are not sorted, so "
+            f"the order of a list would be ambiguous; received a {type(given).__name__}"
         )
     return parts
 
 
 def _is_arranged(given: Any, names: Sequence[str], outputs: Any) -> bool:
-    """Whether something is given as nested outputs are arranged, rather than in their order or by their names."""
+    """Whether `given` is nested like the outputs, instead of a flat list or a dict of output names."""
     if not is_nested(outputs) or not is_nest(given):
         return False
     if isinstance(given, dict):
@@ -103,19 +103,19 @@ def _is_config(x: Any) -> bool:
 
 
 def _resolved(given: Any, function: Callable[[Any], Any]) -> Any:
-    """Return lists and dictionaries of what `function` makes of names, configurations and objects."""
+    """Apply `function` to each name, configuration or object in nested lists and dictionaries."""
     if isinstance(given, dict) and not _is_config(given):
         return {name: _resolved(part, function) for name, part in given.items()}
     return [_resolved(part, function) for part in given] if isinstance(given, list | tuple) else function(given)
 
 
 class Losses:
-    """The losses of the outputs, and their weighted sum.
+    """The losses of the outputs, with their weights.
 
     Parameters
     ----------
     loss : str, callable, or list or dict of them
-        One for all outputs, or arranged as they are; None: an output has no loss.
+        One for all outputs, or arranged as the outputs; None: an output has no loss.
     loss_weights : float, or list or dict of float, optional
     """
 
@@ -137,11 +137,11 @@ class Losses:
         return self._pairs
 
     def targets(self, names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
-        """Return what :func:`targets_of` does; `y` may be a list for the outputs with a loss only."""
+        """Return :func:`targets_of`; `y` may also be a list with targets only for the outputs that have a loss."""
         return targets_of(names, self._with_missing_targets(y, names, outputs), outputs, weights, masks)
 
     def _with_missing_targets(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
-        """Return targets with None for each output without a loss, if there are only those of the others."""
+        """Insert None for each output without a loss, if `y` has targets only for outputs with a loss."""
         counts = [loss is not None for loss, _ in self.of(names, outputs)]
         given = list(leaves(y))
         if y is None or isinstance(y, dict) or not len(given) == sum(counts) < len(counts):
@@ -151,12 +151,12 @@ class Losses:
         return dict(zip(names, found, strict=True)) if len(given) == 1 and isinstance(outputs, dict) else found
 
     def names(self, names: Sequence[str], outputs: Any) -> list[str]:
-        """Return the names in the logs of the outputs that have a loss."""
+        """Return the names of the outputs that have a loss, as the logs show them."""
         pairs = zip(names_in_logs(names, outputs), self.of(names, outputs), strict=True)
         return [name for name, (loss, _) in pairs if loss is not None]
 
     def recordable_targets(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
-        """Return targets, arranged as they are, in the types in which a recorded step reads them."""
+        """Return targets in the same arrangement, converted to the dtypes that a recorded step reads."""
         if y is None:
             return None
         y = self._with_missing_targets(y, names, outputs)
@@ -171,7 +171,7 @@ class Losses:
         return parts if isinstance(y, list | tuple) else parts[0]
 
     def compute(self, targets: Sequence[Targets], outputs: Any) -> list[tuple[Any, float]]:
-        """Return the loss of each output that has one, and its weight.
+        """Return (value, weight) of each output that has a loss.
 
         Raises
         ------
@@ -186,19 +186,19 @@ class Losses:
 
 
 def weighted(value: Any, weight: float) -> Any:
-    """Return a loss by its weight."""
+    """Return loss * weight."""
     return value if weight == 1.0 else value * np.float32(weight)
 
 
 class _FunctionLoss(Loss):
-    """The mean of what a function of targets and outputs returns."""
+    """The mean of the values of a function of targets and outputs."""
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         super().__init__(name=getattr(function, "__name__", None))
         self._function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the values of the function."""
+        """Return the values of samples, which the function computes."""
         found = self._function(y_true, y_pred)
         if not hasattr(found, "ndim"):
             raise TypeError(f"the loss '{self.name}' must return an array; received {found!r}")
@@ -206,22 +206,22 @@ class _FunctionLoss(Loss):
 
 
 class _Crossentropy(Loss):
-    """The cross-entropy of the kind of the targets: of two classes, of one-hot ones or of integers."""
+    """Binary, categorical or sparse categorical cross-entropy, selected by the shapes of targets and outputs."""
 
     def targets(self, y_true: Any) -> Any:
-        """Return integers as they are, and floats as of any loss."""
+        """Return integers as class indices; floats as other losses convert them."""
         if is_recorded(y_true):
             return y_true
         is_whole = np.asarray(y_true).dtype.kind in "biu"
         return losses.classification.indices(y_true) if is_whole else super().targets(y_true)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the value of each sample."""
+        """Return the loss of each sample."""
         return losses.get(f"{_target_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
 
 
 def _resolve_loss(identifier: Any) -> Loss | None:
-    """Return the loss of a name, a configuration or a function."""
+    """Return the loss object for a name, a configuration, a function or a loss."""
     if _depends_on_targets(identifier) and _TARGET_DEPENDENT[identifier.lower()] == "crossentropy":
         return _Crossentropy(identifier)
     kind = identifier if isinstance(identifier, type) else type(identifier)
@@ -237,7 +237,7 @@ def _resolve_loss(identifier: Any) -> Loss | None:
 
 
 def _single_loss(given: Any) -> Loss | None:
-    """Return the loss of an output, also from a list of one."""
+    """Return the loss of one output; a list of one loss is unpacked."""
     if isinstance(given, dict) or (is_nest(given) and len(given) != 1):
         raise ValueError(f"`loss` must be one loss for each output; received {given!r} for one of them")
     found: Loss | None = given[0] if is_nest(given) else given
@@ -260,7 +260,7 @@ def _compute_loss(loss: Any, target: Targets) -> Any:
     try:
         found = loss(target.y, target.output, sample_weight=target.weights, **mask)
     except ValueError as error:
-        if type(error) is not ValueError:  # what a plan cannot see says so itself
+        if type(error) is not ValueError:  # a subclass is raised by recording, which explains itself
             raise
         raise ValueError(
             f"the loss '{loss.name}' does not fit output '{target.name}': targets have shape {np.shape(target.y)}, "
@@ -275,7 +275,7 @@ def _compute_loss(loss: Any, target: Targets) -> Any:
 
 
 class LossTracker(metrics.Metric):
-    """The mean of the losses of batches, each counted by its number of samples, in Python's numbers."""
+    """The mean of the losses of batches, weighted by their numbers of samples, in Python floats."""
 
     _direction = "down"
 
@@ -284,17 +284,17 @@ class LossTracker(metrics.Metric):
         self.reset_state()
 
     def reset_state(self) -> None:
-        """Begin anew."""
+        """Reset the mean."""
         self._total, self._count = 0.0, 0
 
     def update_state(self, value: Any, sample_weight: int = 1) -> None:
-        """Take in the loss of a batch of so many samples."""
+        """Add the loss of a batch; `sample_weight` is its number of samples."""
         self._total += float(value) * sample_weight
         self._count += sample_weight
 
     @property
     def state(self) -> list[float]:
-        """The sum, and the number of samples."""
+        """Weighted sum of the losses, and number of samples."""
         return [self._total, self._count]
 
     @state.setter
@@ -307,28 +307,28 @@ class LossTracker(metrics.Metric):
 
 
 _TARGET_DEPENDENT = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
-"""Names of metrics that mean those of the kind of the targets -> how the names of these end."""
+"""Names whose metric depends on the kind of the targets -> the last part of that metric's name."""
 
 
 def _depends_on_targets(given: Any) -> bool:
-    """Whether it names a metric that depends on the kind of the targets."""
+    """Whether `given` is a name whose metric or loss depends on the kind of the targets."""
     return isinstance(given, str) and given.lower() in _TARGET_DEPENDENT
 
 
 class Metrics(metrics.Metric):
-    """The metrics of the outputs as one, which ``model.metrics`` has: its result is a dictionary.
+    """The metrics of all outputs as one metric, an element of ``model.metrics``; its result is a dictionary.
 
     Parameters
     ----------
     given, weighted : list, or list or dict of lists, optional
-        Names, functions or metrics of one output, or of each; the second ones count samples by their weights.
+        Names, functions or metrics of one output, or of each. Only `weighted` metrics use sample weights.
     targets_of : callable
-        Returns what belongs to each output, of targets, outputs, weights and masks.
+        ``targets_of(y, outputs, weights, masks)`` returns the :class:`Targets` of each output.
 
     Raises
     ------
     ValueError
-        A name or a configuration is that of no metric.
+        A name or a configuration does not belong to a metric.
     """
 
     def __init__(self, given: Any, weighted: Any, targets_of: Callable[..., list[Targets]]) -> None:
@@ -337,11 +337,11 @@ class Metrics(metrics.Metric):
         self._specs, self._targets_of = [self._resolve(*each) for each in named.items()], targets_of
         self.are_given = given is not None or weighted is not None
         self.example: Any = None
-        """What :meth:`rebuild` needs; None until the first batch."""
+        """The argument of :meth:`rebuild`; None until the first batch."""
         self._by_output: list[list[tuple[str, Any, bool]]] | None = None
 
     def _build(self, targets: Sequence[Targets], outputs: Any) -> list[list[tuple[str, Any, bool]]]:
-        """Return name, metric and whether it counts weights, for each output."""
+        """Return (name in the logs, metric, whether it uses weights) of each metric of each output."""
         names = [target.name for target in targets]
         if isinstance(outputs, dict) and len(outputs) == len(names):
             names = list(outputs)
@@ -350,19 +350,19 @@ class Metrics(metrics.Metric):
         found = []
         for target, prefix, plain, weighted in zip(targets, prefixes, *columns, strict=True):
             if None in plain or None in weighted:
-                raise ValueError(f"`metrics` must be of names, functions or metrics; received None for '{target.name}'")
+                raise ValueError(f"`metrics` must be names, functions or metrics; received None for '{target.name}'")
             made = [(self._make_metric(each, target), False) for each in plain]
             made += [(self._make_metric(each, target), True) for each in weighted]
             taken: list[str] = []
             for metric, is_weighted in made:
-                metric.reset_state()  # a metric of another `compile` has counted there
+                metric.reset_state()  # it may have been updated after an earlier `compile`
                 taken.append(_unique_name(metric.name, is_weighted, taken))
             found.append([(prefix + name, *each) for name, each in zip(taken, made, strict=True)])
         return found
 
     @classmethod
     def _resolve(cls, argument: str, given: Any) -> Any:
-        """Return metrics for names, configurations and functions; some names wait for the first targets."""
+        """Replace names, configurations and functions by metrics; "accuracy" etc. wait for the first targets."""
         if given is not None and (not is_nest(given) or _is_config(given)):
             raise TypeError(f"`{argument}` must be a list, tuple or dict of metrics; received {given!r}")
         return _resolved(
@@ -380,7 +380,7 @@ class Metrics(metrics.Metric):
 
     @staticmethod
     def _make_metric(given: Any, target: Any) -> Any:
-        """Return the metric of a name, which it keeps, of a configuration or a function."""
+        """Return the metric for a name, a configuration or a function; a name becomes the metric's name."""
         suffix = _TARGET_DEPENDENT[given.lower()] if _depends_on_targets(given) else None
         found = metrics.get(given if suffix is None else f"{_target_kind(target.y, target.output)}_{suffix}")
         if not isinstance(found, metrics.Metric):
@@ -390,16 +390,16 @@ class Metrics(metrics.Metric):
         return found
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> None:
-        """Take in a batch: targets, weights and masks are arranged as the outputs."""
+        """Update all metrics with a batch; targets, weights and masks are arranged as the outputs."""
         self.update(self._targets_of(y_true, y_pred, sample_weight, mask), y_pred)
 
     def update(self, targets: Sequence[Targets], outputs: Any) -> None:
-        """Take in a batch.
+        """Update all metrics with a batch.
 
         Raises
         ------
         IndexError, ValueError
-            A metric has no targets, or they do not fit the outputs.
+            A metric has no targets, or its targets do not fit the outputs.
         """
         if self._by_output is None:
             self._by_output = self._build(targets, outputs)
@@ -413,14 +413,14 @@ class Metrics(metrics.Metric):
                     metric.update_state(target.y, target.output, sample_weight=weights)
 
     def rebuild(self, example: Any, counts: Mapping[str, int]) -> None:
-        """Make the metrics as the first batch has made those of an interrupted training.
+        """Create the metrics like the first batch of an interrupted training did.
 
         Parameters
         ----------
         example : tuple
-            The attribute `example` of those.
+            The attribute `example` of the interrupted training's metrics.
         counts : mapping of str to int
-            How many variables each of them has. A metric that makes its variables when it sees the first batch sees
+            Metric name -> number of its variables. A metric that creates variables in its first update is updated with
             one sample of zeros.
         """
         if self._by_output is None:
@@ -437,33 +437,33 @@ class Metrics(metrics.Metric):
 
     @property
     def named(self) -> list[tuple[str, Any]]:
-        """The name in the logs of each metric, and it; none before the first batch."""
+        """Pairs of name in the logs and metric; empty before the first batch."""
         return [(name, metric) for made in self._by_output or () for name, metric, _ in made]
 
     @property
     def metrics(self) -> list[Any]:
-        """The metrics; none before the first batch."""
+        """The metrics; empty before the first batch."""
         return [metric for _, metric in self.named]
 
     def result(self) -> dict[str, Any]:
-        """Return the value of each metric, by its name in the logs."""
+        """Return name in the logs -> value of the metric."""
         return {name: metric.result() for name, metric in self.named}
 
     def reset_state(self) -> None:
-        """Begin all of them anew."""
+        """Reset all metrics."""
         for metric in self.metrics:
             metric.reset_state()
 
 
 @contextmanager
 def _explaining_mismatch(metric: Any, target: Targets) -> Iterator[None]:
-    """Say in errors of shapes and numbers which metric does not fit which output."""
+    """Add the names of metric and output, and the shapes, to errors that an update raises."""
     if target.y is None:
         raise ValueError(f"the metric '{metric.name}' of output '{target.name}' needs targets: `y` has none for it")
     try:
         yield
     except (ValueError, IndexError) as error:
-        if type(error) not in (ValueError, IndexError):  # what a plan cannot see says so itself
+        if type(error) not in (ValueError, IndexError):  # a subclass is raised by recording, which explains itself
             raise
         shapes = {"targets": target.y, "outputs": target.output, "the mask": target.mask, "weights": target.weights}
         have = ", ".join(f"{name} {np.shape(x)}" for name, x in shapes.items() if x is not None)
@@ -473,7 +473,7 @@ def _explaining_mismatch(metric: Any, target: Targets) -> Iterator[None]:
 
 
 def _example_of(targets: Sequence[Targets], outputs: Any) -> Any:
-    """Return name, and shapes and dtypes of a sample of the targets and the outputs, and how outputs are arranged."""
+    """Return name and sample shapes and dtypes of each target and output, and the arrangement of the outputs."""
     parts = [[target.name, _sample_spec(target.y), _sample_spec(target.output)] for target in targets]
     return [parts, map_leaves(lambda _: None, outputs)]
 
@@ -487,23 +487,23 @@ def _zeros_of_spec(described: Any) -> Any:
         return None
     shape, dtype = tuple(described[0]), np.dtype(described[1])
     if math.prod(shape) > _MAX_SAMPLE_SIZE or (dtype.kind not in "biuf" and not dtypes.is_float(dtype)):
-        raise ValueError(f"a sample of shape {shape} and dtype {dtype} is no example of targets or outputs")
+        raise ValueError(f"a sample of shape {shape} and dtype {dtype} cannot be a target or an output")
     return np.zeros((1, *shape), dtype)
 
 
 _MAX_SAMPLE_SIZE = 1 << 26
-"""Numbers of a sample of which metrics are made: a file says how many, and they are in memory."""
+"""Limit of elements of a sample that a file describes, because it is allocated."""
 
 
 def _unique_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
-    """Return a name that no metric of the output has yet: that of a weighted metric begins otherwise, as in Keras."""
+    """Return a name that is not taken, as in Keras: ``weighted_{name}`` for weighted metrics, then ``{name}_{n}``."""
     if is_weighted and name in taken:
         name = f"weighted_{name}"
     return name if name not in taken else next(new for n in count(1) if (new := f"{name}_{n}") not in taken)
 
 
 def _masked_weights(weights: Array | None, mask: Array) -> Array:
-    """Return the weights where a mask is True, and zeros elsewhere; both begin at the axis of samples."""
+    """Return the weights where a mask is True, and zeros elsewhere; the first axis of both is samples."""
     if weights is None:
         return mask.astype(np.float32)
     weights, mask = same_rank(weights, mask)
@@ -513,7 +513,7 @@ def _masked_weights(weights: Array | None, mask: Array) -> Array:
 
 
 def _target_kind(y: Array, output: Array) -> str:
-    """Return what kind of targets are there, as Keras decides it for the metric "accuracy"."""
+    """Return the kind of the targets; the rule is Keras' for the metric "accuracy"."""
     if output.shape[-1] == 1:
         return "binary"
     is_sparse = y.ndim < output.ndim or y.shape[-1] == 1

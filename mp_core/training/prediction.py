@@ -1,4 +1,4 @@
-"""The outputs of a model for all samples, put together from those of batches."""
+"""``predict``: the outputs of a model for all samples, computed batch by batch and concatenated."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -57,9 +57,9 @@ def _outputs(model: "Model", batches: Iterable[Batch], callbacks: CallbackList) 
 
 
 def _assembled(outputs: Iterator[Any], samples: int) -> Any:
-    """Return arrays into which the outputs of each batch are written where they belong.
+    """Allocate the outputs of all samples once, and write the outputs of each batch into them.
 
-    Outputs that do not have a row for each sample, as after a ``reshape`` over the axis of samples, are joined instead.
+    Outputs without one row per sample, as after a ``reshape`` over the sample axis, are concatenated instead.
     """
     first, second = next(outputs, None), next(outputs, None)
     if first is None:
@@ -76,9 +76,7 @@ def _assembled(outputs: Iterator[Any], samples: int) -> Any:
         for into, values in zip(leaves(whole), outputs_like(whole, part), strict=True):
             _write(into, values, slice(start, start + count))
         start += count
-    return (
-        whole if start == samples else _first_rows(whole, start)
-    )  # a callback has stopped it, or batches were reduced
+    return whole if start == samples else _first_rows(whole, start)  # a callback stopped it, or outputs have fewer rows
 
 
 def _first_rows(whole: Any, count: int) -> Any:

@@ -1,4 +1,4 @@
-"""All that training depends on as one file: who loads it goes on as if training had not stopped, bit for bit."""
+"""Save and load the whole state of training: a resumed training has the bits of an uninterrupted one."""
 
 import json
 import warnings
@@ -34,44 +34,44 @@ if TYPE_CHECKING:
 __all__ = ["Place", "Snapshot", "load_state", "save_state", "state_variables"]
 
 _FORMAT = 2
-_ARRAY = "__array__"  # the key of what stands for an array in JSON: its number and dtype
+_ARRAY = "__array__"  # JSON key of a reference to an array: [number, dtype]
 
 
 class Place(NamedTuple):
-    """Where training is: in which epoch, behind how many of its batches."""
+    """Progress of training: index of the current epoch, and how many of its batches are done."""
 
     epoch: int
     step: int
 
 
 class Snapshot(NamedTuple):
-    """All that training depends on."""
+    """Everything that the rest of a training depends on."""
 
     place: Place
     seed: int
-    """Of the order of samples."""
+    """Seed of the order of samples."""
     stopped: bool
     """Whether a callback has stopped training."""
     logs: dict[str, Any]
-    """Of the last batch; between epochs those of the last epoch, with its validation."""
+    """Logs of the last batch; between epochs the logs of the last epoch, with its validation."""
     variables: list[list[Any]]
     """Name, shape and dtype of each variable of :func:`state_variables`."""
     weights: list[Array]
     trained_by: dict[str, Any]
-    """What :func:`describe_optimizer` says of the optimizer."""
+    """The result of :func:`describe_optimizer`."""
     optimizer: dict[str, Array]
     means: dict[str, list[float]]
-    """The losses by their names."""
+    """Loss name -> sum and number of samples."""
     example: Any
-    """From which the metrics that ``compile`` got are made: see :meth:`Metrics.rebuild`."""
+    """The first argument of :meth:`Metrics.rebuild`."""
     metrics: list[list[Any]]
     """Name of each metric, and the values of its variables."""
     callbacks: list[list[Any]]
-    """The class of each callback with a state, and this."""
+    """Class name and state of each callback that has a state."""
 
     @classmethod
     def of(cls, model: "Model") -> "Snapshot":
-        """Return the state of a model's training."""
+        """Return a snapshot of a model's training."""
         state, variables = training_state(model), state_variables(model)
         state.prepare()
         optimizer, _ = optimizer_variables(model)
@@ -85,13 +85,12 @@ class Snapshot(NamedTuple):
         )  # fmt: skip
 
     def apply(self, model: "Model") -> None:
-        """Give a model this state, all or nothing; callbacks get theirs by :meth:`begin`.
+        """Restore a model's training from this snapshot, all or nothing; :meth:`begin` restores the callbacks.
 
         Raises
         ------
         TypeError, ValueError
-            It is of another model, or of one with other metrics in the middle of an epoch; or a value is none that
-            training has.
+            The snapshot is of another model, or in mid-epoch of other metrics; or a value has the wrong type or shape.
         """
         state = training_state(model)
         own = [v for part in (state.optimizer, *dict(state.named_metrics).values()) for v in _variables(part)]
@@ -114,7 +113,7 @@ class Snapshot(NamedTuple):
         kept, _ = optimizer_variables(model)
         for name, value in self.optimizer.items():
             _check_kind(f"variable {name} of the optimizer", np.asarray(kept.get(name, value)), value)
-        losses = [tracker.name for tracker in state.losses]  # those of outputs are known behind the first batch
+        losses = [tracker.name for tracker in state.losses]  # losses of outputs exist after the first batch
         if losses[0] not in self.means or (len(losses) > 1 and {*losses} != {*self.means}):
             raise ValueError(f"it has the losses {', '.join(self.means) or 'none'}; here are {', '.join(losses)}")
         load_optimizer_variables(model, self.optimizer)
@@ -123,10 +122,10 @@ class Snapshot(NamedTuple):
         state.place, state.seed, state.last_logs = self.place, self.seed, self.logs
 
     def _metrics(self, state: Any) -> list[tuple[AutoCastVariable, Array]]:
-        """Return the variables of metrics and their values; those of before an epoch are not needed in it.
+        """Return (variable, value) of all metrics; between epochs different metrics are accepted.
 
-        A metric among the model's attributes may have no variables until it sees a batch: its mean so far is lost, with
-        a warning.
+        A metric among the model's attributes may create its variables in its first update: then its mean so far is
+        lost, with a warning.
         """
         if self.place.step and self.example is not None:
             state.metrics.rebuild(self.example, {name: len(arrays) for name, arrays in self.metrics})
@@ -150,10 +149,10 @@ class Snapshot(NamedTuple):
         return pairs
 
     def begin(self, model: "Model", callbacks: Any) -> None:
-        """Let callbacks go on after this state was loaded.
+        """Restore the states of the callbacks.
 
-        In the middle of an epoch its begin is told once more, so that callbacks are set up. What they do to the model
-        then is undone: it was done before the interruption.
+        In mid-epoch ``on_epoch_begin`` is called again to set up the callbacks. Changes that they make to the model are
+        undone, because they were made before the interruption.
         """
         if self.place.step:
             before = Snapshot.of(model)
@@ -175,7 +174,7 @@ def save_state(model: "Model", path: Any) -> None:
 
 
 def load_state(model: "Model", path: Any) -> None:
-    """Take up the state of a file, all or nothing: see :meth:`Trainer.load_training_state`."""
+    """Restore training from a file, all or nothing: see :meth:`Trainer.load_training_state`."""
     path = path_of(path, "path")
     try:
         state = _read(hdf5.read(map_file(path)))
@@ -189,7 +188,7 @@ def load_state(model: "Model", path: Any) -> None:
 
 
 def state_variables(model: "Model") -> list[AutoCastVariable]:
-    """Return the weights, and what layers keep from call to call: states of random numbers, and of sequences."""
+    """Return the weights, and the variables that layers keep between calls: random states and recurrent states."""
     held = (item for layer in model.flatten() for item in leaves(vars(layer)))
     kept = (v for item in held if isinstance(item, StateHolder) for v in leaves(item.variables))
     return [*model.weights, *{id(v): v for v in kept}.values()]
@@ -200,7 +199,7 @@ def _described(variables: list[AutoCastVariable]) -> list[list[Any]]:
 
 
 def _check_kind(what: str, own: Array, value: Array) -> None:
-    """Raise ValueError unless a value has the shape and the dtype of what it is to replace."""
+    """Raise ValueError unless `value` has the shape and the dtype of `own`."""
     if (own.shape, own.dtype) != (value.shape, value.dtype):
         kinds = f"{own.dtype.name} of shape {own.shape}, the value {value.dtype.name} of shape {value.shape}"
         raise ValueError(f"{what} is {kinds}")
@@ -214,10 +213,10 @@ def _variables(metric: Any) -> list[AutoCastVariable]:
 
 
 def _read(tree: Mapping[str, Any]) -> Snapshot:
-    """Return what a file has; raise LookupError, TypeError or ValueError for anything else."""
+    """Return the snapshot in a file; raise LookupError, TypeError or ValueError if the file is invalid."""
     about = json.loads(bytes(tree["about"]))
     if not _is_count(about["format"]) or about["format"] != _FORMAT:
-        raise ValueError(f"it has format {about['format']!r}, and {_FORMAT} is read")
+        raise ValueError(f"its format is {about['format']!r}; only {_FORMAT} can be read")
     state = Snapshot(**_decoded(about["state"], tree["arrays"]))
     counts: dict[str, Any] = {"epoch": state.place[0], "step": state.place[1], "seed": state.seed}
     counts |= {f"count of {name}": mean[1] for name, mean in state.means.items()}
@@ -248,12 +247,12 @@ def _is_count(value: Any) -> bool:
 
 
 def _encoded(value: Any, arrays: list[Array], where: str = "") -> Any:
-    """Return a value as JSON has it; an array is put into `arrays` and becomes its number."""
+    """Convert a value for JSON; an array is appended to `arrays` and replaced by its index."""
     if isinstance(value, AutoCastVariable):
         value = value.numpy()
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf" and not dtypes.is_float(value.dtype):
-            raise TypeError(f"the state of training cannot keep an array of {value.dtype}: {where}")
+            raise TypeError(f"the state of training cannot store an array of {value.dtype}: {where}")
         arrays.append(value)
         return {_ARRAY: [len(arrays) - 1, value.dtype.name]}
     if isinstance(value, dict):
@@ -270,13 +269,13 @@ def _encoded(value: Any, arrays: list[Array], where: str = "") -> Any:
     if is_number(value):
         return float(value)
     raise TypeError(
-        f"the state of training keeps numbers, strings, arrays, and lists and dictionaries of them; received "
+        f"the state of training stores numbers, strings, arrays, and lists and dictionaries of them; received "
         f"{type(value).__name__}: {where}"
     )
 
 
 def _decoded(value: Any, arrays: Mapping[str, Any]) -> Any:
-    """Return what :func:`_encoded` got; tuples are lists."""
+    """Invert :func:`_encoded`; tuples come back as lists."""
     if isinstance(value, dict):
         if _ARRAY not in value:
             return {key: _decoded(item, arrays) for key, item in value.items()}
@@ -288,6 +287,6 @@ def _decoded(value: Any, arrays: Mapping[str, Any]) -> Any:
             raise ValueError(f"the number of an array is {number!r}")
         stored = np.asarray(arrays[str(number)])
         if stored.dtype.newbyteorder("=") != storable(np.zeros(0, dtype)).dtype:
-            raise ValueError(f"an array is stored as {stored.dtype}, which stands for no {name}")
+            raise ValueError(f"an array is stored as {stored.dtype}, which cannot be {name}")
         return stored.astype(dtype)
     return [_decoded(item, arrays) for item in value] if isinstance(value, list) else value
