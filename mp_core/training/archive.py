@@ -240,7 +240,7 @@ def _weights_in(path: Path) -> Array | bytes:
 
 
 def _layers_and_groups(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
-    """Yield (layer, group of the file) for each layer with variables; shared layers are stored where they occur first."""
+    """Yield (layer, its group in the file) for each layer with variables; a shared layer is stored once."""
     if id(layer) in done:
         return
     done.add(id(layer))

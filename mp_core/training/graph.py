@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
 
 class Values(dict[Source, Any]):
-    """Source -> array. A missing source is an error of a user's layer: it returned fewer outputs than the graph reads."""
+    """Source -> array. If a source is missing, the layer of a user returned fewer outputs than the graph reads."""
 
     def __missing__(self, source: Source) -> Any:
         raise ValueError(f"layer '{source.layer}' has not returned {source}")

@@ -111,7 +111,7 @@ def _run_epoch(model: "Model", source: "_EpochSource", epoch: int, first: int, c
 
 
 def _step_of(model: "Model", callbacks: Any) -> Callable[[Any], Mapping[str, Any] | None]:
-    """Return the function of one step; it computes no logs if the model overrides nothing and no callback reads them."""
+    """Return the function of one step; it skips the logs if the model overrides nothing and no callback reads them."""
     state = training_state(model)
     if any(map(model._has_own, _STEP_METHODS)) or callbacks.listens("on_train_batch_end"):
         return model.train_step
