@@ -289,9 +289,10 @@ class OptimizerState:
             finite. No variable has changed.
         """
         if len(store.keys()) != len(self._own_variables):
+            own, stored = len(self._own_variables), len(store.keys())
             raise ValueError(
-                f"Optimizer '{self.name}' has {len(self._own_variables)} variables, and the file has {len(store.keys())}: "
-                "build the optimizer for the variables of the model that was saved first"
+                f"Optimizer '{self.name}' has {own} variables, and the file has {stored}: build the optimizer for the "
+                "variables of the model that was saved first"
             )
         self._assign(
             [asarray(store[str(i)], f"variable {i} of the file") for i in range(len(self._own_variables))], "the file"
@@ -316,8 +317,8 @@ class OptimizerState:
                 "" if self.built else ", because it is not built: call `build` with the variables of the model first"
             )
             raise ValueError(
-                f"`weights` must be {len(self._own_variables)} arrays, one per variable of optimizer '{self.name}'{state}; "
-                f"received {len(arrays)}"
+                f"`weights` must be {len(self._own_variables)} arrays, one per variable of optimizer '{self.name}'"
+                f"{state}; received {len(arrays)}"
             )
         self._assign(arrays, "`weights`")
 
