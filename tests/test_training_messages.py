@@ -56,7 +56,7 @@ def masked(**given):
         (lambda: double().fit(X, [Y, None], verbose=0), "the loss 'mean_squared_error' of output 'b' needs targets"),
         (lambda: double().fit(X, {"a": Y}, verbose=0), "the loss 'mean_squared_error' of output 'b' needs targets"),
         (lambda: single("sparse_categorical_crossentropy", 3).evaluate(X, CLASSES + 1, verbose=0),
-         "`y_true` must hold classes from 0 to 2; received 3"),
+         "`y_true` must be classes from 0 to 2; received 3"),
         (lambda: single("sparse_categorical_crossentropy", 3).evaluate(X, CLASSES - 1, verbose=0), "received -1"),
         (lambda: single().fit(X, Y, initial_epoch=-1, verbose=0), "`initial_epoch` must be an epoch from 0 on"),
         (lambda: single().fit(X, np.eye(8)[:, :3] + 1, class_weight={1: 2.0}, verbose=0), "rows .* must be one-hot"),
