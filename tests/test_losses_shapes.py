@@ -77,12 +77,12 @@ def test_weights_of_classes_count_for_all_values_of_a_sample(rng):
 
 @pytest.mark.parametrize("shape", [(6,), (4, 5), (4, 4, 2), (4, 4, 1, 1), (3,)])
 def test_weights_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \(4, 4\), as the values have"):
+    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape of the values, \(4, 4\), or"):
         losses.MeanSquaredError()(np.zeros((4, 4, 3)), np.zeros((4, 4, 3)), np.ones(shape))
 
 
 def test_a_loss_of_all_samples_has_no_weights_of_samples():
-    with pytest.raises(ValueError, match=r"`sample_weight` must be one number, as the loss of all samples is"):
+    with pytest.raises(ValueError, match=r"`sample_weight` must be one number, because the loss of all samples is one"):
         losses.Dice()(np.ones((2, 3)), np.ones((2, 3)), np.ones(2))
     assert losses.Dice()(np.ones((2, 3)), np.zeros((2, 3)), 0.5) == 0.5
 
