@@ -108,14 +108,18 @@ class Optimizer(OptimizerState):
     # ---- steps
 
     @property
-    def loss_scale(self) -> float | None:
-        """The fixed loss scale that was given as `loss_scale_factor`; None: there is none."""
-        return self.loss_scale_factor
+    def loss_scale(self) -> Any:
+        """The argument `loss_scale_factor`. A subclass may assign its own value, which does not scale losses."""
+        return vars(self).get("loss_scale", self.loss_scale_factor)
+
+    @loss_scale.setter
+    def loss_scale(self, value: Any) -> None:
+        vars(self)["loss_scale"] = value
 
     def scale_loss(self, loss: Any) -> Any:
         """Return ``loss * loss_scale_factor``; compute the gradients from it."""
         check_floating(loss, "loss")
-        return multiplied(loss, self.loss_scale or 1.0)
+        return multiplied(loss, self.loss_scale_factor or 1.0)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
         """Call :meth:`apply_gradients` with the gradients of these variables, by default the ones of :meth:`build`."""

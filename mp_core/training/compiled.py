@@ -135,8 +135,10 @@ class TrainingState:
         """Update variables with gradients that are still multiplied by the loss scale."""
         if isinstance(self.optimizer, ScaledOptimizer):
             self.optimizer.apply(gradients, variables)
-        else:
-            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            return
+        if hasattr(self.optimizer, "get_unscaled_gradients"):
+            gradients = self.optimizer.get_unscaled_gradients(gradients)
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     def _gradients(self, step: ValueAndGrad, batch: Batch, scale: Any) -> Any:
         """Return loss, losses of the outputs, outputs, gradients, and the assignments of layers for a batch."""
@@ -323,13 +325,19 @@ class TrainingState:
         }  # plans are recorded again
 
 
-_BY_LOSS_SCALE = (None, optimizers.Optimizer.scale_loss, ScaledOptimizer.scale_loss)
-"""Known implementations of ``scale_loss``: loss * loss_scale. The number is read without a call, 5 times as fast."""
-
-
 def scale_of(optimizer: Any) -> Any:
-    """Return the loss scale of an optimizer as an array of one number; None if it does not scale the loss."""
-    scale = getattr(optimizer, "loss_scale", None)  # a user's optimizer may lack it
-    if scale is not None and getattr(type(optimizer), "scale_loss", None) not in _BY_LOSS_SCALE:
+    """Return the loss scale of an optimizer as an array of one number; None if it does not scale the loss.
+
+    A user's class scales the loss by ``scale_loss`` (Keras 3), ``get_scaled_loss`` (tf.keras) or an attribute
+    ``loss_scale``. The number of mp_core's own ``scale_loss`` is read without a call, 5 times as fast.
+    """
+    method = getattr(type(optimizer), "scale_loss", None)
+    if method is optimizers.Optimizer.scale_loss:
+        scale = optimizer.loss_scale_factor  # a subclass may use `loss_scale` for something else
+    elif method is not None and method is not ScaledOptimizer.scale_loss:
         scale = optimizer.scale_loss(np.float32(1))
+    elif method is None and hasattr(optimizer, "get_scaled_loss"):
+        scale = optimizer.get_scaled_loss(np.float32(1))
+    else:
+        scale = getattr(optimizer, "loss_scale", None)
     return None if scale is None else np.array([scale], np.float32)
