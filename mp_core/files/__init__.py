@@ -1,1 +1,1 @@
-"""Containers of text and arrays, and the classes that the text in them may name. This room knows no model."""
+"""File containers of text and arrays, and a registry of the classes that configurations may name. No models here."""
