@@ -133,7 +133,7 @@ class Sequential(WithEnds, Model):
         super()._apply_policy()
         self._casting = False, self.compute_dtype
 
-    def _cast_inputs(self, inputs: Any) -> Any:
+    def _input_as_cast(self, inputs: Any) -> Any:
         """Return the inputs, cast by the input layer if there is one."""
         return inputs if self.input_layer is None else self.input_layer.taken(inputs, self._rows_read)
 
@@ -240,7 +240,7 @@ class Sequential(WithEnds, Model):
         """
         with awake():
             if self.input_layer is not None:
-                inputs = self._cast_inputs(inputs)
+                inputs = self._input_as_cast(inputs)
             for layer in self.layers:
                 masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
                 outputs = layer(inputs, training=training, **masks)
@@ -258,7 +258,7 @@ class Sequential(WithEnds, Model):
         array([[ True,  True, False]])
         """
         mask, mask_makers = previous_mask, [needs_inputs(layer) for layer in self.layers]
-        inputs = self._cast_inputs(inputs)
+        inputs = self._input_as_cast(inputs)
         for index, layer in enumerate(self.layers):
             after = mask_after(layer, inputs, mask)
             if any(mask_makers[index + 1 :]):
