@@ -101,7 +101,7 @@ def test_shapes_that_would_broadcast_are_refused(name, of_targets, of_outputs):
     function = losses.registry.FUNCTIONS[name]
     kind = next((kind for kind in losses.registry.CLASSES.values() if kind.function is function), None)
     for loss in [lambda y, p: function(y, p, **own)] + ([] if kind is None else [kind(**own)]):
-        with pytest.raises(ValueError, match=r"shape|axes|label for each"):
+        with pytest.raises(ValueError, match=r"shape|axes|label per embedding"):
             loss(np.ones(of_targets), np.full(of_outputs, 0.5))
 
 
@@ -119,7 +119,7 @@ def test_means_of_losses_refuse_them_too(name):
 
 
 def test_a_generalized_cross_entropy_needs_a_class_for_each_sample():
-    with pytest.raises(ValueError, match=r"must have the shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"must have the shape .*\(2,\)"):
         losses.categorical_generalized_cross_entropy([1], np.full((2, 3), 0.3), 0.5)
 
 

@@ -498,7 +498,7 @@ BAD = {
     "no data": (lambda m: m.fit(None, Y), "`x` must be arrays, .* received None"),
     "no samples": (lambda m: m.fit(X[:0], Y[:0]), "`x` must have at least one sample"),
     "no samples of a batch": (lambda m: m.train_on_batch(X[:0], Y[:0]), "`x` must have at least one sample"),
-    "a class that is none": (lambda m: m.train_on_batch(X, LABELS + 1), "`y` has a number that is no class"),
+    "a class that is none": (lambda m: m.train_on_batch(X, LABELS + 1), "`y` has an integer that is not a class"),
     "a callback that is a class": (lambda m: m.fit(X, Y, callbacks=[callbacks.History]), "list of Callback; received"),
     "epochs": (lambda m: m.fit(X, Y, epochs=1.5), "`epochs`"),
     "batch size": (lambda m: m.fit(X, Y, batch_size=0), "`batch_size`"),
