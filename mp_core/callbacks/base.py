@@ -50,7 +50,7 @@ class Callback:
     ...     def on_train_batch_end(self, batch, logs=None):
     ...         print(batch, logs["loss"])
     >>> class Steps(Callback):
-    ...     state_attributes = ("steps",)  # an interrupted training goes on with this count
+    ...     state_attributes = ("steps",)  # an interrupted training restores this count
     ...     steps = 0
     ...     def on_train_batch_end(self, batch, logs=None):
     ...         self.steps += 1

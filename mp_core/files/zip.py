@@ -40,6 +40,4 @@ def member(archive: zipfile.ZipFile, name: str, largest: int | None = None) -> b
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is compressed by method {info.compress_type}; allowed are 0 (stored) and 8 (Deflate)")
     with archive.open(info) as entry:
-        return entry.read(
-            info.file_size + 1
-        )  # without a limit everything would be decompressed, whatever size is claimed
+        return entry.read(info.file_size + 1)  # a limit, because more may be stored than is claimed

@@ -72,7 +72,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
     layers = [layer for layer in _kernels(model) if layer.quantized]
     if not layers:
         raise ValueError(
-            "`model` must have Dense or EinsumDense layers with codes; it has none: `calibrate` makes them"
+            "`model` must have Dense or EinsumDense layers with codes, but has none: `calibrate` makes them"
         )
     for layer in layers:
         _check(layer)

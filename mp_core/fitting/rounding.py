@@ -102,9 +102,8 @@ def _feedback(moments: Array) -> tuple[Array, Array]:
         columns = h[:last, first:last]
         for j in range(last - first - 1, -1, -1):
             above = columns[: first + j, j]
-            weights[: first + j, first + j] = above / max(
-                columns[first + j, j], damping
-            )  # a smaller pivot is a rounding error
+            pivot = max(columns[first + j, j], damping)  # a smaller one is a rounding error
+            weights[: first + j, first + j] = above / pivot
             columns[: first + j, :j] -= weights[: first + j, first + j, np.newaxis] * above[first:]
         h[:first, :first] -= matmul(weights[:first, first:last], columns[:first].T)
     return order, weights

@@ -39,15 +39,16 @@ def fit(
     """
     state = training_state(model)
     order = order_of(lambda: state.seed) if boolean(shuffle, "shuffle") else None
-    data, validation_batches = Batch(*data), validation["data"]
-    if validation["split"] and validation_batches is None:
-        data, validation_batches = split(data, validation["split"])
+    data, validation_data = Batch(*data), validation["data"]
+    if validation["split"] and validation_data is None:
+        data, validation_data = split(data, validation["split"])
     steps = None if how["steps_per_epoch"] is None else positive_integer(how["steps_per_epoch"], "steps_per_epoch")
     batches = batches_of(*data, batch_size=batch_size, class_weight=class_weight, order=order, steps=steps)
     batches.check_end(steps, "steps_per_epoch")
-    validation_batches, validate = (
-        (None, None) if validation_batches is None else _validation(model, validation_batches, validation)
-    )
+    validation_batches: Batches | None = None
+    validate: Callable[[Any], Any] | None = None
+    if validation_data is not None:
+        validation_batches, validate = _validation(model, validation_data, validation)
     state.use_passes(passes[0], job_of(passes[1], state))
     try:
         return run_fit(model, batches, FitOptions(**how, validate=validate, validation_batches=validation_batches))

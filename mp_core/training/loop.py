@@ -77,7 +77,7 @@ def _run_epochs(model: "Model", source: "_EpochSource", epochs: range, how: FitO
         logs = _run_epoch(model, source, epoch, place.step if epoch == place.epoch else 0, callbacks)
         if how.validate is not None and _is_due(epoch, how.validation_freq):
             logs |= {f"val_{name}": value for name, value in how.validate(callbacks).items()}
-        state = training_state(model)  # callbacks may have compiled the model anew
+        state = training_state(model)  # a callback may have compiled the model again
         state.place, state.last_logs = Place(epoch + 1, 0), logs
         callbacks.on_epoch_end(epoch, logs)
         if model.stop_training:
@@ -92,7 +92,7 @@ def _run_epoch(model: "Model", source: "_EpochSource", epoch: int, first: int, c
     if not first:
         model.reset_metrics()
         callbacks.on_epoch_begin(epoch)
-    state, run = training_state(model), _step_of(model, callbacks)  # callbacks may have compiled the model anew
+    state, run = training_state(model), _step_of(model, callbacks)  # a callback may have compiled the model again
     state.callbacks = callbacks
     for batch in () if first and model.stop_training else source.epoch(epoch, first):
         callbacks.on_train_batch_begin(step)
