@@ -408,6 +408,7 @@ class Optimizer(OptimizerState):
 
 @cache
 def _uses_base_update(kind: Any) -> bool:
+    """Whether a class overrides none of the methods that update a variable."""
     names = ("update_step", "updated", "_update")
     return all(getattr(kind, name) is getattr(Optimizer, name) for name in names)
 

@@ -62,8 +62,8 @@ def output_file(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
 def layer_entry(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """Return the configuration of a layer in the form of Keras' files, with the input shapes of built layers.
 
-    A layer that occurs several times gets the same ``shared_object_id`` each time: its index in `shared`, which maps
-    ``id(layer)`` to the layer's first entry.
+    All entries of a layer that occurs several times get one ``shared_object_id``: its position, counted from 1, in
+    `shared`, which maps ``id(layer)`` to the layer's first entry.
     """
     entry: dict[str, Any] = serialize_keras_object(layer)
     first = shared.setdefault(id(layer), entry)
@@ -108,6 +108,7 @@ def entry_of(model: "Model") -> dict[str, Any]:
 
 
 def _with_shapes(part: Any, values: Mapping[Source, KerasTensor]) -> Any:
+    """Add shape and dtype to each serialized tensor in the ``inbound_nodes`` of a layer, as Keras does."""
     if isinstance(part, dict) and part.get("class_name") == "__keras_tensor__":
         history = part["config"]["keras_history"]
         x = values[Source(*history)]
@@ -119,6 +120,7 @@ def _with_shapes(part: Any, values: Mapping[Source, KerasTensor]) -> Any:
 
 
 def _without_batch_size(shapes: Any) -> Any:
+    """Replace the first length of a shape, or of each of several shapes, by None."""
     if isinstance(shapes, dict):
         return {name: _without_batch_size(shape) for name, shape in shapes.items()}
     if shapes and not all(isinstance(n, int | np.integer | None) for n in shapes):

@@ -237,7 +237,7 @@ class Functional(WithEnds, Model):
             Masks of the inputs, in the same arrangement.
         """
         masks = {} if mask is None else self._bind(self._call_graph.inputs, mask)
-        values, _ = self._results(self._bind(self._call_graph.inputs, inputs), masks, training)
+        values, _ = self._run_graph(self._bind(self._call_graph.inputs, inputs), masks, training)
         return _unpacked(map_leaves(values.__getitem__, self._call_graph.outputs))
 
     def whole(self, inputs: Any) -> Any:
@@ -252,10 +252,9 @@ class Functional(WithEnds, Model):
         if previous_mask is None and not self._call_graph.mask_makers:
             return None
         masks = {} if previous_mask is None else self._bind(self._call_graph.inputs, previous_mask)
-        _, found = tried(
-            self._results, self._bind(self._call_graph.inputs, inputs), masks, None, self._call_graph.calls_before_masks
-        )
-        return _unpacked(map_leaves(found.get, self._call_graph.outputs))
+        graph = self._call_graph
+        _, found = tried(self._run_graph, self._bind(graph.inputs, inputs), masks, None, graph.calls_before_masks)
+        return _unpacked(map_leaves(found.get, graph.outputs))
 
     def _bind(self, structure: Any, given: Any) -> dict[str, Any]:
         """Return input layer name -> the part of `given` for it; raise ValueError if the arrangement does not fit."""
@@ -282,28 +281,28 @@ class Functional(WithEnds, Model):
     def _bind_all(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
         return {name: x for pair in pairs for name, x in self._bind(*pair).items()}
 
-    def _results(
+    def _run_graph(
         self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None,
         only: set[tuple[str, int]] | None = None,
     ) -> tuple[dict[Source, Any], dict[Source, Any]]:  # fmt: skip
-        """Return the outputs of all nodes, or of the nodes in `only`, and the masks that exist."""
-        values = Values()
+        """Return source -> output for all nodes, or for the nodes in `only`, and source -> mask for existing masks."""
+        graph, values = self._call_graph, Values()
         read = values.__getitem__ if only is None else values.get
         for name, x in inputs.items():
-            values[Source(name, 0, 0)] = self._call_graph.by_name[name](x, **self._call_graph.rows_read[name])
+            values[Source(name, 0, 0)] = graph.by_name[name](x, **graph.rows_read[name])
         found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
         with awake():
-            for name, index in self._call_graph.order:
-                layer, node = self._call_graph.by_name[name], self._call_graph.nodes[name][index]
+            for name, index in graph.order:
+                layer, node = graph.by_name[name], graph.nodes[name][index]
                 args, kwargs = map_leaves(lambda x: read(x) if isinstance(x, Source) else x, tuple(node))
                 given, named = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, tuple(node))
                 named = {key: mask for key, mask in named.items() if _has_source(node.kwargs[key])}
-                before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
+                first_mask = given[0] if given and any(m is not None for m in leaves(given[0])) else None
                 if only is None or (name, index) in only:
                     outputs = layer(*args, **({"training": training} | _masks_for(layer, given, named) | kwargs))
                     store_results(values, name, index, outputs)
-                if before is not None or name in self._call_graph.mask_makers:
-                    store_results(found, name, index, mask_after(layer, args[0], before))
+                if first_mask is not None or name in graph.mask_makers:
+                    store_results(found, name, index, mask_after(layer, args[0], first_mask))
         return values, {source: mask for source, mask in found.items() if mask is not None}
 
     # ---- what it consists of
@@ -393,6 +392,7 @@ def functional_class(cls: type[Model]) -> type[Functional]:
 
 @cache
 def _functional_subclass(cls: Any) -> Any:
+    """Return a subclass of a user's class and :class:`Functional`; it is pickled by the user's class."""
     own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "_registered": cls}
     reduced = {"__reduce__": lambda self: (_empty_model, (cls,), self.__getstate__())}
     return type(cls.__name__, (cls, Functional), own | reduced)
