@@ -179,7 +179,7 @@ def test_what_is_given_for_outputs_with_unsorted_keys_is_no_list(argument):
     }.get(argument, [["mse"], ["mae"]])  # fmt: skip
     model = _two_outputs("ba")
     model.compile("sgd", **how)
-    with pytest.raises(ValueError, match=r"must be a dict by the names of the outputs, b, a: these are not sorted"):
+    with pytest.raises(ValueError, match=r"must be a dict by the names of the outputs, b, a: the names are not sorted"):
         model.evaluate(A, verbose=0, **y)
     model = _two_outputs("ab")
     model.compile("sgd", **how)
@@ -284,7 +284,7 @@ def test_a_stack_begins_with_a_model_whose_inputs_are_known_and_is_built_at_once
 
 def test_stacks_refuse_what_keras_refuses():
     for k in (mp, keras):
-        with pytest.raises(ValueError, match=r"name of its own|unique names"):
+        with pytest.raises(ValueError, match=r"unique name"):
             k.Sequential([k.layers.Dense(2, name="d"), k.layers.Dense(2, name="d")])
         with pytest.raises(ValueError, match="no layers"):
             k.Sequential()(A)

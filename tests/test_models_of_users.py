@@ -148,7 +148,7 @@ def test_a_compile_of_ones_own_needs_both_methods(tmp_path):
     model = CLASSES["OwnCompile"]()
     model.compile("sgd", "mse")
     model.fit(X, X[:, :2], verbose=0)
-    with pytest.warns(UserWarning, match="`compile` of one's own needs"):
+    with pytest.warns(UserWarning, match="class that overrides `compile` must"):
         again = _reopened(model, tmp_path)
     assert not again.compiled and again(X).tobytes() == model(X).tobytes()
     model = CLASSES["Compiling"]()

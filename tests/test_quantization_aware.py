@@ -118,7 +118,7 @@ def test_refusals_change_nothing():
     floats(x)
     with pytest.raises(ValueError, match="it has none"):
         mp.prepare_qat(floats)
-    with pytest.raises(ValueError, match="`prepare_qat` was not called"):
+    with pytest.raises(ValueError, match="call `prepare_qat` first"):
         mp.convert_qat(floats)
     with pytest.raises(TypeError, match="`model`"):
         mp.prepare_qat(x)
@@ -132,7 +132,7 @@ def test_refusals_change_nothing():
     assert not model.layers[0].form.is_trained
     model.layers[1].merge_lora()
     mp.prepare_qat(model)
-    with pytest.raises(ValueError, match="trained already"):
+    with pytest.raises(ValueError, match="prepared already"):
         mp.prepare_qat(model)
     with pytest.raises(ValueError, match="`convert_qat` first"):
         model.layers[0].enable_lora(2)

@@ -62,7 +62,7 @@ def masked(**given):
         (lambda: single().fit(X, np.eye(8)[:, :3] + 1, class_weight={1: 2.0}, verbose=0), "rows .* must be one-hot"),
         (lambda: single().fit(X, np.int32([[2, 0, 1]] * 8), class_weight={0: 9.0}, verbose=0),
          r"one class for each sample: .* received shape \(8, 3\) with other sums"),
-        (lambda: mp.callbacks.LearningRateScheduler(0.1), "`schedule` must be a function of the number of the epoch"),
+        (lambda: mp.callbacks.LearningRateScheduler(0.1), "`schedule` must be a function of the epoch number"),
         (lambda: single().fit(X, Y, verbose=0, callbacks=[mp.callbacks.ModelCheckpoint("{}.keras")]),
          "`filepath` must have names in braces"),
         (lambda: single().fit(X, Y, validation_data=3.0, verbose=0), "in `validation_data` `x` must have an axis"),
