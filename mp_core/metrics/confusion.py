@@ -276,14 +276,11 @@ class FalseNegatives(_CountMetric):
 class AUC(Metric):
     """The area under a curve, computed at a number of thresholds.
 
-    | curve | y over x |
-    |---|---|
-    | ``"ROC"`` | true positive rate over false positive rate |
-    | ``"PR"`` | precision over recall |
-    | ``"PRGAIN"`` | precision gain over recall gain (Flach and Kull, 2015) |
-
-    With ``r = positive targets / negative targets``, the precision gain is ``1 - r * fp / tp``, 1 if ``tp = 0``. The
-    recall gain is ``max(1 - r * fn / tp, 0)``, 0 if ``tp = 0``.
+    - ``"ROC"``: true positive rate over false positive rate
+    - ``"PR"``: precision over recall
+    - ``"PRGAIN"``: precision gain over recall gain (Flach and Kull, 2015). With ``r = positive targets / negative
+      targets``, the precision gain is ``1 - r * fp / tp``, or 1 if ``tp = 0``; the recall gain is
+      ``max(1 - r * fn / tp, 0)``, or 0 if ``tp = 0``.
 
     Parameters
     ----------
