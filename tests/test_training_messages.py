@@ -69,7 +69,7 @@ def masked(**given):
         (lambda: single().fit(X, Y, validation_data=(X, Y[:4]), verbose=0), "in `validation_data` arrays must"),
         (lambda: losses.MeanSquaredError()(np.ones((2, 3)), np.ones((2, 3)), mask=np.ones(5)), "`mask` must have"),
         (lambda: losses.MeanSquaredError()(np.ones((2, 3)), np.ones((2, 3)), mask=np.ones((2, 4))),
-         r"`mask` must have the shape \(2, 3\)"),
+         r"`mask` must have the shape of the values, \(2, 3\)"),
         (lambda: masked(metrics=[lambda t, p: np.abs(t - p).mean()]).evaluate(IDS, np.ones((2, 5, 4)), verbose=0),
          r"the metric '<lambda>' does not fit output .*: shapes are targets \(2, 5, 4\), .* the mask \(2, 5\)"),
     ],
