@@ -116,7 +116,7 @@ def test_refusals_change_nothing():
     x = _x(64, 44)
     floats = layers.Sequential([layers.Dense(4)])
     floats(x)
-    with pytest.raises(ValueError, match="it has none"):
+    with pytest.raises(ValueError, match="but has none"):
         mp.prepare_qat(floats)
     with pytest.raises(ValueError, match="call `prepare_qat` first"):
         mp.convert_qat(floats)
