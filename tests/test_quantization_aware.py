@@ -122,7 +122,7 @@ def test_refusals_change_nothing():
         mp.convert_qat(floats)
     with pytest.raises(TypeError, match="`model`"):
         mp.prepare_qat(x)
-    for policy, error in (("int8_from_float32", "each row"), ("float8_e4m3fn_from_float32", "int8 or int4")):
+    for policy, error in (("int8_from_float32", "inputs dynamically"), ("float8_e4m3fn_from_float32", "int8 or int4")):
         with pytest.raises(ValueError, match=error):
             mp.prepare_qat(floats.with_policy(policy))
     model = _calibrated("int8/fixed", x)
