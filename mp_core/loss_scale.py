@@ -1,8 +1,8 @@
 """Loss scaling: keep small float16 gradients from becoming 0.
 
-A loss scale is an immutable state that multiplies losses and divides gradients; ``adjust`` returns the state of the
-next step. :class:`LossScaleOptimizer` is Keras 3's; those of tf.keras are in
-:mod:`mp_core.tf_keras.mixed_precision`. All optimizers are in :mod:`mp_core.optimizers`.
+A loss scale is an immutable object that multiplies losses and divides gradients; ``adjust`` returns the loss scale of
+the next step. :class:`LossScaleOptimizer` is Keras 3's wrapper of an optimizer. The classes of tf.keras are in
+:mod:`mp_core.tf_keras.mixed_precision`, all optimizers in :mod:`mp_core.optimizers`.
 """
 
 from mp_core.arrays.finite import all_finite

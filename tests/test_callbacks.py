@@ -199,7 +199,7 @@ def test_an_infinite_loss_is_an_error_if_wanted():
 ERRORS = [
     (
         lambda: run(callbacks.EarlyStopping("unknown"), [1]),
-        "the model does not tell which values of `monitor`='unknown'",
+        "it is unknown which values of `monitor`='unknown'",
     ),
     (lambda: run(callbacks.EarlyStopping("loss"), [np.ones(3)]), r"'loss' is an array of shape \(3,\)"),
     (lambda: callbacks.LambdaCallback(on_epoch_end=lambda a, b, c: 0), r"callable with \(epoch, logs\)"),

@@ -68,7 +68,7 @@ def test_what_h5py_writes_is_read():
 
 
 def test_what_is_not_read_is_said():
-    with pytest.raises(ValueError, match=r"in chunks.*, which Keras does not write: h5py or Keras can write"):
+    with pytest.raises(ValueError, match=r"chunked.*, which Keras does not write: convert the file with h5py"):
         hdf5.read(_by_h5py(TREE, compression="gzip"))
     file = io.BytesIO()
     with h5py.File(file, "w", libver="latest") as root:

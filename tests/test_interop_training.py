@@ -156,7 +156,7 @@ def test_only_what_has_changed_is_sent_again(client):
     workers.job = lambda compiled: Noting(compiled, client, 2)
     model.fit(x, y, batch_size=3000, verbose=0, passes=3, cluster=workers)
     setup, first, second = sent
-    assert type(pickle.loads(setup.model)).__name__ == "Compiled"
+    assert type(pickle.loads(setup.model)).__name__ == "TrainingState"
     assert not first.arrays
     assert sorted(x.shape for x in second.arrays.values()) == [(1,), (2,), (8, 1)]  # the last layer, and the seed
 

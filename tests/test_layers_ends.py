@@ -138,7 +138,7 @@ def test_a_model_from_the_middle_has_an_input_of_its_own():
 def test_a_stack_has_ends_once_it_is_built_and_new_ones_after_a_change():
     stack = mp.Sequential([layers.Dense(3, name="a")])
     for name in ("input", "output", "inputs", "outputs"):
-        with pytest.raises(AttributeError, match="has no inputs yet: begin it with `Input`"):
+        with pytest.raises(AttributeError, match="has no inputs yet: start it with `Input`"):
             getattr(stack, name)
     stack(X)
     assert (stack.input_shape, stack.output_shape) == ((None, 4), (None, 3))

@@ -1,5 +1,6 @@
 """Loss scaling (checklist G): states, optimizers, the search for Inf and NaN."""
 
+import copy
 import dataclasses
 import math
 
@@ -287,6 +288,55 @@ def test_training_scales_the_loss_by_the_method_of_a_subclass(kind, options):
     model.compile(Doubled(**options), "mse")
     model.train_on_batch(np.ones((2, 1)), np.ones((2, 1)))
     np.testing.assert_array_equal(model.layers[0].kernel, [[2.0]])  # 0.5 times the gradient, which is 2, twice
+
+
+class _OfTFKeras:
+    """A user's loss scale with the methods of tf.keras' optimizer."""
+
+    def __init__(self, inner, scale):
+        self.inner, self.scale, self.seen = inner, scale, []
+
+    iterations = property(lambda self: self.inner.iterations)
+
+    def get_scaled_loss(self, loss):
+        return loss * self.scale
+
+    def get_unscaled_gradients(self, grads):
+        self.seen += [float(np.abs(g).max()) for g in grads]
+        return [g / np.float32(self.scale) for g in grads]
+
+    def apply_gradients(self, grads_and_vars):
+        return self.inner.apply_gradients(grads_and_vars)
+
+    def get_config(self):
+        return {}
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_training_calls_get_scaled_loss_of_a_users_class(policy):
+    model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1, kernel_initializer="zeros")], dtype=policy)
+    optimizer = _OfTFKeras(SGD(0.5), 64.0)
+    model.compile(optimizer, "mse", auto_scale_loss=False)
+    model.train_on_batch(np.ones((2, 1)), np.ones((2, 1)))
+    assert max(optimizer.seen) == 128.0  # the gradient is -2, times 64
+    np.testing.assert_array_equal(model.layers[0].kernel, [[1.0]])
+
+
+def test_a_subclass_may_have_an_attribute_loss_scale():
+    class Own(SGD):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.loss_scale = 64.0
+
+    model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1, kernel_initializer="zeros")])
+    for factor in (None, 8.0):
+        optimizer = copy.deepcopy(Own(learning_rate=0.5, loss_scale_factor=factor))
+        model.set_weights([np.zeros((1, 1), np.float32), np.zeros(1, np.float32)])
+        model.compile(optimizer, "mse")
+        model.train_on_batch(np.ones((2, 1)), np.ones((2, 1)))
+        assert optimizer.loss_scale == 64.0 and SGD(loss_scale_factor=factor).loss_scale == factor
+        assert optimizer.scale_loss(np.float32(1)) == (factor or 1.0)
+        np.testing.assert_array_equal(model.layers[0].kernel, [[1.0]])  # the attribute has no effect
 
 
 def test_eight_finite_steps_double_four_times():

@@ -302,7 +302,7 @@ def test_a_loss_of_ones_own():
         (lambda: losses.ctc([[1]], np.ones((2, 3, 4))), ValueError, r"received \(1, 1\) and \(2, 3, 4\)"),
         (lambda: losses.ctc([[4]], np.ones((1, 3, 4))), IndexError, "classes from 1 to 3; received 4"),
         (lambda: losses.ctc([[-1]], np.ones((1, 3, 4))), ValueError, "labels from 1, and zeros; received -1"),
-        (lambda: losses.ctc([[1, 0, 2]], np.ones((1, 3, 4))), ValueError, "a label behind a zero"),
+        (lambda: losses.ctc([[1, 0, 2]], np.ones((1, 3, 4))), ValueError, "a label after a zero"),
         (lambda: losses.ctc([[0.5]], np.ones((1, 3, 4))), ValueError, "classes, which are integers"),
         (lambda: losses.get("mean_squared"), ValueError, "Unknown loss class_name='mean_squared'"),
         (lambda: losses.get(7), ValueError, "Could not interpret loss identifier: 7"),

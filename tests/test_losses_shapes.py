@@ -77,12 +77,12 @@ def test_weights_of_classes_count_for_all_values_of_a_sample(rng):
 
 @pytest.mark.parametrize("shape", [(6,), (4, 5), (4, 4, 2), (4, 4, 1, 1), (3,)])
 def test_weights_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \(4, 4\), as the values have"):
+    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape of the values, \(4, 4\), or"):
         losses.MeanSquaredError()(np.zeros((4, 4, 3)), np.zeros((4, 4, 3)), np.ones(shape))
 
 
 def test_a_loss_of_all_samples_has_no_weights_of_samples():
-    with pytest.raises(ValueError, match=r"`sample_weight` must be one number, as the loss of all samples is"):
+    with pytest.raises(ValueError, match=r"`sample_weight` must be one number, because the loss of all samples is one"):
         losses.Dice()(np.ones((2, 3)), np.ones((2, 3)), np.ones(2))
     assert losses.Dice()(np.ones((2, 3)), np.zeros((2, 3)), 0.5) == 0.5
 
@@ -101,7 +101,7 @@ def test_shapes_that_would_broadcast_are_refused(name, of_targets, of_outputs):
     function = losses.registry.FUNCTIONS[name]
     kind = next((kind for kind in losses.registry.CLASSES.values() if kind.function is function), None)
     for loss in [lambda y, p: function(y, p, **own)] + ([] if kind is None else [kind(**own)]):
-        with pytest.raises(ValueError, match=r"shape|axes|label for each"):
+        with pytest.raises(ValueError, match=r"shape|axes|label per embedding"):
             loss(np.ones(of_targets), np.full(of_outputs, 0.5))
 
 
@@ -119,7 +119,7 @@ def test_means_of_losses_refuse_them_too(name):
 
 
 def test_a_generalized_cross_entropy_needs_a_class_for_each_sample():
-    with pytest.raises(ValueError, match=r"must have the shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"must have the shape .*\(2,\)"):
         losses.categorical_generalized_cross_entropy([1], np.full((2, 3), 0.3), 0.5)
 
 

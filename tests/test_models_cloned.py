@@ -95,9 +95,9 @@ def test_inputs_can_be_given_and_keep_their_arrangement():
 
 def test_what_does_not_go_with_a_model_is_refused():
     for arguments in ({"clone_function": lambda layer: layer}, {"call_function": lambda *args: args}):
-        with pytest.raises(ValueError, match="goes with functional models"):
+        with pytest.raises(ValueError, match="needs a functional model"):
             clone_model(CLASSES["Plain"](), **arguments)
-    with pytest.raises(ValueError, match="`call_function` goes with functional"):
+    with pytest.raises(ValueError, match="`call_function` needs a functional"):
         clone_model(MODELS["stack"](), call_function=lambda *args: args)
     with pytest.raises(TypeError, match="`model` must be a model"):
         clone_model(layers.Dense(2))

@@ -181,5 +181,5 @@ def test_a_metric_in_a_recorded_loss_is_told_where_it_can_count():
 
     model = Tracking()
     model.compile("sgd")
-    with pytest.raises(mp.plans.UnseenError, match=r"recorded, such as compute_loss: override compute_metrics$"):
+    with pytest.raises(mp.plans.UnseenError, match=r"recorded step, such as compute_loss: override compute_metrics$"):
         model.fit(X, X, verbose=0)

@@ -44,7 +44,7 @@ def test_weights_that_do_not_fit_an_optimizer_change_nothing():
     with pytest.raises(ValueError, match=r"must be 2 arrays, .* because it is not built: call `build`"):
         optimizer.set_weights([np.int32(3), np.float32(0.25), np.zeros(2, np.float32)])
     optimizer.build([AutoCastVariable(np.zeros(2, np.float32))])
-    with pytest.raises(ValueError, match="must be 3 arrays, as optimizer 'sgd' has so many variables; received 1"):
+    with pytest.raises(ValueError, match="must be 3 arrays, one per variable of optimizer 'sgd'; received 1"):
         optimizer.set_weights([np.int32(3)])
     with pytest.raises(ValueError, match=r"has shape \(2,\); `weights` has \(3,\)"):
         optimizer.set_weights([np.int32(3), np.float32(0.25), np.zeros(3, np.float32)])

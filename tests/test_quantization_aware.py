@@ -116,13 +116,13 @@ def test_refusals_change_nothing():
     x = _x(64, 44)
     floats = layers.Sequential([layers.Dense(4)])
     floats(x)
-    with pytest.raises(ValueError, match="it has none"):
+    with pytest.raises(ValueError, match="but has none"):
         mp.prepare_qat(floats)
-    with pytest.raises(ValueError, match="`prepare_qat` was not called"):
+    with pytest.raises(ValueError, match="call `prepare_qat` first"):
         mp.convert_qat(floats)
     with pytest.raises(TypeError, match="`model`"):
         mp.prepare_qat(x)
-    for policy, error in (("int8_from_float32", "each row"), ("float8_e4m3fn_from_float32", "int8 or int4")):
+    for policy, error in (("int8_from_float32", "inputs dynamically"), ("float8_e4m3fn_from_float32", "int8 or int4")):
         with pytest.raises(ValueError, match=error):
             mp.prepare_qat(floats.with_policy(policy))
     model = _calibrated("int8/fixed", x)
@@ -132,7 +132,7 @@ def test_refusals_change_nothing():
     assert not model.layers[0].form.is_trained
     model.layers[1].merge_lora()
     mp.prepare_qat(model)
-    with pytest.raises(ValueError, match="trained already"):
+    with pytest.raises(ValueError, match="prepared already"):
         mp.prepare_qat(model)
     with pytest.raises(ValueError, match="`convert_qat` first"):
         model.layers[0].enable_lora(2)

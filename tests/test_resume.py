@@ -387,7 +387,7 @@ def test_a_damaged_file_is_replaced_by_the_one_before(tmp_path):
     with pytest.raises(ValueError, match="must be a file of save_training_state"):
         model().fit(X, Y, callbacks=[callbacks.BackupAndRestore(tmp_path)], **options)
     trained = model()
-    with pytest.warns(UserWarning, match=r"goes on from .*training.state.previous"):
+    with pytest.warns(UserWarning, match=r"continues from .*training.state.previous"):
         history = trained.fit(X, Y, callbacks=[callbacks.BackupAndRestore(tmp_path, 1, True)], **options)
     assert same(trained, whole)
     assert history.history == wanted.history
@@ -404,9 +404,9 @@ def test_what_does_not_fit_is_said(tmp_path):
 
     with pytest.raises(TypeError, match=r"received frozenset: \['callbacks'\]\[0\]\[1\]\['state'\]"):
         uninterrupted(given=[Odd(), callbacks.BackupAndRestore(tmp_path)])
-    with pytest.warns(UserWarning, match="has one of Counts, which is not among the callbacks"):
+    with pytest.warns(UserWarning, match="has a state of Counts, which is not among the callbacks"):
         interrupted(tmp_path / "lost", (1, 1), first=[Counts()])
-    with pytest.warns(UserWarning, match="has none of Counts, which begins anew"):
+    with pytest.warns(UserWarning, match="has no state of Counts, which starts from scratch"):
         interrupted(tmp_path / "new", (1, 1), again=[Counts()])
     unbuilt = mp.Sequential([layers.Dense(1)])
     unbuilt.compile("sgd", "mse")

@@ -55,7 +55,7 @@ def trained():
 
 def bits(trained):
     """Return all that a state holds of a model, as bytes."""
-    compiled, optimizer = trained._compiled, trained.optimizer
+    compiled, optimizer = trained._training_state, trained.optimizer
     store = {}
     optimizer.save_own_variables(store)
     metrics = [v.numpy().tobytes() for _, metric in compiled.named_metrics for v in metric.variables]
@@ -165,7 +165,7 @@ def test_an_epoch_behind_the_last_one_calls_no_hooks(path, trained, tmp_path):
 
 @pytest.mark.parametrize("number", [99, 1, 2.0, True, None, "2"])
 def test_another_format_is_refused(path, trained, tmp_path, number):
-    with pytest.raises(ValueError, match=r"it has format .*, and 2 is read"):
+    with pytest.raises(ValueError, match=r"its format is .*; only 2 can be read"):
         trained.load_training_state(changed(path, tmp_path / "state", ("format",), number))
 
 

@@ -275,9 +275,9 @@ def test_wrong_parts_of_configurations_are_type_or_value_errors(value):
 def test_configurations_that_hold_themselves_are_refused():
     for saved in (CYCLE, {"class_name": "Sequential", "config": CYCLE}, DEEP, {"a": DEEP}):
         for load in (saving.deserialize_keras_object, tf_keras.utils.deserialize_keras_object):
-            with pytest.raises(ValueError, match="must not hold itself, nor be nested deeper than 100 levels"):
+            with pytest.raises(ValueError, match="must not contain itself, nor be nested deeper than 100 levels"):
                 load(saved)
-    with pytest.raises(ValueError, match="must not hold itself"):
+    with pytest.raises(ValueError, match="must not contain itself"):
         dtype_policies.get(DEEP)
     nested = layers.Dense(1)
     for _ in range(20):

@@ -300,7 +300,7 @@ def test_weights_that_no_layer_takes_are_an_error(tmp_path):
     model(np.abs(X))  # zeros have built the other one
     assert len(model.weights) == 4
     model.save(tmp_path / "m.keras")
-    with pytest.raises(ValueError, match=r"layer 'dense_?\d*' has weights there, and is not built"):
+    with pytest.raises(ValueError, match=r"layer 'dense_?\d*' has stored weights but is not built"):
         mp.load_model(tmp_path / "m.keras", custom_objects=CUSTOM)
 
 

@@ -356,7 +356,7 @@ def test_loss_scaling_prevents_underflow():  # as Keras' test of this name
 def _interrupted(tmp_path, **options):
     class Stop(callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            if self.model._compiled.place == (1, 2):
+            if self.model._training_state.place == (1, 2):
                 raise KeyboardInterrupt
 
     backup = callbacks.BackupAndRestore(tmp_path / "backup", save_freq=1)
@@ -395,7 +395,7 @@ SCRIPT = """
     model.set_weights([state.uniform(-0.5, 0.5, w.shape) for w in model.get_weights()])
     model.compile(mp.optimizers.LossScaleOptimizer(mp.optimizers.Adam(0.01), 2.0**30, 5), "mse")
     if sys.argv[1] == "killed":
-        kill = lambda batch, logs: model._compiled.place == (1, 3) and os.kill(os.getpid(), signal.SIGKILL)
+        kill = lambda batch, logs: model._training_state.place == (1, 3) and os.kill(os.getpid(), signal.SIGKILL)
         extra = [callbacks.BackupAndRestore("backup", save_freq=2), callbacks.LambdaCallback(on_train_batch_end=kill)]
     else:
         extra = [callbacks.BackupAndRestore("backup", save_freq=2)] if sys.argv[1] == "again" else []
@@ -474,7 +474,7 @@ def _unchanged(call, message, trained):
 
 LABELS = np.arange(100) % 3
 BAD = {
-    "not compiled": (lambda m: model().fit(X, Y), "call `compile` before"),
+    "not compiled": (lambda m: model().fit(X, Y), "call `compile` first"),
     "other samples": (lambda m: m.fit(X, Y[:50]), "equally many samples"),
     "NaN in x": (lambda m: m.fit(np.where(X > 2, np.nan, X), Y), "`x` must have no NaN; received one at index"),
     "NaN in y": (lambda m: m.fit(X, np.where(Y > 2, np.nan, Y)), "`y` must have no NaN"),
@@ -490,15 +490,15 @@ BAD = {
     "a class beyond all numbers": (lambda m: m.fit(X, LABELS, class_weight={2**40: 1}), "dict of class number"),
     "weights of classes beside infinity": (
         lambda m: m.fit(X, np.full((len(X), 1), np.inf, np.float32), class_weight={0: 1}),
-        "numbers of classes, which are integers",
+        "targets that are class numbers",
     ),
-    "weights of classes beside numbers": (lambda m: m.fit(X, Y[:, :1], class_weight={0: 1}), "numbers of classes"),
+    "weights of classes beside numbers": (lambda m: m.fit(X, Y[:, :1], class_weight={0: 1}), "class numbers"),
     "weights of classes beside images": (
         lambda m: m.fit(X, np.ones((100, 2, 2)), class_weight={0: 1}), "needs targets that are one array"),
     "no data": (lambda m: m.fit(None, Y), "`x` must be arrays, .* received None"),
     "no samples": (lambda m: m.fit(X[:0], Y[:0]), "`x` must have at least one sample"),
     "no samples of a batch": (lambda m: m.train_on_batch(X[:0], Y[:0]), "`x` must have at least one sample"),
-    "a class that is none": (lambda m: m.train_on_batch(X, LABELS + 1), "`y` has a number that is no class"),
+    "a class that is none": (lambda m: m.train_on_batch(X, LABELS + 1), "`y` has an integer that is not a class"),
     "a callback that is a class": (lambda m: m.fit(X, Y, callbacks=[callbacks.History]), "list of Callback; received"),
     "epochs": (lambda m: m.fit(X, Y, epochs=1.5), "`epochs`"),
     "batch size": (lambda m: m.fit(X, Y, batch_size=0), "`batch_size`"),

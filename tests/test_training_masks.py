@@ -114,7 +114,7 @@ def test_masks_run_no_layer_whose_outputs_they_do_not_need():
     assert model.compute_mask(IDS).tolist() == (IDS != 0).tolist() and not calls
     model.compile("sgd", "mse")
     model.train_on_batch(IDS, np.ones((4, 5, 3)))
-    (step,) = model._compiled._step._plans._kept.values()
+    (step,) = model._training_state._step._plans._kept.values()
     assert [note.name for note in step._current().notes].count("not_equal") == 2  # forward, and in the loss
 
 

@@ -247,7 +247,7 @@ def test_the_metrics_of_layers_are_those_of_the_model_and_reset_with_them():
         ({"loss": [mp.metrics.AUC()]}, None, TypeError, "`loss` must be .*received the metric"),
         ({"metrics": ["maee"]}, None, ValueError, "Unknown metric class_name='maee'"),
         ({"metrics": [{"class_name": "Own", "config": {}}]}, None, ValueError, "Unknown metric class_name='Own'"),
-        ({"metrics": [None]}, [[0.0]] * 4, ValueError, "`metrics` must be of names, functions or metrics"),
+        ({"metrics": [None]}, [[0.0]] * 4, ValueError, "`metrics` must be names, functions or metrics"),
         ({"metrics": ["sparse_categorical_crossentropy"]}, [0, 1, 2, 3], IndexError,
          r"metric 'sparse_categorical_crossentropy' does not fit output .*shapes are targets \(4,\)"),
         ({"metrics": ["AUC"]}, [[0.0]] * 4, ValueError, "metric 'AUC' does not fit .*must have one shape"),

@@ -286,9 +286,9 @@ def test_a_second_fit_runs_the_plan_of_the_first():
     trained.compile("sgd", "mse")
     first = trained.fit(x, x[:, :1], verbose=0)
     assert trained.history is first
-    plans = [plan._last[1] for plan in trained._compiled._step._plans._kept.values()]
+    plans = [plan._last[1] for plan in trained._training_state._step._plans._kept.values()]
     assert trained.fit(x, x[:, :1], verbose=0) is trained.history is not first
-    assert [plan._last[1] for plan in trained._compiled._step._plans._kept.values()] == plans
+    assert [plan._last[1] for plan in trained._training_state._step._plans._kept.values()] == plans
     trained.compile("adam", "mse")
     assert trained.history is not None
 
@@ -343,7 +343,7 @@ def test_the_shape_of_inputs_that_is_none_is_refused():
 def test_the_layers_of_a_graph_cannot_be_set():
     start = mp.Input((3,))
     model = mp.Model(start, layers.Dense(2, name="first")(start))
-    with pytest.raises(AttributeError, match=r"`layers` of .* are those of its graph, and cannot be set"):
+    with pytest.raises(AttributeError, match=r"`layers` of .* follow from its graph and cannot be set"):
         model.layers = [layers.Dense(4)]
     assert model.layers[1].name == "first"
 

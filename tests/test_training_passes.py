@@ -65,7 +65,7 @@ def test_passes_give_the_weights_losses_and_metrics_of_the_whole_batch(make, pol
         assert digest == whole[0]
         assert history["accuracy"] == whole[1]["accuracy"]
         np.testing.assert_allclose(history["loss"], whole[1]["loss"], rtol=1e-6)
-        assert model._compiled._passes is not None
+        assert model._training_state._passes is not None
 
 
 def test_layers_that_are_shared_and_several_outputs_give_the_bits_of_the_whole_batch():
@@ -144,9 +144,9 @@ class _OwnLoss(mp.Model):
     [
         ([layers.BatchNormalization()], "mse", "BatchNormalization '.*' in training needs all samples"),
         ([_Adding()], "mse", "`add_loss` of layer '.*' needs all samples"),
-        ([], mp.losses.Dice(), "the loss 'dice' is no sum over the samples"),
-        ([], mp.losses.Circle(), "the loss 'circle' is no sum over the samples"),
-        ([], lambda y, p: mp.mean(p - y), "the loss '.*' is no sum over the samples"),
+        ([], mp.losses.Dice(), "the loss 'dice' is not a sum over the samples"),
+        ([], mp.losses.Circle(), "the loss 'circle' is not a sum over the samples"),
+        ([], lambda y, p: mp.mean(p - y), "the loss '.*' is not a sum over the samples"),
     ],
 )
 def test_what_needs_all_samples_is_refused_and_changes_nothing(stack, loss, match):
@@ -179,7 +179,7 @@ def test_an_interruption_between_two_passes_changes_nothing(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             model.fit(x, x[:, :1], batch_size=3000, verbose=0, passes=3)
     assert all(map(np.array_equal, before, [variable.numpy() for variable in states]))
-    assert model._compiled.passes == 1
+    assert model._training_state.passes == 1
     model.fit(x, x[:, :1], batch_size=3000, verbose=0, passes=3)
 
 
@@ -187,7 +187,7 @@ def test_steps_and_losses_of_ones_own_are_refused():
     start = mp.Input((3,))
     model = _OwnLoss(start, layers.Dense(1)(start))
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="has a `compute_loss` of its own, so `passes` must be 1"):
+    with pytest.raises(ValueError, match="overrides `compute_loss`, so `passes` must be 1"):
         model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0, passes=2)
     with pytest.raises(ValueError, match="passes"):
         model.train_on_batch(np.ones((4, 3)), np.ones((4, 1)), passes=0)

@@ -1,4 +1,4 @@
-"""``.keras`` archives as plain values: a ZIP file with the configuration of a model, its weights, and its versions."""
+"""``.keras`` archives: ZIP files with the configuration of a model, its weights and metadata, as plain values."""
 
 import json
 import time
@@ -16,13 +16,13 @@ __all__ = ["CONFIG", "WEIGHTS", "Archive", "read", "read_weights", "write"]
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
 _METADATA = "metadata.json"
 _LARGEST_TEXT = 1 << 24
-"""The bytes that ``config.json`` may have: of a model with 10,000 layers it has 10 MB, which take 100 in memory."""
+"""Limit of the size of ``config.json`` in bytes. A model with 10,000 layers has 10 MB, which take 100 MB in memory."""
 _KERAS = "3.15.1"
-"""The version of Keras whose format the files have."""
+"""The version of Keras whose file format is written."""
 
 
 class Archive(NamedTuple):
-    """What an archive has: the values of two JSON texts, and an HDF5 file."""
+    """The contents of an archive: the values of two JSON texts, and an HDF5 file."""
 
     config: Any
     metadata: Any
@@ -30,12 +30,13 @@ class Archive(NamedTuple):
 
 
 def read(file: BinaryIO) -> Archive:
-    """Return what an archive has. Nothing in it is executed, and nothing is written to disk.
+    """Return the contents of an archive. Nothing in it is executed, and nothing is written to disk.
 
     Raises
     ------
     ValueError
-        A part is missing or nested too deeply. Damages are the errors of :mod:`zipfile`, :mod:`zlib` and :mod:`json`.
+        A part is missing or nested too deeply. Damaged files raise errors of :mod:`zipfile`, :mod:`zlib` and
+        :mod:`json`.
     """
     archive = zipfile.ZipFile(file)
     config = _json(archive, CONFIG)
@@ -44,7 +45,7 @@ def read(file: BinaryIO) -> Archive:
 
 
 def read_weights(file: BinaryIO) -> bytes:
-    """Return the HDF5 file in an archive; errors are those of :func:`read`."""
+    """Return the HDF5 file in an archive; errors as for :func:`read`."""
     return member(zipfile.ZipFile(file), WEIGHTS)
 
 
@@ -56,7 +57,10 @@ def _json(archive: zipfile.ZipFile, name: str) -> Any:
 
 
 def write(file: BinaryIO, config: Any, weights: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Write an archive: `weights` as :func:`hdf5.write` takes them, `metadata` beside the versions and the date."""
+    """Write an archive.
+
+    `weights` is the argument of :func:`hdf5.write`; `metadata` is added to the versions and the date.
+    """
     about = {
         "keras_version": _KERAS,
         "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S"),
@@ -72,9 +76,9 @@ def write(file: BinaryIO, config: Any, weights: Mapping[str, Any], metadata: Map
 
 @contextmanager
 def _zipped(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
-    """Yield a ZIP archive that is written to a stream; after an error, an interrupt too, nothing more is written.
+    """Yield a ZIP archive that is written to a stream; after an error or an interrupt, write nothing more.
 
-    ``with ZipFile`` closes the archive after an error, which raises another one if a member is half-written.
+    ``with ZipFile`` would close the archive after an error, which raises a second error in the middle of a member.
     """
     archive = zipfile.ZipFile(file, "w")
     try:

@@ -1,4 +1,4 @@
-"""The dictionaries of Keras' files as objects."""
+"""Create objects from the dictionaries of Keras' files."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,13 +19,13 @@ __all__ = ["VALUES", "check_safe_mode", "deserialized", "value_of"]
 
 
 Named = Callable[[dict[str, Any]], Mapping[str, Any]]
-"""Of a configuration: name -> class or function of the module that it names."""
+"""Function: configuration -> names of the module that the configuration names, with their classes and functions."""
 Makers = Mapping[str, Callable[[dict[str, Any]], Any]]
-"""Name of a class -> what makes an object of a configuration that names it, by rules of its own."""
+"""Class name -> function that creates an object from a configuration with this class, instead of ``from_config``."""
 
 
 def deserialized(config: Any, custom_objects: Mapping[str, Any] | None, makers: Makers, named: Named) -> Any:
-    """Return the object of a configuration: what one of the makers makes, or users registered, or `named` knows."""
+    """Create the object that a configuration describes, by `makers`, registered classes, or the classes of `named`."""
     check_depth(config)
     with custom_object_scope(custom_objects):
         return _deserialized(config, makers, named)
@@ -34,7 +34,7 @@ def deserialized(config: Any, custom_objects: Mapping[str, Any] | None, makers: 
 def check_safe_mode(safe_mode: bool) -> None:
     """Raise ValueError unless Keras' ``safe_mode`` is on."""
     if safe_mode is not True:
-        raise ValueError(f"`safe_mode` must be True: what a file holds is never executed; received {safe_mode!r}")
+        raise ValueError(f"`safe_mode` must be True: code in a file is never executed; received {safe_mode!r}")
 
 
 def _deserialized(config: Any, makers: Makers, named: Named) -> Any:
@@ -61,7 +61,7 @@ def _deserialized(config: Any, makers: Makers, named: Named) -> Any:
         return makers[name](config)
     found, own = class_and_config(config, known_classes(object, named(config)), "object")
     if not hasattr(found, "from_config"):
-        raise ValueError(f"{name} has no `from_config`: no object can be made of {config!r}")
+        raise ValueError(f"{name} has no `from_config`: cannot create an object from {config!r}")
     activation = own.get("activation")
     if isinstance(activation, dict) and activation.get("class_name", "function") != "function":  # a layer
         own = own | {"activation": _deserialized(activation, makers, named)}
@@ -81,7 +81,7 @@ VALUES: dict[str, Callable[..., Any]] = {
     "__slice__": _slice,
     "__ellipsis__": lambda: ...,
 }
-"""What Keras calls values that JSON does not have -> what makes them of their ``config``."""
+"""Keras' name of a value that JSON cannot represent -> function that creates it from its ``config``."""
 
 
 def value_of(entry: dict[str, Any]) -> Any:
@@ -90,10 +90,10 @@ def value_of(entry: dict[str, Any]) -> Any:
     Raises
     ------
     ValueError
-        Its ``config`` is not that of such a value.
+        Its ``config`` is invalid.
     """
     own = entry.get("config") or {}
     try:
         return VALUES[entry["class_name"]](**own)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ValueError(f"a {entry['class_name']} cannot be made of {own!r:.200}: {error}") from error
+        raise ValueError(f"cannot create a {entry['class_name']} from {own!r:.200}: {error}") from error

@@ -1,4 +1,4 @@
-"""Families of objects that have names, such as losses: their functions ``serialize``, ``deserialize`` and ``get``."""
+"""``serialize``, ``deserialize`` and ``get`` for a family of named classes, such as losses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ _SHOWN = {
     "deserialize": 'type({module}.deserialize("{name}")).__name__',
     "get": 'type({module}.get("{name}")).__name__',
 }
-"""What the example of a function evaluates: each gives the name of the class."""
+"""Expression in the example of a function; each evaluates to the class name."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """The objects of one family that have names, such as losses: by :meth:`functions` their names become objects.
+    """A family of named classes and functions, such as losses; :meth:`functions` makes its module-level functions.
 
     Examples
     --------
@@ -42,18 +42,18 @@ class Family:
     (0.5, 0.01)
     """
 
-    kind: Any  # their class
-    word: str  # Keras' name of the argument, also in errors
-    classes: Mapping[str, Any]  # by their own names, and by short ones
-    named: Mapping[str, Any] = field(default_factory=dict)  # plain functions by their names
+    kind: Any  # base class
+    word: str  # Keras' name of the argument, also used in errors
+    classes: Mapping[str, Any]  # name or short name -> class
+    named: Mapping[str, Any] = field(default_factory=dict)  # name -> plain function
 
     def serialize(self, x: Any) -> Any:
-        """Return the class name and the configuration of {a} {word}, as Keras writes them; of a function its name.
+        """Return class name and configuration of {a} {word} in Keras' format; for a function, return its name.
 
         Raises
         ------
         TypeError
-            It is no {word} and no function.
+            It is neither {a} {word} nor a function.
         """
         if isinstance(x, self.kind):
             return serialize_keras_object(x)
@@ -62,12 +62,12 @@ class Family:
         return get_registered_name(x)
 
     def deserialize(self, config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """Return the {word} of a :func:`serialize` dictionary, or the class or function of a name.
+        """Return the {word} of a :func:`serialize` dictionary, or of a name.
 
         Raises
         ------
         TypeError, ValueError
-            It names no {word}; its arguments are not those of the class.
+            The name is unknown, or the class does not take these arguments.
         """
         config = named_function(config)
         if callable(config):
@@ -81,14 +81,14 @@ class Family:
         return found.from_config(own)
 
     def get(self, identifier: Any) -> Any:
-        """Return the {word} of a name, a dictionary or a class, {a} {word} or function itself, or None for None.
+        """Return the {word} of a name, a dictionary or a class; return {a} {word}, a function or None unchanged.
 
         Raises
         ------
         TypeError
             The class needs arguments.
         ValueError
-            `identifier` is none of these.
+            `identifier` is unknown or of another type.
         """
         found = self.deserialize(identifier) if isinstance(identifier, str | dict) else identifier
         if isinstance(found, type) and issubclass(found, self.kind):
@@ -124,7 +124,7 @@ class Family:
         return function
 
     def _example(self, function: str, home: str) -> str:
-        """Return the example of a function: with the first class, which has no arguments that must be given."""
+        """Return the example of a function, with the first class of the family, which needs no arguments."""
         package, _, module = home.removesuffix(".registry").rpartition(".")
         name = next(iter(self.classes))
         shown = _SHOWN[function].format(module=module, name=name)

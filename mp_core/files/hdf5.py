@@ -1,8 +1,10 @@
 """HDF5 files of groups and arrays, written and read without a library.
 
-Written is what every reader knows: superblock 0, groups as symbol tables, arrays in one piece. Read is the same, which
-h5py and so Keras write too; anything else is an error that says what it is. Files of strangers are the reason why no
-library reads them: HDF5's own hangs on damaged heaps, in C, where no interrupt ends it.
+Why not h5py: the files may come from anyone, and the HDF5 library hangs on damaged heaps, in C code that cannot be
+interrupted.
+
+This module writes and reads one subset of the format: superblock version 0, groups as symbol tables, contiguous arrays.
+All HDF5 readers support it; h5py and therefore Keras write it. Anything else raises an error that names the feature.
 
 Formats: https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html, "III. Disk Format".
 """
@@ -26,12 +28,12 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NOWHERE = 2**64 - 1
 _SPACE, _TYPE, _FILL, _LAYOUT, _CONTINUATION, _SYMBOLS = 0x01, 0x03, 0x05, 0x08, 0x10, 0x11
 _FLOATS = {2: (15, 10, 5, 15), 4: (31, 23, 8, 127), 8: (63, 52, 11, 1023)}
-"""Bytes of a float -> place of the sign, bits of the mantissa and of the exponent, and the exponent's bias."""
+"""Size of a float in bytes -> position of the sign bit, mantissa bits, exponent bits, exponent bias."""
 
 
 def _unsupported(what: str) -> ValueError:
-    """Return the error for a part of HDF5 that is not read here."""
-    return ValueError(f"{what}, which Keras does not write: h5py or Keras can write its arrays anew")
+    """Return the error for a feature of HDF5 that this module does not read."""
+    return ValueError(f"{what}, which Keras does not write: convert the file with h5py or Keras")
 
 
 # ---- writing
@@ -44,7 +46,7 @@ def write(file: IO[bytes], tree: Tree) -> None:
 
 
 def storable(x: Any) -> Array:
-    """Return an array in a type that HDF5 has: other floats as float32, which holds all of them."""
+    """Convert an array to a type that HDF5 has: bool to uint8, other floats to float32, which is exact."""
     array: Array = np.asarray(x, order="C")
     if array.dtype == np.bool_:
         return array.view(np.uint8)
@@ -52,7 +54,7 @@ def storable(x: Any) -> Array:
 
 
 def chunks(tree: Tree) -> list[Any]:
-    """Return the parts of a file, one after the other: bytes, and the memory of the arrays.
+    """Return the parts of a file in order: bytes, and the memory of the arrays.
 
     Parameters
     ----------
@@ -73,15 +75,15 @@ def chunks(tree: Tree) -> list[Any]:
 
 
 class _Writer:
-    """Parts and where the next one goes; what others name comes before them."""
+    """The parts of a file. A part is added before the parts that contain its address."""
 
     def __init__(self) -> None:
-        self.parts: list[Any] = [b""]  # in the end the superblock
-        self.end = 96
-        self.most = 0  # entries of a group
+        self.parts: list[Any] = [b""]  # the first part becomes the superblock
+        self.end = 96  # address of the next part
+        self.most = 0  # largest number of entries of a group
 
     def put(self, *parts: Any) -> int:
-        """Add parts, filled up to 8 bytes, and return their address."""
+        """Add parts, padded to a multiple of 8 bytes, and return their address."""
         start = self.end
         size = sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
         self.parts += [*parts, bytes(-size % 8)]
@@ -89,7 +91,7 @@ class _Writer:
         return start
 
     def header(self, *messages: tuple[int, bytes]) -> int:
-        """Add the header of an object, and return its address."""
+        """Add an object header, and return its address."""
         filled = [(kind, data + bytes(-len(data) % 8)) for kind, data in messages]
         body = b"".join(struct.pack("<HHB3x", kind, len(data), 0) + data for kind, data in filled)
         return self.put(struct.pack("<BxHII4x", 1, len(messages), 1, len(body)) + body)
@@ -105,7 +107,7 @@ class _Writer:
         )
 
     def group(self, tree: Tree) -> tuple[int, int, int]:
-        """Add a group, and return the addresses of its header, its B-tree and its names."""
+        """Add a group, and return the addresses of its header, its B-tree and its heap of names."""
         names, entries, places = b"\0" * 8, b"", [0]
         for name in sorted(tree, key=str.encode):
             child = tree[name]
@@ -128,7 +130,7 @@ class _Writer:
 
 
 def _type_message(dtype: Any) -> bytes:
-    """Return the description of a type."""
+    """Return the datatype message of a dtype."""
     size = dtype.itemsize
     if dtype.kind == "f" and size in _FLOATS:
         sign, mantissa, exponent, bias = _FLOATS[size]
@@ -153,7 +155,7 @@ def read(data: Any) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        The file is damaged, parts of it overlap, or it has something that is not read here.
+        The file is damaged, parts of it overlap, or it uses a feature that is not supported.
     """
     reader = _Reader(memoryview(data))
     try:
@@ -181,9 +183,9 @@ def _root(reader: "_Reader") -> dict[str, Any]:
 
 
 class _Reader:
-    """The bytes of a file, each part of which is read once: damaged files may name one many times.
+    """The bytes of a file. Each part is read at most once, although damaged files may refer to it many times.
 
-    So reading takes time and memory in proportion to the file.
+    So time and memory are proportional to the size of the file.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -193,7 +195,7 @@ class _Reader:
         self._taken = 0
 
     def own(self, start: int, count: int) -> memoryview:
-        """Return bytes that no other part of the file may have."""
+        """Return bytes that belong to one part of the file only; :meth:`check_overlap` checks that."""
         self._taken += count
         if self._taken > len(self._data):
             raise ValueError(f"it is damaged: its parts have more bytes together than the file, {len(self._data)}")
@@ -201,29 +203,29 @@ class _Reader:
         return self.part(start, count)
 
     def check_overlap(self) -> None:
-        """Raise if two parts share a byte."""
+        """Raise ValueError if two parts share a byte."""
         for (_, end), (start, _) in pairwise(sorted(span for span in self._spans if span[0] < span[1])):
             if start < end:
                 raise ValueError(f"it is damaged: two of its parts have byte {start}")
 
     def part(self, start: int, count: int) -> memoryview:
-        """Return some bytes."""
+        """Return `count` bytes from `start` on."""
         if not 0 <= start <= start + count <= len(self._data):
             raise ValueError(f"it is truncated: bytes {start} to {start + count} of {len(self._data)} are needed")
         return self._data[start : start + count]
 
     def unpack(self, form: str, start: int) -> tuple[Any, ...]:
-        """Return the numbers from some byte on."""
+        """Unpack the numbers at `start`."""
         return struct.unpack(form, self.part(start, struct.calcsize(form)))
 
     def once(self, address: int, signature: bytes) -> None:
-        """Raise unless a part begins with these bytes, and has not been read yet."""
+        """Raise ValueError unless the part begins with `signature` and is read for the first time."""
         if address in self._seen or bytes(self.part(address, len(signature))) != signature:
             raise ValueError(f"it is damaged at byte {address}, where {signature!r} is needed, once")
         self._seen.add(address)
 
     def object(self, address: int) -> Any:
-        """Return the group or the array whose header is there."""
+        """Return the group or array whose header is at `address`."""
         messages = dict(self._messages(address))
         if _SYMBOLS in messages:
             nodes, heap = struct.unpack("<QQ", messages[_SYMBOLS][:16])
@@ -256,7 +258,7 @@ class _Reader:
                 start, count = start + 8 + length, count - 1
 
     def _entries(self, nodes: int, heap: int) -> Iterator[tuple[str, int]]:
-        """Yield the name of each entry of a group, and where its header is."""
+        """Yield name and header address of each entry of a group."""
         self.once(heap, b"HEAP")
         length, _, names = self.unpack("<QQQ", heap + 8)
         text, left = bytes(self.own(names, length)), length
@@ -275,7 +277,7 @@ class _Reader:
                 yield text[name:end].decode(), header
 
     def _tables(self, node: int) -> Iterator[int]:
-        """Yield where the tables of entries are, below a node of a B-tree."""
+        """Yield the addresses of the symbol tables below a node of a B-tree."""
         self.once(node, b"TREE\0")
         level, count = self.unpack("<BH", node + 5)
         self.own(node, 24 + 16 * count)
@@ -294,7 +296,7 @@ class _Reader:
         dtype = _dtype_of(kind)
         nbytes = math.prod(shape) * dtype.itemsize
         if layout[0] != 3 or layout[1] not in (0, 1):
-            raise _unsupported("its arrays lie in chunks, or are compressed")
+            raise _unsupported("its arrays are chunked or compressed")
         if not nbytes:
             return np.zeros(shape, dtype)
         if layout[1] == 1:
@@ -308,7 +310,7 @@ class _Reader:
 
 
 def _dtype_of(kind: memoryview) -> np.dtype[Any]:
-    """Return the type that a message describes; two bytes without a meaning are Keras' bfloat16."""
+    """Return the dtype of a datatype message; an opaque type of two bytes is Keras' bfloat16."""
     group, flags = kind[0] & 15, kind[1]
     (size,) = struct.unpack_from("<I", kind, 4)
     if group == 5 and size == 2:
@@ -318,6 +320,6 @@ def _dtype_of(kind: memoryview) -> np.dtype[Any]:
         return np.dtype(f"{'>' if flags & 1 else '<'}{'i' if flags & 8 else 'u'}{size}")
     if group == 1 and size in _FLOATS and bytes(kind[8:20])[5:6] == bytes((_FLOATS[size][2],)):
         return np.dtype(f"{'>' if flags & 1 else '<'}f{size}")
-    if group == 8:  # names of integers: of booleans
+    if group == 8:  # an enumeration, which h5py uses for booleans
         return _dtype_of(kind[8:])
     raise _unsupported(f"its arrays have elements of class {group} in {size} bytes")

@@ -12,7 +12,7 @@ from typing import Any
 from mp_core.arrays import Array
 from mp_core.layers.plans.backward import assign_arrays
 from mp_core.policies.autocast import AutoCastVariable
-from mp_core.training.compiled import Compiled
+from mp_core.training.compiled import TrainingState
 from mp_core.training.resume import state_variables
 from mp_core.utilities.arguments import integer
 from mp_core.utilities.extras import needed_by
@@ -78,16 +78,16 @@ class Workers:
             raise ValueError(f"`retries` must be at least 0; received {retries}")
         self._client, self._retries = client, retries
 
-    def job(self, compiled: Compiled) -> "Job":
+    def job(self, state: TrainingState) -> "Job":
         """Return an object that computes the passes of one ``fit`` of a compiled model."""
-        return Job(compiled, self._client, self._retries)
+        return Job(state, self._client, self._retries)
 
 
 class Job:
     """Computes the passes of one ``fit``."""
 
-    def __init__(self, compiled: Compiled, client: Client, retries: int) -> None:
-        self._compiled, self._client, self._retries, self._step = compiled, client, retries, 0
+    def __init__(self, state: TrainingState, client: Client, retries: int) -> None:
+        self._training_state, self._client, self._retries, self._step = state, client, retries, 0
         self._variables: list[tuple[AutoCastVariable, object]] = []  # with their stamps when the model was sent
         self._stamps: list[object] = []  # stamps when the values of this step were sent
         self._sent: list[Any] = []  # the setup, and the values of this step
@@ -112,8 +112,8 @@ class Job:
     def _send(self) -> None:
         """Send the model to the workers at the first step, and the values of variables at each step."""
         if not self._sent:
-            self._variables = [(variable, variable.stamp) for variable in state_variables(self._compiled.model)]
-            self._sent = [_Setup(token_hex(8), pickle.dumps(self._compiled))]
+            self._variables = [(variable, variable.stamp) for variable in state_variables(self._training_state.model)]
+            self._sent = [_Setup(token_hex(8), pickle.dumps(self._training_state))]
             self._futures = [self._scatter(self._sent[0])]
         stamps = [variable.stamp for variable, _ in self._variables]
         if stamps == self._stamps:
@@ -184,6 +184,6 @@ def _run_pass(setup: _Setup, values: _Values, method: str, piece: tuple[Any, ...
 def _model_of(setup: _Setup) -> _WorkerModel:
     with _cache_lock:
         if not _cache or _cache[0].name != setup.name:
-            compiled = pickle.loads(setup.model)
-            _cache[:] = [_WorkerModel(setup.name, compiled.model.in_parts(), state_variables(compiled.model))]
+            state = pickle.loads(setup.model)
+            _cache[:] = [_WorkerModel(setup.name, state.model.in_parts(), state_variables(state.model))]
         return _cache[0]

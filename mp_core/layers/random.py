@@ -1,4 +1,4 @@
-"""Random numbers of the process: the seed, generators of keys (Philox4x64-10, counter-based), and draws from them."""
+"""Random numbers: the seed of the process, generators of keys (Philox4x64-10, counter-based), and distributions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an err
 def normal(
     shape: Sequence[int], mean: float = 0.0, stddev: float = 1.0, dtype: DTypeLike | None = None, seed: Seed = None
 ) -> Array:
-    """Return random numbers of a normal distribution: see :func:`uniform`.
+    """Return normally distributed random numbers; arguments as for :func:`uniform`.
 
     Examples
     --------
@@ -41,23 +41,23 @@ def normal(
 def uniform(
     shape: Sequence[int], minval: float = 0.0, maxval: float = 1.0, dtype: DTypeLike | None = None, seed: Seed = None
 ) -> Array:
-    """Return random numbers between two bounds, as a layer of one's own draws them in its ``call``.
+    """Return uniformly distributed random numbers; you can call it in the ``call`` of your own layer.
 
     Parameters
     ----------
     shape : sequence of int
     minval, maxval : float
-        The numbers lie between them; the greatest may be rounded to `maxval`.
+        Range of the numbers; rounding may produce `maxval` itself.
     dtype : dtype, optional
         A float type; default: :func:`mp_core.config.floatx`.
     seed : int or SeedGenerator, optional
-        An integer gives the same numbers in each call. A generator, which the layer has as an attribute, gives others
-        in each call and in each step of training. Default: any numbers, by :func:`set_seed`.
+        An integer: the same numbers in each call. A generator, which must be an attribute of the layer: new numbers in
+        each call and each training step. Default: new numbers, which depend on :func:`set_seed`.
 
     Raises
     ------
     ValueError
-        There is no `seed` in a step of training or in a plan, which would draw the same numbers each time.
+        `seed` is None in a training step or a plan, which would draw the same numbers each time.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def uniform(
 def dropout(
     inputs: ArrayLike, rate: float, noise_shape: Sequence[int | None] | None = None, seed: Seed = None
 ) -> Array:
-    """Return an array with a share of its elements set to 0, and the others divided by ``1 - rate``.
+    """Set a random share `rate` of the elements to 0, and divide the others by ``1 - rate``.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def dropout(
     rate : float
         From 0 to 1.
     noise_shape : sequence of (int or None), optional
-        A length of 1 where all elements along an axis are kept or dropped together.
+        Length 1 for axes along which all elements are kept or dropped together.
     seed : int or SeedGenerator, optional
         As for :func:`uniform`.
 
@@ -95,7 +95,7 @@ def dropout(
 
 
 def _key(seed: Seed) -> Any:
-    """Return the key of a draw."""
+    """Return the Philox key for a draw."""
     if isinstance(seed, SeedGenerator):
         return seed.next()
     if seed is not None:
@@ -109,5 +109,5 @@ def _key(seed: Seed) -> Any:
 
 
 def _before(shape: Sequence[int], name: str) -> Array | None:
-    """Return how many rows of a batch come before those that are drawn, while it is computed in parts."""
+    """Return the number of rows before the drawn rows, if a batch is computed in parts; otherwise None."""
     return rows_before(np.broadcast_to(np.float32(0), tuple(shape)), f"mp_core.random.{name}")

@@ -25,27 +25,27 @@ from mp_core.layers.operation import Operation
 from mp_core.layers.symbols import KerasTensor
 from mp_core.policies.autocast.variable import as_stored, assign_each, restore_on_failure
 from mp_core.training.graph import Source, graph_in
-from mp_core.training.optimizer_files import OPTIMIZER, lasting
-from mp_core.training.tracing import traced
+from mp_core.training.optimizer_files import OPTIMIZER, optimizer_variables
+from mp_core.training.tracing import symbolic_values
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.serialization import serialize_keras_object
 
 if TYPE_CHECKING:
     from mp_core.training.models import Model
 
-__all__ = ["entry_of", "load_weights", "save_model", "save_weights", "written"]
+__all__ = ["entry_of", "load_weights", "output_file", "save_model", "save_weights"]
 
 
 @contextmanager
-def written(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield a stream whose bytes are the file at `path` if the block ends without an error: whole, and on the disk.
+def output_file(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield a stream; if the block ends without an error, its bytes replace the file at `path` in one step.
 
     Raises
     ------
     FileExistsError
-        There is such a file, and `overwrite` is False.
+        The file exists, and `overwrite` is False.
     ValueError
-        `path` ends in something else than `suffix`.
+        `path` does not end in `suffix`.
     """
     path = path_of(path, "path")
     if not path.name.endswith(suffix):
@@ -59,11 +59,11 @@ def written(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
 # ---- configurations
 
 
-def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Return the configuration of a layer as Keras' files have it, with the shapes for which layers were built.
+def layer_entry(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Return the configuration of a layer in the form of Keras' files, with the input shapes of built layers.
 
-    Entries of one layer that is in several places have one ``shared_object_id``: its place in `shared`, which has the
-    first entry of each layer by ``id(layer)``.
+    All entries of a layer that occurs several times get one ``shared_object_id``: its position, counted from 1, in
+    `shared`, which maps ``id(layer)`` to the layer's first entry.
     """
     entry: dict[str, Any] = serialize_keras_object(layer)
     first = shared.setdefault(id(layer), entry)
@@ -73,14 +73,15 @@ def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
     if graph is not None and "layers" in entry["config"]:
         if entry["class_name"] == "Functional":
             entry["module"], entry["registered_name"] = "keras.src.models.functional", "Functional"
-        values, nodes = traced(graph), {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
-        entry["config"]["layers"] = parts = [archived(part, shared) for part in graph.layers]
+        nodes = {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
+        values = symbolic_values(graph)
+        entry["config"]["layers"] = parts = [layer_entry(part, shared) for part in graph.layers]
         for part, own in zip(graph.layers, parts, strict=True):
             own |= {"name": part.name, "inbound_nodes": _with_shapes(nodes[part.name], values)}
     elif layer.is_made_of_layers and "layers" in entry["config"]:
         stack: Any = layer
         start = [] if stack.input_layer is None else [stack.input_layer]
-        entry["config"]["layers"] = [archived(part, shared) for part in (*start, *stack.layers)]
+        entry["config"]["layers"] = [layer_entry(part, shared) for part in (*start, *stack.layers)]
     elif isinstance(layer, Operation):
         entry |= {
             "module": f"keras.src.ops.{layer.row.home}",
@@ -89,24 +90,25 @@ def archived(layer: Layer, shared: dict[int, dict[str, Any]]) -> dict[str, Any]:
         }
         entry["config"] = {"name": layer.name} | layer.options
     elif isinstance(layer, TimeDistributed):
-        entry["config"]["layer"] = archived(layer.layer, shared)
+        entry["config"]["layer"] = layer_entry(layer.layer, shared)
     shapes = build_shapes_of(layer)
-    needs_none = layer.built and bool(layer.own_variables())  # as an Embedding: `build()` makes its variables
+    needs_none = layer.built and bool(layer.own_variables())  # such as Embedding: `build()` needs no shape
     if (shapes is not None or needs_none) and not isinstance(layer, InputLayer | Operation):
         key = "shapes_dict" if are_by_argument(layer, shapes) else "input_shape"
-        entry["build_config"] = {key: _without_batch(shapes)}
+        entry["build_config"] = {key: _without_batch_size(shapes)}
     return entry
 
 
 def entry_of(model: "Model") -> dict[str, Any]:
-    """Return the configuration of a model, and of its training if it is compiled."""
-    entry = archived(model, {})
+    """Return the configuration of a model, and the arguments of ``compile`` if it is compiled."""
+    entry = layer_entry(model, {})
     if model.compiled:
         entry["compile_config"] = serialize_keras_object(model.get_compile_config())
     return entry
 
 
 def _with_shapes(part: Any, values: Mapping[Source, KerasTensor]) -> Any:
+    """Add shape and dtype to each serialized tensor in the ``inbound_nodes`` of a layer, as Keras does."""
     if isinstance(part, dict) and part.get("class_name") == "__keras_tensor__":
         history = part["config"]["keras_history"]
         x = values[Source(*history)]
@@ -117,23 +119,29 @@ def _with_shapes(part: Any, values: Mapping[Source, KerasTensor]) -> Any:
     return [_with_shapes(value, values) for value in part] if isinstance(part, list | tuple) else part
 
 
-def _without_batch(shapes: Any) -> Any:
+def _without_batch_size(shapes: Any) -> Any:
+    """Replace the first length of a shape, or of each of several shapes, by None."""
     if isinstance(shapes, dict):
-        return {name: _without_batch(shape) for name, shape in shapes.items()}
+        return {name: _without_batch_size(shape) for name, shape in shapes.items()}
     if shapes and not all(isinstance(n, int | np.integer | None) for n in shapes):
-        return [_without_batch(shape) for shape in shapes]
+        return [_without_batch_size(shape) for shape in shapes]
     return shapes if shapes is None or not len(shapes) else [None, *(n if n is None else int(n) for n in shapes[1:])]
 
 
 # ---- weights
 
 
-def tree_of(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[str, Any]:
-    """Return the variables of a layer and of those in it, arranged as in Keras' files: each in the first of its places.
+def variable_tree(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[str, Any]:
+    """Return the variables of a layer and its inner layers, arranged as in Keras' files; shared layers occur once.
 
-    With `beside` a group that Keras does not read has what mp_core needs to go on with training. `done` has the
-    ``id(layer)`` of layers already written. It is None below a user's layer, which makes the layers in it anew when the
-    file is read: each needs its own weights then.
+    Parameters
+    ----------
+    layer : Layer
+    done : set of int or None
+        ``id(layer)`` of layers already written. None inside a user's layer: when the file is read, it creates its inner
+        layers again, so that each of them needs its own weights.
+    beside : bool
+        Whether to add a group, ignored by Keras, with what mp_core needs to continue training.
     """
     if done is not None:
         if id(layer) in done:
@@ -148,13 +156,13 @@ def tree_of(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[s
     if more:
         tree[EXTRA_ARRAYS] = {name: storable(x) for name, x in more.items()}
     below = done if layer.is_made_of_layers or isinstance(layer, TimeDistributed) else None
-    return tree | map_places(lambda part: tree_of(part, below, beside), layers_in(layer))
+    return tree | map_layers(lambda part: variable_tree(part, below, beside), layers_in(layer))
 
 
-def map_places(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict[str, Any]:
-    """Return what `layers_in` returns, with `function` applied to each layer."""
+def map_layers(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict[str, Any]:
+    """Apply `function` to each layer in a result of `layers_in`, and return the same nesting."""
     return {
-        name: map_places(function, part) if isinstance(part, dict) else function(part) for name, part in places.items()
+        name: map_layers(function, part) if isinstance(part, dict) else function(part) for name, part in places.items()
     }
 
 
@@ -164,21 +172,21 @@ def map_places(function: Callable[[Layer], Any], places: dict[str, Any]) -> dict
 def save_model(model: "Model", path: Any, overwrite: bool, include_optimizer: bool) -> None:
     """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
     if not model.built:
-        warnings.warn(f"'{model.name}' is not built: the file has its configuration, and no weights", stacklevel=3)
-    entry, tree = entry_of(model), tree_of(model, set(), beside=include_optimizer)
+        warnings.warn(f"'{model.name}' is not built: the file has its configuration, but no weights", stacklevel=3)
+    entry, tree = entry_of(model), variable_tree(model, set(), beside=include_optimizer)
     metadata: dict[str, Any] = {}
     if model.compiled and include_optimizer and getattr(model.optimizer, "built", False):
-        own, metadata[OPTIMIZER] = lasting(model)
+        own, metadata[OPTIMIZER] = optimizer_variables(model)
         tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
-    with written(path, ".keras", overwrite) as file:
+    with output_file(path, ".keras", overwrite) as file:
         archive.write(file, entry, tree, metadata)
 
 
 def save_weights(model: "Model", path: Any, overwrite: bool) -> None:
-    """Write the variables of a model: see :meth:`Trainer.save_weights`."""
+    """Write the variables of a model to a file: see :meth:`Trainer.save_weights`."""
     _check_built(model)
-    tree = tree_of(model, set())
-    with written(path, ".weights.h5", overwrite) as file:
+    tree = variable_tree(model, set())
+    with output_file(path, ".weights.h5", overwrite) as file:
         hdf5.write(file, tree)
 
 
@@ -197,11 +205,11 @@ def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
         raise ValueError(f"`path` must be a .weights.h5 or .keras file; {path}: {error}") from error
     pairs: list[tuple[Any, Array]] = []
     of_users: list[tuple[Layer, Mapping[str, Any]]] = []
-    for layer, stored in _matched(model, tree, set()):
+    for layer, stored in _layers_and_groups(model, tree, set()):
         if not is_ours(layer.load_own_variables):
             of_users.append((layer, stored.get("vars", {})))
             continue
-        variables, values = saved_variables(layer), list(_in_order(stored.get("vars", {})))
+        variables, values = saved_variables(layer), list(_sorted_by_number(stored.get("vars", {})))
         wanted, found = [v.shape for v in variables], [np.shape(value) for value in values]
         if wanted != found and skip_mismatch:
             warnings.warn(f"layer '{layer.name}' has weights {wanted}, {path} {found}: skipped", stacklevel=4)
@@ -226,15 +234,15 @@ def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
 
 
 def _weights_in(path: Path) -> Array | bytes:
-    """Return the bytes of a file of weights, or of the weights in a file of a whole model."""
+    """Return the bytes of a ``.weights.h5`` file, or of the one inside a ``.keras`` file."""
     if path.suffix != ".keras":
         return map_file(path)
     with naming(path), open_regular(path) as file:
         return archive.read_weights(file)
 
 
-def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
-    """Yield each layer with variables beside its group in a file, which is in the first of its places."""
+def _layers_and_groups(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
+    """Yield (layer, its group in the file) for each layer with variables; a shared layer is stored once."""
     if id(layer) in done:
         return
     done.add(id(layer))
@@ -243,21 +251,21 @@ def _matched(layer: Layer, tree: Any, done: set[int]) -> Iterator[tuple[Layer, M
         yield layer, tree
     group = tree.get("layers")
     listed = {key: group.get(name) for key, name in names_in_list(layer).items()} if isinstance(group, Mapping) else {}
-    yield from _matched_in(layers_in(layer), tree, done, listed)
+    yield from _layers_and_groups_in(layers_in(layer), tree, done, listed)
 
 
-def _matched_in(
+def _layers_and_groups_in(
     places: dict[str, Any], tree: Any, done: set[int], listed: dict[int, Any]
 ) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
     for name, part in places.items():
         below = tree.get(name) if isinstance(tree, Mapping) else None
         if isinstance(part, dict):
-            yield from _matched_in(part, below, done, listed)
+            yield from _layers_and_groups_in(part, below, done, listed)
         else:
-            yield from _matched(part, below or listed.get(id(part)), done)
+            yield from _layers_and_groups(part, below or listed.get(id(part)), done)
 
 
-def _in_order(variables: Any) -> Iterator[Array]:
-    """Yield arrays that are called by their numbers."""
+def _sorted_by_number(variables: Any) -> Iterator[Array]:
+    """Yield arrays whose names are numbers, in numerical order."""
     names = variables if isinstance(variables, Mapping) else {}
     return (variables[name] for name in sorted(names, key=lambda name: (len(name), name)))

@@ -1,4 +1,4 @@
-"""Data as batches: arrays, sequences with a length, and iterables; with weights of samples and of classes."""
+"""Batches of arrays, sequences and iterables, with sample weights and class weights."""
 
 import math
 import warnings
@@ -13,15 +13,15 @@ from mp_core.utilities.arguments import float_of, integer, positive_integer
 from mp_core.utilities.tree import leaves, leaves_as, map_leaves
 
 __all__ = [
-    "ArrayBatches", "Batch", "Batches", "KeptBatches", "batch_parts", "batches_of", "joined", "number_of_samples",
+    "ArrayBatches", "Batch", "Batches", "KeptBatches", "batch_parts", "batches_of", "concatenated", "number_of_samples",
     "one_batch", "outputs_like", "part_of", "split",
 ]  # fmt: skip
 
-_BATCH_SIZE = 32
+_DEFAULT_BATCH_SIZE = 32
 
 
 class Batch(NamedTuple):
-    """Inputs, targets and weights of some samples; the last two may be None."""
+    """Inputs, targets and sample weights; targets and weights may be None."""
 
     x: Any
     y: Any = None
@@ -29,14 +29,14 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Where batches come from."""
+    """Base of the sources of batches."""
 
     is_endless = False
-    """Whether a pass over the data has no end."""
+    """Whether a pass over the data never ends."""
 
     @property
     def steps(self) -> int | None:
-        """The batches of one pass over the data; None: that is not known."""
+        """The number of batches of one pass over the data; None: not known."""
         return None
 
     def epoch(self, number: int) -> Iterator[Batch]:
@@ -44,22 +44,25 @@ class Batches:
         raise NotImplementedError
 
     def call_hook(self, name: str) -> None:
-        """Tell the source that an epoch of training, an evaluation or a prediction begins or ends, if it listens."""
+        """Call ``on_epoch_begin`` or ``on_epoch_end`` of the data set, if it has them; evaluations count as epochs."""
 
     def between_hooks(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield the batches of an epoch; before and after them the source is told."""
+        """Yield the batches of an epoch; call the hooks before and after them."""
         self.call_hook("on_epoch_begin")
         yield from batches
         self.call_hook("on_epoch_end")
 
     def skip_epochs(self, count: int) -> None:
-        """Tell the source of epochs that were over before training was interrupted: it may arrange itself in them."""
+        """Call the hooks of epochs that an interrupted training completed: a data set may shuffle itself in them."""
         for _ in range(count):
             self.call_hook("on_epoch_begin")
             self.call_hook("on_epoch_end")
 
-    def taken(self, steps: int | None, argument: str) -> Iterator[Batch]:
-        """Yield the batches of one pass between hooks: the first ones, if `argument` says how many; warn of too few."""
+    def limited_to(self, steps: int | None, argument: str) -> Iterator[Batch]:
+        """Yield the first `steps` batches of one pass, default all, between hooks; warn if there are fewer.
+
+        Messages call `steps` by the name `argument`.
+        """
         self.check_end(steps, argument)
         return self.between_hooks(self._first(steps, argument))
 
@@ -72,9 +75,9 @@ class Batches:
             warnings.warn(f"the data have {done} batches, fewer than `{argument}={steps}`", stacklevel=2)
 
     def check_end(self, steps: int | None, argument: str) -> None:
-        """Raise ValueError if a pass would never end, and no number of steps ends it."""
+        """Raise ValueError if a pass never ends and `steps` is None."""
         if steps is None and self.is_endless:
-            raise ValueError(f"`{argument}` must be given: the data have no end, as their `num_batches` is None")
+            raise ValueError(f"`{argument}` must be given: the data never end, because their `num_batches` is None")
 
 
 def batches_of(
@@ -87,39 +90,44 @@ def batches_of(
     order: Callable[[int, int], Array] | None = None,
     steps: int | None = None,
 ) -> Batches:
-    """Return the batches of what ``fit`` and its like are given.
+    """Return the batches of the data arguments of ``fit``, ``evaluate`` and ``predict``.
 
     Parameters
     ----------
     x : array-like, list or dict of them, object with ``__len__`` and ``__getitem__``, or iterable
-        Arrays, or where batches ``(x,)``, ``(x, y)`` or ``(x, y, weights)`` come from.
+        Arrays, or a source of batches ``(x,)``, ``(x, y)`` or ``(x, y, weights)``.
     y, weights : array-like, or list or dict of them, optional
-        Beside arrays.
+        Only if `x` is arrays.
     batch_size : int, optional
-        Default: with `steps`, as many samples as make so many batches of arrays; otherwise 32.
+        Default: ceil(samples / `steps`) if `steps` is given, otherwise 32.
     class_weight : mapping of int to float, optional
         The weight of the samples of each class.
     order : callable, optional
-        ``order(samples, epoch)`` returns the order of samples in an epoch; default: as they are.
+        ``order(samples, epoch)`` returns a permutation of the samples; default: unchanged order.
     steps : int, optional
-        How many batches the caller takes.
+        The number of batches that the caller takes.
 
     Raises
     ------
     TypeError
-        `x` is none of these, or `y`, `weights` or `batch_size` come beside batches.
+        `x` is none of these.
     ValueError
-        Arrays have different numbers of samples, none, or NaN among their elements.
+        Arrays have different numbers of samples, no samples, or NaN; or `y`, `weights` or `batch_size` are given
+        although `x` is a source of batches.
     """
-    of_classes = _of_classes(class_weight, weights)
+    class_weights = _class_weights_or_none(class_weight, weights)
     if x is None or isinstance(x, str | bytes) or hasattr(x, "toarray"):
         is_sparse = hasattr(x, "toarray")
         kind = f"a sparse {type(x).__name__}, whose `toarray()` is an array" if is_sparse else f"{x!r:.50}"
         raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {kind}")
     if _is_arrays(x):
-        data = _whole(Batch(x, y, weights), of_classes)
+        data = _checked_batch(Batch(x, y, weights), class_weights)
         if batch_size is None:
-            size = _BATCH_SIZE if steps is None else -(-number_of_samples(data.x) // positive_integer(steps, "steps"))
+            size = (
+                _DEFAULT_BATCH_SIZE
+                if steps is None
+                else -(-number_of_samples(data.x) // positive_integer(steps, "steps"))
+            )
         else:
             size = positive_integer(batch_size, "batch_size")
         return ArrayBatches(data, size, order)
@@ -128,19 +136,19 @@ def batches_of(
         if value is not None:
             raise ValueError(f"`{name}` must be None: `x` is a {type(x).__name__}, which makes batches itself")
     if hasattr(x, "__getitem__") and (hasattr(x, "__len__") or hasattr(type(x), "num_batches")):
-        return _SequenceBatches(x, of_classes, order)
+        return _SequenceBatches(x, class_weights, order)
     if hasattr(x, "__iter__"):
-        return _IterableBatches(x, of_classes)
+        return _IterableBatches(x, class_weights)
     raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {type(x).__name__}")
 
 
 def one_batch(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float] | None) -> Batch:
     """Return checked arrays as one batch; arguments as for :func:`batches_of`."""
-    return _whole(Batch(x, y, weights), _of_classes(class_weight, weights))
+    return _checked_batch(Batch(x, y, weights), _class_weights_or_none(class_weight, weights))
 
 
 def _check_batches(x: Any) -> None:
-    """Raise TypeError for a dict, or a list with arrays in it, whose other parts are none: it has no batches either."""
+    """Raise TypeError for a dict or list of inputs in which some parts are not arrays: these are not batches either."""
     if isinstance(x, dict) or (isinstance(x, list | tuple) and any(map(_is_array, x))):
         for key, part in x.items() if isinstance(x, dict) else enumerate(x):
             if not _is_arrays(part):
@@ -148,21 +156,21 @@ def _check_batches(x: Any) -> None:
 
 
 def _is_arrays(x: Any) -> bool:
-    """Whether it is an array, or lists and dictionaries of arrays or of plain numbers."""
+    """Whether `x` is an array, or nested lists and dictionaries of arrays or plain numbers."""
     if isinstance(x, list | tuple | dict):
         return all(map(_is_arrays, x.values() if isinstance(x, dict) else x))
     return isinstance(x, bool | int | float | np.generic) or _is_array(x)
 
 
 def _is_array(x: Any) -> bool:
-    """Whether it is an array, of NumPy or of another library: pandas' tables too."""
+    """Whether `x` is an array of NumPy or another library, or a pandas table."""
     return not isinstance(x, np.generic) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
-def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
-    """Return checked arrays of equally many samples, in the types in which models read them."""
+def _checked_batch(data: Batch, class_weights: "_ClassWeights | None" = None) -> Batch:
+    """Convert a batch to arrays with the dtypes that models read; check that all have the same number of samples."""
     named = ((data.x, "x"), (data.y, "y"), (data.weights, "sample_weight"))
-    data = Batch(*(None if part is None else _arrays(part, name) for part, name in named))
+    data = Batch(*(None if part is None else _as_arrays(part, name) for part, name in named))
     counts = {
         name: [len(x) for x in leaves(part) if x is not None]
         for part, (_, name) in zip(data, named, strict=True)
@@ -173,27 +181,27 @@ def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
         raise ValueError(f"`x` must have at least one sample; received {'None' if data.x is None else 'none'}")
     if len(found) != 1:
         raise ValueError(f"arrays must have equally many samples; received {counts}")
-    if of_classes is not None:
-        data = data._replace(weights=of_classes.of(data.y))
+    if class_weights is not None:
+        data = data._replace(weights=class_weights.of(data.y))
     return data
 
 
-def _arrays(tree: Any, name: str) -> Any:
-    """Return arrays where there were array-likes, and None for outputs without; a list of numbers is one array."""
+def _as_arrays(tree: Any, name: str) -> Any:
+    """Convert array-likes in nested lists and dictionaries to arrays; a list of numbers becomes one array."""
     if isinstance(tree, dict):
-        return {key: _arrays(value, name) for key, value in tree.items()}
+        return {key: _as_arrays(value, name) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         given = list(leaves(tree))
         if any(map(_is_array, given)) or (given and all(part is None for part in given)):
-            return [_arrays(value, name) for value in tree]
-    return None if tree is None and name != "x" else _array(tree, name)
+            return [_as_arrays(value, name) for value in tree]
+    return None if tree is None and name != "x" else _as_array(tree, name)
 
 
-def _array(x: Any, name: str) -> Array:
-    """Return an array as models read it: float64 as floatx, integers as int32; raise for NaN."""
+def _as_array(x: Any, name: str) -> Array:
+    """Convert to an array as models read it: float64 to floatx, integers to int32. NaN raises ValueError."""
     array = imported(x, name)
     if array.dtype == object and _is_array(x) and not isinstance(x, np.ndarray):
-        array = _of_columns(array, name)
+        array = _numbers_of_table(array, name)
     if array.ndim == 0:
         raise ValueError(f"`{name}` must have an axis of samples; received a number")
     if array.dtype == np.int32:
@@ -212,15 +220,15 @@ def _array(x: Any, name: str) -> Array:
     return array
 
 
-def _of_columns(array: Array, name: str) -> Array:
-    """Return the numbers of a table whose columns have different types, or types with missing values, as pandas'.
+def _numbers_of_table(array: Array, name: str) -> Array:
+    """Convert a table with columns of different types (pandas, also nullable types) to an array of numbers.
 
-    Bools alone stay bools, and integers beside them are integers.
+    The dtype is NumPy's common type: bool if all values are bools, an integer type for bools and integers.
 
     Raises
     ------
     ValueError
-        A value is missing, or is no number.
+        A value is missing, or is not a number.
     """
     types = {type(value) for value in array.flat}
     others = tuple(
@@ -244,20 +252,20 @@ def number_of_samples(x: Any) -> int:
 
 
 def split(data: Batch, fraction: float) -> tuple[Batch, Batch]:
-    """Return all samples but the last ones, and these: as many as `fraction` says.
+    """Split off the last samples: return the first ``1 - fraction`` of the samples, and the rest.
 
     Raises
     ------
     TypeError
-        The data are no arrays.
+        The data are not arrays.
     ValueError
-        `fraction` is not between 0 and 1, or leaves no sample on one side.
+        `fraction` is not between 0 and 1, or one part would be empty.
     """
     if not isinstance(fraction, int | float) or not 0 < fraction < 1:
         raise ValueError(f"`validation_split` must be between 0 and 1; received {fraction!r}")
     if not _is_arrays(data.x):
         raise TypeError(f"`validation_split` needs arrays; `x` is a {type(data.x).__name__}: pass `validation_data`")
-    data = _whole(data)
+    data = _checked_batch(data)
     count = number_of_samples(data.x)
     at = math.floor(count * (1 - fraction))
     if not 0 < at < count:
@@ -266,7 +274,7 @@ def split(data: Batch, fraction: float) -> tuple[Batch, Batch]:
 
 
 def part_of(data: Batch, index: Any) -> Batch:
-    """Return some samples of a batch."""
+    """Return the samples of a batch at an index: a slice or an array of positions."""
     return Batch(
         *(None if part is None else map_leaves(lambda x: None if x is None else x[index], part) for part in data)
     )
@@ -281,11 +289,11 @@ class ArrayBatches(Batches):
 
     @property
     def steps(self) -> int:
-        """The batches of one pass over the data."""
+        """The number of batches of one pass over the data."""
         return -(-self.samples // self.size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch: slices of the arrays, or copies in the order of the epoch."""
+        """Yield the batches of an epoch: views of the arrays, or copies if the epoch has an order."""
         order = None if self._order is None else self._order(self.samples, number)
         for start in range(0, self.samples, self.size):
             part = slice(start, min(start + self.size, self.samples))
@@ -293,44 +301,44 @@ class ArrayBatches(Batches):
 
 
 class _SequenceBatches(Batches):
-    """An object that returns batch by batch by index, as Keras' PyDataset does; an order is one of batches."""
+    """An object that returns batches by index, like Keras' PyDataset; `order` permutes whole batches."""
 
-    def __init__(self, source: Any, of_classes: "_ClassWeights | None", order: Any) -> None:
-        self._source, self._of_classes, self._order = source, of_classes, order
+    def __init__(self, source: Any, class_weights: "_ClassWeights | None", order: Any) -> None:
+        self._source, self._class_weights, self._order = source, class_weights, order
         self.is_endless = self.steps is None
 
     @property
     def steps(self) -> int | None:
-        """The batches of one pass: ``num_batches``, or the length of what has no such attribute."""
+        """The number of batches of one pass: ``num_batches`` if the class has it, otherwise ``len()``."""
         if not hasattr(type(self._source), "num_batches"):
             return len(self._source)
         found = self._source.num_batches
         return None if found is None else integer(found, "num_batches")
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch; without a last one they come in order."""
+        """Yield the batches of an epoch; an endless sequence keeps its order."""
         steps = self.steps
         if steps is None:
             indices: Iterable[int] = count()
         else:
             indices = range(steps) if self._order is None else self._order(steps, number).tolist()
         for index in indices:
-            yield _given(self._source[index], self._of_classes)
+            yield _batch_from_item(self._source[index], self._class_weights)
 
     def call_hook(self, name: str) -> None:
-        """Call a method of the source, if it has one."""
+        """Call the method `name` of the source, if it exists."""
         getattr(self._source, name, lambda: None)()
 
 
 class _IterableBatches(Batches):
-    """An iterable; a generator goes on where the last epoch has left it."""
+    """An iterable of batches; a generator continues where the last epoch stopped."""
 
-    def __init__(self, source: Any, of_classes: "_ClassWeights | None") -> None:
-        self._source, self._of_classes = source, of_classes
+    def __init__(self, source: Any, class_weights: "_ClassWeights | None") -> None:
+        self._source, self._class_weights = source, class_weights
 
     @property
     def steps(self) -> int | None:
-        """The length of the iterable, if it has one: a DataLoader of torch over an iterable says TypeError."""
+        """The length of the iterable, or None; torch's DataLoader over an iterable has ``__len__`` that raises."""
         try:
             return len(self._source)
         except TypeError:
@@ -339,58 +347,58 @@ class _IterableBatches(Batches):
     def epoch(self, number: int) -> Iterator[Batch]:
         """Yield what the iterable yields."""
         for item in self._source:
-            yield _given(item, self._of_classes)
+            yield _batch_from_item(item, self._class_weights)
 
 
 class KeptBatches(Batches):
-    """The first batches of an iterator, which are the same ones in every epoch: validation compares epochs.
+    """Keep the first batches of an iterator in memory, so that every epoch is validated with the same batches.
 
     Parameters
     ----------
     batches : Batches
     steps : int, optional
-        How many are kept; default: all.
+        Number of batches; default: all.
     """
 
     def __init__(self, batches: Batches, steps: int | None) -> None:
         self._steps, self._batches = steps, batches
-        self._kept: list[Batch] | None = None
+        self._batches_in_memory: list[Batch] | None = None
 
     @property
     def steps(self) -> int | None:
-        """How many are kept, if that is known."""
+        """The number of batches; None: not known."""
         return self._steps
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches, which the first epoch takes from the iterator."""
-        if self._kept is None:
-            self._kept = list(islice(self._batches.epoch(0), self._steps))
-        return iter(self._kept)
+        """Yield the batches; the first epoch reads them from the iterator."""
+        if self._batches_in_memory is None:
+            self._batches_in_memory = list(islice(self._batches.epoch(0), self._steps))
+        return iter(self._batches_in_memory)
 
 
-def _given(item: Any, of_classes: "_ClassWeights | None") -> Batch:
-    """Return a batch that somebody has made: ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
+def _batch_from_item(item: Any, class_weights: "_ClassWeights | None") -> Batch:
+    """Check a batch of the user's data: ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
     parts = tuple(item) if isinstance(item, list | tuple) else (item,)
     if not 1 <= len(parts) <= 3 or parts[0] is None:
         received = f"{len(parts)} parts" if parts and parts[0] is not None else f"{item!r:.50}"
         raise ValueError(f"a batch of `x` must be (x,), (x, y) or (x, y, sample_weight); received {received}")
-    return _whole(Batch(*parts), of_classes)
+    return _checked_batch(Batch(*parts), class_weights)
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    """Return the outputs of all samples from those of some batches or passes each, arranged as these are."""
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Concatenate the outputs of several batches or passes along the sample axis; keep their arrangement."""
     columns = zip(*(outputs_like(parts[0], part) for part in parts), strict=True)
     found = map(np.concatenate, columns)
     return map_leaves(lambda _: next(found), parts[0])
 
 
 def outputs_like(first: Any, outputs: Any) -> Iterator[Array]:
-    """Yield the outputs of a batch in the order of those of the first one: keys may come in another order.
+    """Yield the outputs of a batch in the order of `first`, the outputs of the first batch: dict order may differ.
 
     Raises
     ------
     ValueError
-        They are arranged differently.
+        The arrangements differ.
     """
     try:
         yield from leaves_as(first, outputs)
@@ -398,15 +406,15 @@ def outputs_like(first: Any, outputs: Any) -> Iterator[Array]:
         raise ValueError(f"the outputs of every batch {error}") from None
 
 
-def _of_classes(class_weight: Mapping[int, float] | None, weights: Any) -> "_ClassWeights | None":
-    """Return the weights of classes, if some are given instead of weights of samples."""
+def _class_weights_or_none(class_weight: Mapping[int, float] | None, weights: Any) -> "_ClassWeights | None":
+    """Return the class weights if given; with sample weights too, raise ValueError."""
     if class_weight is not None and weights is not None:
-        raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")
+        raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them into `sample_weight`")
     return None if class_weight is None else _ClassWeights(class_weight)
 
 
 class _ClassWeights:
-    """The weight of each class, by its number."""
+    """Class number -> weight."""
 
     def __init__(self, weights: Mapping[int, float]) -> None:
         if not isinstance(weights, Mapping) or not all(
@@ -418,7 +426,7 @@ class _ClassWeights:
         self._weights = np.array([weights[key] for key in sorted(weights)] or [1], np.float32)
 
     def of(self, y: Any) -> Array:
-        """Return the weight of each sample, by its class: a number, or the place of the greatest of a row."""
+        """Return the weight of each sample. Its class is an integer target, or the argmax of a one-hot row."""
         if not isinstance(y, np.ndarray) or y.ndim > 2:
             raise ValueError("`class_weight` needs targets that are one array, of the numbers of classes or one-hot")
         has_rows = y.ndim > 1 and y.shape[-1] > 1
@@ -431,9 +439,7 @@ class _ClassWeights:
         with np.errstate(invalid="ignore"):
             whole = classes.astype(np.int64)
         if not np.array_equal(whole, classes):
-            raise ValueError(
-                "`class_weight` needs targets that are numbers of classes, which are integers; received others"
-            )
+            raise ValueError("`class_weight` needs targets that are class numbers (integers); received other values")
         places = np.searchsorted(self._classes, whole)
         known = np.isin(whole, self._classes)
         return np.where(known, self._weights[np.where(known, places, 0)], np.float32(1))

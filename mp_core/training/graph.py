@@ -1,4 +1,4 @@
-"""Graphs of the calls of layers, of which functional models are made, and how Keras' configurations have them."""
+"""Graphs of layer calls, which functional models are made of, and their form in Keras' configurations."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from mp_core.layers.registry import is_registered
 from mp_core.utilities.registry import check_depth
 from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves
 
-__all__ = ["TENSOR", "Graph", "Node", "Source", "Values", "count_of_outputs", "graph_in", "graph_of", "keep"]
+__all__ = ["TENSOR", "Graph", "Node", "Source", "Values", "count_of_outputs", "graph_in", "graph_of", "store_results"]
 
 TENSOR = "__keras_tensor__"
-"""What configurations call an array that a layer has returned."""
+"""The ``class_name`` of a layer's output in Keras' configurations."""
 
 
 @dataclass(frozen=True)
@@ -33,49 +33,50 @@ class Source:
 
 
 class Node(NamedTuple):
-    """The arguments of one call of a layer, with a :class:`Source` in the place of each array."""
+    """The arguments of one layer call, with a :class:`Source` in the place of each array."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
 class Values(dict[Source, Any]):
-    """The arrays of sources; a layer of a user's class may return fewer than the graph reads."""
+    """Source -> array. If a source is missing, the layer of a user returned fewer outputs than the graph reads."""
 
     def __missing__(self, source: Source) -> Any:
         raise ValueError(f"layer '{source.layer}' has not returned {source}")
 
 
 class Graph:
-    """Layers that are called in topological order, each at one or several nodes; nothing of it changes.
+    """An immutable graph of layer calls (nodes) in topological order; a layer may be called several times.
 
     Parameters
     ----------
     layers : sequence of Layer
-        With different names; an :class:`InputLayer` for each input.
+        With distinct names; an :class:`InputLayer` for each input.
     nodes : mapping of str to sequence of Node
-        By the names of layers, in the order in which :attr:`Source.node` counts them. Input layers have none.
+        Layer name -> its calls; :attr:`Source.node` is an index into them. Input layers have none.
     inputs, outputs : Source, or list or dict of them
-        How arguments and results are arranged.
+        The arrangement of arguments and results.
 
     Attributes
     ----------
     by_name : dict of str to Layer
     order : list of (str, int)
-        The names of layers and the numbers of their calls, as they are made.
-    makers : set of str
-        The names of layers that make masks, or hold one that does.
-    before_masks : set of (str, int)
-        The calls whose outputs are needed for masks.
+        Layer name and index of each call, in topological order.
+    mask_makers : set of str
+        Names of the layers that make masks, or contain one that does.
+    calls_before_masks : set of (str, int)
+        The calls whose outputs are needed to compute masks.
     rows_read : dict of str to dict
-        Name of an input layer -> the most ``rows`` of the embeddings that read it, nothing if anything else does.
+        Input layer name -> ``{"rows": n}``, n the largest table of the embeddings that read it; ``{}`` if another
+        layer reads it too.
 
     Raises
     ------
     TypeError
-        A layer is none.
+        `layers` contain something other than layers.
     ValueError
-        A name is there twice, a source does not exist, or the graph has a cycle.
+        A name occurs twice, a source does not exist, or the graph has a cycle.
     """
 
     def __init__(self, layers: Sequence[Layer], nodes: Mapping[str, Sequence[Node]], inputs: Any, outputs: Any) -> None:
@@ -88,9 +89,9 @@ class Graph:
         self.nodes = {name: list(nodes.get(name, ())) for name in self.by_name}
         self.inputs, self.outputs = inputs, outputs
         self._check_sources(nodes)
-        self.order = list(self._sorted())
-        self.makers = {layer.name for layer in self.layers if _makes_mask(layer)}
-        self.before_masks = self._nodes_for_masks()
+        self.order = list(self._in_topological_order())
+        self.mask_makers = {layer.name for layer in self.layers if _may_make_mask(layer)}
+        self.calls_before_masks = self._calls_before_masks()
         self.rows_read = self._rows_read()
 
     def _check_sources(self, nodes: Mapping[str, Any]) -> None:
@@ -116,8 +117,8 @@ class Graph:
         count = count_of_outputs(layer, calls[source.node])
         return count is None or source.output < count
 
-    def _sorted(self) -> Iterator[tuple[str, int]]:
-        """Yield layer and number of every node, each behind those whose outputs it takes."""
+    def _in_topological_order(self) -> Iterator[tuple[str, int]]:
+        """Yield layer name and index of every node, each after the nodes whose outputs it reads."""
         done = {(name, 0) for name, layer in self.by_name.items() if isinstance(layer, InputLayer)}
         waiting = {
             (name, index): {(s.layer, s.node) for s in leaves(node) if isinstance(s, Source)}
@@ -144,8 +145,8 @@ class Graph:
         if waiting:
             raise ValueError(f"The graph has a cycle among {sorted({name for name, _ in waiting})}")
 
-    def _nodes_for_masks(self) -> set[tuple[str, int]]:
-        """Return the nodes whose outputs are needed for masks: those before a layer that may make a mask."""
+    def _calls_before_masks(self) -> set[tuple[str, int]]:
+        """Return the nodes whose outputs masks depend on: all before a layer that computes its mask from inputs."""
         wanted: set[tuple[str, int]] = set()
         for name, index in reversed(self.order):
             if (name, index) in wanted or needs_inputs(self.by_name[name]):
@@ -153,7 +154,7 @@ class Graph:
         return wanted
 
     def _rows_read(self) -> dict[str, dict[str, int]]:
-        """Return name of an input -> the most `rows` of the embeddings that read it, nothing if anything else does."""
+        """Return :attr:`rows_read`."""
         outputs = {part for part in leaves(self.outputs) if isinstance(part, Source)}
         readers: dict[Source, dict[str, Layer]] = {source: {} for source in leaves(self.inputs)}
         for name, calls in self.nodes.items():
@@ -167,38 +168,38 @@ class Graph:
             found[source.layer] = {"rows": max(rows)} if alone else {}
         return found
 
-    def walked(self, starts: Mapping[Source, Any], call: Callable[[Layer, Any, Any], Any]) -> dict[Source, Any]:
-        """Return each output of each layer, in the order of the graph: what `call` makes of layer and arguments.
+    def evaluate(self, starts: Mapping[Source, Any], call: Callable[[Layer, Any, Any], Any]) -> dict[Source, Any]:
+        """Apply `call` to each node in the order of the graph, and return source -> result.
 
         Parameters
         ----------
         starts : mapping
-            The outputs of the input layers.
+            Source -> output, for the input layers.
         call : callable
-            Called with a layer and the positional and named arguments of a node.
+            ``call(layer, args, kwargs)`` returns the outputs of the layer.
         """
         values = Values(starts)
         for name, index in self.order:
             node = tuple(self.nodes[name][index])
             args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, node)
-            keep(values, name, index, call(self.by_name[name], args, kwargs))
+            store_results(values, name, index, call(self.by_name[name], args, kwargs))
         return values
 
 
 def graph_in(layer: Layer) -> Graph | None:
-    """Return the graph of a functional model, where a user may have another ``graph``; None of other layers."""
+    """Return the graph of a functional model, even if a user's class redefines ``graph``; None for other layers."""
     found = vars(layer).get("_call_graph")
     return found if isinstance(found, Graph) else None
 
 
-def keep(into: dict[Source, Any], name: str, index: int, results: Any) -> None:
-    """Note what a layer has returned at one of its nodes."""
+def store_results(into: dict[Source, Any], name: str, index: int, results: Any) -> None:
+    """Store the outputs of node `index` of a layer under their sources."""
     for number, result in enumerate(leaves_by_key(results)):
         into[Source(name, index, number)] = result
 
 
 def count_of_outputs(layer: Layer, node: Node) -> int | None:
-    """Return how many arrays a layer returns at a node, None if only its call says: of a class of users."""
+    """Return the number of arrays that a layer returns at a node; None if only a call can show it (user classes)."""
     if isinstance(layer, WithEnds):
         return layer.count_of_outputs()
     if not is_registered(type(layer)) or returns_list(layer):
@@ -206,8 +207,8 @@ def count_of_outputs(layer: Layer, node: Node) -> int | None:
     return 2 if node.kwargs.get("return_attention_scores") else 1
 
 
-def _makes_mask(layer: Layer) -> bool:
-    """Whether a layer, or one in it, makes a mask where its inputs have none: some of mp_core, and those of users."""
+def _may_make_mask(layer: Layer) -> bool:
+    """Whether a layer, or one inside it, may return a mask for inputs without one; assume so for user classes."""
     parts = (part for part in layer.flatten() if isinstance(part, Layer))
     return any(
         getattr(part, "mask_zero", isinstance(part, Masking) or not is_ours(type(part).compute_mask)) for part in parts
@@ -218,12 +219,12 @@ def _makes_mask(layer: Layer) -> bool:
 
 
 def graph_of(config: Any) -> tuple[dict[str, list[Node]], Any, Any]:
-    """Return nodes by the names of layers, inputs and outputs of Keras' configuration of a functional model.
+    """Return layer name -> nodes, the inputs and the outputs from Keras' configuration of a functional model.
 
     Raises
     ------
     ValueError
-        It is none.
+        `config` is not such a configuration.
     """
     check_depth(config)
     if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
@@ -257,7 +258,7 @@ def _node(call: Any, name: str) -> Node:
 
 
 def _arguments(part: Any, name: str) -> Any:
-    """Return arguments with sources in the place of serialized tensors."""
+    """Return arguments in which serialized tensors are replaced by sources."""
     if isinstance(part, dict) and part.get("class_name") == TENSOR:
         own = part.get("config")
         return _source(own.get("keras_history") if isinstance(own, dict) else None)

@@ -1,4 +1,4 @@
-"""What is averaged over batches beside losses, and the values that logs have of it."""
+"""Metrics of a model and its layers, and logs: name -> Python number or array."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,21 +12,21 @@ __all__ = ["flat_logs", "metrics_in", "results_of"]
 
 
 def metrics_in(model: Any) -> list[Metric]:
-    """Return the metrics among the attributes of a model and of its layers, each once; those of models in it are not.
+    """Return the metrics among the attributes of a model and of its layers, each once.
 
-    They are in lists, tuples and dictionaries too.
+    Lists, tuples and dictionaries are searched too. Metrics of models inside the model are left out.
     """
     layers = [layer for layer in model.flatten() if layer is model or not hasattr(layer, "train_step")]
     return metrics_among(layers)
 
 
 def results_of(trackers: Iterable[Any]) -> dict[str, Any]:
-    """Return the means by their names: those of a dictionary by its own."""
+    """Return name -> mean; a result that is a dictionary adds its own names."""
     return flat_logs({tracker.name: tracker.result() for tracker in trackers})
 
 
 def flat_logs(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return logs without dictionaries in them, and with Python's numbers; several numbers stay an array."""
+    """Return logs with nested dictionaries flattened and scalars as Python numbers; other arrays stay arrays."""
     found: dict[str, Any] = {}
     for name, value in logs.items():
         if isinstance(value, Mapping):

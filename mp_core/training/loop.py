@@ -15,14 +15,14 @@ from mp_core.utilities.arguments import integer, positive_integer
 if TYPE_CHECKING:
     from mp_core.training.models import Model
 
-__all__ = ["Fit", "evaluated", "fitted"]
+__all__ = ["FitOptions", "run_evaluation", "run_fit"]
 
 
-_OF_A_STEP = ("train_step", "compute_metrics", "get_metrics_result")
+_STEP_METHODS = ("train_step", "compute_metrics", "get_metrics_result")
 
 
-class Fit(NamedTuple):
-    """The arguments of ``fit`` that are no data."""
+class FitOptions(NamedTuple):
+    """The arguments of ``fit`` that are not data."""
 
     epochs: int
     verbose: Any
@@ -30,33 +30,33 @@ class Fit(NamedTuple):
     initial_epoch: int
     steps_per_epoch: int | None
     validate: Callable[[Any], Mapping[str, Any]] | None
-    """What runs the validation data under the list of callbacks, and returns the means."""
+    """Evaluates the validation data with the list of callbacks, and returns the means."""
     validation_freq: Any
-    held: Batches | None = None
+    validation_batches: Batches | None = None
     """The validation data."""
 
 
-def fitted(model: "Model", batches: Batches, how: Fit) -> History:
+def run_fit(model: "Model", batches: Batches, how: FitOptions) -> History:
     """Run the epochs, and return the History callback."""
     epochs = integer(how.epochs, "epochs")
     first = integer(how.initial_epoch, "initial_epoch")
     if first < 0:
         raise ValueError(f"`initial_epoch` must be an epoch from 0 on; received {first}")
     steps = None if how.steps_per_epoch is None else positive_integer(how.steps_per_epoch, "steps_per_epoch")
-    callbacks = _listed(model, how.callbacks, how.verbose, epochs=epochs, steps=steps or batches.steps)
+    callbacks = _callback_list(model, how.callbacks, how.verbose, epochs=epochs, steps=steps or batches.steps)
     model.stop_training, state = False, training_state(model)
     state.callbacks, state.last_logs = callbacks, {}
-    state.look_for_metrics()
+    state.invalidate_metrics()
     try:
-        _run(model, _Source(batches, steps), range(first, epochs), how, callbacks)
+        _run_epochs(model, _EpochSource(batches, steps), range(first, epochs), how, callbacks)
     finally:
         training_state(model).callbacks = None
     history: History = model.history
     return history
 
 
-def _run(model: "Model", source: "_Source", epochs: range, how: Fit, callbacks: Any) -> None:
-    """Run the epochs, or those that an interrupted training has not had."""
+def _run_epochs(model: "Model", source: "_EpochSource", epochs: range, how: FitOptions, callbacks: Any) -> None:
+    """Run the epochs; of an interrupted training, the epochs that it has not completed."""
     callbacks.on_train_begin()
     state = training_state(model)
     resumed, state.resumed = state.resumed, None
@@ -69,66 +69,66 @@ def _run(model: "Model", source: "_Source", epochs: range, how: Fit, callbacks: 
         else:
             source.skip_to(place, epochs.start)
             over = range(epochs.start, place.epoch)
-            if how.held is not None:
-                how.held.skip_epochs(sum(_is_due(epoch, how.validation_freq) for epoch in over))
+            if how.validation_batches is not None:
+                how.validation_batches.skip_epochs(sum(_is_due(epoch, how.validation_freq) for epoch in over))
         if model.stop_training and not place.step:
             epochs = range(0)
     for epoch in range(place.epoch, epochs.stop):
-        logs = _epoch(model, source, epoch, place.step if epoch == place.epoch else 0, callbacks)
+        logs = _run_epoch(model, source, epoch, place.step if epoch == place.epoch else 0, callbacks)
         if how.validate is not None and _is_due(epoch, how.validation_freq):
             logs |= {f"val_{name}": value for name, value in how.validate(callbacks).items()}
-        state = training_state(model)  # callbacks may have compiled the model anew
+        state = training_state(model)  # a callback may have compiled the model again
         state.place, state.last_logs = Place(epoch + 1, 0), logs
         callbacks.on_epoch_end(epoch, logs)
         if model.stop_training:
             break
-    training_state(model).finish()
+    training_state(model).finalize_variables()
     callbacks.on_train_end(training_state(model).last_logs)
 
 
-def _epoch(model: "Model", source: "_Source", epoch: int, first: int, callbacks: Any) -> dict[str, Any]:
-    """Run the batches of an epoch from `first` on, and return the means."""
+def _run_epoch(model: "Model", source: "_EpochSource", epoch: int, first: int, callbacks: Any) -> dict[str, Any]:
+    """Run the batches of an epoch from index `first` on, and return the means."""
     step, logs = first, None
     if not first:
         model.reset_metrics()
         callbacks.on_epoch_begin(epoch)
-    compiled, run = training_state(model), _step_of(model, callbacks)  # callbacks may have compiled the model anew
-    compiled.callbacks = callbacks
+    state, run = training_state(model), _step_of(model, callbacks)  # a callback may have compiled the model again
+    state.callbacks = callbacks
     for batch in () if first and model.stop_training else source.epoch(epoch, first):
         callbacks.on_train_batch_begin(step)
         logs = run(batch_parts(batch))
         logs = None if logs is None else flat_logs(logs)
         step += 1
-        compiled.place, compiled.last_logs = Place(epoch, step), logs or {}
+        state.place, state.last_logs = Place(epoch, step), logs or {}
         callbacks.on_train_batch_end(step - 1, logs)
         if model.stop_training:
             break
     if not step:
         raise ValueError("`x` has no batch for this epoch: the iterable is empty, or an earlier epoch has exhausted it")
-    if first and step == first:  # it was interrupted behind its last batch: these are the logs of that
-        logs = compiled.last_logs or None
+    if first and step == first:  # the interruption came after the epoch's last batch: use the logs of that batch
+        logs = state.last_logs or None
     return dict(model.get_metrics_result() if logs is None else logs)
 
 
 def _step_of(model: "Model", callbacks: Any) -> Callable[[Any], Mapping[str, Any] | None]:
-    """Return the step of a model; it returns no logs if nothing of it is its own, and nobody looks at them."""
-    compiled = training_state(model)
-    if any(map(model._has_own, _OF_A_STEP)) or callbacks.listens("on_train_batch_end"):
+    """Return the function of one step; it skips the logs if the model overrides nothing and no callback reads them."""
+    state = training_state(model)
+    if any(map(model._has_own, _STEP_METHODS)) or callbacks.listens("on_train_batch_end"):
         return model.train_step
-    return lambda data: compiled.update_metrics(*compiled.train(data))
+    return lambda data: state.update_metrics(*state.train(data))
 
 
-class _Source:
-    """The batches of each epoch: a pass over the data, or so many steps of passes that follow one another."""
+class _EpochSource:
+    """The batches of each epoch: one pass over the data, or a given number of steps of consecutive passes."""
 
     def __init__(self, batches: Batches, steps: int | None) -> None:
         self._batches, self._steps, self._passes = batches, steps, 0
         self._current: Iterator[Batch] | None = None
 
     def skip_to(self, place: Place, first: int) -> None:
-        """Leave out the batches that were used before training, which began with epoch `first`, was interrupted.
+        """Skip the batches that were used before the interruption of a training that began with epoch `first`.
 
-        Hooks of the epochs that are over are called, as a data set may arrange itself anew in them.
+        The hooks of completed epochs are called: a data set may shuffle itself in them.
         """
         self._batches.skip_epochs(place.epoch - first)
         if self._steps is None:
@@ -142,10 +142,10 @@ class _Source:
             self._next()
 
     def epoch(self, epoch: int, first: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch, without the first ones."""
-        return self._batches.between_hooks(self._of_epoch(epoch, first))
+        """Yield the batches of an epoch from index `first` on."""
+        return self._batches.between_hooks(self._batches_of_epoch(epoch, first))
 
-    def _of_epoch(self, epoch: int, first: int) -> Iterator[Batch]:
+    def _batches_of_epoch(self, epoch: int, first: int) -> Iterator[Batch]:
         if self._steps is None:
             yield from islice(self._batches.epoch(epoch), first, None)
             return
@@ -167,15 +167,15 @@ class _Source:
         return None
 
 
-def evaluated(
+def run_evaluation(
     model: "Model", batches: Batches, verbose: Any, steps: int | None, callbacks: Any, argument: str = "steps"
 ) -> dict[str, Any]:
-    """Run some batches, or all, without changing a weight, and return the means; `argument` is the name of `steps`."""
+    """Evaluate `steps` batches, default all, and return the means; errors call `steps` by the name `argument`."""
     count = None if steps is None else positive_integer(steps, argument)
-    found = batches.taken(count, argument)
+    found = batches.limited_to(count, argument)
     if not isinstance(callbacks, CallbackList):
-        callbacks = _listed(model, callbacks, verbose, epochs=1, steps=count or batches.steps, add_history=False)
-    training_state(model).look_for_metrics()
+        callbacks = _callback_list(model, callbacks, verbose, epochs=1, steps=count or batches.steps, add_history=False)
+    training_state(model).invalidate_metrics()
     model.reset_metrics()
     callbacks.on_test_begin()
     step = -1
@@ -195,13 +195,13 @@ def evaluated(
 
 
 def _is_due(epoch: int, frequency: Any) -> bool:
-    """Whether validation data are run after an epoch: every so many, or in a list of numbers from 1 on."""
+    """Whether to validate after an epoch: `frequency` is a period, or a collection of epoch numbers counted from 1."""
     if isinstance(frequency, list | tuple | set):
         return epoch + 1 in frequency
     return (epoch + 1) % positive_integer(frequency, "validation_freq") == 0
 
 
-def _listed(model: "Model", callbacks: Any, verbose: Any, add_history: bool = True, **parameters: Any) -> Any:
+def _callback_list(model: "Model", callbacks: Any, verbose: Any, add_history: bool = True, **parameters: Any) -> Any:
     if isinstance(callbacks, CallbackList):
         return callbacks
     return CallbackList(

@@ -1,20 +1,20 @@
-"""What a model counts over batches, by Keras' names."""
+"""Means of the loss and the metrics over batches: the methods and properties that Keras' models have for them."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mp_core.training.compiled import Compiled
+    from mp_core.training.compiled import TrainingState
 
 __all__ = ["Measured", "training_state"]
 
 
 class Measured:
-    """The part of a trainer that counts the loss and the metrics."""
+    """The part of a trainer that averages the loss and the metrics."""
 
-    _state: "Compiled | None" = None
+    _state: "TrainingState | None" = None
 
     @property
-    def _compiled(self) -> "Compiled":
+    def _training_state(self) -> "TrainingState":
         raise NotImplementedError
 
     def _has_own(self, method: str) -> bool:
@@ -22,11 +22,14 @@ class Measured:
 
     @property
     def metrics(self) -> list[Any]:
-        """What is averaged over batches.
+        """The means over batches.
 
-        That is: the loss, those of outputs if there are several, the metrics of :meth:`compile` as one with the name
-        ``"compile_metrics"``, and the metrics among the attributes of the model and its layers. A step of one's own
-        updates the one with the name ``"loss"`` with the loss, and the others with targets and outputs.
+        - the loss, named ``"loss"``
+        - the loss of each output, if there are several
+        - all metrics of :meth:`compile` as one metric, named ``"compile_metrics"``
+        - the metrics among the attributes of the model and its layers
+
+        If you override :meth:`train_step`, update ``"loss"`` with the loss, and the others with targets and outputs.
 
         Examples
         --------
@@ -56,7 +59,7 @@ class Measured:
 
         if self._state is None:
             return list[Any](metrics_in(self))
-        self._state.look_for_metrics()
+        self._state.invalidate_metrics()
         return self._state.trackers
 
     @property
@@ -65,48 +68,48 @@ class Measured:
         return list(self.get_metrics_result())
 
     def direction_of(self, name: str) -> str | None:
-        """Return "up" or "down", as values of a name in the logs get better; None if what is compiled says nothing."""
-        return self._compiled.direction_of(name)
+        """Return the direction in which a value of the logs improves, "up" or "down"; None if unknown."""
+        return self._training_state.direction_of(name)
 
     def reset_metrics(self) -> None:
-        """Begin the means of the loss and the metrics anew."""
+        """Reset the means of the loss and the metrics."""
         for metric in self._averaged():
             metric.reset_state()
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-        """Take a batch into the metrics of :meth:`compile`, and return the means so far.
+        """Update the metrics of :meth:`compile` with a batch, and return the means so far.
 
-        A subclass may count with metrics of its own here, which are among its attributes.
+        A subclass may override this to update further metrics among its attributes.
 
         Parameters
         ----------
         x : array, or list or dict of them, or None
-            The inputs, from which masks are made; None: there is no mask.
+            The inputs; masks are computed from them. None: no mask.
         y, y_pred, sample_weight : array, or list or dict of them
             Targets, outputs and weights, arranged as the outputs; weights may be None.
         """
-        self._compiled.update_metrics(x, y, y_pred, sample_weight)
+        self._training_state.update_metrics(x, y, y_pred, sample_weight)
         return self.get_metrics_result()
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """Return the means of all :attr:`metrics` by their names."""
+        """Return name -> mean of all :attr:`metrics`."""
         from mp_core.training.logs import results_of  # inference does not load it
 
         return results_of(self._averaged())
 
     def _averaged(self) -> list[Any]:
-        """Return what :attr:`metrics` has, without looking at all layers again unless a subclass has its own."""
+        """Return :attr:`metrics` without searching all layers again, unless a subclass overrides the property."""
         if self._state is None or self._has_own("metrics"):
             return self.metrics
         return self._state.trackers
 
 
-def training_state(model: Measured) -> "Compiled":
-    """Return what ``compile`` made of a model.
+def training_state(model: Measured) -> "TrainingState":
+    """Return the state of a model's training, which ``compile`` makes.
 
     Raises
     ------
     ValueError
         The model is not compiled.
     """
-    return model._compiled
+    return model._training_state

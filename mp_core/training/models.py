@@ -1,4 +1,4 @@
-"""Models: what Keras calls Model and Functional. They are layers with the methods of a trainer."""
+"""Keras' Model and Functional: layers with the methods of a trainer."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,34 +18,34 @@ from mp_core.layers.base.ends import Ends, WithEnds, claim, replace_claim, repla
 from mp_core.layers.base.symbolic import spec_of
 from mp_core.layers.masks import mask_after
 from mp_core.layers.registry import KERAS, layer_classes
-from mp_core.training.graph import TENSOR, Graph, Source, Values, graph_of, keep
+from mp_core.training.graph import TENSOR, Graph, Source, Values, graph_of, store_results
 from mp_core.training.nesting import is_nested
-from mp_core.training.tracing import graph_between, through_graph, traced
+from mp_core.training.tracing import graph_between, symbolic_outputs, symbolic_values
 from mp_core.training.trainer import Trainer
 from mp_core.utilities.registry import class_and_config, custom_object_scope, known_classes
 from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
 
-__all__ = ["Functional", "Model", "functional_class", "further_arguments", "made_by", "takes_graph"]
+__all__ = ["Functional", "Model", "functional_class", "further_arguments", "rebuilt_by", "takes_graph"]
 
 
 class Model(Trainer, Layer):
     """A layer that can be trained: ``compile``, ``fit``, ``evaluate``, ``predict``, ``save``.
 
-    Either of ``Model(inputs, outputs)``, which is a :class:`Functional`, or of a subclass with ``call``, whose layers
-    are attributes.
+    Call ``Model(inputs, outputs)``, which returns a :class:`Functional`, or write a subclass with a method ``call`` and
+    layers as attributes.
 
     Parameters
     ----------
     inputs, outputs : KerasTensor, or list or dict of them, optional
-        Of :func:`Input`, and of layers that were called with it. A subclass gets what :class:`Functional` has.
+        Results of :func:`Input`, and of layers called with them. A subclass that gets both is :class:`Functional` too.
     **kwargs
-        Those of :class:`~mp_core.layers.Layer`.
+        Arguments of :class:`~mp_core.layers.Layer`.
 
     Raises
     ------
     TypeError
-        `inputs` or `outputs` are something else, or one of them is missing.
+        `inputs` or `outputs` are not symbolic arrays, or one of them is missing.
 
     Examples
     --------
@@ -73,17 +73,17 @@ class Model(Trainer, Layer):
 
     @replaceable_property
     def layers(self) -> Any:
-        """The layers among the attributes; a model that sets a list of them has that."""
+        """The layers among the attributes, or the list that a subclass assigns."""
         return [part for part in self.children() if isinstance(part, Layer)]
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
-        """Return the model that a configuration describes; a functional model if it describes one.
+        """Return the model that a configuration describes: a functional model if it has ``layers`` and their calls.
 
         Raises
         ------
         ValueError
-            The configuration describes no such model.
+            The configuration is invalid.
         """
         if not (isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys()):
             with custom_object_scope(custom_objects):
@@ -96,17 +96,17 @@ class Model(Trainer, Layer):
         own = cls._with_policy_of_config({key: config[key] for key in ("name", "trainable", "dtype") if key in config})
         model = cls.of_graph(Graph(layers, nodes, inputs, outputs), **own)
         model.build()
-        return cast(Self, made_by(cls, model, config))
+        return cast(Self, rebuilt_by(cls, model, config))
 
     @classmethod
     def of_graph(cls, graph: Graph, **kwargs: Any) -> "Functional":
-        """Return the functional model of a graph, which has the methods of this class; no constructor is called.
+        """Return a functional model of a graph, with the methods of this class; the class' constructor is not called.
 
         Parameters
         ----------
         graph : mp_core.training.graph.Graph
         **kwargs
-            Those of :class:`~mp_core.layers.Layer`.
+            Arguments of :class:`~mp_core.layers.Layer`.
         """
         kind = functional_class(cast(Any, cls))
         model: Functional = kind.__new__(kind)
@@ -115,21 +115,21 @@ class Model(Trainer, Layer):
 
 
 class Functional(WithEnds, Model):
-    """A model of the calls of layers that lead from inputs to outputs.
+    """A model made of the layer calls that compute symbolic outputs from symbolic inputs.
 
     Parameters
     ----------
     inputs, outputs : KerasTensor, or list or dict of them
     name : str, optional
     **kwargs
-        Those of :class:`~mp_core.layers.Layer`.
+        Arguments of :class:`~mp_core.layers.Layer`.
 
     Raises
     ------
     TypeError
-        There is something else than symbolic arrays among them.
+        `inputs` or `outputs` contain something other than symbolic arrays.
     ValueError
-        An output needs an input that is not there, or two layers have one name.
+        An output depends on an input that is missing, or two layers have the same name.
 
     Examples
     --------
@@ -154,7 +154,7 @@ class Functional(WithEnds, Model):
             vars(self)["_ends"] = Ends(inputs, outputs)
 
     def set_graph(self, graph: Graph, **kwargs: Any) -> None:
-        """Do what a constructor does: make this the model of a graph; it is built if its layers are."""
+        """Initialize this object as the model of a graph; it is built if its layers are."""
         Layer.__init__(self, autocast=False, **kwargs)
         self._call_graph = graph
         self.layers = list(graph.layers)
@@ -164,7 +164,7 @@ class Functional(WithEnds, Model):
 
     @replaceable_property
     def graph(self) -> Any:
-        """The calls of the layers, and how the model's arguments and results are arranged.
+        """The calls of the layers, and the arrangement of the model's inputs and outputs.
 
         Examples
         --------
@@ -178,27 +178,27 @@ class Functional(WithEnds, Model):
     # ---- calls
 
     def build(self, input_shape: Any = None) -> None:
-        """Build the layers, by calling them with symbolic inputs if one is not built.
+        """Build all layers by calling them with symbolic inputs, unless all are built.
 
-        As in Keras, the name of the model is no part of their paths; that of a Sequential is.
+        As in Keras, the paths of the layers do not contain the name of the model; in a Sequential they do.
         """
         if all(layer.is_placed for layer in self.layers):
             return
         graph = self._call_graph
         shapes = {source.layer: graph.by_name[source.layer].batch_shape for source in leaves(graph.inputs)}  # type: ignore[attr-defined]
         if input_shape is not None:
-            shapes = self._bound(graph.inputs, input_shape)
+            shapes = self._bind(graph.inputs, input_shape)
         symbols = {name: Input(batch_shape=shape, name=name) for name, shape in shapes.items()}
-        called_in(enclosing_path, self._children_path, through_graph, (graph, symbols))
+        called_in(enclosing_path, self._children_path, symbolic_outputs, (graph, symbols))
 
     def by_input(self, inputs: Any) -> dict[str, Any]:
-        """Return name of input layer -> the argument of a call that it gets."""
-        return self._bound(self._call_graph.inputs, inputs)
+        """Return input layer name -> its array, for the argument of a call."""
+        return self._bind(self._call_graph.inputs, inputs)
 
     def _specs_by_layers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if type(self).call is not Functional.call or kwargs or len(args) != 1:
             return None
-        return map_leaves(spec_of, through_graph(self._call_graph, self.by_input(args[0])))
+        return map_leaves(spec_of, symbolic_outputs(self._call_graph, self.by_input(args[0])))
 
     @property
     def _arrangement(self) -> Any:
@@ -207,7 +207,7 @@ class Functional(WithEnds, Model):
     def _find_ends(self) -> Ends:
         if not self.built:
             self.build()
-        values = traced(self._call_graph)
+        values = symbolic_values(self._call_graph)
         for layer in self.layers:
             first = values.get(Source(layer.name, 0, 0))
             if first is not None:
@@ -217,7 +217,7 @@ class Functional(WithEnds, Model):
         )
 
     def count_of_outputs(self) -> int:
-        """Return how many arrays a call returns."""
+        """Return the number of arrays that a call returns."""
         return len(list(leaves(self._call_graph.outputs)))
 
     @property
@@ -225,45 +225,44 @@ class Functional(WithEnds, Model):
         return str(self.path)[: -len(self.name)].rstrip("/")
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Return the outputs, arranged as the outputs of the graph; of a list of one, that one, as in Keras.
+        """Return the outputs, arranged as the outputs of the graph; a list of one output is unpacked, as in Keras.
 
         Parameters
         ----------
         inputs : ndarray, or list or dict of them
-            Arranged as the inputs of the graph. One input or a list of them may come as a dict by the names of the
-            input layers, and those of a dict as a list if the keys of the dict are sorted.
+            Arranged as the inputs of the graph. Also accepted: a dict with the names of the input layers, for one input
+            or a list; a list, for a dict with sorted keys.
         training : bool, optional
         mask : array-like, or list or dict of them, optional
-            Those of the inputs, arranged in the same way.
+            Masks of the inputs, in the same arrangement.
         """
-        masks = {} if mask is None else self._bound(self._call_graph.inputs, mask)
-        values, _ = self._results(self._bound(self._call_graph.inputs, inputs), masks, training)
+        masks = {} if mask is None else self._bind(self._call_graph.inputs, mask)
+        values, _ = self._run_graph(self._bind(self._call_graph.inputs, inputs), masks, training)
         return _unpacked(map_leaves(values.__getitem__, self._call_graph.outputs))
 
     def whole(self, inputs: Any) -> Any:
-        """Return the inputs; floats become integers where layers read integers."""
-        graph, given = self._call_graph, self._bound(self._call_graph.inputs, inputs)
+        """Return the inputs; floats are converted to integers where layers read integers."""
+        graph, given = self._call_graph, self._bind(self._call_graph.inputs, inputs)
         found = {name: graph.by_name[name].with_integers(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
         changed = any(x is not given[name] for name, x in found.items())
         return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else inputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks of the outputs; layers run as far as one of them makes a mask from its inputs."""
-        if previous_mask is None and not self._call_graph.makers:
+        """Return the masks of the outputs; layers run only if a later layer computes its mask from their outputs."""
+        if previous_mask is None and not self._call_graph.mask_makers:
             return None
-        masks = {} if previous_mask is None else self._bound(self._call_graph.inputs, previous_mask)
-        _, found = run_trial(
-            self._results, self._bound(self._call_graph.inputs, inputs), masks, None, self._call_graph.before_masks
-        )
-        return _unpacked(map_leaves(found.get, self._call_graph.outputs))
+        masks = {} if previous_mask is None else self._bind(self._call_graph.inputs, previous_mask)
+        graph = self._call_graph
+        _, found = run_trial(self._run_graph, self._bind(graph.inputs, inputs), masks, None, graph.calls_before_masks)
+        return _unpacked(map_leaves(found.get, graph.outputs))
 
-    def _bound(self, structure: Any, given: Any) -> dict[str, Any]:
-        """Return name of input layer -> what is given for it."""
+    def _bind(self, structure: Any, given: Any) -> dict[str, Any]:
+        """Return input layer name -> the part of `given` for it; raise ValueError if the arrangement does not fit."""
         if isinstance(structure, dict):
             if isinstance(given, list | tuple) and len(given) == len(structure) and has_sorted_keys(structure):
                 given = dict(zip(structure, given, strict=True))
             if isinstance(given, dict) and given.keys() == structure.keys():
-                return self._all_bound((structure[key], x) for key, x in given.items())
+                return self._bind_all((structure[key], x) for key, x in given.items())
         elif isinstance(given, dict):
             if given.keys() == {source.layer for source in leaves(structure)}:
                 return given
@@ -271,55 +270,55 @@ class Functional(WithEnds, Model):
             return {structure.layer: given}
         elif isinstance(given, list | tuple):
             if len(given) == len(structure):
-                return self._all_bound(zip(structure, given, strict=True))
+                return self._bind_all(zip(structure, given, strict=True))
         elif len(structure) == 1:
-            return self._bound(structure[0], given)
+            return self._bind(structure[0], given)
         raise ValueError(
             f"`inputs` of '{self.name}' must be arranged as {map_leaves(lambda source: source.layer, structure)}"
             f"{'' if isinstance(given, dict) else _not_by_position(structure)}; received {_shapes_of(given)}"
         )
 
-    def _all_bound(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-        return {name: x for pair in pairs for name, x in self._bound(*pair).items()}
+    def _bind_all(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+        return {name: x for pair in pairs for name, x in self._bind(*pair).items()}
 
-    def _results(
+    def _run_graph(
         self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None,
         only: set[tuple[str, int]] | None = None,
     ) -> tuple[dict[Source, Any], dict[Source, Any]]:  # fmt: skip
-        """Return the outputs of all nodes, or of some only, and, where there are any, the masks of all."""
-        values = Values()
+        """Return source -> output for all nodes, or for the nodes in `only`, and source -> mask for existing masks."""
+        graph, values = self._call_graph, Values()
         read = values.__getitem__ if only is None else values.get
         for name, x in inputs.items():
-            values[Source(name, 0, 0)] = self._call_graph.by_name[name](x, **self._call_graph.rows_read[name])
+            values[Source(name, 0, 0)] = graph.by_name[name](x, **graph.rows_read[name])
         found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
         with awake():
-            for name, index in self._call_graph.order:
-                layer, node = self._call_graph.by_name[name], self._call_graph.nodes[name][index]
+            for name, index in graph.order:
+                layer, node = graph.by_name[name], graph.nodes[name][index]
                 args, kwargs = map_leaves(lambda x: read(x) if isinstance(x, Source) else x, tuple(node))
                 given, named = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, tuple(node))
                 named = {key: mask for key, mask in named.items() if _has_source(node.kwargs[key])}
-                before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
+                first_mask = given[0] if given and any(m is not None for m in leaves(given[0])) else None
                 if only is None or (name, index) in only:
                     outputs = layer(*args, **({"training": training} | _masks_for(layer, given, named) | kwargs))
-                    keep(values, name, index, outputs)
-                if before is not None or name in self._call_graph.makers:
-                    keep(found, name, index, mask_after(layer, args[0], before))
+                    store_results(values, name, index, outputs)
+                if first_mask is not None or name in graph.mask_makers:
+                    store_results(found, name, index, mask_after(layer, args[0], first_mask))
         return values, {source: mask for source, mask in found.items() if mask is not None}
 
     # ---- what it consists of
 
     def get_config(self) -> dict[str, Any]:
-        """Return the graph; of a user's class whose constructor makes the graph, the arguments of that, as in Keras.
+        """Return the graph; as in Keras, the constructor's arguments if a subclass makes its graph in ``__init__``.
 
         Raises
         ------
         NotImplementedError
-            One of these is no plain value.
+            An argument of the constructor is not a plain value.
         """
         if self._constructor_arguments is not None and not takes_graph(type(self)):
             return constructor_arguments(self) | Layer.get_config(self)
         config = super().get_config()
-        config.pop("forms", None)  # the layers say their own
+        config.pop("forms", None)  # stored in the configurations of the layers
 
         def tensor(x: Any) -> Any:
             history = [x.layer, x.node, x.output] if isinstance(x, Source) else None
@@ -343,14 +342,12 @@ class Functional(WithEnds, Model):
             return list(outputs)
         return [source.layer for source in leaves(self._call_graph.outputs)]
 
-    def _traced(self) -> list[tuple[Layer, Any]]:
-        return [(self._call_graph.by_name[source.layer], x) for source, x in traced(self._call_graph).items()]
+    def _symbolic_calls(self) -> list[tuple[Layer, Any]]:
+        return [(self._call_graph.by_name[source.layer], x) for source, x in symbolic_values(self._call_graph).items()]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "layers" and name in vars(self):
-            raise AttributeError(
-                f"`layers` of '{self.name}' are those of its graph, and cannot be set: make a new model"
-            )
+            raise AttributeError(f"`layers` of '{self.name}' follow from its graph and cannot be set: make a new model")
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -362,15 +359,15 @@ class Functional(WithEnds, Model):
 
 
 def takes_graph(cls: type) -> bool:
-    """Whether a constructor takes inputs and outputs."""
+    """Whether the constructor of a class takes ``inputs`` and ``outputs``."""
     parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
     kinds = {parameter.kind for parameter in parameters.values()}
     takes_all = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds
     return takes_all or {"inputs", "outputs"} <= parameters.keys()
 
 
-def made_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Model:
-    """Return a functional model as its class makes it, if that takes further arguments, which `config` has."""
+def rebuilt_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Model:
+    """Return `model`, constructed again by its class if `config` has further arguments for the constructor."""
     rest = further_arguments(cls, config)
     if not rest or not takes_graph(cls):
         return model
@@ -378,53 +375,54 @@ def made_by(cls: type[Model], model: Functional, config: dict[str, Any]) -> Mode
 
 
 def further_arguments(cls: type[Model], config: dict[str, Any]) -> dict[str, Any]:
-    """Return what a configuration has for the constructor of a user's class, beside what describes its layers."""
-    return {} if is_ours(cls.__init__) else {key: value for key, value in config.items() if key not in _OF_GRAPHS}
+    """Return the entries of a configuration that are arguments of a user's constructor, without the graph's keys."""
+    return {} if is_ours(cls.__init__) else {key: value for key, value in config.items() if key not in _GRAPH_KEYS}
 
 
-_OF_GRAPHS = ("layers", "input_layers", "output_layers", "name", "trainable", "dtype", "forms", "build_input_shape")
-"""What configurations of graphs have, of every class."""
+_GRAPH_KEYS = ("layers", "input_layers", "output_layers", "name", "trainable", "dtype", "forms", "build_input_shape")
+"""Keys that every configuration of a graph has."""
 
 
 def functional_class(cls: type[Model]) -> type[Functional]:
-    """Return the class of the functional models of a subclass of :class:`Model`: itself, with the methods of these."""
+    """Return a subclass of both a user's class and :class:`Functional`; the class itself if it is one already."""
     if cls is Model:
         return Functional
-    return cls if issubclass(cls, Functional) else cast("type[Functional]", _with_graph(cast(Any, cls)))
+    return cls if issubclass(cls, Functional) else cast("type[Functional]", _functional_subclass(cast(Any, cls)))
 
 
 @cache
-def _with_graph(cls: Any) -> Any:
+def _functional_subclass(cls: Any) -> Any:
+    """Return a subclass of a user's class and :class:`Functional`; it is pickled by the user's class."""
     own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "_registered": cls}
-    reduced = {"__reduce__": lambda self: (_empty, (cls,), self.__getstate__())}
+    reduced = {"__reduce__": lambda self: (_empty_model, (cls,), self.__getstate__())}
     return type(cls.__name__, (cls, Functional), own | reduced)
 
 
-def _empty(cls: Any) -> Any:
-    """Return a functional model of a subclass of :class:`Model`, to be filled from a pickle."""
+def _empty_model(cls: Any) -> Any:
+    """Return an uninitialized functional model of a user's class; pickle then sets its state."""
     return object.__new__(functional_class(cls))
 
 
 def _unpacked(outputs: Any) -> Any:
-    """Return the outputs; the one in a list or tuple of one."""
+    """Return the outputs; a list or tuple of one output is unpacked."""
     return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
 
 
 def _not_by_position(structure: Any) -> str:
-    """Return why a list cannot stand for these inputs, if it is their order."""
+    """Return the end of an error: why a list of inputs is refused, if the keys of the dict are unsorted."""
     is_unsorted = isinstance(structure, dict) and not has_sorted_keys(structure)
-    return ", by their keys: these are not sorted, so no list has an order that is theirs" if is_unsorted else ""
+    return ", by their keys: the keys are not sorted, so the order of a list would be ambiguous" if is_unsorted else ""
 
 
 def _shapes_of(given: Any) -> Any:
-    """Return shapes in the place of arrays."""
+    """Return a description for errors: arrays are replaced by their shapes."""
     return map_leaves(lambda x: f"array of {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__, given)
 
 
 def _masks_for(layer: Layer, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return masks, those of positional arguments and of others by name, as the arguments that ``call`` has for them.
+    """Return the mask arguments of ``call``, from the masks of its positional (`given`) and named arguments.
 
-    As in Keras, an argument ``mask`` is that of the only array: not of sequences that come with states.
+    As in Keras, ``mask`` is passed only if the call has one array argument, not a sequence with states.
     """
     call = type(layer).call
     if len(given) == 1 and not named:

@@ -1,30 +1,30 @@
-"""Outputs in lists and dictionaries inside each other, and what is given for them: losses, targets, weights."""
+"""Nested lists and dictionaries of outputs, and losses, targets and weights in the same arrangement."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mp_core.utilities.tree import leaves
 
-__all__ = ["flattened", "in_place_of", "is_nest", "is_nested", "names_in_logs"]
+__all__ = ["flattened", "is_nest", "is_nested", "names_in_logs", "with_replaced_parts"]
 
 
 def is_nest(x: Any) -> bool:
-    """Whether it is a list, tuple or dictionary."""
+    """Whether `x` is a list, tuple or dictionary."""
     return isinstance(x, list | tuple | dict)
 
 
 def is_nested(outputs: Any) -> bool:
-    """Whether there are lists or dictionaries inside another one."""
+    """Whether `outputs` is a list or dictionary that contains another one."""
     return is_nest(outputs) and any(map(is_nest, outputs.values() if isinstance(outputs, dict) else outputs))
 
 
 def flattened(given: Any, outputs: Any, place: str = "") -> Iterator[Any]:
-    """Yield what is given for each output, None where nothing is; lists and tuples are the same.
+    """Yield the part of `given` for each output, or None; lists and tuples are not distinguished.
 
     Raises
     ------
     ValueError
-        It is not arranged as the outputs.
+        `given` is not arranged as the outputs.
     """
     if not is_nest(outputs):
         yield given
@@ -40,7 +40,7 @@ def _parts_of(outputs: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _part(given: Any, outputs: Any, key: Any, place: str) -> Any:
-    """Return what is given for a part of the outputs; raise ValueError where `given` is none for them."""
+    """Return the part of `given` for one part of the outputs; raise ValueError if the arrangements differ."""
     where = f" at {place}" if place else ""
     if isinstance(outputs, dict):
         if not isinstance(given, dict) or not given.keys() <= outputs.keys():
@@ -53,22 +53,22 @@ def _part(given: Any, outputs: Any, key: Any, place: str) -> Any:
     return given[key]
 
 
-def in_place_of(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
-    """Return `given`, arranged as the outputs, with the next of `parts` in the place of what it has for each output."""
+def with_replaced_parts(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
+    """Return a copy of `given`, arranged as the outputs, in which each part is replaced by the next of `parts`."""
     if not is_nest(outputs):
         return next(parts)
     if given is None:
         for _ in leaves(outputs):
             next(parts)
         return None
-    found = {key: in_place_of(_part(given, outputs, key, ""), part, parts) for key, part in _parts_of(outputs)}
+    found = {key: with_replaced_parts(_part(given, outputs, key, ""), part, parts) for key, part in _parts_of(outputs)}
     if isinstance(given, dict):
         return {key: found[key] for key in given}
     return type(given)(*found.values()) if hasattr(given, "_fields") else list(found.values())
 
 
 def names_in_logs(names: Sequence[str], outputs: Any) -> list[str]:
-    """Return what the logs call each output, as Keras does: its path, in which its name stands for its place in a list.
+    """Return the name of each output in the logs, as in Keras: its path, with a name in the place of a list index.
 
     Examples
     --------

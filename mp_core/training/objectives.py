@@ -1,4 +1,4 @@
-"""What ``compile`` is given for outputs: losses, their weights and metrics, arranged as the outputs are."""
+"""Losses, loss weights and metrics of ``compile``, matched with the outputs of a model."""
 
 import math
 import warnings
@@ -15,7 +15,7 @@ from mp_core.layers import Layer
 from mp_core.training import losses, metrics
 from mp_core.training.losses import Loss
 from mp_core.training.losses.arrays import same_rank
-from mp_core.training.nesting import flattened, in_place_of, is_nest, is_nested, names_in_logs
+from mp_core.training.nesting import flattened, is_nest, is_nested, names_in_logs, with_replaced_parts
 from mp_core.utilities.arguments import number
 from mp_core.utilities.tree import has_sorted_keys, leaves, map_leaves
 
@@ -23,7 +23,7 @@ __all__ = ["LossTracker", "Losses", "Metrics", "Targets", "check_target", "targe
 
 
 class Targets(NamedTuple):
-    """What belongs to one output."""
+    """Name, target, output, weights and mask of one output of a model."""
 
     name: str
     y: Any
@@ -33,33 +33,33 @@ class Targets(NamedTuple):
 
 
 def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
-    """Return targets and weights beside the outputs that they belong to.
+    """Match targets, weights and masks with the outputs.
 
     Parameters
     ----------
     names : sequence of str
-        Of the outputs.
+        Names of the outputs.
     y, weights : array, or list or dict of them, or None
-        Arranged as the outputs, or a dictionary by their names; weights may be one array for all.
+        Arranged as the outputs, or a dictionary with their names; weights may be one array for all outputs.
     outputs : array, or list or dict of them
     masks : array of bool, or list or dict of them, optional
-        What counts, arranged as the outputs.
+        True: the element counts. Arranged as the outputs.
 
     Raises
     ------
     ValueError
-        They are arranged in another way.
+        The arrangements differ.
     """
     arrays = list(leaves(outputs))
-    given = _spread(y, names, outputs, "y")
+    given = _per_output(y, names, outputs, "y")
     if weights is not None and not isinstance(weights, list | tuple | dict):
         weights = [weights] * len(arrays)
-    columns = (_spread(weights, names, outputs, "sample_weight"), _spread(masks, names, outputs, "mask"))
+    columns = (_per_output(weights, names, outputs, "sample_weight"), _per_output(masks, names, outputs, "mask"))
     return [Targets(*each) for each in zip(names, given, arrays, *columns, strict=True)]
 
 
-def _spread(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[Any]:
-    """Return what is given for each of some outputs, None where there is nothing."""
+def _per_output(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[Any]:
+    """Return the part of `given` for each output, or None; errors call `given` by the name `what`."""
     count = len(names)
     if given is None:
         return [None] * count
@@ -83,14 +83,14 @@ def _spread(given: Any, names: Sequence[str], outputs: Any, what: str) -> list[A
     has_order = any(part is not parts[0] for part in parts)
     if has_order and isinstance(outputs, dict) and not has_sorted_keys(outputs):
         raise ValueError(
-            f"`{what}` must be a dict by the names of the outputs, {', '.join(names)}: these are not sorted, so no "
-            f"list has an order that is theirs; received a {type(given).__name__}"
+            f"`{what}` must be a dict by the names of the outputs, {', '.join(names)}: the names are not sorted, so "
+            f"the order of a list would be ambiguous; received a {type(given).__name__}"
         )
     return parts
 
 
 def _is_arranged(given: Any, names: Sequence[str], outputs: Any) -> bool:
-    """Whether something is given as nested outputs are arranged, rather than in their order or by their names."""
+    """Whether `given` is nested like the outputs, instead of a flat list or a dict of output names."""
     if not is_nested(outputs) or not is_nest(given):
         return False
     if isinstance(given, dict):
@@ -102,46 +102,46 @@ def _is_config(x: Any) -> bool:
     return isinstance(x, dict) and x.keys() >= {"class_name", "config"}
 
 
-def _looked_up(given: Any, function: Callable[[Any], Any]) -> Any:
-    """Return lists and dictionaries of what `function` makes of names, configurations and objects."""
+def _resolved(given: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply `function` to each name, configuration or object in nested lists and dictionaries."""
     if isinstance(given, dict) and not _is_config(given):
-        return {name: _looked_up(part, function) for name, part in given.items()}
-    return [_looked_up(part, function) for part in given] if isinstance(given, list | tuple) else function(given)
+        return {name: _resolved(part, function) for name, part in given.items()}
+    return [_resolved(part, function) for part in given] if isinstance(given, list | tuple) else function(given)
 
 
 class Losses:
-    """The losses of the outputs, and their weighted sum.
+    """The losses of the outputs, with their weights.
 
     Parameters
     ----------
     loss : str, callable, or list or dict of them
-        One for all outputs, or arranged as they are; None: an output has no loss.
+        One for all outputs, or arranged as the outputs; None: an output has no loss.
     loss_weights : float, or list or dict of float, optional
     """
 
     def __init__(self, loss: Any, loss_weights: Any) -> None:
-        self._loss, self._weights = _looked_up(loss, _loss_from), _looked_up(loss_weights, _factor)
-        self._found: list[tuple[Any, float]] | None = None
+        self._loss, self._weights = _resolved(loss, _resolve_loss), _resolved(loss_weights, _loss_weight)
+        self._pairs: list[tuple[Any, float]] | None = None
 
     def of(self, names: Sequence[str], outputs: Any) -> list[tuple[Any, float]]:
         """Return loss and weight of each output."""
-        if self._found is None:
+        if self._pairs is None:
             loss, weights = self._loss, self._weights
             if not is_nest(loss):
                 loss = [loss] * len(names)
             if isinstance(weights, float):
                 weights = [weights] * len(names)
-            found = [_only(each) for each in _spread(loss, names, outputs, "loss")]
-            factors = _spread(weights, names, outputs, "loss_weights")
-            self._found = [(each, 1.0 if w is None else w) for each, w in zip(found, factors, strict=True)]
-        return self._found
+            found = [_single_loss(each) for each in _per_output(loss, names, outputs, "loss")]
+            factors = _per_output(weights, names, outputs, "loss_weights")
+            self._pairs = [(each, 1.0 if w is None else w) for each, w in zip(found, factors, strict=True)]
+        return self._pairs
 
     def targets(self, names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
-        """Return what :func:`targets_of` does; `y` may be a list for the outputs with a loss only."""
-        return targets_of(names, self._completed(y, names, outputs), outputs, weights, masks)
+        """Return :func:`targets_of`; `y` may also be a list with targets only for the outputs that have a loss."""
+        return targets_of(names, self._with_missing_targets(y, names, outputs), outputs, weights, masks)
 
-    def _completed(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
-        """Return targets with None for each output without a loss, if there are only those of the others."""
+    def _with_missing_targets(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
+        """Insert None for each output without a loss, if `y` has targets only for outputs with a loss."""
         counts = [loss is not None for loss, _ in self.of(names, outputs)]
         given = list(leaves(y))
         if y is None or isinstance(y, dict) or not len(given) == sum(counts) < len(counts):
@@ -151,27 +151,27 @@ class Losses:
         return dict(zip(names, found, strict=True)) if len(given) == 1 and isinstance(outputs, dict) else found
 
     def names(self, names: Sequence[str], outputs: Any) -> list[str]:
-        """Return the names in the logs of the outputs that have a loss."""
+        """Return the names of the outputs that have a loss, as the logs show them."""
         pairs = zip(names_in_logs(names, outputs), self.of(names, outputs), strict=True)
         return [name for name, (loss, _) in pairs if loss is not None]
 
-    def fed(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
-        """Return targets, arranged as they are, in the types in which a recorded step reads them."""
+    def recordable_targets(self, y: Any, names: Sequence[str], outputs: Any) -> Any:
+        """Return targets in the same arrangement, converted to the dtypes that a recorded step reads."""
         if y is None:
             return None
-        y = self._completed(y, names, outputs)
+        y = self._with_missing_targets(y, names, outputs)
         parts = [
             part if part is None or loss is None else loss.targets(part)
-            for part, (loss, _) in zip(_spread(y, names, outputs, "y"), self.of(names, outputs), strict=True)
+            for part, (loss, _) in zip(_per_output(y, names, outputs, "y"), self.of(names, outputs), strict=True)
         ]
         if _is_arranged(y, names, outputs):
-            return in_place_of(y, outputs, iter(parts))
+            return with_replaced_parts(y, outputs, iter(parts))
         if isinstance(y, dict):
             return {name: part for name, part in zip(names, parts, strict=True) if name in y}
         return parts if isinstance(y, list | tuple) else parts[0]
 
     def compute(self, targets: Sequence[Targets], outputs: Any) -> list[tuple[Any, float]]:
-        """Return the loss of each output that has one, and its weight.
+        """Return (value, weight) of each output that has a loss.
 
         Raises
         ------
@@ -181,24 +181,24 @@ class Losses:
         found = []
         for target, (loss, weight) in zip(targets, self.of([t.name for t in targets], outputs), strict=True):
             if loss is not None:
-                found.append((_loss_of(loss, target), weight))
+                found.append((_compute_loss(loss, target), weight))
         return found
 
 
 def weighted(value: Any, weight: float) -> Any:
-    """Return a loss by its weight."""
+    """Return loss * weight."""
     return value if weight == 1.0 else value * np.float32(weight)
 
 
 class _FunctionLoss(Loss):
-    """The mean of what a function of targets and outputs returns."""
+    """The mean of the values of a function of targets and outputs."""
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         super().__init__(name=getattr(function, "__name__", None))
         self._function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the values of the function."""
+        """Return the values of samples, which the function computes."""
         found = self._function(y_true, y_pred)
         if not hasattr(found, "ndim"):
             raise TypeError(f"the loss '{self.name}' must return an array; received {found!r}")
@@ -206,23 +206,23 @@ class _FunctionLoss(Loss):
 
 
 class _Crossentropy(Loss):
-    """The cross-entropy of the kind of the targets: of two classes, of one-hot ones or of integers."""
+    """Binary, categorical or sparse categorical cross-entropy, selected by the shapes of targets and outputs."""
 
     def targets(self, y_true: Any) -> Any:
-        """Return integers as they are, and floats as of any loss."""
+        """Return integers as class indices; floats as other losses convert them."""
         if is_recorded(y_true):
             return y_true
         is_whole = np.asarray(y_true).dtype.kind in "biu"
         return losses.classification.indices(y_true) if is_whole else super().targets(y_true)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the value of each sample."""
-        return losses.get(f"{_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
+        """Return the loss of each sample."""
+        return losses.get(f"{_target_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
 
 
-def _loss_from(identifier: Any) -> Loss | None:
-    """Return the loss of a name, a configuration or a function."""
-    if _is_of_targets(identifier) and _BY_TARGETS[identifier.lower()] == "crossentropy":
+def _resolve_loss(identifier: Any) -> Loss | None:
+    """Return the loss object for a name, a configuration, a function or a loss."""
+    if _depends_on_targets(identifier) and _TARGET_DEPENDENT[identifier.lower()] == "crossentropy":
         return _Crossentropy(identifier)
     kind = identifier if isinstance(identifier, type) else type(identifier)
     if issubclass(kind, metrics.Metric | Layer):
@@ -236,15 +236,15 @@ def _loss_from(identifier: Any) -> Loss | None:
     return _FunctionLoss(found) if known is None else known()
 
 
-def _only(given: Any) -> Loss | None:
-    """Return the loss of an output, also from a list of one."""
+def _single_loss(given: Any) -> Loss | None:
+    """Return the loss of one output; a list of one loss is unpacked."""
     if isinstance(given, dict) or (is_nest(given) and len(given) != 1):
         raise ValueError(f"`loss` must be one loss for each output; received {given!r} for one of them")
     found: Loss | None = given[0] if is_nest(given) else given
     return found
 
 
-def _factor(weight: Any) -> float | None:
+def _loss_weight(weight: Any) -> float | None:
     return None if weight is None else number(weight, "loss_weights")
 
 
@@ -254,13 +254,13 @@ def check_target(loss: Loss, target: Targets) -> None:
         raise ValueError(f"the loss '{loss.name}' of output '{target.name}' needs targets: `y` has none for it")
 
 
-def _loss_of(loss: Any, target: Targets) -> Any:
+def _compute_loss(loss: Any, target: Targets) -> Any:
     check_target(loss, target)
     mask = {} if target.mask is None else {"mask": target.mask}
     try:
         found = loss(target.y, target.output, sample_weight=target.weights, **mask)
     except ValueError as error:
-        if type(error) is not ValueError:  # what a plan cannot see says so itself
+        if type(error) is not ValueError:  # a subclass is raised by recording, which explains itself
             raise
         raise ValueError(
             f"the loss '{loss.name}' does not fit output '{target.name}': targets have shape {np.shape(target.y)}, "
@@ -275,7 +275,7 @@ def _loss_of(loss: Any, target: Targets) -> Any:
 
 
 class LossTracker(metrics.Metric):
-    """The mean of the losses of batches, each counted by its number of samples, in Python's numbers."""
+    """The mean of the losses of batches, weighted by their numbers of samples, in Python floats."""
 
     _direction = "down"
 
@@ -284,17 +284,17 @@ class LossTracker(metrics.Metric):
         self.reset_state()
 
     def reset_state(self) -> None:
-        """Begin anew."""
+        """Reset the mean."""
         self._total, self._count = 0.0, 0
 
     def update_state(self, value: Any, sample_weight: int = 1) -> None:
-        """Take in the loss of a batch of so many samples."""
+        """Add the loss of a batch; `sample_weight` is its number of samples."""
         self._total += float(value) * sample_weight
         self._count += sample_weight
 
     @property
     def state(self) -> list[float]:
-        """The sum, and the number of samples."""
+        """Weighted sum of the losses, and number of samples."""
         return [self._total, self._count]
 
     @state.setter
@@ -306,81 +306,83 @@ class LossTracker(metrics.Metric):
         return self._total / self._count if self._count else 0.0
 
 
-_BY_TARGETS = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
-"""Names of metrics that mean those of the kind of the targets -> how the names of these end."""
+_TARGET_DEPENDENT = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
+"""Names whose metric depends on the kind of the targets -> the last part of that metric's name."""
 
 
-def _is_of_targets(given: Any) -> bool:
-    """Whether it names a metric that depends on the kind of the targets."""
-    return isinstance(given, str) and given.lower() in _BY_TARGETS
+def _depends_on_targets(given: Any) -> bool:
+    """Whether `given` is a name whose metric or loss depends on the kind of the targets."""
+    return isinstance(given, str) and given.lower() in _TARGET_DEPENDENT
 
 
 class Metrics(metrics.Metric):
-    """The metrics of the outputs as one, which ``model.metrics`` has: its result is a dictionary.
+    """The metrics of all outputs as one metric, an element of ``model.metrics``; its result is a dictionary.
 
     Parameters
     ----------
     given, weighted : list, or list or dict of lists, optional
-        Names, functions or metrics of one output, or of each; the second ones count samples by their weights.
+        Names, functions or metrics of one output, or of each. Only `weighted` metrics use sample weights.
     targets_of : callable
-        Returns what belongs to each output, of targets, outputs, weights and masks.
+        ``targets_of(y, outputs, weights, masks)`` returns the :class:`Targets` of each output.
 
     Raises
     ------
     ValueError
-        A name or a configuration is that of no metric.
+        A name or a configuration does not belong to a metric.
     """
 
     def __init__(self, given: Any, weighted: Any, targets_of: Callable[..., list[Targets]]) -> None:
         super().__init__(name="compile_metrics")
         named = {"metrics": given, "weighted_metrics": weighted}
-        self._given, self._targets_of = [self._checked(*each) for each in named.items()], targets_of
+        self._specs, self._targets_of = [self._resolve(*each) for each in named.items()], targets_of
         self.are_given = given is not None or weighted is not None
         self.example: Any = None
-        """What :meth:`rebuild` needs; None until the first batch."""
-        self._found: list[list[tuple[str, Any, bool]]] | None = None
+        """The argument of :meth:`rebuild`; None until the first batch."""
+        self._by_output: list[list[tuple[str, Any, bool]]] | None = None
 
     def _build(self, targets: Sequence[Targets], outputs: Any) -> list[list[tuple[str, Any, bool]]]:
-        """Return name, metric and whether it counts weights, for each output."""
+        """Return (name in the logs, metric, whether it uses weights) of each metric of each output."""
         names = [target.name for target in targets]
         if isinstance(outputs, dict) and len(outputs) == len(names):
             names = list(outputs)
-        columns = [self._by_output(given, names, outputs) for given in self._given]
+        columns = [self._for_outputs(given, names, outputs) for given in self._specs]
         prefixes = [f"{name}_" for name in names] if len(names) > 1 else [""]
         found = []
         for target, prefix, plain, weighted in zip(targets, prefixes, *columns, strict=True):
             if None in plain or None in weighted:
-                raise ValueError(f"`metrics` must be of names, functions or metrics; received None for '{target.name}'")
-            made = [(self._made(each, target), False) for each in plain]
-            made += [(self._made(each, target), True) for each in weighted]
+                raise ValueError(f"`metrics` must be names, functions or metrics; received None for '{target.name}'")
+            made = [(self._make_metric(each, target), False) for each in plain]
+            made += [(self._make_metric(each, target), True) for each in weighted]
             taken: list[str] = []
             for metric, is_weighted in made:
-                metric.reset_state()  # a metric of another `compile` has counted there
-                taken.append(_free_name(metric.name, is_weighted, taken))
+                metric.reset_state()  # it may have been updated after an earlier `compile`
+                taken.append(_unique_name(metric.name, is_weighted, taken))
             found.append([(prefix + name, *each) for name, each in zip(taken, made, strict=True)])
         return found
 
     @classmethod
-    def _checked(cls, argument: str, given: Any) -> Any:
-        """Return metrics for names, configurations and functions; some names wait for the first targets."""
+    def _resolve(cls, argument: str, given: Any) -> Any:
+        """Replace names, configurations and functions by metrics; "accuracy" etc. wait for the first targets."""
         if given is not None and (not is_nest(given) or _is_config(given)):
             raise TypeError(f"`{argument}` must be a list, tuple or dict of metrics; received {given!r}")
-        return _looked_up(given, lambda each: each if each is None or _is_of_targets(each) else cls._made(each, None))
+        return _resolved(
+            given, lambda each: each if each is None or _depends_on_targets(each) else cls._make_metric(each, None)
+        )
 
     @staticmethod
-    def _by_output(given: Any, names: Sequence[str], outputs: Any) -> list[list[Any]]:
+    def _for_outputs(given: Any, names: Sequence[str], outputs: Any) -> list[list[Any]]:
         if given is None:
             return [[] for _ in names]
         if len(names) == 1 and isinstance(given, list | tuple) and not any(isinstance(x, list | tuple) for x in given):
             return [list(given)]
-        parts = _spread(given, names, outputs, "metrics")
+        parts = _per_output(given, names, outputs, "metrics")
         return [list(x) if isinstance(x, list | tuple) else [] if x is None else [x] for x in parts]
 
     @staticmethod
-    def _made(given: Any, target: Any) -> Any:
-        """Return the metric of a name, which it keeps, of a configuration or a function."""
-        suffix = _BY_TARGETS[given.lower()] if _is_of_targets(given) else None
-        found = metrics.get(given if suffix is None else f"{_kind(target.y, target.output)}_{suffix}")
+    def _make_metric(given: Any, target: Any) -> Any:
+        """Return the metric for a name, a configuration or a function; a name becomes the metric's name."""
+        suffix = _TARGET_DEPENDENT[given.lower()] if _depends_on_targets(given) else None
+        found = metrics.get(given if suffix is None else f"{_target_kind(target.y, target.output)}_{suffix}")
         if not isinstance(found, metrics.Metric):
             found = metrics.MeanMetricWrapper(found)
         if isinstance(given, str):
@@ -388,42 +390,42 @@ class Metrics(metrics.Metric):
         return found
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> None:
-        """Take in a batch: targets, weights and masks are arranged as the outputs."""
+        """Update all metrics with a batch; targets, weights and masks are arranged as the outputs."""
         self.update(self._targets_of(y_true, y_pred, sample_weight, mask), y_pred)
 
     def update(self, targets: Sequence[Targets], outputs: Any) -> None:
-        """Take in a batch.
+        """Update all metrics with a batch.
 
         Raises
         ------
         IndexError, ValueError
-            A metric has no targets, or they do not fit the outputs.
+            A metric has no targets, or its targets do not fit the outputs.
         """
-        if self._found is None:
-            self._found = self._build(targets, outputs)
+        if self._by_output is None:
+            self._by_output = self._build(targets, outputs)
             self.example = _example_of(targets, outputs)
-        for target, made in zip(targets, self._found, strict=True):
+        for target, made in zip(targets, self._by_output, strict=True):
             for _, metric, is_weighted in made:
                 weights = target.weights if is_weighted else None
-                with _naming(metric, target):
+                with _explaining_mismatch(metric, target):
                     if target.mask is not None and isinstance(metric, metrics.Mean):
-                        weights = _masked(weights, target.mask)
+                        weights = _masked_weights(weights, target.mask)
                     metric.update_state(target.y, target.output, sample_weight=weights)
 
     def rebuild(self, example: Any, counts: Mapping[str, int]) -> None:
-        """Make the metrics as the first batch has made those of an interrupted training.
+        """Create the metrics like the first batch of an interrupted training did.
 
         Parameters
         ----------
         example : tuple
-            The attribute `example` of those.
+            The attribute `example` of the interrupted training's metrics.
         counts : mapping of str to int
-            How many variables each of them has. A metric that makes its variables when it sees the first batch sees
+            Metric name -> number of its variables. A metric that creates variables in its first update is updated with
             one sample of zeros.
         """
-        if self._found is None:
+        if self._by_output is None:
             parts, arrangement = example
-            targets = [Targets(name, _zeros(y), _zeros(output), None) for name, y, output in parts]
+            targets = [Targets(name, _zeros_of_spec(y), _zeros_of_spec(output), None) for name, y, output in parts]
             found = self._build(targets, arrangement)
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
@@ -431,37 +433,37 @@ class Metrics(metrics.Metric):
                     for name, metric, _ in made:
                         if len(metric.variables) < counts.get(name, 0):
                             metric.update_state(target.y, target.output)
-            self._found, self.example = found, example
+            self._by_output, self.example = found, example
 
     @property
     def named(self) -> list[tuple[str, Any]]:
-        """The name in the logs of each metric, and it; none before the first batch."""
-        return [(name, metric) for made in self._found or () for name, metric, _ in made]
+        """Pairs of name in the logs and metric; empty before the first batch."""
+        return [(name, metric) for made in self._by_output or () for name, metric, _ in made]
 
     @property
     def metrics(self) -> list[Any]:
-        """The metrics; none before the first batch."""
+        """The metrics; empty before the first batch."""
         return [metric for _, metric in self.named]
 
     def result(self) -> dict[str, Any]:
-        """Return the value of each metric, by its name in the logs."""
+        """Return name in the logs -> value of the metric."""
         return {name: metric.result() for name, metric in self.named}
 
     def reset_state(self) -> None:
-        """Begin all of them anew."""
+        """Reset all metrics."""
         for metric in self.metrics:
             metric.reset_state()
 
 
 @contextmanager
-def _naming(metric: Any, target: Targets) -> Iterator[None]:
-    """Say in errors of shapes and numbers which metric does not fit which output."""
+def _explaining_mismatch(metric: Any, target: Targets) -> Iterator[None]:
+    """Add the names of metric and output, and the shapes, to errors that an update raises."""
     if target.y is None:
         raise ValueError(f"the metric '{metric.name}' of output '{target.name}' needs targets: `y` has none for it")
     try:
         yield
     except (ValueError, IndexError) as error:
-        if type(error) not in (ValueError, IndexError):  # what a plan cannot see says so itself
+        if type(error) not in (ValueError, IndexError):  # a subclass is raised by recording, which explains itself
             raise
         shapes = {"targets": target.y, "outputs": target.output, "the mask": target.mask, "weights": target.weights}
         have = ", ".join(f"{name} {np.shape(x)}" for name, x in shapes.items() if x is not None)
@@ -471,37 +473,37 @@ def _naming(metric: Any, target: Targets) -> Iterator[None]:
 
 
 def _example_of(targets: Sequence[Targets], outputs: Any) -> Any:
-    """Return name, and shapes and dtypes of a sample of the targets and the outputs, and how outputs are arranged."""
-    parts = [[target.name, _described(target.y), _described(target.output)] for target in targets]
+    """Return name and sample shapes and dtypes of each target and output, and the arrangement of the outputs."""
+    parts = [[target.name, _sample_spec(target.y), _sample_spec(target.output)] for target in targets]
     return [parts, map_leaves(lambda _: None, outputs)]
 
 
-def _described(x: Any) -> Any:
+def _sample_spec(x: Any) -> Any:
     return None if x is None else [list(x.shape[1:]), x.dtype.name]
 
 
-def _zeros(described: Any) -> Any:
+def _zeros_of_spec(described: Any) -> Any:
     if described is None:
         return None
     shape, dtype = tuple(described[0]), np.dtype(described[1])
-    if math.prod(shape) > _MOST_OF_A_SAMPLE or (dtype.kind not in "biuf" and not dtypes.is_float(dtype)):
-        raise ValueError(f"a sample of shape {shape} and dtype {dtype} is no example of targets or outputs")
+    if math.prod(shape) > _MAX_SAMPLE_SIZE or (dtype.kind not in "biuf" and not dtypes.is_float(dtype)):
+        raise ValueError(f"a sample of shape {shape} and dtype {dtype} cannot be a target or an output")
     return np.zeros((1, *shape), dtype)
 
 
-_MOST_OF_A_SAMPLE = 1 << 26
-"""Numbers of a sample of which metrics are made: a file says how many, and they are in memory."""
+_MAX_SAMPLE_SIZE = 1 << 26
+"""Limit of elements of a sample that a file describes, because it is allocated."""
 
 
-def _free_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
-    """Return a name that no metric of the output has yet: that of a weighted metric begins otherwise, as in Keras."""
+def _unique_name(name: str, is_weighted: bool, taken: Sequence[str]) -> str:
+    """Return a name that is not taken, as in Keras: ``weighted_{name}`` for weighted metrics, then ``{name}_{n}``."""
     if is_weighted and name in taken:
         name = f"weighted_{name}"
     return name if name not in taken else next(new for n in count(1) if (new := f"{name}_{n}") not in taken)
 
 
-def _masked(weights: Array | None, mask: Array) -> Array:
-    """Return the weights where a mask is True, and zeros elsewhere; both begin at the axis of samples."""
+def _masked_weights(weights: Array | None, mask: Array) -> Array:
+    """Return the weights where a mask is True, and zeros elsewhere; the first axis of both is samples."""
     if weights is None:
         return mask.astype(np.float32)
     weights, mask = same_rank(weights, mask)
@@ -510,8 +512,8 @@ def _masked(weights: Array | None, mask: Array) -> Array:
     return np.where(mask, weights, np.float32(0))
 
 
-def _kind(y: Array, output: Array) -> str:
-    """Return what kind of targets are there, as Keras decides it for the metric "accuracy"."""
+def _target_kind(y: Array, output: Array) -> str:
+    """Return the kind of the targets; the rule is Keras' for the metric "accuracy"."""
     if output.shape[-1] == 1:
         return "binary"
     is_sparse = y.ndim < output.ndim or y.shape[-1] == 1

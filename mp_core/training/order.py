@@ -1,4 +1,4 @@
-"""The order of samples in an epoch: a function of a seed, the epoch and the number of samples."""
+"""The order of samples in an epoch: a function of the seed, the epoch and the number of samples."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ __all__ = ["order_of"]
 
 
 def order_of(seed: Callable[[], int]) -> Callable[[int, int], Array]:
-    """Return a function of the number of samples and the number of the epoch, which returns an order.
+    """Return a function ``order(samples, epoch)`` that returns a permutation of the samples.
 
-    It is the order of 64-bit words of Philox4x64-10 (Salmon et al., 2011) with the key (seed, epoch), equal ones as
-    they come. The seed is asked for when an epoch begins: it may be that of a training that goes on by then.
+    The permutation is a stable sort of 64-bit words of Philox4x64-10 (Salmon et al., 2011) with the key (seed, epoch).
+    `seed` is called when an epoch begins, so that it can return the seed of a resumed training.
 
     Examples
     --------

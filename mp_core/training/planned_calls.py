@@ -1,4 +1,4 @@
-"""Calls of a model in inference by plans: one for each arrangement of shapes and types."""
+"""Inference calls of a model by plans: one plan for each combination of input shapes and dtypes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +10,13 @@ from mp_core.layers.plans.plan import plan_key
 __all__ = ["PlannedCalls"]
 
 _KEPT = 8
-"""How many plans of one model are kept: a fit has two shapes of batches, and two more for validation."""
+"""Plans cached per model: a fit has two batch shapes (full and last batch), validation two more."""
 
 
 class PlannedCalls:
-    """Calls of a model in inference, by a plan from the second call with arrays of some shapes on.
+    """Call a model in inference; from the second call with the same shapes and dtypes on, by a plan.
 
-    What plans cannot see (functions of NumPy, float64) runs call by call.
+    A model that a plan cannot record (it calls NumPy, or computes in float64) runs without a plan.
     """
 
     def __init__(self, model: Callable[..., Any]) -> None:
@@ -24,22 +24,22 @@ class PlannedCalls:
         self._calls: Cache[Callable[[Any], Any]] = Cache(_KEPT)
 
     def __call__(self, x: Any) -> Any:
-        """Return the outputs for some inputs, as arrays that nobody else has."""
+        """Return the outputs as new arrays."""
         key = plan_key(x, {})
         call = self._calls.get(key)
         if call is None:
-            self._calls.put(key, self._planned)
-            call = self._by_steps
+            self._calls.put(key, self._call_and_plan)
+            call = self._call_directly
         return call(x)
 
-    def _by_steps(self, x: Any) -> Any:
+    def _call_directly(self, x: Any) -> Any:
         return self._model(x, training=False)
 
-    def _planned(self, x: Any) -> Any:
-        """Return the outputs by a plan, which later calls with such inputs run."""
+    def _call_and_plan(self, x: Any) -> Any:
+        """Record a plan for later calls with the same shapes and dtypes, and return its outputs."""
         call: Callable[[Any], Any]
         try:
             call = ForwardPlan(self._model, (x,), {"training": False})
         except UnseenError:
-            call = self._by_steps
+            call = self._call_directly
         return self._calls.put(plan_key(x, {}), call)(x)

@@ -1,4 +1,4 @@
-"""The outputs of a model for all samples, put together from those of batches."""
+"""``predict``: the outputs of a model for all samples, computed batch by batch and concatenated."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.training.batches import ArrayBatches, Batch, batches_of, joined, number_of_samples, outputs_like
+from mp_core.training.batches import ArrayBatches, Batch, batches_of, concatenated, number_of_samples, outputs_like
 from mp_core.training.callbacks import CallbackList
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.progress import progress
@@ -16,14 +16,16 @@ from mp_core.utilities.tree import leaves, map_leaves
 if TYPE_CHECKING:
     from mp_core.training.models import Model
 
-__all__ = ["predicted"]
+__all__ = ["run_prediction"]
 
 
-def predicted(model: "Model", x: Any, batch_size: int | None, verbose: Any, steps: int | None, callbacks: Any) -> Any:
+def run_prediction(
+    model: "Model", x: Any, batch_size: int | None, verbose: Any, steps: int | None, callbacks: Any
+) -> Any:
     """Return the outputs of a model for all samples: see :meth:`mp_core.training.trainer.Trainer.predict`."""
     count = None if steps is None else positive_integer(steps, "steps")
     batches = batches_of(x, batch_size=batch_size, steps=count)
-    found = batches.taken(count, "steps")
+    found = batches.limited_to(count, "steps")
     total = batches.steps if count is None else count
     if not isinstance(callbacks, CallbackList):
         callbacks = CallbackList(callbacks, model=model, verbose=verbose, epochs=1, steps=total)
@@ -33,12 +35,12 @@ def predicted(model: "Model", x: Any, batch_size: int | None, verbose: Any, step
     shown = progress(found, show=bool(verbose), total=total, unit="batches")
     outputs = _outputs(model, shown, callbacks)
     if isinstance(batches, ArrayBatches) and count is None:
-        whole = _in_place(outputs, batches.samples)
+        whole = _assembled(outputs, batches.samples)
     else:
         parts = list(outputs)
         if not parts:
             raise ValueError("`x` must have at least one batch; received none")
-        whole = joined(parts)
+        whole = concatenated(parts)
     callbacks.on_predict_end()
     return whole
 
@@ -54,10 +56,10 @@ def _outputs(model: "Model", batches: Iterable[Batch], callbacks: CallbackList) 
             break
 
 
-def _in_place(outputs: Iterator[Any], samples: int) -> Any:
-    """Return arrays into which the outputs of each batch are written where they belong.
+def _assembled(outputs: Iterator[Any], samples: int) -> Any:
+    """Allocate the outputs of all samples once, and write the outputs of each batch into them.
 
-    Outputs that do not have a row for each sample, as after a ``reshape`` over the axis of samples, are joined instead.
+    Outputs without one row per sample, as after a ``reshape`` over the sample axis, are concatenated instead.
     """
     first, second = next(outputs, None), next(outputs, None)
     if first is None:
@@ -70,14 +72,14 @@ def _in_place(outputs: Iterator[Any], samples: int) -> Any:
     for part in parts:
         count = number_of_samples(part)
         if start + count > samples or any(len(values) != count for values in leaves(part)):
-            return joined([_rows(whole, start), part, *parts])
+            return concatenated([_first_rows(whole, start), part, *parts])
         for into, values in zip(leaves(whole), outputs_like(whole, part), strict=True):
             _write(into, values, slice(start, start + count))
         start += count
-    return whole if start == samples else _rows(whole, start)  # a callback has stopped it, or batches were reduced
+    return whole if start == samples else _first_rows(whole, start)  # a callback stopped it, or outputs have fewer rows
 
 
-def _rows(whole: Any, count: int) -> Any:
+def _first_rows(whole: Any, count: int) -> Any:
     return map_leaves(lambda x: x[:count].copy(), whole)
 
 

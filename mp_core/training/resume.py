@@ -1,4 +1,4 @@
-"""All that training depends on as one file: who loads it goes on as if training had not stopped, bit for bit."""
+"""Save and load the whole state of training: a resumed training has the bits of an uninterrupted one."""
 
 import json
 import warnings
@@ -15,14 +15,14 @@ from mp_core.files.hdf5 import storable
 from mp_core.layers.seeds import StateHolder
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.autocast.variable import assign_each, restore_on_failure
-from mp_core.training.archive import written
+from mp_core.training.archive import output_file
 from mp_core.training.measured import training_state
 from mp_core.training.optimizer_files import (
     check_optimizer,
     contents_of_optimizer,
-    described,
-    lasting,
-    load_lasting,
+    describe_optimizer,
+    load_optimizer_variables,
+    optimizer_variables,
 )
 from mp_core.utilities.arguments import is_number, path_of
 from mp_core.utilities.tree import leaves
@@ -30,105 +30,105 @@ from mp_core.utilities.tree import leaves
 if TYPE_CHECKING:
     from mp_core.training.models import Model
 
-__all__ = ["Place", "State", "load_state", "save_state", "state_variables"]
+__all__ = ["Place", "Snapshot", "load_state", "save_state", "state_variables"]
 
 _FORMAT = 2
-_ARRAY = "__array__"  # the key of what stands for an array in JSON: its number and dtype
+_ARRAY = "__array__"  # JSON key of a reference to an array: [number, dtype]
 
 
 class Place(NamedTuple):
-    """Where training is: in which epoch, behind how many of its batches."""
+    """Progress of training: index of the current epoch, and how many of its batches are done."""
 
     epoch: int
     step: int
 
 
-class State(NamedTuple):
-    """All that training depends on."""
+class Snapshot(NamedTuple):
+    """Everything that the rest of a training depends on."""
 
     place: Place
     seed: int
-    """Of the order of samples."""
+    """Seed of the order of samples."""
     stopped: bool
     """Whether a callback has stopped training."""
     logs: dict[str, Any]
-    """Of the last batch; between epochs those of the last epoch, with its validation."""
+    """Logs of the last batch; between epochs the logs of the last epoch, with its validation."""
     variables: list[list[Any]]
     """Name, shape and dtype of each variable of :func:`state_variables`."""
     weights: list[Array]
     trained_by: dict[str, Any]
-    """What :func:`described` says of the optimizer."""
+    """The result of :func:`describe_optimizer`."""
     optimizer: dict[str, Array]
     means: dict[str, list[float]]
-    """The losses by their names."""
+    """Loss name -> sum and number of samples."""
     example: Any
-    """From which the metrics that ``compile`` got are made: see :meth:`Metrics.rebuild`."""
+    """The first argument of :meth:`Metrics.rebuild`."""
     metrics: list[list[Any]]
     """Name of each metric, and the values of its variables."""
     callbacks: list[list[Any]]
-    """The class of each callback with a state, and this."""
+    """Class name and state of each callback that has a state."""
 
     @classmethod
-    def of(cls, model: "Model") -> "State":
-        """Return the state of a model's training."""
-        compiled, variables = training_state(model), state_variables(model)
-        compiled.prepare()
-        optimizer, _ = lasting(model)
+    def of(cls, model: "Model") -> "Snapshot":
+        """Return a snapshot of a model's training."""
+        state, variables = training_state(model), state_variables(model)
+        state.prepare()
+        optimizer, _ = optimizer_variables(model)
         return cls(
-            compiled.place, compiled.seed, bool(model.stop_training), compiled.last_logs, _described(variables),
-            [v.numpy() for v in variables], described(model), {name: np.asarray(x) for name, x in optimizer.items()},
-            {tracker.name: tracker.state for tracker in compiled.losses}, compiled.metrics.example,
-            [[name, [v.numpy() for v in _variables(metric)]] for name, metric in compiled.named_metrics],
-            [] if compiled.callbacks is None else compiled.callbacks.get_states(),
+            state.place, state.seed, bool(model.stop_training), state.last_logs, _described(variables),
+            [v.numpy() for v in variables], describe_optimizer(model),
+            {name: np.asarray(x) for name, x in optimizer.items()},
+            {tracker.name: tracker.state for tracker in state.losses}, state.metrics.example,
+            [[name, [v.numpy() for v in _variables(metric)]] for name, metric in state.named_metrics],
+            [] if state.callbacks is None else state.callbacks.get_states(),
         )  # fmt: skip
 
     def apply(self, model: "Model") -> None:
-        """Give a model this state, all or nothing; callbacks get theirs by :meth:`begin`.
+        """Restore a model's training from this snapshot, all or nothing; :meth:`begin` restores the callbacks.
 
         Raises
         ------
         TypeError, ValueError
-            It is of another model, or of one with other metrics in the middle of an epoch; or a value is none that
-            training has.
+            The snapshot is of another model, or in mid-epoch of other metrics; or a value has the wrong type or shape.
         """
-        compiled = training_state(model)
-        own = [v for part in (compiled.optimizer, *dict(compiled.named_metrics).values()) for v in _variables(part)]
-        held = [vars(compiled), vars(compiled.metrics), *map(vars, compiled.losses)]
-        contents = contents_of_optimizer(compiled.optimizer)
+        state = training_state(model)
+        own = [v for part in (state.optimizer, *dict(state.named_metrics).values()) for v in _variables(part)]
+        held = [vars(state), vars(state.metrics), *map(vars, state.losses)]
+        contents = contents_of_optimizer(state.optimizer)
         contents.add(held)
         restore_on_failure([*state_variables(model), *own], undone_if_it_fails, contents, self._apply, model)
 
     def _apply(self, model: "Model") -> None:
-        compiled, variables = training_state(model), state_variables(model)
-        compiled.prepare()
+        state, variables = training_state(model), state_variables(model)
+        state.prepare()
         if _described(variables) != self.variables:
             raise ValueError(
                 f"it is of another model, with weights {self.variables}; '{model.name}' has {_described(variables)}"
             )
         check_optimizer(model, self.trained_by, "it")
-        pairs = [*zip(variables, self.weights, strict=True), *self._metrics(compiled)]
+        pairs = [*zip(variables, self.weights, strict=True), *self._metrics(state)]
         for variable, value in pairs:
             _check_kind(f"variable '{variable.name}'", variable.numpy(), value)
-        kept, _ = lasting(model)
+        kept, _ = optimizer_variables(model)
         for name, value in self.optimizer.items():
             _check_kind(f"variable {name} of the optimizer", np.asarray(kept.get(name, value)), value)
-        losses = [tracker.name for tracker in compiled.losses]  # those of outputs are known behind the first batch
+        losses = [tracker.name for tracker in state.losses]  # losses of outputs exist after the first batch
         if losses[0] not in self.means or (len(losses) > 1 and {*losses} != {*self.means}):
             raise ValueError(f"it has the losses {', '.join(self.means) or 'none'}; here are {', '.join(losses)}")
-        load_lasting(model, self.optimizer)
+        load_optimizer_variables(model, self.optimizer)
         assign_each([variable for variable, _ in pairs], [np.array(value) for _, value in pairs])
-        compiled.set_means(self.means)
-        compiled.place, compiled.seed, compiled.last_logs = self.place, self.seed, self.logs
+        state.set_means(self.means)
+        state.place, state.seed, state.last_logs = self.place, self.seed, self.logs
 
-    def _metrics(self, compiled: Any) -> list[tuple[AutoCastVariable, Array]]:
-        """Return the variables of metrics and their values; those of before an epoch are not needed in it.
+    def _metrics(self, state: Any) -> list[tuple[AutoCastVariable, Array]]:
+        """Return (variable, value) of all metrics; between epochs different metrics are accepted.
 
-        A metric among the model's attributes may have no variables until it sees a batch: its mean so far is lost, with
-        a warning.
+        A metric among the model's attributes may create its variables in its first update: then its mean so far is
+        lost, with a warning.
         """
         if self.place.step and self.example is not None:
-            compiled.metrics.rebuild(self.example, {name: len(arrays) for name, arrays in self.metrics})
-        names, here = [name for name, _ in self.metrics], [name for name, _ in compiled.named_metrics]
+            state.metrics.rebuild(self.example, {name: len(arrays) for name, arrays in self.metrics})
+        names, here = [name for name, _ in self.metrics], [name for name, _ in state.named_metrics]
         if names != here:
             if self.place.step:
                 raise ValueError(
@@ -136,7 +136,7 @@ class State(NamedTuple):
                 )
             return []
         pairs: list[tuple[AutoCastVariable, Array]] = []
-        for (name, metric), (_, arrays) in zip(compiled.named_metrics, self.metrics, strict=True):
+        for (name, metric), (_, arrays) in zip(state.named_metrics, self.metrics, strict=True):
             variables = _variables(metric)
             if [v.shape for v in variables] == [x.shape for x in arrays]:
                 pairs += zip(variables, arrays, strict=True)
@@ -148,13 +148,13 @@ class State(NamedTuple):
         return pairs
 
     def begin(self, model: "Model", callbacks: Any) -> None:
-        """Let callbacks go on after this state was loaded.
+        """Restore the states of the callbacks.
 
-        In the middle of an epoch its begin is told once more, so that callbacks are set up. What they do to the model
-        then is undone: it was done before the interruption.
+        In mid-epoch ``on_epoch_begin`` is called again to set up the callbacks. Changes that they make to the model are
+        undone, because they were made before the interruption.
         """
         if self.place.step:
-            before = State.of(model)
+            before = Snapshot.of(model)
             callbacks.on_epoch_begin(self.place.epoch)
             before.apply(model)
         callbacks.set_states(self.callbacks)
@@ -163,17 +163,17 @@ class State(NamedTuple):
 def save_state(model: "Model", path: Any) -> None:
     """Write the state of a model's training: see :meth:`Trainer.save_training_state`."""
     arrays: list[Array] = []
-    about = {"format": _FORMAT, "state": _encoded(State.of(model)._asdict(), arrays)}
+    about = {"format": _FORMAT, "state": _encoded(Snapshot.of(model)._asdict(), arrays)}
     tree: dict[str, Any] = {
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
         "arrays": {str(number): storable(x) for number, x in enumerate(arrays)},
     }
-    with written(path, "", overwrite=True) as file:
+    with output_file(path, "", overwrite=True) as file:
         hdf5.write(file, tree)
 
 
 def load_state(model: "Model", path: Any) -> None:
-    """Take up the state of a file, all or nothing: see :meth:`Trainer.load_training_state`."""
+    """Restore training from a file, all or nothing: see :meth:`Trainer.load_training_state`."""
     path = path_of(path, "path")
     try:
         state = _read(hdf5.read(map_file(path)))
@@ -187,7 +187,7 @@ def load_state(model: "Model", path: Any) -> None:
 
 
 def state_variables(model: "Model") -> list[AutoCastVariable]:
-    """Return the weights, and what layers keep from call to call: states of random numbers, and of sequences."""
+    """Return the weights, and the variables that layers keep between calls: random states and recurrent states."""
     held = (item for layer in model.flatten() for item in leaves(vars(layer)))
     kept = (v for item in held if isinstance(item, StateHolder) for v in leaves(item.variables))
     return [*model.weights, *{id(v): v for v in kept}.values()]
@@ -198,7 +198,7 @@ def _described(variables: list[AutoCastVariable]) -> list[list[Any]]:
 
 
 def _check_kind(what: str, own: Array, value: Array) -> None:
-    """Raise ValueError unless a value has the shape and the dtype of what it is to replace."""
+    """Raise ValueError unless `value` has the shape and the dtype of `own`."""
     if (own.shape, own.dtype) != (value.shape, value.dtype):
         kinds = f"{own.dtype.name} of shape {own.shape}, the value {value.dtype.name} of shape {value.shape}"
         raise ValueError(f"{what} is {kinds}")
@@ -211,12 +211,12 @@ def _variables(metric: Any) -> list[AutoCastVariable]:
 # ---- the file
 
 
-def _read(tree: Mapping[str, Any]) -> State:
-    """Return what a file has; raise LookupError, TypeError or ValueError for anything else."""
+def _read(tree: Mapping[str, Any]) -> Snapshot:
+    """Return the snapshot in a file; raise LookupError, TypeError or ValueError if the file is invalid."""
     about = json.loads(bytes(tree["about"]))
     if not _is_count(about["format"]) or about["format"] != _FORMAT:
-        raise ValueError(f"it has format {about['format']!r}, and {_FORMAT} is read")
-    state = State(**_decoded(about["state"], tree["arrays"]))
+        raise ValueError(f"its format is {about['format']!r}; only {_FORMAT} can be read")
+    state = Snapshot(**_decoded(about["state"], tree["arrays"]))
     counts: dict[str, Any] = {"epoch": state.place[0], "step": state.place[1], "seed": state.seed}
     counts |= {f"count of {name}": mean[1] for name, mean in state.means.items()}
     for name, value in counts.items():
@@ -246,12 +246,12 @@ def _is_count(value: Any) -> bool:
 
 
 def _encoded(value: Any, arrays: list[Array], where: str = "") -> Any:
-    """Return a value as JSON has it; an array is put into `arrays` and becomes its number."""
+    """Convert a value for JSON; an array is appended to `arrays` and replaced by its index."""
     if isinstance(value, AutoCastVariable):
         value = value.numpy()
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf" and not dtypes.is_float(value.dtype):
-            raise TypeError(f"the state of training cannot keep an array of {value.dtype}: {where}")
+            raise TypeError(f"the state of training cannot store an array of {value.dtype}: {where}")
         arrays.append(value)
         return {_ARRAY: [len(arrays) - 1, value.dtype.name]}
     if isinstance(value, dict):
@@ -268,13 +268,13 @@ def _encoded(value: Any, arrays: list[Array], where: str = "") -> Any:
     if is_number(value):
         return float(value)
     raise TypeError(
-        f"the state of training keeps numbers, strings, arrays, and lists and dictionaries of them; received "
+        f"the state of training stores numbers, strings, arrays, and lists and dictionaries of them; received "
         f"{type(value).__name__}: {where}"
     )
 
 
 def _decoded(value: Any, arrays: Mapping[str, Any]) -> Any:
-    """Return what :func:`_encoded` got; tuples are lists."""
+    """Invert :func:`_encoded`; tuples come back as lists."""
     if isinstance(value, dict):
         if _ARRAY not in value:
             return {key: _decoded(item, arrays) for key, item in value.items()}
@@ -286,6 +286,6 @@ def _decoded(value: Any, arrays: Mapping[str, Any]) -> Any:
             raise ValueError(f"the number of an array is {number!r}")
         stored = np.asarray(arrays[str(number)])
         if stored.dtype.newbyteorder("=") != storable(np.zeros(0, dtype)).dtype:
-            raise ValueError(f"an array is stored as {stored.dtype}, which stands for no {name}")
+            raise ValueError(f"an array is stored as {stored.dtype}, which cannot be {name}")
         return stored.astype(dtype)
     return [_decoded(item, arrays) for item in value] if isinstance(value, list) else value

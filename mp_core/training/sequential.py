@@ -1,4 +1,4 @@
-"""Models that are a stack of layers: what Keras calls Sequential."""
+"""Keras' Sequential: a model that is a stack of layers."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -29,28 +29,27 @@ __all__ = ["Sequential"]
 
 
 class Sequential(WithEnds, Model):
-    """A model of layers, each of which gets the outputs of the one before.
+    """A stack of layers: the output of each layer is the input of the next.
 
-    As in Keras, inputs are cast to the dtype of the :class:`InputLayer`, if the first layer is one, and by each layer
-    as its own policy says. The stack itself casts no inputs.
+    As in Keras, inputs are cast to the dtype of the :class:`InputLayer`, if there is one, and each layer casts its
+    inputs by its own policy. The stack itself does not cast.
 
     Parameters
     ----------
     layers : sequence of (Layer or KerasTensor), or one of them, optional
-        What :func:`Input` returns may come first, or a layer that was made with `input_shape` or `input_dim`: then all
-        layers are built at once, otherwise by the first call. The input becomes :attr:`input_layer` and is not among
-        :attr:`layers`.
+        If the first is a result of :func:`Input`, or a layer with `input_shape` or `input_dim`, all layers are built at
+        once, otherwise by the first call. The input becomes :attr:`input_layer`, and is not in :attr:`layers`.
     name : str, optional
     **kwargs
-        Those of :class:`~mp_core.layers.Layer`. The policy is that of variables of a subclass, and says the dtype of
-        the outputs if it names one; every layer keeps its own.
+        Arguments of :class:`~mp_core.layers.Layer`. The policy applies to variables that a subclass adds, and casts the
+        outputs if it has an output dtype; every layer keeps its own policy.
 
     Raises
     ------
     TypeError
-        There is something else among the layers.
+        `layers` contain something other than layers.
     ValueError
-        An input is not first.
+        An input is not the first layer.
 
     Examples
     --------
@@ -65,7 +64,7 @@ class Sequential(WithEnds, Model):
     supports_masking = True
     is_made_of_layers = True
     input_layer: InputLayer | None = None
-    """What inputs are cast by before the first layer gets them."""
+    """Casts the inputs before the first layer."""
 
     def __init__(self, layers: Any = None, name: str | None = None, **kwargs: Any) -> None:
         Layer.__init__(self, name=name, **kwargs)
@@ -75,10 +74,10 @@ class Sequential(WithEnds, Model):
         self.layers: list[Layer] = []
         for layer in given or ():
             self.append_unbuilt(layer)
-        self._build_again()
+        self._rebuild()
 
     def append_unbuilt(self, layer: Layer | KerasTensor) -> None:
-        """Append a layer as :meth:`add` does, but build nothing."""
+        """Append a layer like :meth:`add`, but build nothing."""
         if isinstance(layer, KerasTensor):
             layer = layer.call.layer
             if not isinstance(layer, InputLayer):
@@ -86,7 +85,7 @@ class Sequential(WithEnds, Model):
         if not isinstance(layer, Layer):
             raise TypeError(f"`layer` must be a Layer; received {layer!r} (of type {type(layer).__name__})")
         if any(other.name == layer.name and other is not layer for other in self.layers):
-            raise ValueError(f"`layer` must have a name of its own: '{self.name}' has a '{layer.name}' already")
+            raise ValueError(f"`layer` must have a unique name: '{self.name}' has a '{layer.name}' already")
         shape = getattr(layer, "_shape_of_inputs", None)
         is_first = self.input_layer is None and not self.layers
         if shape is not None and is_first:
@@ -99,37 +98,29 @@ class Sequential(WithEnds, Model):
             raise ValueError(f"`layer` must not be an InputLayer unless it is the first; received {layer!r}")
 
     def add(self, layer: Layer | KerasTensor) -> None:
-        """Append a layer; what :func:`Input` returns must be the first.
+        """Append a layer; a result of :func:`Input` must be the first.
 
         Raises
         ------
-        TypeError
-            `layer` is no layer.
         ValueError
-            It is an input, and not the first layer.
+            `layer` is an input but not the first layer, or its name is not unique.
         """
-        undone_if_it_fails(contents_of([self]), self._added, layer)
+        undone_if_it_fails(contents_of([self]), self._append_and_build, layer)
 
-    def _added(self, layer: Layer | KerasTensor) -> None:
+    def _append_and_build(self, layer: Layer | KerasTensor) -> None:
         self.append_unbuilt(layer)
-        self._build_again()
+        self._rebuild()
 
     def pop(self) -> Layer:
-        """Remove the last layer, and return it.
-
-        Raises
-        ------
-        IndexError
-            There is none.
-        """
+        """Remove the last layer, and return it; without layers raise IndexError."""
         if not self.layers:
             raise IndexError(f"'{self.name}' has no layer to pop")
         layer: Layer = self.layers.pop()
-        self._build_again()
+        self._rebuild()
         return layer
 
-    def _build_again(self) -> None:
-        """Build the layers, if their inputs are known; compiled with others before, it must be compiled again."""
+    def _rebuild(self) -> None:
+        """Build the changed stack if its input shape is known. The training state is dropped: compile again."""
         self.built, self._path = False, None
         vars(self).pop("_ends", None)
         self._uncompile()
@@ -142,32 +133,33 @@ class Sequential(WithEnds, Model):
         super()._apply_policy()
         self._casting = False, self.compute_dtype
 
-    def _taken(self, inputs: Any) -> Any:
-        """Return inputs as the first layer gets them."""
+    def _input_as_cast(self, inputs: Any) -> Any:
+        """Return the inputs, cast by the input layer if there is one."""
         return inputs if self.input_layer is None else self.input_layer.fitted(inputs, self._rows_read)
 
     def whole(self, inputs: Any) -> Any:
-        """Return the inputs; floats become integers if the first layer reads integers."""
+        """Return the inputs; floats are converted to integers if the first layer reads integers."""
         return inputs if self.input_layer is None else self.input_layer.with_integers(inputs, self._rows_read)
 
     @property
     def _rows_read(self) -> int | None:
-        """The rows of the embedding that reads the inputs; None: another layer does."""
+        """The number of rows of the embedding that reads the inputs; None if the first layer is not an embedding."""
         first = self.layers[0] if self.layers else None
         return first.input_dim if isinstance(first, Embedding) else None
 
     def build(self, input_shape: Any = None) -> None:
-        """Build every layer, by running zeros of this shape, or of lengths up to 48, through them if one is not built.
+        """Build every layer by calling it with zeros, unless all layers are built.
 
         Parameters
         ----------
         input_shape : tuple of (int or None), or list or dict of them, optional
-            Default: that of the :attr:`input_layer`. Several shapes are those of what the first layer takes.
+            Default: the shape of the :attr:`input_layer`. Unknown lengths (None) are tried with lengths up to 48. Pass
+            several shapes if the first layer takes several arrays.
 
         Raises
         ------
         ValueError
-            There are no layers, no shape, or another one than that for which the stack is built.
+            There are no layers, or no shape, or the stack was built for another shape.
         """
         if not self.layers:
             raise ValueError(f"'{self.name}' has no layers: `add` one first")
@@ -180,8 +172,8 @@ class Sequential(WithEnds, Model):
         claim(self)
 
     def _check_shape(self, own: Shape, given: Any) -> None:
-        if not (len(own) == len(given) and all(map(_fits, own, given))):
-            raise ValueError(f"`input_shape` of '{self.name}' must be {own}, that of its Input; received {given}")
+        if not (len(own) == len(given) and all(map(_length_fits, own, given))):
+            raise ValueError(f"`input_shape` of '{self.name}' must be {own}, the shape of its Input; received {given}")
 
     def _build_layers(self, input_shape: Any) -> None:
         if input_shape is None and self.input_layer is not None:
@@ -194,10 +186,10 @@ class Sequential(WithEnds, Model):
             return
         first = self if self.input_layer is None else self.input_layer
         x = map_shapes(lambda shape: Input(batch_shape=shape, dtype=first.compute_dtype, name=self.name), input_shape)
-        for layer in self.layers:  # each runs zeros of its own: those of one run would shrink from layer to layer
+        for layer in self.layers:  # each gets new zeros: in one run the lengths would shrink from layer to layer
             _, x = symbolic_call(layer, (x,))
 
-    def _traced(self) -> list[tuple[Layer, Any]]:
+    def _symbolic_calls(self) -> list[tuple[Layer, Any]]:
         if self.input_layer is None:
             return []
         x, found = tensor_of(self.input_layer), []
@@ -207,20 +199,20 @@ class Sequential(WithEnds, Model):
         return found
 
     def count_of_outputs(self) -> int | None:
-        """Return how many arrays a call returns; None if only a call says it."""
+        """Return the number of arrays that a call returns; None if only a call can show it."""
         if type(self).call is not Sequential.call:
             return None
         return count_of_outputs(self.layers[-1], Node((), {})) if self.layers else 1
 
     def _find_ends(self) -> Ends:
-        start = self._start()
+        start = self._symbolic_input()
         x: Any = start
         for layer in self.layers:
             call, x = symbolic_call(layer, (x,))
             replace_claim(self, layer, call)
         return Ends(start, x)
 
-    def _start(self) -> Any:
+    def _symbolic_input(self) -> Any:
         """Return the symbolic input of a built stack, or a list or dict of them; a batch may have any size."""
         if self.input_layer is not None:
             if not self.built:
@@ -228,9 +220,7 @@ class Sequential(WithEnds, Model):
             return tensor_of(self.input_layer)
         shape = self._build_shapes if self.built and self.layers else None
         if shape is None:
-            raise AttributeError(
-                f"'{self.name}' has no inputs yet: begin it with `Input`, or call it or `build` it first"
-            )
+            raise AttributeError(f"'{self.name}' has no inputs yet: start it with `Input`, or call or `build` it first")
         dtype = self.layers[0].compute_dtype
         return map_shapes(lambda each: Input(batch_shape=(None, *each[1:]), dtype=dtype), shape)
 
@@ -240,15 +230,15 @@ class Sequential(WithEnds, Model):
         Parameters
         ----------
         inputs : ndarray, or list or dict of them
-            What the first layer takes; without an :attr:`input_layer` these may be several arrays.
+            Inputs of the first layer; without an :attr:`input_layer` there may be several arrays.
         training : bool, optional
         mask : array-like, optional
-            That of the inputs. A layer gets the mask of its inputs if its ``call`` has an argument ``mask``; what its
-            :meth:`compute_mask` makes of it goes to the next one, if it :attr:`supports_masking`.
+            Mask of the inputs. A layer gets the mask if its ``call`` has an argument ``mask``. The next layer gets the
+            result of its :meth:`compute_mask`, if it :attr:`supports_masking`.
         """
         with awake():
             if self.input_layer is not None:
-                inputs = self._taken(inputs)
+                inputs = self._input_as_cast(inputs)
             for layer in self.layers:
                 masks = {"mask": mask} if mask is not None and has_argument(type(layer).call, "mask") else {}
                 outputs = layer(inputs, training=training, **masks)
@@ -256,7 +246,7 @@ class Sequential(WithEnds, Model):
         return inputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask of the outputs; the layers run as far as one of them makes a mask from its inputs.
+        """Return the mask of the outputs; layers run only if a later layer computes its mask from their outputs.
 
         Examples
         --------
@@ -265,11 +255,11 @@ class Sequential(WithEnds, Model):
         >>> model.compute_mask(np.array([[3, 1, 0]]))
         array([[ True,  True, False]])
         """
-        mask, makers = previous_mask, [needs_inputs(layer) for layer in self.layers]
-        inputs = self._taken(inputs)
+        mask, mask_makers = previous_mask, [needs_inputs(layer) for layer in self.layers]
+        inputs = self._input_as_cast(inputs)
         for index, layer in enumerate(self.layers):
             after = mask_after(layer, inputs, mask)
-            if any(makers[index + 1 :]):
+            if any(mask_makers[index + 1 :]):
                 masks = {"mask": mask} if mask is not None and has_argument(type(layer).call, "mask") else {}
                 inputs = run_trial(layer, inputs, **masks)
             mask = after
@@ -277,30 +267,31 @@ class Sequential(WithEnds, Model):
 
     def _shape_after(self, shape: Shape) -> Any:
         start = None if self.input_layer is None else self.input_layer.batch_shape
-        if start is not None and not (len(start) == len(shape) and all(map(_fits, start, shape))):
+        if start is not None and not (len(start) == len(shape) and all(map(_length_fits, start, shape))):
             return None
         for layer in self.layers:
             shape = layer.compute_output_shape(shape)
         return shape
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, with those of the layers."""
+        """Return the configuration, which contains the configurations of the layers."""
         first = [] if self.input_layer is None else [self.input_layer]
         config = super().get_config() | {"layers": [serialize_keras_object(layer) for layer in [*first, *self.layers]]}
-        config.pop("forms", None)  # the layers say their own
+        config.pop("forms", None)  # stored in the configurations of the layers
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
-        """Return the stack of a configuration; layers are of the face that their ``module`` names.
+        """Return the stack that a configuration describes.
 
-        An ``InputLayer`` is left out of a face that has none.
+        The ``module`` of each entry selects mp_core's class or the one of tf.keras. An ``InputLayer`` is skipped if
+        the API has no such class.
 
         Raises
         ------
         ValueError
-            There are no ``layers``, or a ``class_name`` is neither a layer of mp_core, nor registered, nor in
-            `custom_objects`.
+            The configuration has no ``layers``, or a ``class_name`` that is neither a layer of mp_core, nor registered,
+            nor in `custom_objects`.
         """
         check_depth(config)
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
@@ -323,10 +314,10 @@ class Sequential(WithEnds, Model):
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
 
 
-def _fits(length: int | None, other: int | None) -> bool:
+def _length_fits(length: int | None, other: int | None) -> bool:
     return length is None or other is None or length == other
 
 
 def _is_input(entry: Any) -> bool:
-    """Whether an entry of ``layers`` is that of an :class:`InputLayer`."""
+    """Whether an entry of ``layers`` describes an :class:`InputLayer`."""
     return isinstance(entry, dict) and entry.get("class_name") == InputLayer.__name__

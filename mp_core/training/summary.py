@@ -1,4 +1,4 @@
-"""What a model consists of, as a table."""
+"""``summary``: a table of the layers of a model."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,17 +11,17 @@ __all__ = ["summary_of"]
 
 
 def summary_of(model: Any, traced: Sequence[tuple[Layer, Any]], expand_nested: bool, show_trainable: bool) -> str:
-    """Return the layers of a model with the shapes of their outputs and the numbers in their variables.
+    """Return a table of the layers of a model: output shapes and numbers of parameters.
 
     Parameters
     ----------
     model : Layer
     traced : sequence of (Layer, outputs)
-        Symbolic outputs of each call of a layer; layers that are not there have unknown ones.
+        Symbolic outputs of each call of a layer. The shapes of other layers are shown as "?".
     expand_nested : bool
-        Whether to tell the layers of models among the layers.
+        Whether to list the layers of inner models too.
     show_trainable : bool
-        Whether to tell if a layer is trainable.
+        Whether to add a column that says which layers are trainable.
     """
     shapes: dict[int, list[str]] = {}
     for layer, outputs in traced:

@@ -1,4 +1,4 @@
-"""Graphs of symbolic calls: found between inputs and outputs, and walked with symbolic arrays."""
+"""Graphs of symbolic calls: build a graph from inputs and outputs, and evaluate it with symbolic arrays."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,25 +10,25 @@ from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.training.graph import Graph, Node, Source
 from mp_core.utilities.tree import leaves, leaves_by_key, map_leaves
 
-__all__ = ["graph_between", "through_graph", "traced"]
+__all__ = ["graph_between", "symbolic_outputs", "symbolic_values"]
 
 
 def graph_between(inputs: Any, outputs: Any) -> Graph:
-    """Return the graph of the calls of layers that lead from symbolic inputs to symbolic outputs.
+    """Return the graph of the layer calls that compute symbolic outputs from symbolic inputs.
 
-    Layers are in Keras' order: by their greatest distance from the outputs, then as a walk from the outputs meets them.
+    The order of layers is Keras': by greatest distance from the outputs, then by a depth-first walk from the outputs.
 
     Parameters
     ----------
     inputs, outputs : KerasTensor, or list, tuple or dict of them
-        An input may be what a layer has returned; the model gets an input layer in its place.
+        An input may be the output of a layer; the model gets an input layer in its place.
 
     Raises
     ------
     TypeError
-        There is something else than symbolic arrays among them.
+        `inputs` or `outputs` contain something other than symbolic arrays.
     ValueError
-        An output needs an :func:`Input` that is not among the inputs, or an input is there twice.
+        An output depends on an :func:`Input` that is not among the inputs, or an input occurs twice.
     """
     for argument, tree in (("inputs", inputs), ("outputs", outputs)):
         found = list(leaves(tree))
@@ -37,9 +37,9 @@ def graph_between(inputs: Any, outputs: Any) -> Graph:
     given = list(leaves_by_key(inputs))
     if len({id(x) for x in given}) < len(given):
         raise ValueError(f"`inputs` must be different; received {inputs!r:.300}")
-    starts = {(x.call, x.output): x if isinstance(x.call.layer, InputLayer) else _replaced(x) for x in given}
-    calls, met = _walked(leaves_by_key(outputs), starts)
-    order = _by_depth(calls, met, starts)
+    starts = {(x.call, x.output): x if isinstance(x.call.layer, InputLayer) else _new_input_like(x) for x in given}
+    calls, met = _calls_between(leaves_by_key(outputs), starts)
+    order = _layers_by_depth(calls, met, starts)
     numbers: dict[Call, int] = {}
     for call in sorted(calls, key=lambda call: call.number):
         numbers[call] = sum(other.layer is call.layer for other in numbers)
@@ -56,16 +56,16 @@ def graph_between(inputs: Any, outputs: Any) -> Graph:
     return Graph(order, nodes, map_leaves(source, inputs), map_leaves(source, outputs))
 
 
-def _replaced(x: KerasTensor) -> KerasTensor:
-    """Return an input like what a layer has returned, or would return."""
+def _new_input_like(x: KerasTensor) -> KerasTensor:
+    """Return a new Input with the shape and dtype of a symbolic array."""
     return Input(batch_shape=x.shape, dtype=x.dtype)
 
 
 Starts = dict[tuple[Call, int], KerasTensor]
 
 
-def _walked(outputs: Iterator[KerasTensor], starts: Starts) -> tuple[list[Call], dict[Layer, int]]:
-    """Return the calls on the way to the outputs, each after those that it needs, and when the walk met each layer."""
+def _calls_between(outputs: Iterator[KerasTensor], starts: Starts) -> tuple[list[Call], dict[Layer, int]]:
+    """Return the calls that the outputs depend on, in topological order, and layer -> when the walk reached it."""
     done: dict[Call, None] = {}
     met: dict[Layer, int] = {}
     for output in outputs:
@@ -88,8 +88,8 @@ def _walked(outputs: Iterator[KerasTensor], starts: Starts) -> tuple[list[Call],
     return list(done), met
 
 
-def _by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[Layer]:
-    """Return the layers by their greatest distance from the outputs, those of one distance as the walk met them."""
+def _layers_by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[Layer]:
+    """Return the layers, those with the greatest distance from the outputs first; ties in the order of the walk."""
     depths: dict[Any, int] = {}
     for call in reversed(calls):
         depth = depths[call.layer] = max(depths.get(call, 0), depths.get(call.layer, 0))
@@ -101,21 +101,21 @@ def _by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[
     return sorted(layers, key=lambda layer: (-depths.get(layer, 0), met.get(layer, -1)))
 
 
-def traced(graph: Graph) -> dict[Source, KerasTensor]:
+def symbolic_values(graph: Graph) -> dict[Source, KerasTensor]:
     """Return the symbolic array of each output of each call in a graph of built layers."""
     starts = {Source(x.name, 0, 0): tensor_of(x) for x in graph.layers if isinstance(x, InputLayer)}
-    return graph.walked(starts, lambda layer, args, kwargs: layer(*args, **kwargs))
+    return graph.evaluate(starts, lambda layer, args, kwargs: layer(*args, **kwargs))
 
 
-def through_graph(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
-    """Return the outputs of a graph for symbolic arrays, from call to call, which its layers do not note.
+def symbolic_outputs(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
+    """Return the outputs of a graph for symbolic arrays; the layers do not record these calls as their own.
 
     Parameters
     ----------
     graph : Graph
-        Layers that are not built are built on the way.
+        Its unbuilt layers are built.
     inputs : dict
-        Name of an input layer -> what it gets.
+        Name of an input layer -> its symbolic array.
     """
 
     def call(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -123,14 +123,14 @@ def through_graph(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
 
     layers = {layer.name: layer for layer in graph.layers if isinstance(layer, InputLayer)}
     starts = {
-        Source(name, 0, 0): call(layers[name], (_narrowed(x, layers[name].batch_shape),), {})
+        Source(name, 0, 0): call(layers[name], (_with_known_lengths(x, layers[name].batch_shape),), {})
         for name, x in inputs.items()
     }
-    return map_leaves(graph.walked(starts, call).__getitem__, graph.outputs)
+    return map_leaves(graph.evaluate(starts, call).__getitem__, graph.outputs)
 
 
-def _narrowed(x: KerasTensor, wanted: tuple[int | None, ...]) -> KerasTensor:
-    """Return a symbolic array whose unknown lengths are those of an input, which takes no others."""
+def _with_known_lengths(x: KerasTensor, wanted: tuple[int | None, ...]) -> KerasTensor:
+    """Return a symbolic array in which unknown lengths are replaced by the lengths that the input layer requires."""
     if len(x.shape) != len(wanted):
         return x
     lengths = (known if known is not None else n for known, n in zip(x.shape[1:], wanted[1:], strict=True))

@@ -1,6 +1,6 @@
-"""The methods with which models are trained, evaluated and used, by Keras' names.
+"""The methods of Keras' models that train, evaluate, predict and save.
 
-What they need is imported when they are called: a model that only predicts loads nothing of gradients or optimizers.
+They import what they need when they are called: a model that only predicts loads neither gradients nor optimizers.
 """
 
 import warnings
@@ -17,14 +17,14 @@ from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
     from mp_core.training.callbacks import History
-    from mp_core.training.compiled import Compiled
+    from mp_core.training.compiled import TrainingState
     from mp_core.training.models import Model
 
 __all__ = ["Trainer"]
 
 
 class Trainer(Measured):
-    """What makes a layer a model; a base beside :class:`~mp_core.layers.Layer`.
+    """Mixin that turns a :class:`~mp_core.layers.Layer` into a model.
 
     Examples
     --------
@@ -44,19 +44,19 @@ class Trainer(Measured):
     """
 
     _planned: PlannedCalls | None = None
-    _state: "Compiled | None" = None
-    _early_history: Any = None  # what a subclass calls its history before it is compiled
+    _state: "TrainingState | None" = None
+    _early_history: Any = None  # `history` if it is set before `compile`
     stop_training = stop_evaluating = stop_predicting = False
 
     def _uncompile(self) -> None:
-        """Forget what was made for the layers of before."""
+        """Drop plans and training state that belong to the old layers."""
         if self._planned is not None:
             self._planned = None
         if self._state is not None:
             self._state = None
 
-    def _traced(self) -> list[tuple[Layer, Any]]:
-        """Return each call of a layer with its symbolic outputs, where these are known."""
+    def _symbolic_calls(self) -> list[tuple[Layer, Any]]:
+        """Return each layer call with its symbolic outputs; empty if they are unknown."""
         return []
 
     # ---- use
@@ -74,25 +74,25 @@ class Trainer(Measured):
         Parameters
         ----------
         x : array-like, list or dict of them, sequence or iterable of batches
-            Of batches with targets or weights, these are left aside.
+            Targets and weights of batches are ignored.
         batch_size : int, optional
-            Default: 32, or what divides arrays into `steps` batches. The outputs do not depend on it.
+            Default: 32; with `steps`, ceil(samples / `steps`). The outputs do not depend on it.
         verbose : {"auto", 0, 1, 2}
-            Whether stderr says how far it is.
+            0: show no progress on stderr.
         steps : int, optional
-            How many batches; default: all.
+            Number of batches; default: all.
         callbacks : list of Callback, optional
-            ``on_predict_batch_end`` gets ``{"outputs": ...}``; what sets ``model.stop_predicting`` ends the outputs.
+            ``on_predict_batch_end`` gets ``{"outputs": ...}``. A callback may set ``model.stop_predicting``.
 
         Returns
         -------
         ndarray, or list or dict of them
-            As the model arranges its outputs.
+            Arranged as the outputs of the model.
 
         Raises
         ------
         TypeError, ValueError
-            `x` holds no arrays or batches of them, NaN, or nothing at all.
+            `x` is empty, contains NaN, or is neither arrays nor batches.
 
         Examples
         --------
@@ -102,30 +102,30 @@ class Trainer(Measured):
         >>> model.predict(np.ones((100, 4)), verbose=0).shape
         (100, 2)
         """
-        from mp_core.training.prediction import predicted  # inference does not load it
+        from mp_core.training.prediction import run_prediction  # inference does not load it
 
-        return predicted(cast("Model", self), x, batch_size, verbose, steps, callbacks)
+        return run_prediction(cast("Model", self), x, batch_size, verbose, steps, callbacks)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Return the outputs for some samples: those of a call, by a plan from the second call with such shapes on."""
-        return self._calls()(self._whole(x))
+        """Return the outputs of one batch; from the second call with the same shapes on, a plan computes them."""
+        return self._calls()(self._with_integer_inputs(x))
 
     def _calls(self) -> PlannedCalls:
         if self._planned is None:
             self._planned = PlannedCalls(cast(Any, self))
         return self._planned
 
-    def _whole(self, x: Any) -> Any:
-        """Return the inputs; floats become integers where an Input is of integers or an Embedding reads it."""
+    def _with_integer_inputs(self, x: Any) -> Any:
+        """Return the inputs; floats are converted to integers if an integer Input or an Embedding reads them."""
         return getattr(self, "whole", lambda inputs: inputs)(x)
 
     # ---- training
 
     def in_parts(self) -> Any:
-        """Return what computes parts of a batch on another machine (:class:`mp_core.interop.dask.Workers`)."""
+        """Return the object with which :class:`mp_core.interop.dask.Workers` compute parts of a batch."""
         from mp_core.training.batch_passes import BatchPasses  # inference does not load it
 
-        return BatchPasses(self._compiled, cast(Any, self).trainable_variables).gradients
+        return BatchPasses(self._training_state, cast(Any, self).trainable_variables).gradients
 
     def compile(
         self,
@@ -139,32 +139,32 @@ class Trainer(Measured):
         jit_compile: Any = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
-        """Say how the model is trained.
+        """Configure the training: optimizer, losses and metrics.
 
-        Trained are the weights that are trainable at the first step; after a change of ``trainable``, compile again.
+        The first step fixes which weights are trained. After you change ``trainable``, compile again.
 
         Parameters
         ----------
         optimizer : str, dict or Optimizer
-            If the policy of the model is ``mixed_float16``, it is wrapped in a
-            :class:`~mp_core.optimizers.LossScaleOptimizer`, unless `auto_scale_loss` is False or it is one.
+            Under ``mixed_float16`` it is wrapped in a :class:`~mp_core.optimizers.LossScaleOptimizer`, unless it is one
+            or `auto_scale_loss` is False.
         loss : str, callable or Loss, or list or dict of them, optional
-            One for all outputs, or arranged as they are, inside each other too, or by their names. None: an output has
-            no loss. ``"crossentropy"`` is that of the kind of the targets.
+            One for all outputs, or arranged as the (nested) outputs, or a dict with their names. None: an output has no
+            loss. ``"crossentropy"`` selects binary, categorical or sparse categorical by the targets.
         loss_weights : list or dict of float, optional
             Arranged as the losses.
         metrics, weighted_metrics : list of str, callable or Metric, or list or dict of lists, optional
-            ``"accuracy"`` and ``"crossentropy"`` mean those of the kind of the targets. Only `weighted_metrics` count
-            samples by their weights.
+            ``"accuracy"`` and ``"crossentropy"`` are selected by the targets too. Only `weighted_metrics` use sample
+            weights.
         run_eagerly, steps_per_execution, jit_compile
-            Keras', without effect: a step is recorded once, and run by compiled code. A step that no plan can repeat
-            (a layer counts in integers, or decides by the value of a variable) runs call by call, with the same bits.
+            Without effect: a step is recorded once and run by compiled code. A step that no plan can repeat (a layer
+            counts in integers, or branches on the value of a variable) runs without one, with the same bits.
         auto_scale_loss : bool
 
         Raises
         ------
         TypeError, ValueError
-            An argument is not as above, or a name is that of no optimizer, loss or metric. The model is as before.
+            An argument is invalid, or a name is unknown. The model is unchanged.
 
         Examples
         --------
@@ -174,19 +174,19 @@ class Trainer(Measured):
         >>> type(model.optimizer).__name__
         'LossScaleOptimizer'
         """
-        from mp_core.training.compiled import compiled  # inference does not load it
+        from mp_core.training.compiled import make_training_state  # inference does not load it
 
         given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
         options = {"run_eagerly": run_eagerly, "steps_per_execution": steps_per_execution, "jit_compile": jit_compile}
         history = self.history
-        self._calls()  # an attribute that the first `predict` added would let the step be recorded anew
-        self._state = compiled(cast("Model", self), optimizer, given, options, auto_scale_loss)
+        self._calls()  # set the attribute now: if the first `predict` added it, the step would be recorded again
+        self._state = make_training_state(cast("Model", self), optimizer, given, options, auto_scale_loss)
         self._state.history = history
 
     @property
-    def _compiled(self) -> "Compiled":
+    def _training_state(self) -> "TrainingState":
         if self._state is None:
-            raise ValueError(f"call `compile` before: '{cast(Any, self).name}' has no optimizer, loss or metrics")
+            raise ValueError(f"call `compile` first: '{cast(Any, self).name}' has no optimizer, loss or metrics")
         return self._state
 
     @property
@@ -196,12 +196,12 @@ class Trainer(Measured):
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer, None before :meth:`compile`."""
+        """The optimizer; None before :meth:`compile`."""
         return None if self._state is None else self._state.optimizer
 
     @property
     def history(self) -> Any:
-        """The History of the last :meth:`fit`, None before. No attribute of a layer: plans depend on these."""
+        """The History of the last :meth:`fit`; None before. Not a plain attribute, because plans depend on these."""
         return self._early_history if self._state is None else self._state.history
 
     @history.setter
@@ -239,39 +239,39 @@ class Trainer(Measured):
         x : array-like, list or dict of them, sequence or iterable of batches
             A batch is ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
         y : array-like, or list or dict of them, optional
-            Targets, beside arrays. Those of an output without a loss may be None.
+            Targets, if `x` is arrays. None for outputs without a loss.
         batch_size : int, optional
-            Default: 32, or what divides arrays into `steps_per_epoch` batches. The last batch may be shorter.
+            Default: 32; with `steps_per_epoch`, ceil(samples / `steps_per_epoch`). The last batch may be shorter.
         epochs : int
             The number of the last epoch, counted from 1.
         verbose : {"auto", 0, 1, 2}
-            0: nothing. Otherwise a line for each epoch; "auto" and 1 show a bar of batches too where a person watches.
+            0: silent. 2: one line per epoch. "auto", 1: on a terminal also a progress bar of batches.
         callbacks : list of Callback, optional
         validation_split : float
-            The share of samples at the end that are not trained with, but evaluated after epochs.
+            Fraction of the samples, taken from the end, that are used for validation instead of training.
         validation_data : tuple or iterable, optional
-            ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are evaluated after epochs. Those of a generator
-            are kept in memory, so that each epoch is evaluated with the same ones.
+            ``(x, y)``, ``(x, y, sample_weight)`` or batches, evaluated after epochs. Batches of a generator are kept in
+            memory, so that each epoch is validated with the same batches.
         shuffle : bool
-            Whether each epoch has an order of its own: it depends on the seed of :func:`mp_core.random.set_seed`, on
-            the number of the epoch and of samples, and on nothing else.
+            Whether to permute the samples in each epoch. The order depends only on the seed of
+            :func:`mp_core.random.set_seed`, the number of the epoch and the number of samples.
         class_weight : dict of int and float, optional
-            The weight of the samples of each class.
+            Class number -> weight of its samples.
         sample_weight : array-like, or list or dict of them, optional
         initial_epoch : int
-            From where epochs are counted.
+            Index of the first epoch, counted from 0.
         steps_per_epoch, validation_steps : int, optional
-            How many batches; default: all.
+            Number of batches; default: all.
         validation_batch_size : int, optional
             Default: `batch_size`.
         validation_freq : int, or list of int
-            After every how many epochs, or after which ones.
+            Validate after every n epochs, or after the listed epochs, counted from 1.
         passes : int
-            In how many passes a batch is computed, at most: each needs memory for its own samples only, and the weights
-            have the bits of one pass. A pass has whole K blocks of every sum over samples: 1024 samples of a dense
-            network (2048 in bfloat16), fewer of one with many places per sample.
+            Compute a batch in at most this many passes: each allocates memory for its own samples only, and the weights
+            have the same bits. The smallest pass is a K block of sums over samples: 1024 samples of a dense network
+            (2048 in bfloat16), fewer if a sample has many positions.
         cluster : mp_core.interop.dask.Workers, optional
-            What computes the passes on other machines, all but the last one; the weights have the same bits.
+            Computes all passes but the last on other machines. The weights have the same bits.
 
         Returns
         -------
@@ -281,7 +281,7 @@ class Trainer(Measured):
         Raises
         ------
         TypeError, ValueError
-            The model is not compiled, the data are damaged or do not fit the model, its loss or one another. A step
+            The model is not compiled, or the data contain NaN, or do not fit the model, its loss or each other. A step
             that fails changes no weight.
 
         Examples
@@ -323,9 +323,9 @@ class Trainer(Measured):
         x, y, batch_size, verbose, sample_weight, callbacks
             As in :meth:`fit`.
         steps : int, optional
-            How many batches; default: all, or those until a callback sets ``model.stop_evaluating``.
+            Number of batches; default: all. A callback may set ``model.stop_evaluating`` to stop earlier.
         return_dict : bool
-            Whether to return a dictionary by names, rather than the list of :attr:`metrics_names`, or the loss alone.
+            True: return name -> value. False: return a list ordered as :attr:`metrics_names`, or the loss if it is all.
 
         Raises
         ------
@@ -333,10 +333,10 @@ class Trainer(Measured):
             As for :meth:`fit`.
         """
         from mp_core.training.batches import batches_of  # inference does not load it
-        from mp_core.training.loop import evaluated  # inference does not load it
+        from mp_core.training.loop import run_evaluation  # inference does not load it
 
         batches = batches_of(x, y, sample_weight, batch_size=batch_size, steps=steps)
-        return _results(evaluated(cast("Model", self), batches, verbose, steps, callbacks), return_dict)
+        return _results(run_evaluation(cast("Model", self), batches, verbose, steps, callbacks), return_dict)
 
     def train_on_batch(
         self,
@@ -347,65 +347,62 @@ class Trainer(Measured):
         return_dict: bool = False,
         passes: int = 1,
     ) -> Any:
-        """Move the weights by the gradients of one batch, and return its loss and metrics; arguments as in :meth:`fit`.
-
-        The means begin anew, as in Keras.
-        """
+        """Train with one batch, and return its loss and metrics; arguments as in :meth:`fit`. Resets means first."""
         from mp_core.training.batches import batch_parts, one_batch  # inference does not load it
 
-        self._compiled.use_passes(passes)
+        self._training_state.use_passes(passes)
         self.reset_metrics()
         return _results(self.train_step(batch_parts(one_batch(x, y, sample_weight, class_weight))), return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
-        """Return the loss and the metrics of one batch: the means begin anew; arguments as in :meth:`fit`."""
+        """Evaluate one batch, and return its loss and metrics; arguments as in :meth:`fit`. Resets the means first."""
         from mp_core.training.batches import batch_parts, one_batch  # inference does not load it
 
         self.reset_metrics()
         return _results(self.test_step(batch_parts(one_batch(x, y, sample_weight, None))), return_dict)
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Train with one batch ``(x, y, sample_weight)``, and return the means so far: a subclass may do it otherwise.
+        """Train with one batch ``(x, y, sample_weight)``, and return the means so far.
 
-        Such a subclass computes gradients by :func:`mp_core.value_and_grad`, and calls ``self.optimizer.apply``.
-        Then it counts with :attr:`metrics`: see there.
+        A subclass that overrides this computes gradients with :func:`mp_core.value_and_grad`, calls
+        ``self.optimizer.apply`` and updates :attr:`metrics`, which has an example.
         """
-        return self.compute_metrics(*self._compiled.train(data))
+        return self.compute_metrics(*self._training_state.train(data))
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluate one batch ``(x, y, sample_weight)``, and return the means so far."""
-        return self.compute_metrics(*self._compiled.test(data))
+        return self.compute_metrics(*self._training_state.test(data))
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
-        """Return the loss of a batch: those of the outputs, of regularizers and of ``add_loss``; None without any.
+        """Return the loss of a batch: the sum over outputs, regularizers and ``add_loss``; None if there is none.
 
-        If `x` is given and a layer makes a mask from it, as an ``Embedding(mask_zero=True)`` does, only those elements
-        of an output count that its mask keeps.
+        If `x` is given and a layer makes a mask from it, such as ``Embedding(mask_zero=True)``, elements of outputs
+        whose mask is False do not count.
 
-        A subclass may compute another one, of operations of mp_core, so that it is recorded.
+        A subclass may override this. It must compute with operations of mp_core, so that the loss can be recorded.
         """
-        masks = None if x is None else self._compiled.masks_of(x)
-        return self._compiled.loss_of(y, y_pred, sample_weight, self.losses, masks)
+        masks = None if x is None else self._training_state.masks_of(x)
+        return self._training_state.loss_of(y, y_pred, sample_weight, self.losses, masks)
 
     @property
     def losses(self) -> list[Any]:
-        """What regularizers say of the weights, and what layers have added by ``add_loss`` in the call under way."""
+        """The losses of regularizers, and the losses that layers added with ``add_loss`` in the current call."""
         return [*cast(Any, super()).losses, *(added_losses.get() or ())]
 
     def _has_own(self, method: str) -> bool:
-        """Whether a subclass has a method of its own in the place of one of these."""
+        """Whether a subclass overrides a method of :class:`Trainer`."""
         return getattr(type(self), method) is not getattr(Trainer, method)
 
     def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
-        """Return the optimizer with which the model trains under its policy."""
+        """Return the optimizer, wrapped for loss scaling if the policy of the model needs it."""
         from mp_core.training.optimizers import wrap_optimizer  # inference does not load it
 
         return wrap_optimizer(optimizer, cast(Any, self).dtype_policy, auto_scale_loss)
 
     def _first_sample(self, x: Any) -> Any:
-        """Return the first sample of a batch, as a batch; all of it if a layer keeps states of so many samples."""
+        """Return a batch of the first sample; the whole batch if a stateful layer depends on the batch size."""
         if any(getattr(layer, "stateful", False) for layer in cast(Any, self).flatten()):
             return x
         return map_leaves(lambda array: array[:1], x)
@@ -419,57 +416,57 @@ class Trainer(Measured):
     # ---- files
 
     def get_compile_config(self) -> dict[str, Any]:
-        """Return the arguments of :meth:`compile`, with the optimizer that was given; an empty dict before."""
+        """Return the arguments of :meth:`compile`, with the user's optimizer; an empty dict if it was not called."""
         return {} if self._state is None else self._state.get_config()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile the model by what :meth:`get_compile_config` returned, or that of Keras.
+        """Compile the model with a result of :meth:`get_compile_config`, of mp_core or Keras.
 
-        A class with a ``compile`` of its own needs both methods too; without them there is a warning, as in Keras.
+        A class that overrides ``compile`` must override both methods too; otherwise there is a warning, as in Keras.
 
         Raises
         ------
         ValueError
-            It names an optimizer, a loss or a metric that does not exist here.
+            The configuration has an optimizer, a loss or a metric that mp_core does not have.
         """
         if not is_ours(type(self).compile):
-            need = "a `compile` of one's own needs a `get_compile_config` and a `compile_from_config` too"
+            need = "a class that overrides `compile` must override `get_compile_config` and `compile_from_config` too"
             warnings.warn(f"'{cast(Any, self).name}' is not compiled: {need}", stacklevel=2)
             return
         names = ("optimizer", "loss", "loss_weights", "metrics", "weighted_metrics", "auto_scale_loss")
         self.compile(**{name: config[name] for name in names if config.get(name) is not None})
 
     def save(self, filepath: Any, overwrite: bool = True, include_optimizer: bool = True) -> None:
-        """Write the model, its weights and what it was compiled with into a ``.keras`` file, which Keras opens too.
+        """Write the model, its weights and the arguments of ``compile`` into a ``.keras`` file.
 
-        :func:`mp_core.load_model` reads it. The file is replaced in one step, when the new one is whole. A model that
-        is not built has no weights there. A class of your own whose constructor takes other things than plain values
-        needs ``get_config`` and ``from_config``.
+        :func:`mp_core.load_model` and Keras read it. The file is replaced in one step, after the new one is complete.
+        The file of an unbuilt model has no weights. If the constructor of your class takes arguments that are not
+        plain values, the class needs ``get_config`` and ``from_config``.
 
         Parameters
         ----------
         filepath : str or os.PathLike
-            It ends in ``.keras``.
+            Must end in ``.keras``.
         overwrite : bool
-            Whether to replace a file.
+            Whether to replace an existing file.
         include_optimizer : bool
-            Whether to write what training needs to go on: the optimizer's variables, and both matrices of LoRA.
+            Whether to store what further training needs: the optimizer's variables, and both matrices of LoRA.
 
         Raises
         ------
         FileExistsError, NotImplementedError, TypeError, ValueError
-            There is such a file, and `overwrite` is False; a configuration cannot have an argument of a class of your
-            own; or `filepath` ends otherwise.
+            The file exists and `overwrite` is False; an argument of a class cannot be stored in a configuration; or
+            `filepath` does not end in ``.keras``.
         """
         from mp_core.training.archive import save_model  # inference does not load it
 
         save_model(cast("Model", self), filepath, overwrite, include_optimizer)
 
     def to_json(self, **kwargs: Any) -> str:
-        """Return the model without its weights as JSON, which Keras and :func:`mp_core.models.model_from_json` read.
+        """Return the model without its weights as JSON; Keras and :func:`mp_core.models.model_from_json` read it.
 
-        Functions and classes of your own must be registered, or given as ``custom_objects``. `kwargs` are those of
-        :func:`json.dumps`, such as ``indent``.
+        To read it, your own functions and classes must be registered, or passed as ``custom_objects``. `kwargs` are
+        passed to :func:`json.dumps`, such as ``indent``.
         """
         import json
 
@@ -478,34 +475,34 @@ class Trainer(Measured):
         return json.dumps(entry_of(cast("Model", self)), **kwargs)
 
     def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
-        """Write the weights into a ``.weights.h5`` file, which Keras reads too; arguments and errors are of `save`."""
+        """Write the weights into a ``.weights.h5`` file, which Keras reads too; arguments as in :meth:`save`."""
         from mp_core.training.archive import save_weights  # inference does not load it
 
         save_weights(cast("Model", self), filepath, overwrite)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
-        """Assign the weights of a ``.weights.h5`` file, or of a ``.keras`` file; those of Keras included.
+        """Assign the weights of a ``.weights.h5`` or ``.keras`` file, written by mp_core or Keras.
 
         Parameters
         ----------
         filepath : str or os.PathLike
         skip_mismatch : bool
-            Whether to leave layers as they are that have other shapes in the file, and to warn.
+            Whether to skip layers whose shapes differ from the file, with a warning, instead of raising ValueError.
 
         Raises
         ------
         ValueError
-            The file is damaged, or of another model: the error says where. No weight has changed.
+            The file is damaged, or belongs to another model. No weight has changed.
         """
         from mp_core.training.archive import load_weights  # inference does not load it
 
         load_weights(cast("Model", self), filepath, skip_mismatch)
 
     def save_training_state(self, filepath: Any) -> None:
-        """Write all that training depends on into one file: it appears whole or not at all.
+        """Write the complete state of training into one file, in one step.
 
-        That is: weights, the optimizer's variables with the loss scale, the states of random numbers, the seed of the
-        order of samples, means of metrics, the place in the epochs, and within :meth:`fit` the states of callbacks.
+        It contains weights, optimizer variables, loss scale, states of random generators, seed of the sample order,
+        means of metrics, epoch and step, and, if called within :meth:`fit`, the states of callbacks.
 
         Raises
         ------
@@ -517,7 +514,9 @@ class Trainer(Measured):
         save_state(cast("Model", self), filepath)
 
     def load_training_state(self, filepath: Any) -> None:
-        """Take up what :meth:`save_training_state` wrote, before or at the begin of :meth:`fit`, which goes on there.
+        """Restore the state of :meth:`save_training_state`; the next :meth:`fit` continues from there.
+
+        Call it before :meth:`fit`, or in ``on_train_begin`` of a callback.
 
         Raises
         ------
@@ -531,12 +530,12 @@ class Trainer(Measured):
     # ---- what it consists of
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
-        """Return a layer of the model, by its name or its place.
+        """Return a layer of the model by its name or its index.
 
         Raises
         ------
         ValueError
-            There is no such layer, or neither or both of `name` and `index` are given.
+            The layer does not exist, or not exactly one of `name` and `index` is given.
         """
         layers: list[Layer] = cast(Any, self).layers
         if (name is None) == (index is None):
@@ -559,18 +558,18 @@ class Trainer(Measured):
         show_trainable: bool = False,
         layer_range: Any = None,
     ) -> None:
-        """Print the layers with the shapes of their outputs and the numbers in their variables.
+        """Print a table of the layers: output shapes and numbers of parameters.
 
         Parameters
         ----------
         line_length, positions, layer_range
-            Keras', without effect.
+            Accepted for Keras, without effect.
         print_fn : callable, optional
-            What gets the text; default: :func:`print`.
+            Called with the text; default: :func:`print`.
         expand_nested : bool
-            Whether to tell the layers of models among the layers too.
+            Whether to list the layers of inner models too.
         show_trainable : bool
-            Whether to tell which layers are trainable.
+            Whether to add a column that says which layers are trainable.
 
         Examples
         --------
@@ -588,11 +587,11 @@ class Trainer(Measured):
         """
         from mp_core.training.summary import summary_of  # inference does not load it
 
-        (print_fn or print)(summary_of(self, self._traced(), expand_nested, show_trainable))
+        (print_fn or print)(summary_of(self, self._symbolic_calls(), expand_nested, show_trainable))
 
 
 def _results(logs: dict[str, Any], return_dict: bool) -> Any:
-    """Return the means as a dictionary, a list, or the loss alone if there is nothing else."""
+    """Return the means as a dictionary or a list; a list of one value is unpacked."""
     from mp_core.training.logs import flat_logs  # inference does not load it
 
     logs = flat_logs(logs)

@@ -23,7 +23,7 @@ __all__ = [
 T = TypeVar("T")
 
 _DEEPEST = 100
-"""How many dictionaries and lists a configuration may have inside each other: far more than there are."""
+"""Limit of the nesting of dictionaries and lists in a configuration; real ones are far below it."""
 
 _registered: dict[str, Any] = {}
 _scoped: ContextVar[Any] = ContextVar("mp_core.custom_objects")
@@ -31,14 +31,14 @@ _scoped: ContextVar[Any] = ContextVar("mp_core.custom_objects")
 
 
 def check_depth(config: Any) -> None:
-    """Raise ValueError for a configuration that holds itself, or dictionaries and lists deeper than ``_DEEPEST``."""
+    """Raise ValueError if a configuration contains itself, or is nested deeper than ``_DEEPEST``."""
     level = {id(config): config}
     for _ in range(_DEEPEST):
         parts = [part.values() if isinstance(part, dict) else part for part in level.values() if _is_nest(part)]
         level = {id(item): item for items in parts for item in items if _is_nest(item)}
         if not level:
             return
-    raise ValueError(f"A configuration must not hold itself, nor be nested deeper than {_DEEPEST} levels")
+    raise ValueError(f"A configuration must not contain itself, nor be nested deeper than {_DEEPEST} levels")
 
 
 def _is_nest(part: Any) -> bool:
@@ -46,14 +46,14 @@ def _is_nest(part: Any) -> bool:
 
 
 def own_config(config: Any, what: str) -> dict[str, Any]:
-    """Return the arguments of a constructor.
+    """Check that `config` is a dictionary of constructor arguments, and return it.
 
     Raises
     ------
     TypeError
-        `config` is no dictionary.
+        `config` is not a dictionary.
     ValueError
-        It is nested too deeply.
+        `config` is nested too deeply.
     """
     check_depth(config)
     if not isinstance(config, dict):
@@ -62,13 +62,13 @@ def own_config(config: Any, what: str) -> dict[str, Any]:
 
 
 def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[T, dict[str, Any]]:
-    """Return the class that a serialized object names, and its own configuration.
+    """Return the class that a serialized object names, and its constructor's arguments.
 
     Raises
     ------
     ValueError
-        `config` is no dictionary with a ``registered_name`` or ``class_name`` of `classes` and, where there is one, a
-        ``config`` dictionary; or it is nested too deeply.
+        `config` is not a dictionary, its ``registered_name`` and ``class_name`` are not in `classes`, its ``config`` is
+        not a dictionary, or it is nested too deeply.
     """
     check_depth(config)
     if not isinstance(config, dict):
@@ -87,28 +87,28 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
 
 
 def check_registered(config: dict[str, Any], found: Any, *names: str) -> None:
-    """Raise ValueError if a configuration names something registered, which is not, and one of ours was found for it.
+    """Raise ValueError if a configuration names an unregistered user class and mp_core's own class was found.
 
     Parameters
     ----------
     config : dict
     found : class or function
     *names : str
-        What the ``registered_name`` of one of ours may be.
+        Values of ``registered_name`` that mean mp_core's own class.
     """
     name = config.get("registered_name")
     is_ours = str(getattr(found, "__module__", "")).partition(".")[0] == "mp_core"
     if name and is_ours and name not in names and name not in _registered:
         raise ValueError(
-            f"{name!r} is not registered, and {found.__name__} of mp_core is another one of that class name: register "
-            "it by mp_core.saving.register_keras_serializable, or name it in `custom_objects`"
+            f"{name!r} is not registered, and {found.__name__} of mp_core is a different class of that name: register "
+            "yours with mp_core.saving.register_keras_serializable, or pass it in `custom_objects`"
         )
 
 
 def known_classes(
     base: type, classes: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return name -> class: `classes`, what users registered and put in scope of type `base`, then `custom_objects`."""
+    """Return name -> class: `classes`, then registered and scoped subclasses of `base`, then `custom_objects`."""
     users = {**_registered, **_in_scope()}
     own = {name: found for name, found in users.items() if isinstance(found, type) and issubclass(found, base)}
     return {**classes, **own, **(custom_objects or {})}
@@ -118,18 +118,16 @@ def known_classes(
 
 
 def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[T], T]:
-    """Return a decorator that registers a class or function, so that configurations which name it load.
+    """Return a decorator that registers a class or function, so that configurations with its name can be loaded.
 
     Parameters
     ----------
     package : str
     name : str, optional
-        Default: its ``__name__``. Configurations hold ``"package>name"``.
+        Default: its ``__name__``. Configurations contain ``"package>name"``.
 
     Raises
     ------
-    TypeError
-        `package` or `name` is no string, or what is decorated no class or function.
     ValueError
         A class has no ``get_config``.
 
@@ -161,7 +159,7 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
 
 
 def get_custom_objects() -> dict[str, Any]:
-    """Return the dictionary of what is registered, name -> class or function; changes of it count.
+    """Return the registry, name -> class or function; changes to the dictionary take effect.
 
     Examples
     --------
@@ -172,7 +170,7 @@ def get_custom_objects() -> dict[str, Any]:
 
 
 def get_registered_name(obj: Any) -> str:
-    """Return the name under which a class or function was registered, else its own.
+    """Return the registered name of a class or function; if it is not registered, its ``__name__``.
 
     Examples
     --------
@@ -185,13 +183,13 @@ def get_registered_name(obj: Any) -> str:
 def get_registered_object(
     name: str, custom_objects: Mapping[str, Any] | None = None, module_objects: Mapping[str, Any] | None = None
 ) -> Any:
-    """Return the class or function of a name, or None if no place has the name.
+    """Return the class or function of a name, or None if the name is unknown.
 
     Parameters
     ----------
     name : str
     custom_objects, module_objects : dict, optional
-        Where to look after the enclosing :func:`custom_object_scope` and what is registered.
+        Searched after the enclosing :func:`custom_object_scope` and the registry.
 
     Examples
     --------
@@ -205,7 +203,7 @@ def get_registered_object(
 
 
 def named_function(identifier: Any) -> Any:
-    """Return the function that a name, or Keras' dictionary of one, stands for; else the name, or `identifier`."""
+    """Return the function of a name or of Keras' function dictionary; if it is unknown, the name; else `identifier`."""
     if isinstance(identifier, dict) and identifier.get("class_name") == "function":
         identifier = identifier.get("config")
     if not isinstance(identifier, str):
@@ -215,12 +213,12 @@ def named_function(identifier: Any) -> Any:
 
 
 def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Scope[None]:
-    """Make configurations that name these classes and functions load inside a ``with`` block, in this thread or task.
+    """Make classes and functions known to configurations inside a ``with`` block, in this thread or task.
 
     Parameters
     ----------
     custom_objects : dict or None
-        Name -> class or function. Those of the enclosing scopes stay known.
+        Name -> class or function, in addition to the enclosing scopes.
 
     Examples
     --------

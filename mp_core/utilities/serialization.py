@@ -1,4 +1,4 @@
-"""Objects as the dictionaries of Keras' files."""
+"""Convert objects to the dictionaries of Keras' files."""
 
 from typing import Any
 
@@ -26,17 +26,17 @@ _MODULES: dict[str, str | None] = {
     "mp_core.tf_keras.mixed_precision": None,
     "mp_core.tf_keras": "tf_keras.layers",
 }
-"""How the name of a class begins -> the module that configurations say, None: its own; the first one counts."""
+"""Prefix of a class' full name -> its module in configurations; None: its own module. The first match counts."""
 
 
 def serialize_keras_object(obj: Any) -> Any:
-    """Return an object as plain values, which ``json.dumps`` takes.
+    """Convert an object to plain values for ``json.dumps``.
 
     Parameters
     ----------
     obj : object
-        A layer, policy, quantizer or another object with ``get_config``; a function, by its name; plain values, arrays,
-        bytes, slices, ``...``, and lists, tuples and dictionaries of these.
+        A layer, policy, quantizer or another object with ``get_config``; a function (its name is stored); plain values,
+        arrays, bytes, slices, ``...``, and lists, tuples and dictionaries of these.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def serialize_keras_object(obj: Any) -> Any:
         return tuple(parts) if isinstance(obj, tuple) else list(parts)
     if isinstance(obj, dict):
         return {key: serialize_keras_object(value) for key, value in obj.items()}
-    kind = getattr(type(obj), "_registered", type(obj))  # of what has become functional, the class of the user
+    kind = getattr(type(obj), "_registered", type(obj))  # a user's class, if the model became functional
     if not isinstance(obj, type) and hasattr(obj, "get_config"):
         class_name = f"{kind.__module__}.{kind.__name__}"
         module = next((name for own, name in _MODULES.items() if class_name.startswith(own)), None)
@@ -85,11 +85,11 @@ def serialize_keras_object(obj: Any) -> Any:
 
 
 def _entry(name: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return what Keras writes of a value that JSON does not have."""
+    """Return Keras' dictionary of a value that JSON cannot represent."""
     return {"class_name": name, "config": config}
 
 
 def name_in_configurations(kind: type) -> str:
-    """Return what configurations call a class: its own name, unless Keras exports it by another one."""
-    name: str = vars(kind).get("exported_as", kind.__name__)  # of a subclass its own
+    """Return the name of a class in configurations: its own name, unless Keras exports it under another name."""
+    name: str = vars(kind).get("exported_as", kind.__name__)  # `vars`: a subclass does not inherit the name
     return name

@@ -28,9 +28,9 @@ def _model():
 def _bits(model):
     store = {}
     model.optimizer.save_own_variables(store)
-    means = [tuple(map(repr, tracker.state)) for tracker in model._compiled.losses]
+    means = [tuple(map(repr, tracker.state)) for tracker in model._training_state.losses]
     arrays = [*model.get_weights(), *store.values(), *(v.numpy() for v in model.metrics_variables)]
-    return [np.asarray(x).tobytes() for x in arrays], means, model._compiled.place, model._compiled.seed
+    return [np.asarray(x).tobytes() for x in arrays], means, model._training_state.place, model._training_state.seed
 
 
 def _all_or_nothing(load):
@@ -51,9 +51,9 @@ def _all_or_nothing(load):
 def _write_state(folder):
     model = _model()
     model.save_training_state(folder / "between epochs")
-    model._compiled.place = type(model._compiled.place)(0, 1)
+    model._training_state.place = type(model._training_state.place)(0, 1)
     model.save_training_state(folder / "within an epoch")
-    model._compiled.place = type(model._compiled.place)(1, 0)
+    model._training_state.place = type(model._training_state.place)(1, 0)
 
 
 def _load_weights(model, path):

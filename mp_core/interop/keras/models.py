@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mp_core.layers import Layer
-from mp_core.training.saving.translation import build, translated
-from mp_core.training.saving.weights import Live, assign
+from mp_core.training.saving.translation import build, translate
+from mp_core.training.saving.weights import KerasWeights, assign
 
 if TYPE_CHECKING:
     import keras
@@ -56,9 +56,9 @@ def from_keras(model: "keras.Model", custom_objects: Mapping[str, type[Layer]] |
     except NotImplementedError as error:  # a subclass without a configuration
         raise NotImplementedError(f"`model` must be a Sequential or functional model: {error}") from error
     _complete(entry, model, {})
-    part = translated(entry, custom_objects)
+    part = translate(entry, custom_objects)
     build(part)
-    assign(part, Live(model))
+    assign(part, KerasWeights(model))
     return part.layer
 
 

@@ -1,4 +1,4 @@
-"""Policies and scales fitted to a sample of a model's inputs: calibration, and the search for each layer's policy."""
+"""Calibrate a model on a sample of its inputs, choose a policy for each layer, and train quantized weights."""
 
 from mp_core.models.fitting.calibration import calibrate
 from mp_core.models.fitting.measures import METRICS

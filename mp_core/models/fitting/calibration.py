@@ -1,4 +1,4 @@
-"""Models under a policy, their quantized layers fitted to a sample of their inputs."""
+"""``calibrate``: quantize a model for a sample of its inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from mp_core.arrays.dtypes import finfo
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.layers import Dense, EinsumDense
 from mp_core.layers.forms import Inputs
-from mp_core.models.fitting.observing import Seen, observe
+from mp_core.models.fitting.observing import InputStatistics, observe
 from mp_core.models.fitting.rounding import quantize_for
 from mp_core.models.fitting.running import LayerLike, calls_of, layers_by_path
 from mp_core.models.fitting.trial import Trial
@@ -24,60 +24,62 @@ __all__ = ["calibrate"]
 
 M = TypeVar("M", bound=LayerLike)
 
-# An input whose range is no more than this share of the widest one counts as not seen in the sample. The same holds
-# for the largest weight of an input, beside that of all inputs.
+# An input with range <= _UNSEEN * (widest range) counts as not seen in the sample. Likewise an input whose largest
+# weight is <= _UNSEEN * (largest weight of all inputs).
 _UNSEEN = 1e-12
-# An input that was not seen gets this share of the widest range, or of the largest weight.
+# An unseen input gets the range _ASSUMED * (widest range), or the weight _ASSUMED * (largest weight).
 _ASSUMED = 1e-3
-# If no range (or no weight) exceeds this, all of them count as 1, because float32 must hold their quotients.
+# If no range (or no weight) exceeds _TINY, all count as 1, so that their quotients fit float32.
 _TINY = 1e-30
 
 
 def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_out: Any = None) -> M:
-    """Return the model under a policy, its quantized Dense and EinsumDense layers fitted to a sample.
+    """Return the model under a policy, with its quantized Dense and EinsumDense layers fitted to a sample.
 
     The model runs on the sample in float32. Kernels are then rounded input by input: the rounding error of the weights
-    of one input is propagated into the weights of the inputs that are correlated with it and rounded later (GPTQ
-    [1]_). The scales of the kernels are those that they would have without a sample.
+    of one input is propagated into the weights of correlated inputs that are rounded later (GPTQ [1]_). The scales of
+    the kernels do not depend on the sample.
 
-    int8 layers that quantize their inputs get fixed scales for these: ``int8`` becomes ``int8/fixed``. Each input j has
-    a scale ``s_j = (range_j / 2) ** alpha / max|w_j| ** (1 - alpha)``, times a factor that all inputs of the layer
-    share (SmoothQuant's rule [2]_), and a zero point that puts the middle of its range at code 0. Its weights w_j are
-    multiplied by ``s_j`` before they are quantized. Layers that multiply the same inputs, such as query, key and value,
-    get the same scales, by the root mean square of their ``max|w_j|``, so that these inputs are quantized once. Float8
-    layers with fixed inputs get one scale for all inputs.
+    int8 layers that quantize their inputs get fixed scales for the inputs: ``int8`` becomes ``int8/fixed``.
+
+    - The scale of input j is ``s_j = c * (range_j / 2) ** alpha / max|w_j| ** (1 - alpha)`` (SmoothQuant [2]_); c is
+      the same for all inputs of the layer. The zero point maps the middle of the range to code 0.
+    - The weights w_j are multiplied by ``s_j`` before they are quantized.
+    - Layers with the same inputs, such as query, key and value, get the same scales, so that the inputs are quantized
+      once: ``max|w_j|`` is replaced by its root mean square over these layers.
+
+    Float8 layers with fixed inputs get one scale for all inputs.
 
     Parameters
     ----------
     model : Layer
-        Built, with unquantized weights; or anything with the same ``__call__``, ``flatten``, ``weight_bytes`` and
+        Built and unquantized. Also accepted: an object with the same ``__call__``, ``flatten``, ``weight_bytes`` and
         ``with_policy``, such as a :class:`~mp_core.models.TextEncoder`. The model itself does not change.
     sample : array, tuple, dict or list
-        The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
-        is several calls: that of an encoder holds texts. Where a call has an argument ``mask``, inputs of layers count
-        only where it is True. Inputs beyond the ranges seen here are clipped later.
+        The inputs of a call: its only argument, a tuple of arguments, or a dict of keyword arguments. A list or an
+        iterator is several calls; for an encoder, a list of texts. If a call has an argument ``mask``, only positions
+        with True count. Later inputs outside the ranges of the sample are clipped.
     policy : DTypePolicy or str
         A policy, a map of policies, or a scheme alone: ``"int8"`` means ``"int8_from_mixed_bfloat16"``.
     alpha : float
-        The exponent of `range_j` above, for int8 layers that quantize their inputs: from 0, where the kernel alone
-        decides about the scales of the inputs, to 1, where the ranges of the inputs do.
+        The exponent above, from 0 (only the kernel determines the scales of inputs) to 1 (only the ranges do).
     held_out : array, tuple, dict or list, optional
-        More inputs in the form of `sample`, with rare ones among them. Fixed scales are then made once more, for the
-        ranges of both. Those are kept with which the worst output of these inputs is nearer to that in float32, as
-        :func:`choose_policy` measures it by default.
+        Further inputs in the form of `sample`, including rare ones. The scales of inputs are computed a second time,
+        for the ranges of both. Of the two models, return the one whose worst output on `held_out` is closer to float32,
+        as :func:`choose_policy` measures it by default.
 
     Returns
     -------
     Layer
-        Of the type of `model`.
+        With the type of `model`.
 
     Raises
     ------
     TypeError
-        `model` is none of these, or `sample` does not fit it.
+        `sample` does not fit the model.
     ValueError
-        `model` is not built, or is quantized; `policy` puts no Dense or EinsumDense layer in a scheme; `alpha` is not
-        from 0 to 1; the sample, or `held_out`, gives a layer no inputs, or Inf or NaN; a kernel has Inf or NaN.
+        `model` is not built, or is quantized; `policy` quantizes no Dense or EinsumDense layer; `alpha` is not from 0
+        to 1; `sample` or `held_out` gives a layer no inputs, or Inf or NaN; a kernel has Inf or NaN.
 
     References
     ----------
@@ -102,8 +104,8 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_o
     rare = [] if held_out is None else calls_of(model, held_out, "held_out")
     if held_out is not None and not rare:
         raise ValueError(f"`held_out` must have inputs, or be None; received {held_out!r}")
-    reference, target = model.with_policy("float32"), _under(wanted, _fixed)
-    result, exact = model.with_policy(_under(wanted, _not_fixed)), _kernels(reference)
+    reference, target = model.with_policy("float32"), _with_schemes(wanted, _with_fixed_inputs)
+    result, exact = model.with_policy(_with_schemes(wanted, _without_fixed_inputs)), _kernels(reference)
     chosen = [path for path, layer in _kernels(result).items() if layer.quantized]
     schemes = {path: scheme for path in chosen if (scheme := policy_at(target, path).scheme) is not None}
     if not schemes:
@@ -114,25 +116,25 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_o
     if not rare or all(scheme.inputs != "fixed" for scheme in schemes.values()):
         return result
     ranges = observe(reference, rare, observed, "held_out")
-    other = model.with_policy(_under(wanted, _not_fixed))  # a fitted model has changed the map that it was made with
-    _fit(other, exact, schemes, {path: seen[path].widened(ranges[path]) for path in schemes}, target, alpha)
-    return min(result, other, key=Trial(model, held_out).measured)
+    other = model.with_policy(_with_schemes(wanted, _without_fixed_inputs))  # a new map: fitting changed the first
+    _fit(other, exact, schemes, {path: seen[path].with_ranges_of(ranges[path]) for path in schemes}, target, alpha)
+    return min(result, other, key=Trial(model, held_out).error_in_metric)
 
 
 def _fit(
     model: LayerLike,
     exact: Mapping[str, Any],
     schemes: Mapping[str, Scheme],
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, InputStatistics],
     target: DTypePolicy,
     alpha: float,
 ) -> None:
-    """Give layers of a model, by path, codes and scales for what was seen of their inputs."""
+    """Set codes and scales of the layers at the paths of `schemes`, from the statistics of their inputs."""
     fixed = {path: exact[path].matrix for path, s in schemes.items() if _is_int8(s) and not s.is_weight_only}
-    weights, layers = _weights(fixed, seen), _kernels(model)
+    weights, layers = _largest_weights(fixed, seen), _kernels(model)
     for path, scheme in schemes.items():
         lines = cast(exact[path].matrix, "float64")
-        fitted = _fitted(lines, scheme, seen[path], weights.get(path), alpha)
+        fitted = _fit_kernel(lines, scheme, seen[path], weights.get(path), alpha)
         layers[path].set_matrix(*fitted, policy=policy_at(target, path))
 
 
@@ -140,8 +142,8 @@ def _kernels(model: LayerLike) -> dict[str, Any]:
     return {path: layer for path, layer in layers_by_path(model).items() if isinstance(layer, (Dense, EinsumDense))}
 
 
-def _under(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DTypePolicy:
-    """Return the policy, or map of policies, with the schemes that `change` makes of its own."""
+def _with_schemes(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DTypePolicy:
+    """Return a policy or a map of policies in which `change` is applied to each scheme."""
 
     def changed(own: DTypePolicy) -> DTypePolicy:
         if own.scheme is None or change(own.scheme) == own.scheme:
@@ -151,21 +153,21 @@ def _under(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DTypePoli
     return mapped(policy, changed)
 
 
-def _fixed(scheme: Scheme) -> Scheme:
-    """Return the scheme of a layer that is fitted: inputs that it quantizes get fixed scales, but beside int4."""
+def _with_fixed_inputs(scheme: Scheme) -> Scheme:
+    """Return the scheme of a calibrated layer: quantized inputs get fixed scales, except with int4 codes."""
     return scheme if scheme.is_weight_only or scheme.codes == "int4" else replace(scheme, inputs="fixed")
 
 
-def _not_fixed(scheme: Scheme) -> Scheme:
-    """Return a scheme that floats can be quantized by: without scales of inputs, which no sample has given yet."""
+def _without_fixed_inputs(scheme: Scheme) -> Scheme:
+    """Return a scheme that needs no sample: without fixed scales of inputs."""
     return scheme if scheme.inputs != "fixed" else replace(scheme, inputs="dynamic" if _is_int8(scheme) else "float")
 
 
-def _weights(kernels: dict[str, Array], seen: Mapping[str, Seen]) -> dict[str, Array]:
-    """Return the largest magnitude of the weights of each input, by path.
+def _largest_weights(kernels: dict[str, Array], seen: Mapping[str, InputStatistics]) -> dict[str, Array]:
+    """Return path -> ``max|w_j|`` of each input j.
 
-    For kernels whose inputs have the same ranges it is the root mean square of theirs, so that they get the same scales
-    of inputs. (Of one kernel alone it is its own to the bit.)
+    Kernels whose inputs have the same ranges get the root mean square of their values, and so the same scales of
+    inputs. For a single kernel the result has the bits of its own value.
     """
     ranges = {path: (seen[path].low.tobytes(), seen[path].high.tobytes()) for path in kernels}
     largest: dict[tuple[bytes, bytes], list[Array]] = {}
@@ -174,32 +176,32 @@ def _weights(kernels: dict[str, Array], seen: Mapping[str, Seen]) -> dict[str, A
     return {path: np.sqrt(np.mean(np.square(largest[key]), axis=0)) for path, key in ranges.items()}
 
 
-def _fitted(
-    lines: Array, scheme: Scheme, seen: Seen, weight: Array | None, alpha: float
+def _fit_kernel(
+    lines: Array, scheme: Scheme, seen: InputStatistics, weight: Array | None, alpha: float
 ) -> tuple[QuantizedArray, Inputs | None]:
-    """Return a kernel (outputs, inputs) as codes for the inputs that were seen, and the scales of fixed inputs.
+    """Return the codes of a kernel of shape (outputs, inputs), and the scales of fixed inputs.
 
-    `weight` has the largest weight of each input, if the scheme is int8 with fixed inputs.
+    `weight` is ``max|w_j|`` of each input if the scheme is int8 with fixed inputs, otherwise None.
     """
     if scheme.inputs != "fixed":
         return quantize_for(lines, scheme, seen.moments), None
-    inputs = _float8_inputs(scheme, seen) if weight is None else _inputs(weight, seen, alpha)
+    inputs = _float8_inputs(scheme, seen) if weight is None else _int8_inputs(weight, seen, alpha)
     scale = np.broadcast_to(cast(inputs.scale, "float64"), lines.shape[1:])
     return quantize_for(lines * scale, scheme, seen.moments / scale / scale[:, np.newaxis]), inputs
 
 
-def _inputs(weight: Array, seen: Seen, alpha: float) -> Inputs:
-    """Return a scale and a zero point for each input, whose largest weights are given."""
+def _int8_inputs(weight: Array, seen: InputStatistics, alpha: float) -> Inputs:
+    """Return scale and zero point of each input; `weight` is ``max|w_j|``."""
     low, high = seen.low, seen.high
-    half, weight = (_assumed(x) for x in ((high - low) / 2, weight))
+    half, weight = (_with_assumed_values(x) for x in ((high - low) / 2, weight))
     scale = half**alpha / weight ** (1 - alpha)
     scale = cast(scale * ((half / scale).max() / 127), F32)
     zero_point = np.clip(np.rint(-(low + high) / 2 / scale), -128, 127)
     return Inputs(scale, zero_point.astype(np.int8))
 
 
-def _float8_inputs(scheme: Scheme, seen: Seen) -> Inputs:
-    """Return one scale, by which the largest input is the largest code."""
+def _float8_inputs(scheme: Scheme, seen: InputStatistics) -> Inputs:
+    """Return one scale, which maps the largest input to the largest code."""
     largest = max(-seen.low.min(initial=0.0), seen.high.max(initial=0.0))
     return Inputs(np.float32(largest / float(finfo(scheme.codes).max) if largest > _TINY else 1.0))
 
@@ -208,7 +210,7 @@ def _is_int8(scheme: Scheme) -> bool:
     return scheme.codes == "int8"
 
 
-def _assumed(x: Array) -> Array:
-    """Return ranges of inputs, or magnitudes of their weights, with something in place of what was not seen."""
+def _with_assumed_values(x: Array) -> Array:
+    """Return ranges of inputs or magnitudes of weights, with assumed values for unseen inputs."""
     largest = x.max()
     return np.where(x > _UNSEEN * largest, x, _ASSUMED * largest) if largest > _TINY else np.ones_like(x)

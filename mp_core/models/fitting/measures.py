@@ -1,4 +1,4 @@
-"""How far the outputs of a model are from those in float32: the metrics of a budget, and what each can measure."""
+"""Errors of a model's outputs compared with float32: the metrics of a budget, and the outputs that each can measure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from mp_core.arrays.finite import all_finite
 from mp_core.models.fitting.results import OutputError
 from mp_core.utilities.arguments import is_number
 
-__all__ = ["METRICS", "Metric", "OwnMetric", "check_metric", "described", "error_of", "metric_for"]
+__all__ = ["METRICS", "Metric", "OwnMetric", "check_metric", "describe", "error_of", "metric_for"]
 
 Metric = Literal["max", "mean", "rmse", "largest", "disagreement"]
 METRICS: tuple[str, ...] = get_args(Metric)
 OwnMetric = Callable[[Array, Array], float]
-"""A function of the outputs and of those in float32, of all calls together, or a metric; less is better."""
+"""A metric, or a function of the outputs and the float32 outputs of all calls together; smaller is better."""
 
-_OF_SEVERAL = {
-    **dict.fromkeys(("max", "mean"), "the cosine of two numbers is 1 or -1, whatever they are"),
-    "disagreement": "the largest number of one is always the same",
+_NEED_SEVERAL_NUMBERS = {
+    **dict.fromkeys(("max", "mean"), "the cosine of two single numbers is always 1 or -1"),
+    "disagreement": "the largest of a single number is always the same",
 }
-"""The metrics that need outputs of several numbers, and why."""
+"""Metric that needs outputs of several numbers -> reason."""
 
 
 def check_metric(metric: Any) -> None:
@@ -32,29 +32,29 @@ def check_metric(metric: Any) -> None:
 
 
 def metric_for(metric: Metric | OwnMetric | None, outputs: Sequence[Array]) -> str:
-    """Return the field of :class:`OutputError` that a budget is for, given the outputs of all calls in float32.
+    """Return the field of :class:`OutputError` that a budget limits, for the float32 outputs of all calls.
 
     Raises
     ------
     ValueError
         The metric cannot measure such outputs.
     """
-    ones = [x for x in outputs if _numbers(x) == 1]
+    ones = [x for x in outputs if _size_of_output(x) == 1]
     if metric is None:
         return "largest" if ones else "max"
     if callable(metric):
         return "own"
     short = [x for x in outputs if x.shape[-1] == 1] if metric == "disagreement" else ones
-    if metric in _OF_SEVERAL and short:
+    if metric in _NEED_SEVERAL_NUMBERS and short:
         raise ValueError(
-            f"`metric` '{metric}' cannot measure outputs of one number: {_OF_SEVERAL[metric]}; take 'largest', 'rmse' "
-            f"or a function; received outputs of shape {short[0].shape}"
+            f"`metric` '{metric}' cannot measure outputs of one number: {_NEED_SEVERAL_NUMBERS[metric]}; take "
+            f"'largest', 'rmse' or a function; received outputs of shape {short[0].shape}"
         )
     return metric
 
 
 def error_of(outputs: Sequence[Array], reference: Sequence[Array], own: OwnMetric | None = None) -> OutputError:
-    """Return how far the outputs of calls are from those in float32: arrays of at least two axes, a row an output."""
+    """Compare outputs with float32 outputs: arrays with at least two axes, one output per index of the first axis."""
     if not all_finite(outputs):
         return OutputError(math.inf, math.inf, math.inf, math.inf, math.inf, math.nan if own is None else math.inf)
     rows = [(_rows(x), _rows(y)) for x, y in zip(outputs, reference, strict=True)]
@@ -68,23 +68,23 @@ def error_of(outputs: Sequence[Array], reference: Sequence[Array], own: OwnMetri
         rmse=_ratio(difference, size),
         largest=_ratio(largest, size / math.sqrt(count)),
         disagreement=_disagreement(outputs, reference),
-        own=math.nan if own is None else _own(own, outputs, reference),
+        own=math.nan if own is None else _own_error(own, outputs, reference),
     )
 
 
-def described(x: Any) -> str:
-    """Return what came, without the elements of arrays."""
+def describe(x: Any) -> str:
+    """Return a description of a value for errors, without the elements of arrays."""
     if isinstance(x, np.ndarray):
         return f"{x.dtype.name} of shape {x.shape}"
     return f"a {type(x).__name__} of {len(x)}" if isinstance(x, (list, tuple, dict)) else repr(x)
 
 
 def _rows(outputs: Array) -> Array:
-    return outputs.reshape(len(outputs), _numbers(outputs))
+    return outputs.reshape(len(outputs), _size_of_output(outputs))
 
 
-def _numbers(outputs: Array) -> int:
-    """Return how many numbers an output has."""
+def _size_of_output(outputs: Array) -> int:
+    """Return the number of elements of one output."""
     return math.prod(outputs.shape[1:])
 
 
@@ -93,7 +93,7 @@ def _ratio(difference: float, size: float) -> float:
 
 
 def _distances(outputs: Array, reference: Array) -> Array:
-    """Return ``1 - cosine`` of the rows: 1 if one of two is zero, 0 if both are, NaN of one number."""
+    """Return ``1 - cosine`` of each row: 1 if one vector is zero, 0 if both are, NaN for single numbers."""
     if outputs.shape[1] == 1:
         return np.full(len(outputs), np.nan)
     lengths, expected = (np.linalg.norm(x, axis=1, keepdims=True) for x in (outputs, reference))
@@ -105,25 +105,25 @@ def _distances(outputs: Array, reference: Array) -> Array:
 
 
 def _disagreement(outputs: Sequence[Array], reference: Sequence[Array]) -> float:
-    """Return the share of places at which the largest number of the last axis is another one; NaN of one number."""
+    """Return the share of positions with a different argmax of the last axis; NaN if that axis has one number."""
     if any(x.shape[-1] < 2 for x in reference):
         return math.nan
     other = [(x.argmax(axis=-1) != y.argmax(axis=-1)).reshape(-1) for x, y in zip(outputs, reference, strict=True)]
     return float(np.concatenate(other).mean())
 
 
-def _own(own: OwnMetric, outputs: Sequence[Array], reference: Sequence[Array]) -> float:
-    """Return what the caller's function says, as infinity where it says NaN."""
+def _own_error(own: OwnMetric, outputs: Sequence[Array], reference: Sequence[Array]) -> float:
+    """Return the result of the caller's function; NaN becomes infinity."""
     shapes = {x.shape[1:] for x in reference}
     if len(shapes) > 1:
         raise ValueError(
-            "`metric` as a function gets the outputs of all calls as one array, so they must have one shape beyond "
+            "`metric` as a function gets the outputs of all calls as one array, so they must have the same shape after "
             f"the first axis; received {', '.join(map(str, sorted(shapes)))}"
         )
-    if hasattr(own, "reset_state"):  # a metric counts all calls together
+    if hasattr(own, "reset_state"):  # a metric accumulates
         own.reset_state()
     found = own(np.concatenate(outputs), np.concatenate(reference))
     if not is_number(found):
-        raise TypeError(f"`metric` must return a number; it returned {described(found)}")
+        raise TypeError(f"`metric` must return a number; it returned {describe(found)}")
     error = float(found)
     return math.inf if math.isnan(error) else error

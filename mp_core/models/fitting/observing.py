@@ -1,4 +1,4 @@
-"""What is observed of the inputs of layers while a sample runs: their ranges, and the sums of their products."""
+"""Observe the inputs of layers while a sample runs: their ranges, and the sums of their products."""
 
 from typing import Any, NamedTuple
 
@@ -10,18 +10,18 @@ from mp_core.layers.plans import eager
 from mp_core.models.fitting.running import LayerLike, ModelCall, mask_of
 from mp_core.ops import cast, matmul
 
-__all__ = ["Seen", "observe"]
+__all__ = ["InputStatistics", "observe"]
 
-_ROWS = 512  # rows multiplied at once, always as many, so that sums do not depend on how a sample is cut into calls
+_ROWS = 512  # rows per product: constant, so that sums do not depend on how the sample is cut into calls
 
 
-class Seen(NamedTuple):
-    """What a sample has shown of the inputs of a layer.
+class InputStatistics(NamedTuple):
+    """Statistics of the inputs of a layer on a sample.
 
     Attributes
     ----------
     low, high : ndarray, shape (inputs,)
-        The range of each input, which always holds 0.
+        The range of each input, which always contains 0.
     moments : ndarray, shape (inputs, inputs)
         ``sum x x'`` over the inputs x, in float64.
     """
@@ -30,17 +30,17 @@ class Seen(NamedTuple):
     high: Array
     moments: Array
 
-    def widened(self, other: "Seen") -> "Seen":
-        """Return the same with ranges that hold those of other inputs too."""
+    def with_ranges_of(self, other: "InputStatistics") -> "InputStatistics":
+        """Return a copy with ranges that also contain the ranges of `other`."""
         return self._replace(low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
 
 
-class _Sums:
-    """The sums of :class:`Seen` so far; `waiting` holds the last rows, which are not in them yet."""
+class _RunningStatistics:
+    """The statistics so far; `waiting` buffers the last rows, which are not included yet."""
 
     def __init__(self, depth: int) -> None:
         self.rows = 0
-        self.seen = Seen(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
+        self.seen = InputStatistics(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
         self.waiting = np.empty((_ROWS, depth), F32)
 
     def add(self, rows: Array) -> None:
@@ -54,33 +54,33 @@ class _Sums:
                 self.add_up(_ROWS)
 
     def add_up(self, count: int) -> None:
-        """Add the first `count` waiting rows to the sums."""
+        """Add the first `count` waiting rows to the statistics."""
         rows, (low, high, moments) = self.waiting[:count], self.seen
         np.minimum(low, rows.min(axis=0, initial=0.0), out=low)
         np.maximum(high, rows.max(axis=0, initial=0.0), out=high)
-        # A float32 product, which has the same bits on every machine. A power of two brings inputs below 1 first.
+        # A float32 product has the same bits on every machine. First scale inputs by a power of two to below 1.
         exponent = int(np.frexp(max(-rows.min(initial=0.0), rows.max(initial=0.0)))[1])
         small = np.ldexp(rows, -exponent)
         moments += cast(matmul(small.T, small), "float64") * 4.0**exponent
 
-    def result(self) -> Seen:
-        """Return what is known of all rows."""
+    def result(self) -> InputStatistics:
+        """Return the statistics of all rows."""
         self.add_up(self.rows % _ROWS)
         return self.seen
 
 
-class _Observing(Float):
-    """Floats that record the rows they multiply; only those where `mask` is true, if it has the axes of the rows.
+class _ObservedFloat(Float):
+    """A Float form that records the rows it multiplies; with a `mask` of their axes, only rows where it is True.
 
     Parameters
     ----------
     form : Float
-        The form that it replaces, whose variables it has.
+        The replaced form; its variables are shared.
     """
 
     def __init__(self, form: Float) -> None:
         vars(self).update(vars(form))
-        self.sums = _Sums(form.geometry.rows)
+        self.sums = _RunningStatistics(form.geometry.rows)
         self.mask: Array | None = None
 
     def multiply(self, rows: Array, *args: Any, **kwargs: Any) -> Array:
@@ -92,18 +92,18 @@ class _Observing(Float):
 
 def observe(
     model: LayerLike, calls: list[ModelCall], layers: dict[str, Any], argument: str = "sample"
-) -> dict[str, Seen]:
-    """Run the model and return what its calls show of the inputs of some layers.
+) -> dict[str, InputStatistics]:
+    """Run the model, and return path -> statistics of the inputs of some layers.
 
     Parameters
     ----------
     model : LayerLike
-        A copy of the caller's own.
+        A copy of the caller's model.
     calls : list of ModelCall
     layers : dict of str to Layer
-        Layers of `model` that hold floats, by path.
+        Path -> layer of `model` with a float kernel.
     argument : str
-        What the caller gave the calls as.
+        The caller's name of the argument with the calls, for errors.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def observe(
         A layer got no inputs, or inputs that are not finite.
     """
     forms = {path: layer.form for path, layer in layers.items()}
-    observing = {path: _Observing(form) for path, form in forms.items()}
+    observing = {path: _ObservedFloat(form) for path, form in forms.items()}
     for path, layer in layers.items():
         layer.form = observing[path]
     for call in calls:

@@ -1,4 +1,4 @@
-"""Quantization-aware training: floats learn to make the codes that will run, and a model is distilled into codes."""
+"""Quantization-aware training: train floats that are quantized in every product, and distill a model into codes."""
 
 import sys
 from collections.abc import Sequence
@@ -18,37 +18,35 @@ __all__ = ["convert_qat", "distill", "prepare_qat"]
 
 M = TypeVar("M", bound=LayerLike)
 
-_EPSILON = 1e-12  # of Adam: gradients of a mean over all numbers of all vectors are near its usual 1e-8
-_RATE, _INT8_RATE = 1e-4, 2e-5  # of `distill`: int8 has less to learn; at 1e-4 MiniLM got worse (docs/adapting.md)
+_EPSILON = 1e-12  # for Adam: gradients of a mean over all numbers of all vectors are as small as its usual 1e-8
+_RATE, _INT8_RATE = 1e-4, 2e-5  # default rates of `distill`. int8 at 1e-4 made MiniLM worse (docs/adapting.md)
 
 
 def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
-    """Let training change the codes of a model, in place.
+    """Make the codes of a model trainable, in place; call :func:`convert_qat` after training.
 
-    Each Dense and EinsumDense layer with int8 or int4 codes gets floats, from which every product makes the codes that
-    will run, and multiplies by what these stand for. Inputs with fixed scales are rounded by them. Gradients pass
-    straight through the rounding of what is not clipped [1]_, and scales learn by the gradients of [2]_. At first
-    all codes and scales are those of the model. :func:`convert_qat` ends it.
+    Each Dense and EinsumDense layer with int8 or int4 codes gets trainable floats. Every product quantizes the floats
+    to codes and multiplies by the dequantized codes; inputs with fixed scales are quantized likewise. The gradient of
+    rounding is 1, or 0 if the value was clipped [1]_; the gradients of scales are those of [2]_. At first, codes and
+    scales are unchanged.
 
     Parameters
     ----------
     model : Layer
-        Or anything with its methods, such as a :class:`~mp_core.models.TextEncoder`; with fixed scales of inputs, as
-        :func:`calibrate` gives them, or floats as inputs (weight-only).
+        Or an object with its methods, such as a :class:`~mp_core.models.TextEncoder`. The scales of inputs must be
+        fixed, as :func:`calibrate` makes them, or the inputs floats (weight-only).
     learn_scales : bool
-        Whether scales are trained too: those of weights, and the fixed ones of inputs. Zero points are not.
+        Whether to train the scales of weights and the fixed scales of inputs too. Zero points are not trained.
 
     Raises
     ------
-    TypeError
-        `model` is none of these, or `learn_scales` no bool.
     ValueError
-        No layer has such codes; one quantizes each row of its inputs by itself, or has LoRA, or its codes are trained
-        already. Nothing has changed.
+        No layer has such codes; or a layer quantizes its inputs dynamically, has LoRA, or is prepared already. Nothing
+        has changed.
 
     Notes
     -----
-    A change of 1 in such a float is one of 128 codes, so that the usual learning rates move a code after some steps. A
+    Adding 1 to a trained float changes its code by 128, so the usual learning rates change a code after some steps. A
     scale is ``scale * exp(growth)``, and `growth` is trained.
 
     References
@@ -74,7 +72,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
     layers = [layer for layer in _kernels(model) if layer.quantized]
     if not layers:
         raise ValueError(
-            "`model` must have Dense or EinsumDense layers with codes; it has none: `calibrate` makes them"
+            "`model` must have Dense or EinsumDense layers with codes, but has none: `calibrate` makes them"
         )
     for layer in layers:
         _check(layer)
@@ -87,19 +85,17 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
 
 
 def convert_qat(model: LayerLike) -> None:
-    """End what :func:`prepare_qat` began, in place: layers hold the codes and scales that were found, and no floats.
+    """Replace the trained floats of :func:`prepare_qat` by codes and scales, in place.
 
     Parameters
     ----------
     model : Layer
-        Or anything with its methods.
+        Or an object with its methods.
 
     Raises
     ------
-    TypeError
-        `model` is none of these.
     ValueError
-        No layer of it has codes that are trained, or a scale is not finite any more.
+        No layer is prepared, or a scale is no longer finite.
 
     Examples
     --------
@@ -116,7 +112,7 @@ def convert_qat(model: LayerLike) -> None:
     """
     layers = [layer for layer in _kernels(model) if layer.form.is_trained]
     if not layers:
-        raise ValueError("`model` has no codes that are trained: `prepare_qat` was not called")
+        raise ValueError("`model` has no trained codes: call `prepare_qat` first")
 
     found = [layer.form.current_values() for layer in layers]
     for layer, values in zip(layers, found, strict=True):
@@ -137,30 +133,30 @@ def distill(
     callbacks: Any = None,
     verbose: Any = "auto",
 ) -> M:
-    """Return an encoder under a policy, calibrated, and trained to give the vectors that `encoder` gives: no labels.
+    """Return a quantized encoder that is trained to reproduce the vectors of `encoder`; no labels are needed.
 
-    It is :func:`calibrate`, :func:`prepare_qat`, ``fit`` with the mean square of the difference to the vectors of
-    `encoder`, and :func:`convert_qat`. Biases, norms and tables of floats are trained too. Adam's learning rate falls
-    from `learning_rate` to 0 along half a cosine. A reranker is trained to give the scores, before any activation.
+    The steps are :func:`calibrate`, :func:`prepare_qat`, ``fit`` with the mean squared difference from the vectors of
+    `encoder`, and :func:`convert_qat`. Biases, norms and float tables are trained too. Adam's learning rate falls from
+    `learning_rate` to 0 along half a cosine. A reranker is trained on the scores before the activation.
 
     Parameters
     ----------
     encoder : TextEncoder or Reranker
-        The teacher, whose weights are floats. It does not change. If ``fit`` has trained it, save it and open the new
-        folder first.
+        The teacher, with float weights. It does not change. If ``fit`` has trained it, save it and open the new folder
+        first.
     texts : sequence of str, or of pairs of str for a reranker
-        What the model is calibrated on and trained with: a few hundred texts like those that it will get.
+        Texts for calibration and training: a few hundred texts like those in use.
     policy : DTypePolicy or str
-        As for :func:`calibrate`: with int8 or int4 codes.
+        As for :func:`calibrate`, with int8 or int4 codes.
     epochs, batch_size : int
     learning_rate : float, optional
-        Default: 2e-5 where all codes are int8, else 1e-4.
+        Default: 2e-5 if all codes are int8, otherwise 1e-4.
     learn_scales, alpha
-        Those of :func:`prepare_qat` and :func:`calibrate`.
+        As for :func:`prepare_qat` and :func:`calibrate`.
     seed : int, optional
-        Of the order of the texts.
+        Seed of the order of the texts.
     callbacks, verbose
-        Those of ``fit``.
+        As for ``fit``.
 
     Returns
     -------
@@ -168,10 +164,8 @@ def distill(
 
     Raises
     ------
-    TypeError
-        `encoder` is neither, or another argument has a wrong type.
     ValueError
-        `texts` are empty, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
+        `texts` is empty, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
 
     Examples
     --------
@@ -204,14 +198,14 @@ def distill(
 
 
 def _outputs(model: Any, texts: list[Any]) -> tuple[Any, list[Any]]:
-    """Return the vectors of an encoder, or the scores of a reranker before any activation; and the calls with texts."""
+    """Return the vectors of an encoder, or the scores of a reranker before the activation; and a sample of calls."""
     if hasattr(model, "encode"):
         return model.encode(texts, truncate_dim=sys.maxsize), texts
     return model.predict_tokens(model.tokenize(texts), activation="linear"), [[text] for text in texts]
 
 
 def _rate(student: LayerLike) -> float:
-    """Return the learning rate of the codes that are trained."""
+    """Return the default learning rate for the trained codes."""
     trained = {layer.form.scheme.codes for layer in _kernels(student) if layer.form.is_trained}
     return _INT8_RATE if trained == {"int8"} else _RATE
 
@@ -229,14 +223,13 @@ def _check(layer: Dense | EinsumDense) -> None:
     if layer.lora_enabled:
         raise ValueError(f"{where} has LoRA: `merge_lora` first")
     if form.is_trained:
-        raise ValueError(f"the codes of {where} are trained already")
+        raise ValueError(f"{where} is prepared already")
     if not isinstance(form, Codes) or form.scheme.codes not in ("int8", "int4"):
         raise ValueError(
-            f"{where} must hold int8 or int4 codes as `calibrate` or `with_policy` makes them; it is under "
-            f"'{form.policy.name}' in form '{form.name}'"
+            f"{where} must have int8 or int4 codes, as `calibrate` or `with_policy` makes them; its policy is "
+            f"'{form.policy.name}', its form '{form.name}'"
         )
     if form.dynamic:
         raise ValueError(
-            f"{where} quantizes each row of its inputs by itself, under '{form.policy.name}': `calibrate` gives fixed "
-            "scales"
+            f"{where} quantizes its inputs dynamically under '{form.policy.name}': `calibrate` makes fixed scales"
         )

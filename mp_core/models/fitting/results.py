@@ -1,4 +1,4 @@
-"""The results of the choice of policies."""
+"""The results of ``sensitivity`` and ``choose_policy``."""
 
 import math
 from dataclasses import dataclass
@@ -9,31 +9,29 @@ from mp_core.utilities.tables import aligned
 
 __all__ = ["LayerChoice", "OutputError", "PolicyChoice", "Sensitivity"]
 
-_TEXT = (0, 1, 4)  # the columns of the table of a choice that are not numbers
-_USUAL = ("max", "mean", "rmse", "largest")  # the errors that the table of a choice names, beside that of the budget
+_TEXT = (0, 1, 4)  # text columns of the table of a choice
+_SHOWN_ERRORS = ("max", "mean", "rmse", "largest")  # errors below the table, in addition to the budget's
 
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
-    """How far outputs are from those in float32.
+    """The error of outputs compared with float32 outputs.
 
-    An output is all that belongs to one index of the first axis; what a call returns with one axis is one output. What
-    cannot be measured is NaN.
+    An output is one index of the first axis; a result with one axis is one output. NaN: cannot be measured.
 
     Attributes
     ----------
     max, mean : float
-        Over the sample, of ``1 - cosine`` of an output with the one in float32. NaN if outputs are one number, whose
-        cosine says nothing.
+        Maximum and mean of ``1 - cosine(output, float32 output)`` over the sample. NaN if outputs are single numbers.
     rmse : float
-        Root of the mean square of the differences, divided by that of the outputs in float32.
+        Root mean square of the differences / root mean square of the float32 outputs.
     largest : float
-        The largest difference of two numbers, divided by the root of the mean square of the outputs in float32.
+        Largest difference / root mean square of the float32 outputs.
     disagreement : float
-        The share of outputs, or of places of the last axis, whose largest number is another one than in float32: of the
-        scores of a classifier, another class. NaN if the last axis has one number.
+        Share of the positions whose argmax along the last axis differs: for a classifier, a different class. NaN if the
+        last axis has one number.
     own : float
-        What the function says that was given as `metric`; NaN without one.
+        The result of the function `metric`; NaN without one.
     """
 
     max: float
@@ -46,15 +44,15 @@ class OutputError:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What one layer's policy does to a model that is in float32 otherwise.
+    """The effect of the policy of one layer, while all other layers are in float32.
 
     Attributes
     ----------
     path : str
-        The layer.
+        Path of the layer.
     policy : str
     saved : int
-        Bytes by which the weights of the model become smaller.
+        Bytes of weights that the policy saves.
     error : OutputError
     """
 
@@ -72,11 +70,11 @@ class LayerChoice:
     ----------
     path, policy : str
     saved : int
-        Bytes by which the weights of the model become smaller.
+        Bytes of weights that the policy saves.
     error : float
-        With the policy in this layer alone, in the metric of the budget.
+        The error with this policy in this layer alone, in the metric of the budget.
     reason : str
-        Why nothing smaller was chosen.
+        Why no smaller policy was chosen.
     """
 
     path: str
@@ -93,17 +91,17 @@ class PolicyChoice:
     Attributes
     ----------
     map : DTypePolicyMap
-        A policy for the path of every layer with weights. The default is that of layers without any.
+        Path of each layer with weights -> policy. The default applies to layers without weights.
     error : OutputError
-        Of the whole map, measured on the sample.
+        The error of the whole map on the sample.
     nbytes, reference_nbytes : int
         Bytes of the weights under the map, and in float32.
     seconds, reference_seconds : float
-        CPU time of a run over the sample, of all threads together: the median of a few rounds.
+        CPU time of a run over the sample, summed over threads: the median of some rounds.
     table : tuple of LayerChoice
         In the order of the model's layers.
     metric : str
-        The field of `error` that the budget is for.
+        The field of `error` that the budget limits.
 
     Examples
     --------
@@ -140,7 +138,7 @@ class PolicyChoice:
 
     def _totals(self) -> list[str]:
         smaller = self.reference_nbytes / self.nbytes
-        names = dict.fromkeys((*_USUAL, self.metric))
+        names = dict.fromkeys((*_SHOWN_ERRORS, self.metric))
         errors = [f"{name} {error:.2e}" for name in names if not math.isnan(error := getattr(self.error, name))]
         return [
             f"weights: {self.nbytes / 1e6:.2f} MB, {smaller:.2f} times smaller than in float32",

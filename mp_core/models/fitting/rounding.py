@@ -12,18 +12,18 @@ from mp_core.policies.dtype_policies import Scheme
 
 __all__ = ["quantize_for"]
 
-_DAMPING = 0.01  # share of the mean second moment that is added to each, because a sample does not show everything
-_BLOCK = 128  # columns that are rounded one by one before one product propagates their errors into all later columns
+_DAMPING = 0.01  # added to each second moment, relative to their mean, because a sample is incomplete
+_BLOCK = 128  # columns rounded one by one before one product propagates their errors into all later columns
 
 
 def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray:
-    """Return a matrix as codes that lose little in products with certain inputs. Scales are those of `scheme` alone.
+    """Quantize a matrix with a small error in products with given inputs. The scales are those of `scheme`.
 
-    For inputs x with the second moments ``H = sum x x'`` an error E of the lines costs ``trace(E H E')``. With
-    ``H = (I + U) D (I + U)'``, U strictly upper triangular, that is ``sum_j D_j |e_j + sum_(i<j) U_ij e_i|^2``: the
-    least, as each column j is rounded from ``w_j - sum_(i<j) U_ij e_i`` (GPTQ [1]_ in the form of [2]_). The largest
-    moments go first. All is elementwise or a float32 product of :func:`mp_core.matmul`, so that every machine gets the
-    same bits.
+    For inputs x with second moments ``H = sum x x'``, an error E of the lines costs ``trace(E H E')``. With
+    ``H = (I + U) D (I + U)'``, U strictly upper triangular, the cost is ``sum_j D_j |e_j + sum_(i<j) U_ij e_i|^2``. So
+    each column j is rounded from ``w_j - sum_(i<j) U_ij e_i`` (GPTQ [1]_ in the form of [2]_), columns with the largest
+    moments first. All operations are elementwise or float32 products of :func:`mp_core.matmul`, so every machine gets
+    the same bits.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray
         Finite floats.
     scheme : Scheme
     moments : ndarray, shape (inputs, inputs)
-        Symmetric; only the upper half counts. Of inputs that are all zero, nothing is propagated.
+        Symmetric; only the upper half is read. If all are zero, no errors are propagated.
 
     References
     ----------
@@ -47,7 +47,7 @@ def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray
     """
     exact = cast(lines, "float64")
     q = scheme.quantize(cast(exact, F32))
-    nearest = _nearest(q)
+    nearest = _rounding_function(q)
     order, owed = _feedback(moments)
     wanted, rounded = np.ascontiguousarray(exact.T)[order], np.empty_like(exact.T, F32, order="C")
     for first in range(0, len(wanted), _BLOCK):
@@ -65,29 +65,29 @@ def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray
     )  # fmt: skip
 
 
-def _nearest(q: QuantizedArray) -> Callable[[Array, int], Array]:
-    """Return what rounds a column of the matrix, given with its index, to numbers that its codes can stand for."""
+def _rounding_function(q: QuantizedArray) -> Callable[[Array, int], Array]:
+    """Return a function (column, index) that rounds a column of the matrix to the values of its codes."""
     lines, count = q.shape[0], q.scale.shape[1]
     group = q.group_size or max(q.shape[1], 1)
     scale, zero = (None if part is None else np.broadcast_to(part, (lines, count)) for part in (q.scale, q.zero_point))
 
-    def coded(column: Array, index: int) -> Array:
+    def quantized_column(column: Array, index: int) -> Array:
         own = [None if part is None else part[:, index] for part in (scale, zero)]
         return dequantize(quantize(column, axis=0, dtype=q.dtype, scale=own[0], zero_point=own[1]))
 
     infinite = np.full(lines, np.inf, F32)
-    high = [coded(infinite, index) for index in range(count)]
-    low = [-high[index] if zero is None else coded(-infinite, index) for index in range(count)]
+    high = [quantized_column(infinite, index) for index in range(count)]
+    low = [-high[index] if zero is None else quantized_column(-infinite, index) for index in range(count)]
 
     def nearest(column: Array, index: int) -> Array:
         own = index // group
-        return coded(np.clip(cast(column, F32), low[own], high[own]), own)
+        return quantized_column(np.clip(cast(column, F32), low[own], high[own]), own)
 
     return nearest
 
 
 def _feedback(moments: Array) -> tuple[Array, Array]:
-    """Return the order of the columns, and U of :func:`quantize_for` in this order."""
+    """Return the order of the columns, and the matrix U of :func:`quantize_for` in this order."""
     diagonal = cast(moments, "float64").diagonal()
     order = np.argsort(-diagonal, kind="stable")
     peak = diagonal.max(initial=0.0)
@@ -102,7 +102,8 @@ def _feedback(moments: Array) -> tuple[Array, Array]:
         columns = h[:last, first:last]
         for j in range(last - first - 1, -1, -1):
             above = columns[: first + j, j]
-            weights[: first + j, first + j] = above / max(columns[first + j, j], damping)  # less is a rounding error
+            pivot = max(columns[first + j, j], damping)  # a smaller one is a rounding error
+            weights[: first + j, first + j] = above / pivot
             columns[: first + j, :j] -= weights[: first + j, first + j, np.newaxis] * above[first:]
         h[:first, :first] -= matmul(weights[:first, first:last], columns[:first].T)
     return order, weights

@@ -1,4 +1,4 @@
-"""What models must have to be calibrated or chosen for, and how a sample runs through them."""
+"""The interface of models that can be calibrated, and the calls that a sample describes."""
 
 from collections.abc import Iterator
 from inspect import signature
@@ -12,20 +12,20 @@ __all__ = ["LayerLike", "ModelCall", "calls_of", "layers_by_path", "mask_of"]
 
 @runtime_checkable
 class LayerLike(Protocol):
-    """What can be calibrated and chosen for: a layer, or anything with these of its methods, as an encoder of texts."""
+    """The interface that calibration and the choice of policies need: a layer, or an object such as a text encoder."""
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
+        """Bytes of the weights: stored codes, and floats in the dtype that calls read."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs."""
 
     def flatten(self) -> Iterator[Any]:
-        """Yield the layers, those inside others too."""
+        """Yield all layers, including inner layers."""
 
     def with_policy(self, policy: Any) -> Self:
-        """Return a copy under another policy; a map is looked up by the paths of the layers."""
+        """Return a copy under another policy, or under a map from paths of layers to policies."""
 
 
 class ModelCall(NamedTuple):
@@ -36,12 +36,12 @@ class ModelCall(NamedTuple):
 
 
 def calls_of(model: object, sample: Any, argument: str = "sample") -> list[ModelCall]:
-    """Return the calls that a sample means: a list or an iterator is several, a tuple or a dict the arguments of one.
+    """Return the calls of a sample: a list or iterator is several calls; a tuple or dict is the arguments of one call.
 
     Raises
     ------
     TypeError
-        `model` cannot be run, or `sample` is None.
+        `model` does not have the interface, or `sample` is None.
     ValueError
         A layer of `model` is quantized.
 
@@ -73,16 +73,16 @@ def calls_of(model: object, sample: Any, argument: str = "sample") -> list[Model
 
 
 def mask_of(model: LayerLike, call: ModelCall) -> Array | None:
-    """Return the argument ``mask`` of a call, True where there is no padding; None if the call has no mask."""
+    """Return the argument ``mask`` of a call, False at padding; None if the call has no mask."""
     named = dict(zip(signature(getattr(model, "call", model)).parameters, call.args, strict=False)) | call.kwargs
     mask = named.get("mask")
     return None if mask is None else as_mask(mask)
 
 
 def layers_by_path(model: LayerLike) -> dict[str, Layer]:
-    """Return the layers of a model by path; raise ValueError if two have one path."""
+    """Return path -> layer of a model; raise ValueError if two layers have the same path."""
     layers: dict[str, Layer] = {}
     for part in model.flatten():
         if isinstance(part, Layer) and layers.setdefault(str(part.path), part) is not part and part.built:
-            raise ValueError(f"two layers of `model` have the path '{part.path}': give them names of their own")
+            raise ValueError(f"two layers of `model` have the path '{part.path}': give them different names")
     return layers

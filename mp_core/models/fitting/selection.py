@@ -1,4 +1,4 @@
-"""Which policy each layer of a model tolerates: one at a time, and the smallest map within a budget."""
+"""``sensitivity``: the effect of policies on single layers. ``choose_policy``: the smallest map within a budget."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,26 +18,26 @@ from mp_core.utilities.progress import counting
 __all__ = ["POLICIES", "choose_policy", "sensitivity"]
 
 POLICIES = ("bfloat16", "float16", "int8", "int8/weight_only", "int4/64")
-"""What layers are tried under by default."""
+"""The policies that are tried by default."""
 
 _ROUNDS = 7
-_LEAST = 0.02  # seconds of CPU time that a run takes in each round, repeated if it is shorter
-_ALIKE = 0.03  # share of the time of the fastest by which others may be slower and count as fast
+_MIN_SECONDS = 0.02  # of CPU time per run and round; shorter runs are repeated
+_TIME_TOLERANCE = 0.03  # runs within 3 % of the fastest count as equally fast
 
 
 def sensitivity(
     model: LayerLike, sample: Any, policies: Iterable[str] = POLICIES, *, show_progress: bool = False
 ) -> tuple[Sensitivity, ...]:
-    """Measure what each policy does to the outputs, for one layer at a time, all others being in float32.
+    """Measure the error of each policy in one layer at a time, with all other layers in float32.
 
     Parameters
     ----------
     model : Layer
-        Built, with unquantized weights; or anything with the same ``__call__``, ``flatten``, ``weight_bytes`` and
+        Built and unquantized. Also accepted: an object with the same ``__call__``, ``flatten``, ``weight_bytes`` and
         ``with_policy``, such as a :class:`~mp_core.models.TextEncoder`. The model itself does not change.
     sample : array, tuple, dict or list
-        The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
-        is several calls: that of an encoder holds texts.
+        The inputs of a call: its only argument, a tuple of arguments, or a dict of keyword arguments. A list or an
+        iterator is several calls; for an encoder, a list of texts.
     policies : iterable of str
         Names of policies, or schemes alone: ``"int8"`` means ``"int8_from_mixed_bfloat16"``. Default: ``bfloat16``,
         ``float16``, ``int8``, ``int8/weight_only`` and ``int4/64``.
@@ -47,16 +47,15 @@ def sensitivity(
     Returns
     -------
     tuple of Sensitivity
-        One for each layer with weights of its own and each policy that it can compute in.
+        One for each layer with weights and each policy that the layer supports.
 
     Raises
     ------
     TypeError
-        `model` is none of these, `sample` does not fit it, `policies` are no names, or an output is no floating-point
-        array.
+        `sample` does not fit the model, or an output is not a floating-point array.
     ValueError
-        `model` has no weights, is not built, or is quantized; a name is that of no policy, or of a map; the
-        outputs in float32 are empty or not finite.
+        `model` has no weights, is not built, or is quantized; a policy is unknown or a map; or the float32 outputs are
+        empty or not finite.
 
     Examples
     --------
@@ -83,37 +82,36 @@ def choose_policy(
     policies: Iterable[str] = POLICIES,
     show_progress: bool = False,
 ) -> PolicyChoice:
-    """Return the policies under which the weights are smallest, and then fastest, while the outputs stay good.
+    """Return the policies with the smallest weights, and among equal sizes the fastest, within an error budget.
 
-    It starts in float32 and gives layers cheaper policies, those first that save the most bytes for the error that
-    they add; every map that it keeps has been run on the sample and met the budget. Among maps of the same size the
-    fastest wins. This is a search by a rule, not through all maps.
+    A greedy search: it starts in float32 and gives layers cheaper policies, in the order of added error per saved byte.
+    Every accepted map has been run on the sample and met the budget.
 
     Parameters
     ----------
     model, sample, policies, show_progress
         As in :func:`sensitivity`.
     max_error : float
-        The budget, on the sample: inputs unlike it may do worse.
+        The budget on the sample; the error on other inputs may be larger.
     metric : {"max", "mean", "rmse", "largest", "disagreement"} or callable, optional
-        Which part of :class:`OutputError` the budget is for. Default: ``"largest"`` if outputs are one number, else
-        ``"max"``, which is the cosine of embeddings and sees no change of length. A function gets the outputs of the
-        sample and those in float32, two arrays of float64 with an output in each row, and returns the error: how much
-        accuracy is lost, for example. A metric of :mod:`mp_core.metrics` begins anew for each model.
+        The field of :class:`OutputError` that the budget limits. Default: ``"largest"`` if outputs are single numbers,
+        otherwise ``"max"``, which compares cosines and ignores lengths. A function gets the outputs and the float32
+        outputs of the sample, two float64 arrays with one output per row, and returns the error, for example the loss
+        of accuracy. A metric of :mod:`mp_core.metrics` is reset for each model.
 
     Returns
     -------
     PolicyChoice
-        There is always one: where nothing smaller meets the budget, every layer stays in float32, and the table says
-        why. ``model.with_policy(choice.map)`` is the model under it.
+        If no smaller map meets the budget, every layer stays in float32, and the table says why.
+        ``model.with_policy(choice.map)`` returns the model under the chosen policies.
 
     Raises
     ------
     TypeError
-        As :func:`sensitivity`; `metric` as a function returns no number.
+        As for :func:`sensitivity`; or a function `metric` does not return a number.
     ValueError
-        As :func:`sensitivity`; `max_error` is negative or not finite; `metric` is unknown, cannot measure the outputs,
-        or says of float32 itself that it exceeds the budget.
+        As for :func:`sensitivity`; `max_error` is negative or not finite; or `metric` is unknown, cannot measure the
+        outputs, or exceeds the budget even for float32.
 
     Examples
     --------
@@ -143,7 +141,7 @@ def choose_policy(
 
 
 class _Search:
-    """What every layer has got so far, and the errors of what was refused."""
+    """The policy of every layer so far, and the errors of refused policies."""
 
     def __init__(self, trial: Trial, rows: Sequence[Sensitivity], max_error: float) -> None:
         self._trial = trial
@@ -154,14 +152,14 @@ class _Search:
         self._refused = {row: self._error(row) for row in rows if not self._error(row) <= max_error}
 
     def shrink(self) -> None:
-        """Give layers smaller weights, those first that save the most for the error that they add."""
+        """Choose smaller policies in the order of added error per saved byte."""
         steps, chosen = [], dict(self._chosen)
-        while step := self._next(chosen):
+        while step := self._next_step(chosen):
             steps.append(step)
             chosen[step.path] = step
-        count, _ = self._longest(steps)
+        count, _ = self._largest_prefix(steps)
         self._chosen |= {step.path: step for step in steps[:count]}
-        while step := self._next(self._chosen):  # those after the longest run that fits, one by one
+        while step := self._next_step(self._chosen):  # try the remaining steps one by one
             run = self._run([step])
             if self._error(run) <= self._max_error:
                 self._chosen[step.path] = step
@@ -169,12 +167,12 @@ class _Search:
                 self._refused[step] = self._error(run)
 
     def fastest(self, names: Sequence[str]) -> PolicyChoice:
-        """Try each policy wherever it is as small as the chosen one, and return what is smallest, then fastest."""
+        """Try each policy in all layers where it is as small as the chosen one; return the smallest, fastest map."""
         finalists = []
         for name in names:
             equals = [row for row in self._rows if row.policy == name and row.saved == self._chosen[row.path].saved]
             equals.sort(key=self._error)
-            count, run = self._longest(equals, name)
+            count, run = self._largest_prefix(equals, name)
             if run is not None:
                 finalists.append((run, self._with(equals[:count])))
         reference = self._trial.reference
@@ -186,7 +184,7 @@ class _Search:
             if finalist[0].model.weight_bytes == smallest
         ]
         fastest = min(seconds for *_, seconds in timed)
-        run, chosen, seconds = next(found for found in timed if found[-1] <= fastest * (1 + _ALIKE))
+        run, chosen, seconds = next(found for found in timed if found[-1] <= fastest * (1 + _TIME_TOLERANCE))
         return PolicyChoice(
             map=run.map,
             error=run.error,
@@ -205,11 +203,11 @@ class _Search:
         return self._chosen | {step.path: step for step in steps}
 
     def _run(self, steps: Sequence[Sensitivity], default: str = REFERENCE) -> Run:
-        """Run the model under what is chosen so far and these steps."""
+        """Run the model under the chosen policies, changed by `steps`."""
         return self._trial.run({path: row.policy for path, row in self._with(steps).items()}, default)
 
-    def _next(self, chosen: Mapping[str, Sensitivity]) -> Sensitivity | None:
-        """Return the step to smaller weights that adds the least error for each byte it saves."""
+    def _next_step(self, chosen: Mapping[str, Sensitivity]) -> Sensitivity | None:
+        """Return the step to smaller weights with the least added error per saved byte."""
 
         def price(row: Sensitivity) -> float:
             now = chosen[row.path]
@@ -219,8 +217,8 @@ class _Search:
         steps = [row for row in self._rows if row.saved > chosen[row.path].saved and row not in self._refused]
         return min(steps, key=price, default=None)
 
-    def _longest(self, steps: Sequence[Sensitivity], default: str = REFERENCE) -> tuple[int, Run | None]:
-        """Return how many of the steps fit together, by bisection, and the run with them: None where not even 0 do."""
+    def _largest_prefix(self, steps: Sequence[Sensitivity], default: str = REFERENCE) -> tuple[int, Run | None]:
+        """Find by bisection how many first steps together meet the budget; return count and run, (-1, None) if none."""
         low, high, best = -1, len(steps), None
         while low < high:
             middle = (low + high + 1) // 2
@@ -232,17 +230,18 @@ class _Search:
         return low, best
 
     def _times(self, runs: Sequence[Run]) -> list[float]:
-        """Return the CPU seconds of each run: the median of rounds in which all take their turn.
+        """Return the CPU seconds of each run, measured in rounds of all runs.
 
-        Of one round a run has its share of the time of all, which a round that is slow as a whole leaves as it is.
+        ``seconds = median(time of a round) * median(run's share of its round)``: a round that is slow as a whole does
+        not change the shares.
         """
-        counts = [max(1, math.ceil(_LEAST / self._seconds(run, 1))) for run in runs]
+        counts = [max(1, math.ceil(_MIN_SECONDS / self._seconds(run, 1))) for run in runs]
         rounds = [[self._seconds(run, count) for run, count in zip(runs, counts, strict=True)] for _ in range(_ROUNDS)]
         whole = median(map(sum, rounds))
         return [whole * median(one[index] / sum(one) for one in rounds) for index in range(len(runs))]
 
     def _seconds(self, run: Run, count: int) -> float:
-        """Return the CPU time of a run over the sample, which no other process takes part in."""
+        """Return the CPU time of this process for a run over the sample."""
         start = process_time()
         for _ in range(count):
             self._trial.outputs(run.model)
@@ -257,7 +256,7 @@ class _Search:
 
 
 def _names(policies: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the policies to try, without repetition."""
+    """Return the names of the policies to try, without duplicates."""
     words = [policies] if isinstance(policies, str) or not isinstance(policies, Iterable) else list(policies)
     names = []
     for word in words:

@@ -1,4 +1,4 @@
-"""A model under policies, run on a sample, and how far its outputs are from those in float32."""
+"""Run a model under policies on a sample, and measure the error compared with float32."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 
 from mp_core.arrays import Array, dtypes
 from mp_core.arrays.finite import all_finite
-from mp_core.models.fitting.measures import Metric, OwnMetric, described, error_of, metric_for
+from mp_core.models.fitting.measures import Metric, OwnMetric, describe, error_of, metric_for
 from mp_core.models.fitting.results import OutputError, Sensitivity
 from mp_core.models.fitting.running import LayerLike, ModelCall, calls_of, layers_by_path
 from mp_core.ops import cast
@@ -20,12 +20,12 @@ from mp_core.utilities.progress import progress
 __all__ = ["REFERENCE", "Run", "Trial"]
 
 REFERENCE = "float32"
-"""The policy with whose outputs all others are compared."""
+"""The policy whose outputs all others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A map of policies, tried on the sample."""
+    """A map of policies, its model, and its error on the sample."""
 
     map: DTypePolicyMap
     model: LayerLike
@@ -33,14 +33,14 @@ class Run:
 
 
 class Trial:
-    """A model on a sample: its outputs in float32, and how far those under other policies are from them.
+    """Measures the error of a model under policies, compared with its float32 outputs on a sample.
 
     Attributes
     ----------
     done : callable
         Called with 1 after each run.
     metric : str
-        The field of :class:`OutputError` that a budget is for.
+        The field of :class:`OutputError` that a budget limits.
     """
 
     def __init__(self, model: LayerLike, sample: Any, metric: Metric | OwnMetric | None = None) -> None:
@@ -57,7 +57,7 @@ class Trial:
                 f"`sample` must give finite outputs in {REFERENCE}; received outputs of shape {shapes}"
                 f"{'' if finite else ' with Inf or NaN'}"
             )
-        self._own = metric if callable(metric) else None
+        self._own_metric = metric if callable(metric) else None
         self.metric = metric_for(metric, self._expected)
         self.reference = Run(policies, reference, self._error(self._expected))
         self.paths = [path for path, layer in layers_by_path(model).items() if layer.own_variables()]
@@ -65,7 +65,7 @@ class Trial:
             raise ValueError(f"`model` must have layers with weights; {model!r} has none")
 
     def run(self, policies: Mapping[str, str], default: str = REFERENCE) -> Run:
-        """Run the model under policies by path; layers without weights get the default."""
+        """Run the model with path -> policy; layers without weights get the default."""
         policy_map = DTypePolicyMap(default, {escape(path): policy for path, policy in policies.items()})
         model = self._model.with_policy(policy_map)
         run = Run(policy_map, model, self._error(self.outputs(model)))
@@ -73,25 +73,25 @@ class Trial:
         return run
 
     def outputs(self, model: LayerLike) -> list[Array]:
-        """Return the outputs of every call in float64, a row for each output."""
-        with nonfinite("ignore"):  # the error tells of them
-            return [_in_float64(model(*call.args, **call.kwargs), call) for call in self._calls]
+        """Return the outputs of every call in float64, one row per output."""
+        with nonfinite("ignore"):  # the error becomes infinite
+            return [_as_float64_rows(model(*call.args, **call.kwargs), call) for call in self._calls]
 
-    def measured(self, model: LayerLike) -> float:
-        """Return the error of a model for which the budget is."""
+    def error_in_metric(self, model: LayerLike) -> float:
+        """Return the error of a model in the metric of the budget."""
         return float(getattr(self._error(self.outputs(model)), self.metric))
 
     def _error(self, outputs: Sequence[Array]) -> OutputError:
-        return error_of(outputs, self._expected, self._own)
+        return error_of(outputs, self._expected, self._own_metric)
 
     def rows(self, names: Sequence[str], show_progress: bool) -> tuple[Sensitivity, ...]:
-        """Try every policy on every layer alone."""
+        """Measure every policy in every layer, one at a time."""
         pairs = [(path, name) for path in self.paths for name in names]
         tried = [self._row(*pair) for pair in progress(pairs, show=show_progress, total=len(pairs), unit="run")]
         return tuple(row for row in tried if row is not None)
 
     def _row(self, path: str, name: str) -> Sensitivity | None:
-        """Return what the policy does to the layer; None where the layer has no such implementation."""
+        """Measure a policy in one layer; return None if the layer does not support it."""
         try:
             run = self.run({path: name})
         except NotImplementedError:
@@ -101,19 +101,19 @@ class Trial:
         return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
 
 
-def _in_float64(outputs: Any, call: ModelCall) -> Array:
-    """Return what a call returned in float64; one axis alone is a number for each input, or one row."""
+def _as_float64_rows(outputs: Any, call: ModelCall) -> Array:
+    """Convert the output of a call to float64 rows; a single axis is one number per input, or one row."""
     if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
         raise TypeError(
-            f"`model` must return one floating-point array with axes; it returned {described(outputs)}. Of a model "
+            f"`model` must return one floating-point array with axes; it returned {describe(outputs)}. Of a model "
             "with several outputs take `mp_core.Model(model.inputs, model.outputs[0])`"
         )
     if outputs.ndim == 1:
-        outputs = outputs[:, np.newaxis] if len(outputs) in _counts(call) else outputs[np.newaxis]
+        outputs = outputs[:, np.newaxis] if len(outputs) in _input_counts(call) else outputs[np.newaxis]
     return cast(outputs, "float64")
 
 
-def _counts(call: ModelCall) -> set[int]:
-    """Return how many inputs a call has, as its arguments say that are lists or arrays."""
+def _input_counts(call: ModelCall) -> set[int]:
+    """Return the lengths of the arguments of a call that are lists or arrays."""
     given = (*call.args, *call.kwargs.values())
     return {len(x) for x in given if isinstance(x, list) or (isinstance(x, np.ndarray) and x.ndim)}

@@ -15,7 +15,7 @@ from mp_core.models.tuning.schedule import WarmupLinear
 from mp_core.models.tuning.training import TunedEncoder, TunedModel
 from mp_core.training import optimizers
 from mp_core.training.fitting import job_of
-from mp_core.training.loop import Fit, evaluated, fitted
+from mp_core.training.loop import FitOptions, run_evaluation, run_fit
 from mp_core.training.losses.texts import CoSENT, TextLoss, get
 from mp_core.training.measured import training_state
 from mp_core.training.order import order_of
@@ -59,18 +59,18 @@ def fit_encoder(
         encoder.model, rates(encoder.model, recipe.dropout), recipe.seed, poolings=encoder.poolings,
         steps=encoder._modules.steps, skipped=columns[0].skipped, columns=len(columns), text_loss=text_loss,
     )  # fmt: skip
-    held = None
+    validation_batches = None
     if validation_data is not None:
         held_columns, held_labels = _read(encoder, validation_data, text_loss, prompts, "validation_data")
         if len(held_columns) != len(columns):
             raise ValueError(f"`validation_data` must have {len(columns)} texts a row; received {len(held_columns)}")
-        held = TextBatches(encoder.model, held_columns, held_labels, size)
-    return run(tuned, TextBatches(encoder.model, columns, labels, size), held, recipe, chunk, cluster)
+        validation_batches = TextBatches(encoder.model, held_columns, held_labels, size)
+    return run(tuned, TextBatches(encoder.model, columns, labels, size), validation_batches, recipe, chunk, cluster)
 
 
 def run(
-    tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe, chunk: int | None = None,
-    cluster: Any = None,
+    tuned: TunedModel, batches: TextBatches, validation_batches: TextBatches | None, recipe: Recipe,
+    chunk: int | None = None, cluster: Any = None,
 ) -> Any:  # fmt: skip
     """Run the training loop, and return its History; a `cluster` computes the groups of batches."""
     epochs = positive_integer(recipe.epochs, "epochs")
@@ -81,14 +81,18 @@ def run(
             f"received {batches.size}"
         )
     tuned.compile(_optimizer(recipe, epochs * (batches.steps or 1)))
-    compiled = training_state(tuned)
-    compiled.workers = job_of(cluster, compiled)
+    state = training_state(tuned)
+    state.workers = job_of(cluster, state)
     if recipe.seed is not None:
-        compiled.seed = integer(recipe.seed, "seed")
-    batches.order = order_of(lambda: compiled.seed) if boolean(recipe.shuffle, "shuffle") else None
+        state.seed = integer(recipe.seed, "seed")
+    batches.order = order_of(lambda: state.seed) if boolean(recipe.shuffle, "shuffle") else None
     tuned.network.differs_from_files |= _trains_more_than_lora(tuned.network)
-    validate = None if held is None else lambda callbacks: evaluated(tuned, held, 0, None, callbacks)
-    return fitted(tuned, batches, Fit(epochs, recipe.verbose, recipe.callbacks, 0, None, validate, 1))
+    validate = (
+        None
+        if validation_batches is None
+        else lambda callbacks: run_evaluation(tuned, validation_batches, 0, None, callbacks)
+    )
+    return run_fit(tuned, batches, FitOptions(epochs, recipe.verbose, recipe.callbacks, 0, None, validate, 1))
 
 
 def _trains_more_than_lora(network: Any) -> bool:

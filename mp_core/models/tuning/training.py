@@ -91,7 +91,7 @@ class TunedModel(Model):
         if not variables:
             raise ValueError(f"'{self.name}' has no trainable weights")
         loss, gradients = self.cached.step(groups, y)
-        training_state(self).move(gradients, variables)
+        training_state(self).apply_gradients(gradients, variables)
         return self._updated_metrics(loss, groups)
 
     def test_step(self, data: Any) -> dict[str, Any]:

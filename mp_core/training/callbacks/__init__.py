@@ -1,4 +1,4 @@
-"""What is called while a model trains: by Keras' names."""
+"""Keras' callbacks: objects whose methods are called during training, evaluation and prediction."""
 
 from typing import TYPE_CHECKING
 

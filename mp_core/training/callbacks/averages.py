@@ -1,4 +1,4 @@
-"""A callback by which a model is judged with the moving averages of its weights."""
+"""SwapEMAWeights: evaluate a model with the moving averages of its weights."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,22 +10,20 @@ __all__ = ["SwapEMAWeights"]
 
 
 class SwapEMAWeights(Callback):
-    """Evaluate a model with the moving averages of its weights, which an optimizer with `use_ema` keeps.
+    """Evaluate a model with the moving averages of its weights; the optimizer must have ``use_ema=True``.
 
     Weights and averages are exchanged before an evaluation, a validation or a prediction, and exchanged back after it.
 
     Parameters
     ----------
     swap_on_epoch : bool
-        Whether they are exchanged at the end of each epoch too, until the next one begins: for callbacks such as
-        :class:`ModelCheckpoint`, which come after this one in the list.
+        Whether to exchange them also from the end of an epoch to the begin of the next: for callbacks such as
+        :class:`ModelCheckpoint`, which must come after this one in the list.
 
     Raises
     ------
-    TypeError
-        `swap_on_epoch` is no bool.
     ValueError
-        When it is called: the optimizer of the model has no `use_ema`.
+        During training: the optimizer of the model has no `use_ema`.
 
     Examples
     --------
@@ -46,41 +44,41 @@ class SwapEMAWeights(Callback):
         self.swap_on_epoch = boolean(swap_on_epoch, "swap_on_epoch")
 
     def get_state(self) -> dict[str, Any]:
-        """Return whether the weights are the averages."""
+        """Return whether weights and averages are exchanged."""
         return {"swapped": self._optimizer().averages_swapped}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Note whether the weights, which are loaded, are the averages."""
+        """Restore whether weights and averages are exchanged; the weights themselves were loaded before."""
         self._check_state(state)
         self._optimizer().averages_swapped = state["swapped"]
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Exchange them back, if an interrupted evaluation has not."""
+        """Exchange weights and averages back if an evaluation was interrupted."""
         self._swap(False)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Exchange them back."""
+        """Exchange weights and averages back."""
         self._swap(False)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Exchange them if that is wanted."""
+        """Exchange weights and averages if `swap_on_epoch`."""
         if self.swap_on_epoch:
             self._swap(True)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Exchange them."""
+        """Exchange weights and averages."""
         self._swap(True)
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """Exchange them back."""
+        """Exchange weights and averages back."""
         self._swap(False)
 
     def on_predict_begin(self, logs: Logs = None) -> None:
-        """Exchange them."""
+        """Exchange weights and averages."""
         self._swap(True)
 
     def on_predict_end(self, logs: Logs = None) -> None:
-        """Exchange them back."""
+        """Exchange weights and averages back."""
         self._swap(False)
 
     def _swap(self, swapped: bool) -> None:
@@ -89,7 +87,7 @@ class SwapEMAWeights(Callback):
             optimizer.swap_averages()
 
     def _optimizer(self) -> Any:
-        """Return the optimizer that keeps the averages: the one within a loss scale."""
+        """Return the optimizer that has the averages: the inner one of a loss scale optimizer."""
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         if not getattr(optimizer, "use_ema", False):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The base of the callbacks, and those of a few lines."""
+"""The base of the callbacks, History and LambdaCallback."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,24 +15,23 @@ EVENTS = tuple(
     for what in ("train", "epoch", "train_batch", "test", "test_batch", "predict", "predict_batch")
     for when in ("begin", "end")
 )
-"""The names of the methods; those of epochs and batches get a number first, and all of them the logs."""
+"""The names of the methods. Methods of epochs and batches are called with (number, logs), the others with (logs)."""
 
 COUNT: Rule = lambda x: type(x) is int and x >= 0, "an integer of at least 0"
 BEST: Rule = lambda x: x is None or is_number(x), "a number or None"
 NUMBERS: Rule = lambda x: isinstance(x, list) and all(map(is_number, x)), "a list of numbers"
 
 ALIASES = {f"on_train_batch_{when}": f"on_batch_{when}" for when in ("begin", "end")}
-"""Methods -> Keras' short names for them."""
+"""Method -> Keras' short name."""
 
 
 class Callback:
-    """What a subclass overrides is called at that point of training or evaluation.
+    """The base of the callbacks: a subclass overrides the methods for the events that it handles.
 
-    A callback with a state of its own tells it, so that training which was interrupted goes on with it
-    (:class:`BackupAndRestore`, :meth:`~mp_core.training.trainer.Trainer.save_training_state`). The simple way is to
-    name its attributes in `state_attributes`; the other one is to override :meth:`get_state` and :meth:`set_state`.
-    When training goes on, :meth:`on_train_begin` is called first, in the middle of an epoch :meth:`on_epoch_begin` too,
-    then :meth:`set_state`.
+    If a callback has a state, an interrupted training can restore it (:class:`BackupAndRestore`,
+    :meth:`~mp_core.training.trainer.Trainer.save_training_state`). List the attributes in `state_attributes`, or
+    override :meth:`get_state` and :meth:`set_state`. A resumed training calls :meth:`on_train_begin`, in mid-epoch
+    :meth:`on_epoch_begin` too, then :meth:`set_state`.
 
     Attributes
     ----------
@@ -40,10 +39,10 @@ class Callback:
     params : dict
         ``epochs``, ``steps`` and ``verbose``.
     state_attributes : tuple of str
-        A class attribute: which attributes are the state.
+        A class attribute: names of the attributes that are the state.
     runs_last : bool
-        A class attribute: whether it is called after all callbacks for which this is False. What saves the state of
-        training needs it, because it must see what the others have done.
+        A class attribute: whether to call this callback after all callbacks with False. A callback that saves the state
+        of training needs it, because it must see the changes of the others.
 
     Examples
     --------
@@ -51,7 +50,7 @@ class Callback:
     ...     def on_train_batch_end(self, batch, logs=None):
     ...         print(batch, logs["loss"])
     >>> class Steps(Callback):
-    ...     state_attributes = ("steps",)  # an interrupted training goes on with this count
+    ...     state_attributes = ("steps",)  # an interrupted training restores this count
     ...     steps = 0
     ...     def on_train_batch_end(self, batch, logs=None):
     ...         self.steps += 1
@@ -64,7 +63,7 @@ class Callback:
     state_attributes: ClassVar[tuple[str, ...]] = ()
     runs_last: ClassVar[bool] = False
     _state_rules: ClassVar[Mapping[str, Rule]] = {}
-    """Attribute of the state -> what it may be."""
+    """Attribute of the state -> check of its value, and description of allowed values."""
 
     def __init__(self) -> None:
         self.params: dict[str, Any] = {}
@@ -76,17 +75,17 @@ class Callback:
         Returns
         -------
         dict of str
-            Of numbers, strings, None, arrays, and lists and dictionaries of them. If it is empty, there is no state.
+            Values may be numbers, strings, None, arrays, and lists and dictionaries of them. Empty: no state.
         """
         return {name: getattr(self, name) for name in self.state_attributes}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take up a state that :meth:`get_state` returned, perhaps in another process; tuples have become lists.
+        """Restore a state that :meth:`get_state` returned; tuples have become lists.
 
         Raises
         ------
         ValueError
-            It has other names, or values that are not possible.
+            The names differ, or a value is not allowed.
         """
         if state.keys() != set(self.state_attributes):
             raise ValueError(f"`state` must have {', '.join(self.state_attributes)}; received {', '.join(state)}")
@@ -94,17 +93,17 @@ class Callback:
         vars(self).update(state)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ValueError for a value that breaks its rule."""
+        """Raise ValueError if a value violates its rule."""
         for name, (is_possible, expected) in self._state_rules.items():
             if not is_possible(state[name]):
                 raise ValueError(f"`{name}` of `state` must be {expected}; received {state[name]!r:.200}")
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Take what :meth:`fit` was called with."""
+        """Store the parameters of :meth:`fit`."""
         self.params = params
 
     def set_model(self, model: Any) -> None:
-        """Take the model."""
+        """Store the model."""
         self.model = model
 
     def on_train_begin(self, logs: Logs = None) -> None:
@@ -159,14 +158,14 @@ class Callback:
 
 
 class History(Callback):
-    """The logs of all epochs: ``fit`` returns it.
+    """The logs of all epochs; ``fit`` returns it.
 
     Attributes
     ----------
     epoch : list of int
-        Of the last call of ``fit``, with those before an interruption.
+        The epochs of the last call of ``fit``, including those before an interruption.
     history : dict of list
-        The values of each name in the logs.
+        Name in the logs -> value of each epoch.
 
     Examples
     --------
@@ -188,29 +187,29 @@ class History(Callback):
         self.history: dict[str, list[Any]] = {}
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Begin to count epochs anew."""
+        """Clear the list of epochs."""
         self.epoch = []
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Take in the logs of an epoch."""
+        """Append the logs of an epoch."""
         self.epoch.append(epoch)
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(value)
 
 
 class LambdaCallback(Callback):
-    """Functions in the places of the methods.
+    """A callback made of functions.
 
     Parameters
     ----------
     **functions : callable
-        By the names of the methods, such as ``on_epoch_end=lambda epoch, logs: ...``. A function may take fewer
-        arguments than the method: it gets the first ones. A name that does not begin with ``on_`` becomes an attribute.
+        Method name -> function, such as ``on_epoch_end=lambda epoch, logs: ...``. A function that takes fewer arguments
+        than the method gets the first ones. A name that does not start with ``on_`` becomes an attribute.
 
     Raises
     ------
     TypeError
-        There is no such method, or a value is no function that can be called with its arguments.
+        The method does not exist, or the function cannot be called with its arguments.
 
     Examples
     --------
@@ -227,20 +226,20 @@ class LambdaCallback(Callback):
             if name.startswith("on_") and (name not in names or not (callable(function) or function is None)):
                 raise TypeError(f"a function by one of the names {', '.join(names)}; received {name}={function!r}")
             if function is not None:
-                setattr(self, name, _fitted(function, name) if name in names else function)
+                setattr(self, name, _with_fewer_arguments(function, name) if name in names else function)
 
 
-def _fitted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a function that may be called with the arguments of a method, if it takes fewer.
+def _with_fewer_arguments(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function that accepts the arguments of a method, and passes only as many as `function` takes.
 
     Raises
     ------
     TypeError
-        It needs others.
+        `function` requires other arguments.
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a function that does not tell
+    except (TypeError, ValueError):  # the function has no signature
         return function
     wanted = list(inspect.signature(getattr(Callback, name)).parameters)[1:]
     if _binds(signature, *wanted):
@@ -254,7 +253,7 @@ def _fitted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
-    """Whether a function may be called with these arguments."""
+    """Whether a signature accepts these arguments."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The list of the callbacks, which calls them."""
+"""CallbackList, which calls the methods of all callbacks."""
 
 import warnings
 from collections import Counter
@@ -14,21 +14,21 @@ __all__ = ["CallbackList"]
 
 
 class CallbackList:
-    """Callbacks, each of which is called at each point, in their order; those with `runs_last` after all others.
+    """Call the methods of callbacks in their order; callbacks with `runs_last` after all others.
 
     Parameters
     ----------
     callbacks : Callback or nested sequence of Callback, optional
     add_history, add_progbar : bool
-        Whether to add a :class:`History` and a progress bar, unless there are some.
+        Whether to add a :class:`History` and a progress bar, unless the list has one.
     model : Model
     **params
-        What callbacks find in their ``params``.
+        Become the attribute ``params`` of the callbacks.
 
     Raises
     ------
     TypeError
-        Something else is among them.
+        `callbacks` contain something other than callbacks.
 
     Examples
     --------
@@ -64,37 +64,37 @@ class CallbackList:
         for callback in self.callbacks:
             callback.set_model(model)
             callback.set_params(params)
-        self._called = {name: _overridden(self.callbacks, name) for name in EVENTS}
+        self._methods = {name: _methods_that_act(self.callbacks, name) for name in EVENTS}
 
     def listens(self, name: str) -> bool:
-        """Whether a callback does something in the method of this name."""
-        return bool(self._called[name])
+        """Whether a callback overrides the method of this name."""
+        return bool(self._methods[name])
 
     def get_states(self) -> list[list[Any]]:
-        """Return the name of the class and the state of each callback that has one, in their order."""
-        return [[type(callback).__name__, state] for callback, state in self._with_state()]
+        """Return class name and state of each callback that has a state, in their order."""
+        return [[type(callback).__name__, state] for callback, state in self._states()]
 
     def set_states(self, states: Sequence[Sequence[Any]]) -> None:
-        """Give callbacks the states of :meth:`get_states`: those of one class in their order.
+        """Restore the states of :meth:`get_states`; several callbacks of one class are matched by their order.
 
-        A callback without a state there begins anew, and a state without a callback is dropped: each with a warning,
-        unless there is none at all, as in what was saved outside of ``fit``.
+        A callback without a stored state starts from scratch, and a state without a callback is dropped, both with a
+        warning. There is no warning if `states` is empty, because the state was saved outside of ``fit``.
 
         Raises
         ------
         ValueError
-            A callback does not take its state: then all have their states of before.
+            A callback rejects its state. All callbacks keep their current states.
         """
         attributes = [vars(callback) for callback in self.callbacks]
         held = [x for part in attributes for x in part.values() if isinstance(x, list | dict | set)]
         undone_if_it_fails(Contents([*attributes, *held]), self._set_states, states)
 
     def _set_states(self, states: Sequence[Sequence[Any]]) -> None:
-        found = _numbered((name, state) for name, state in states)
-        for (name, number), callback in _numbered((type(x).__name__, x) for x, _ in self._with_state()).items():
+        found = _by_name_and_number((name, state) for name, state in states)
+        for (name, number), callback in _by_name_and_number((type(x).__name__, x) for x, _ in self._states()).items():
             state = found.pop((name, number), None)
             if state is None and states:
-                warnings.warn(f"the state of training has none of {name}, which begins anew", stacklevel=3)
+                warnings.warn(f"the training state has no state of {name}, which starts from scratch", stacklevel=3)
             if state is None:
                 continue
             try:
@@ -102,9 +102,9 @@ class CallbackList:
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise ValueError(f"the state of training does not fit callback {name}: {error}") from error
         for name, _ in found:
-            warnings.warn(f"the state of training has one of {name}, which is not among the callbacks", stacklevel=3)
+            warnings.warn(f"the training state has a state of {name}, which is not among the callbacks", stacklevel=3)
 
-    def _with_state(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def _states(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         for callback in self.callbacks:
             state = callback.get_state() if hasattr(callback, "get_state") else {}
             if state:
@@ -118,7 +118,7 @@ class CallbackList:
         return self.callbacks[-1]
 
     def __getattr__(self, name: str) -> Any:
-        called = self.__dict__.get("_called", {}).get(name)
+        called = self.__dict__.get("_methods", {}).get(name)
         if called is None:
             raise AttributeError(f"CallbackList has no attribute {name!r}")
 
@@ -134,8 +134,8 @@ class CallbackList:
         return call
 
 
-def _overridden(callbacks: Sequence[Any], name: str) -> list[Any]:
-    """Return the methods of this name that do something."""
+def _methods_that_act(callbacks: Sequence[Any], name: str) -> list[Any]:
+    """Return the methods of this name that callbacks override."""
     names = [name, ALIASES[name]] if name in ALIASES else [name]
     return [
         getattr(callback, name)
@@ -146,8 +146,8 @@ def _overridden(callbacks: Sequence[Any], name: str) -> list[Any]:
     ]
 
 
-def _numbered(pairs: Any) -> dict[tuple[str, int], Any]:
-    """Return (name, how many there were before of this name) -> value."""
+def _by_name_and_number(pairs: Any) -> dict[tuple[str, int], Any]:
+    """Return (name, index among the values of this name) -> value."""
     counts: Counter[str] = Counter()
     found = {}
     for name, value in pairs:

@@ -1,4 +1,4 @@
-"""Callbacks that write files: the best weights, and all that is needed to go on after an interruption."""
+"""Callbacks that write files: models or weights, and the state of training for resuming it."""
 
 import os
 import warnings
@@ -22,22 +22,22 @@ class ModelCheckpoint(MonitorCallback):
     Parameters
     ----------
     filepath : str or os.PathLike
-        It ends in ``.keras`` or, for weights, ``.weights.h5``. ``{epoch}`` and names in the logs are filled in; after
-        batches ``{batch}`` too.
+        Must end in ``.keras`` or, for weights, ``.weights.h5``. ``{epoch}`` and names in the logs are replaced; after
+        batches also ``{batch}``.
     monitor : str
-        What `save_best_only` looks at.
+        The name in the logs that `save_best_only` compares.
     verbose : int
-        Whether to print what is written.
+        Whether to print a line for each file.
     save_best_only : bool
-        Whether to write only if `monitor` is better than ever before. If it is not in the logs, or an array, the file
-        is written with a warning.
+        Whether to write only if `monitor` is better than all values before. If it is an array or not in the logs, the
+        file is written with a warning.
     save_weights_only : bool
     mode : {"auto", "min", "max"}
         As for :class:`EarlyStopping`.
     save_freq : "epoch" or int
-        After each epoch, or after so many batches.
+        Write after each epoch, or after every n batches.
     initial_value_threshold : float, optional
-        What `monitor` must be better than, at first.
+        The initial best value.
 
     Attributes
     ----------
@@ -49,10 +49,10 @@ class ModelCheckpoint(MonitorCallback):
     Raises
     ------
     TypeError, ValueError
-        An argument is not as above; during training, mode "auto" finds no direction.
+        An argument is invalid; during training, mode "auto" finds no direction.
     KeyError
-        `filepath` has a name that the logs do not have. If only the validation of it is missing, because this epoch had
-        none, nothing is written, with a warning.
+        `filepath` has a name that is not in the logs. If it is missing only because this epoch had no validation,
+        nothing is written, with a warning.
 
     Examples
     --------
@@ -90,21 +90,21 @@ class ModelCheckpoint(MonitorCallback):
         suffix = ".weights.h5" if self.save_weights_only else ".keras"
         if not self.filepath.endswith(suffix):
             raise ValueError(f"`filepath` must end in {suffix}; received {self.filepath}")
-        self.save_freq = _frequency(save_freq)
+        self.save_freq = _batches_per_save(save_freq)
         self.batches = self._epoch = 0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Note the epoch."""
+        """Store the epoch."""
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Write after so many batches."""
+        """Write the file after every `save_freq` batches."""
         self.batches += 1
         if self.save_freq is not None and self.batches % self.save_freq == 0:
             self._save({"batch": batch + 1, **(logs or {})})
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Write after an epoch."""
+        """Write the file after an epoch."""
         if self.save_freq is None:
             self._save(dict(logs or {}))
 
@@ -116,7 +116,7 @@ class ModelCheckpoint(MonitorCallback):
         (self.model.save_weights if self.save_weights_only else self.model.save)(path)
 
     def _path(self, logs: dict[str, Any]) -> Path | None:
-        """Return the name of the file; None if it needs a validation that was not due."""
+        """Return the path of the file; None if it contains a validation value and this epoch had no validation."""
         try:
             return Path(self.filepath.format(epoch=self._epoch + 1, **logs))
         except KeyError as error:
@@ -132,13 +132,13 @@ class ModelCheckpoint(MonitorCallback):
             raise ValueError(f"`filepath` must have names in braces, as {{epoch}}; {self.filepath}: {error}") from None
 
     def _is_due(self, logs: dict[str, Any], path: Path) -> bool:
-        """Whether the file is to be written: a better value becomes the best one."""
+        """Return whether to write the file; update the best value."""
         said, is_due = f"saving model to {path}", True
         value: Any = logs.get(self.monitor)
         if self.save_best_only and (value is None or np.size(value) != 1):
             what = "not in the logs" if value is None else f"an array of shape {np.shape(value)}"
             warnings.warn(
-                f"`save_best_only` needs a number, and `monitor`={self.monitor!r} is {what}: {path} is written without "
+                f"`save_best_only` needs a number, but `monitor`={self.monitor!r} is {what}: {path} is written without "
                 "comparing",
                 stacklevel=5,
             )
@@ -155,28 +155,27 @@ class ModelCheckpoint(MonitorCallback):
 
 
 class BackupAndRestore(Callback):
-    """Keep a file from which ``fit``, called again in another process, goes on as if it had not stopped, bit for bit.
+    """Save the state of training, so that ``fit``, called again after an interruption, continues with the same bits.
 
-    The file has the state of the model, of its optimizer and metrics, and of all callbacks: those that come with
-    mp_core, and each that has a state of its own (:class:`Callback`). So the weights, the history and the files that
-    callbacks write are in the end those of a run that was not interrupted.
+    The file contains the state of the model, its optimizer and metrics, and all callbacks that have a state
+    (:class:`Callback`). The final weights, the history and the files of callbacks equal those of an uninterrupted run.
 
     Parameters
     ----------
     backup_dir : str or os.PathLike
-        A folder of this training alone.
+        A folder that no other training uses.
     save_freq : "epoch" or int
-        After each epoch, or also after so many batches.
+        Save after each epoch; with an integer n, also after every n batches.
     double_checkpoint : bool
-        Whether the file before the last one is kept too, and read if the last one is damaged, with a warning.
+        Whether to keep the previous file too. It is read, with a warning, if the last file is damaged.
     delete_checkpoint : bool
-        Whether to remove the file when training is over, and the folder if nothing else is in it. If not, a later
-        ``fit`` goes on from there with more epochs.
+        Whether to remove the file at the end of training, and the folder if it is empty. If False, a later ``fit`` with
+        more epochs continues from the file.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is not as above; when training begins, the model is not built, or the file is of another model.
+        An argument is invalid; when training begins: the model is not built, or the file belongs to another model.
 
     Examples
     --------
@@ -193,18 +192,18 @@ class BackupAndRestore(Callback):
         super().__init__()
         self._path = path_of(backup_dir, "backup_dir") / "training.state"
         self._previous = self._path.with_name("training.state.previous")
-        self._ended = self._path.with_name("training.ended")
-        self.save_freq = _frequency(save_freq)
+        self._stopped_marker = self._path.with_name("training.ended")
+        self.save_freq = _batches_per_save(save_freq)
         self.double_checkpoint = boolean(double_checkpoint, "double_checkpoint")
         self.delete_checkpoint = boolean(delete_checkpoint, "delete_checkpoint")
         self.batches = 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Take up the state of the file, if there is one."""
+        """Restore the state of the file, if it exists."""
         if not self.model.built:
             raise ValueError(
-                "BackupAndRestore needs a model that is built before `fit`, so that a file fits it; "
-                f"'{self.model.name}' is not: call it once, or give it an Input"
+                f"BackupAndRestore needs a model that is built before `fit`; '{self.model.name}' is not: call it once, "
+                "or give it an Input"
             )
         self._path.parent.mkdir(parents=True, exist_ok=True)
         previous = self.double_checkpoint and is_present(self._previous)
@@ -217,38 +216,38 @@ class BackupAndRestore(Callback):
             if not previous or not is_present(self._path):
                 raise
             self.model.load_training_state(self._previous)
-            warnings.warn(f"training goes on from {self._previous}: {error}", stacklevel=2)
-        if is_present(self._ended):  # what had stopped that training does not stop this one
+            warnings.warn(f"training continues from {self._previous}: {error}", stacklevel=2)
+        if is_present(self._stopped_marker):  # a callback stopped that training, which had ended; continue it now
             self.model.stop_training = False
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Write after so many batches."""
+        """Write the file after every `save_freq` batches."""
         self.batches += 1
         if self.save_freq is not None and self.batches % self.save_freq == 0:
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Write after an epoch."""
+        """Write the file after an epoch."""
         self._save()
 
     def _save(self) -> None:
         if self.double_checkpoint and is_present(self._path):
             os.replace(self._path, self._previous)
         self.model.save_training_state(self._path)
-        self._ended.unlink(missing_ok=True)
+        self._stopped_marker.unlink(missing_ok=True)
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Remove the file, or let a later training go on from it."""
+        """Remove the file, or keep it for a later training."""
         if not self.delete_checkpoint:
             if self.model.stop_training:
-                self._ended.touch()
+                self._stopped_marker.touch()
             return
-        for path in (self._path, self._previous, self._ended):
+        for path in (self._path, self._previous, self._stopped_marker):
             path.unlink(missing_ok=True)
         if self._path.parent.is_dir() and not any(self._path.parent.iterdir()):
             self._path.parent.rmdir()
 
 
-def _frequency(value: Any) -> int | None:
-    """Return after how many batches a file is written, None for each epoch."""
+def _batches_per_save(value: Any) -> int | None:
+    """Return the number of batches between two files; None: one file per epoch."""
     return None if value == "epoch" else positive_integer(value, "save_freq")

@@ -1,4 +1,4 @@
-"""How far training is: a bar where a person watches, and a line for each epoch everywhere."""
+"""ProgbarLogger: one line per epoch, and a progress bar in terminals and notebooks."""
 
 import sys
 import time
@@ -12,10 +12,10 @@ __all__ = ["ProgbarLogger"]
 
 
 class ProgbarLogger(Callback):
-    """What ``fit`` and ``evaluate`` add unless ``verbose=0``: see :mod:`mp_core.utilities.progress`.
+    """Print the progress of training; ``fit`` and ``evaluate`` add it unless ``verbose=0``.
 
-    Each epoch leaves a line, in pipes and files too. With ``verbose="auto"`` or 1, the batches of an epoch are a bar in
-    a terminal or notebook, until the line is there; with ``verbose=2`` there is no bar.
+    Each epoch prints a line. With ``verbose="auto"`` or 1, terminals and notebooks show a bar of batches until the end
+    of the epoch. See :mod:`mp_core.utilities.progress`.
 
     Examples
     --------
@@ -34,47 +34,47 @@ class ProgbarLogger(Callback):
         self._in_training = False
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Note that evaluations are validations from now on."""
+        """Treat evaluations as validations from now on."""
         self._in_training = True
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Begin a bar."""
+        """Show a bar."""
         self._begin = time.perf_counter()
         self._open()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         if self._update is not None:
             self._update(1)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """End the bar, and print the means of the epoch."""
+        """Remove the bar, and print the means of the epoch."""
         self._close()
         self._print(f"Epoch {epoch + 1}/{self.params.get('epochs')}", logs)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Begin a bar, unless it is a validation."""
+        """Show a bar, unless this is a validation."""
         if not self._in_training:
             self._begin = time.perf_counter()
             self._open()
 
     def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         if not self._in_training and self._update is not None:
             self._update(1)
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """End the bar, and print the means."""
+        """Remove the bar, and print the means."""
         if not self._in_training:
             self._close()
             self._print("Evaluated", logs)
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """End the bar of an epoch that has stopped."""
+        """Remove the bar of a stopped epoch."""
         self._close()
 
     def _open(self) -> None:
-        if self.params.get("verbose") in ("auto", 1, True) and _is_watched():
+        if self.params.get("verbose") in ("auto", 1, True) and _is_interactive():
             self._bar = counting(show=True, total=self.params.get("steps"), unit="batches", stays=False)
             self._update = self._bar.__enter__()
 
@@ -93,7 +93,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _is_watched() -> bool:
-    """Whether a person looks at the output: a terminal, or a notebook."""
+def _is_interactive() -> bool:
+    """Whether stdout is a terminal or a notebook."""
     stream = sys.stdout
     return stream is not None and (stream.isatty() or type(stream).__module__.startswith("ipykernel."))

@@ -19,14 +19,14 @@ class LearningRateScheduler(Callback):
     Parameters
     ----------
     schedule : callable
-        Returns the rate for the number of the epoch and the rate of before, or for the number alone.
+        ``schedule(epoch, rate)`` or ``schedule(epoch)`` returns the new rate.
     verbose : int
-        Whether to print it.
+        Whether to print the rate.
 
     Raises
     ------
     TypeError, ValueError
-        `schedule` is no function, it returns no number, or the optimizer has no learning rate to set.
+        `schedule` is not a function or does not return a number, or the optimizer's learning rate cannot be set.
 
     Examples
     --------
@@ -42,16 +42,16 @@ class LearningRateScheduler(Callback):
     def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
         super().__init__()
         if not callable(schedule):
-            raise TypeError(f"`schedule` must be a function of the number of the epoch; received {schedule!r}")
+            raise TypeError(f"`schedule` must be a function of the epoch number; received {schedule!r}")
         self.schedule, self.verbose = schedule, verbose
         try:
             inspect.signature(schedule).bind(0, 0.0)
             self._takes_rate = True
-        except (TypeError, ValueError):  # it takes one argument, or does not tell
+        except (TypeError, ValueError):  # it takes one argument, or has no signature
             self._takes_rate = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Set the rate."""
+        """Set the learning rate."""
         given = (epoch, float(self.model.optimizer.learning_rate)) if self._takes_rate else (epoch,)
         rate = number(self.schedule(*given), "schedule")
         self.model.optimizer.learning_rate = rate
@@ -59,12 +59,12 @@ class LearningRateScheduler(Callback):
             print(f"Epoch {epoch + 1}: LearningRateScheduler setting learning rate to {rate}.")
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Tell the rate in the logs."""
-        _tell(self.model.optimizer, logs)
+        """Add the learning rate to the logs."""
+        _add_rate_to(self.model.optimizer, logs)
 
 
 class ReduceLROnPlateau(MonitorCallback):
-    """Multiply the learning rate when what is watched has not become better for some epochs.
+    """Reduce the learning rate when the monitored value has not improved for some epochs.
 
     Parameters
     ----------
@@ -73,31 +73,31 @@ class ReduceLROnPlateau(MonitorCallback):
     factor : float
         Below 1: the rate is multiplied by it.
     patience : int
-        How many epochs without anything better are waited for.
+        The number of epochs without improvement before the rate is reduced.
     verbose : int
         Whether to print the new rate.
     mode : {"auto", "min", "max"}
         As for :class:`EarlyStopping`.
     min_delta : float
-        By how much it must be better, to count.
+        The smallest change that counts as an improvement.
     cooldown : int
-        How many epochs after a change do not count.
+        After a reduction, this number of epochs does not count towards `patience`.
     min_lr : float
-        The least rate, which is reached once.
+        Lower limit of the rate.
 
     Attributes
     ----------
     best : float or None
     wait, cooldown_counter : int
-        The epochs without anything better, and those that will not count.
+        The epochs without improvement, and the remaining epochs of the cooldown.
     monitor_op : callable or None
         As for :class:`MonitorCallback`.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is not as above, or the optimizer has no learning rate to set; during training, mode "auto" finds no
-        direction, or the value is an array. If the logs have no `monitor`, the epoch is left out with a warning.
+        An argument is invalid, or the optimizer's learning rate cannot be set; during training, mode "auto" finds no
+        direction, or the value is an array. If the logs have no `monitor`, the epoch is skipped with a warning.
 
     Examples
     --------
@@ -133,17 +133,17 @@ class ReduceLROnPlateau(MonitorCallback):
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Begin anew."""
+        """Reset the attributes."""
         self.best, self.wait, self.cooldown_counter = None, 0, 0
 
     def in_cooldown(self) -> bool:
-        """Whether the epochs after a change are not over yet."""
+        """Whether a cooldown is running."""
         return self.cooldown_counter > 0
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Look whether the epoch was better; tell the rate in the logs."""
-        _tell(self.model.optimizer, logs)
-        value = self._watched(logs)
+        """Add the learning rate to the logs; reduce it if there was no improvement for `patience` epochs."""
+        _add_rate_to(self.model.optimizer, logs)
+        value = self._monitored_value(logs)
         if value is None:
             return
         if self.in_cooldown():
@@ -165,7 +165,7 @@ class ReduceLROnPlateau(MonitorCallback):
             print(f"Epoch {epoch + 1}: ReduceLROnPlateau reducing learning rate to {new}.")
 
 
-def _tell(optimizer: Any, logs: Logs) -> None:
-    """Put the learning rate into the logs."""
+def _add_rate_to(optimizer: Any, logs: Logs) -> None:
+    """Add the learning rate to the logs."""
     if isinstance(logs, dict):
         logs["learning_rate"] = float(optimizer.learning_rate)

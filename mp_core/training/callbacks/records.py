@@ -1,4 +1,4 @@
-"""Callbacks that keep what the logs say: as lines of a file, and as a picture."""
+"""Callbacks that write the logs: as a CSV file, and as a plot."""
 
 import csv
 import io
@@ -19,10 +19,10 @@ __all__ = ["CSVLogger", "LossCurve"]
 
 
 class CSVLogger(Callback):
-    """Write a line after each epoch: its number, and the logs by their names in the first line.
+    """Write a CSV file with a line per epoch: its number, and the values of the logs.
 
-    The names are those of the first epoch. If validation was not due in it, those of validation are among them too. A
-    value that an epoch does not have is ``NA``; several values are ``"[1.0, 2.0]"``.
+    The columns are the names of the first epoch's logs; if that epoch had no validation, the names with ``val_`` are
+    added. A missing value is written as ``NA``, an array as ``"[1.0, 2.0]"``.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class CSVLogger(Callback):
     separator : str
         One character.
     append : bool
-        Whether the lines follow those that the file has.
+        Whether to append to an existing file.
 
     Examples
     --------
@@ -61,22 +61,22 @@ class CSVLogger(Callback):
             raise ValueError(f"`separator` must be one character; received {separator!r}")
         self.separator = separator
         self._names: list[str] | None = None
-        self._start, self._lines = 0, ""  # bytes in the file at the start, and the lines written since
+        self._start, self._lines = 0, ""  # size of the file at the start, and the lines written since
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Empty the file, unless lines are to follow those that it has."""
+        """Truncate the file, unless `append`."""
         self._names, self._start, self._lines = None, 0, ""
         if self.append and self._path.exists() and self._path.stat().st_size:
             with self._path.open(newline="") as file:
                 self._names = next(csv.reader(file, delimiter=self.separator))[1:]
             self._start = self._path.stat().st_size
-            if not _ends_a_line(self._path):
+            if not _ends_with_newline(self._path):
                 self._write("\n")
         else:
             self._path.write_text("")
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Write the line of an epoch, which is in the file then; a name that is missing is NA."""
+        """Write the line of an epoch to the file."""
         logs = logs or {}
         text = io.StringIO(newline="")
         writer = csv.writer(text, delimiter=self.separator, lineterminator="\n")
@@ -89,18 +89,18 @@ class CSVLogger(Callback):
         self._write(text.getvalue())
 
     def get_state(self) -> dict[str, Any]:
-        """Return the lines that were written."""
+        """Return the columns, the size of the file at the start, and the written lines."""
         return {"names": self._names, "start": self._start, "lines": self._lines}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Give the file the lines that it had, without those that were written later."""
+        """Restore the lines of the file; remove lines that were written later."""
         self._check_state(state)
         self._names, self._start, self._lines = state["names"], state["start"], ""
         os.truncate(self._path, min(self._start, self._path.stat().st_size))
         self._write(state["lines"])
 
     def _write(self, lines: str) -> None:
-        """Append lines, all or, where the disk is full, none."""
+        """Append all lines, or none if the disk is full."""
         with naming(self._path):
             before = self._path.stat().st_size if self._path.exists() else 0
             try:
@@ -117,36 +117,34 @@ def _are_strings(names: Any) -> bool:
     return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
-def _ends_a_line(path: Path) -> bool:
-    """Whether a file that is not empty ends with the end of a line: else the next one would go on with its last."""
+def _ends_with_newline(path: Path) -> bool:
+    """Whether the last byte of a non-empty file ends a line."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read() in (b"\n", b"\r")
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a cell: several of them as Keras writes them."""
+    """Return a value as a cell; arrays in Keras' format."""
     if isinstance(value, list | tuple | np.ndarray) and np.ndim(value):
         return f'"[{", ".join(map(str, value))}]"'
     return value
 
 
 class LossCurve(Callback):
-    """Draw the loss, and that of validation, over the epochs, into a file that is written anew after each.
+    """Plot training and validation loss over the epochs; the file is rewritten after each epoch.
 
     Parameters
     ----------
     filename : str or os.PathLike
-        Its suffix says what it will be: ``.svg``, ``.png`` or ``.pdf``.
+        With the suffix ``.svg``, ``.png`` or ``.pdf``.
     monitor : sequence of str
-        Which names of the logs are drawn, each with its ``val_`` too.
+        Names in the logs; each is plotted with its ``val_`` counterpart.
 
     Raises
     ------
     ImportError
         matplotlib is missing (extra ``plot``).
-    TypeError, ValueError
-        `filename` is no path.
 
     Examples
     --------
@@ -162,7 +160,7 @@ class LossCurve(Callback):
 
     state_attributes = ("curves",)
     curves: dict[str, list[list[Any]]]
-    """Name -> the epochs, and the values in them."""
+    """Name -> epochs and values."""
 
     def __init__(self, filename: Any, monitor: tuple[str, ...] = ("loss",)) -> None:
         super().__init__()
@@ -172,11 +170,11 @@ class LossCurve(Callback):
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Begin anew."""
+        """Clear the curves."""
         self.curves = {}
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Draw all epochs so far."""
+        """Plot all epochs so far."""
         from matplotlib.figure import Figure
 
         for name in (prefix + name for name in self.monitor for prefix in ("", "val_")):

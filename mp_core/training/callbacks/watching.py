@@ -1,4 +1,4 @@
-"""Callbacks that watch the logs: what is better, and when training stops."""
+"""Callbacks that monitor a value of the logs, and may stop training."""
 
 import math
 import warnings
@@ -16,35 +16,35 @@ __all__ = ["EarlyStopping", "MonitorCallback", "TerminateOnNaN"]
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "min": ops.less, "max": ops.greater, "down": ops.less, "up": ops.greater,
 }  # fmt: skip
-"""The modes, and the directions of metrics -> how a value compares with one that is worse."""
+"""Mode or direction of a metric -> comparison that is true if the first value is better."""
 
 
 class MonitorCallback(Callback):
-    """The base of the callbacks that watch one value of the logs.
+    """The base of the callbacks that monitor one value of the logs.
 
     Parameters
     ----------
     monitor : str
         A name in the logs.
     mode : {"auto", "min", "max"}
-        Which values are better. "auto" asks what the model is compiled with: less of a loss, of a metric what the
-        metric says. Anything else counts as "auto", with a warning.
+        Whether smaller or larger values are better. "auto": smaller for a loss; for a metric, its direction. Other
+        strings are treated as "auto", with a warning.
     baseline : float, optional
-        What :attr:`best` is at first.
+        The initial value of :attr:`best`.
     min_delta : float
-        By how much a value must be better, to count.
+        The smallest change that counts as an improvement.
 
     Attributes
     ----------
     best : float or None
         The best value so far.
     monitor_op : callable or None
-        ``mp_core.ops.less`` or ``mp_core.ops.greater``; None until the first value is there.
+        ``mp_core.ops.less`` or ``mp_core.ops.greater``; None before the first value.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is not as above; during training, mode "auto" finds no direction, or the value is an array.
+        An argument is invalid; during training, mode "auto" finds no direction, or the value is an array.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class MonitorCallback(Callback):
         super().__init__()
         if mode not in ("auto", "min", "max"):
             warnings.warn(
-                f"{type(self).__name__} mode {mode!r} is unknown, not 'auto', 'min' or 'max': it counts as 'auto'",
+                f"{type(self).__name__} mode {mode!r} is unknown, not 'auto', 'min' or 'max': using 'auto'",
                 stacklevel=3,
             )
             mode = "auto"
@@ -76,27 +76,27 @@ class MonitorCallback(Callback):
         self.monitor_op: Callable[[Any, Any], Any] | None = None
 
     def _set_monitor_op(self) -> None:
-        """Find out which values are better: the model must have seen a batch, as its metrics are made by that.
+        """Set :attr:`monitor_op`; the first batch must be over, because it creates the model's metrics.
 
         Raises
         ------
         ValueError
-            The mode is "auto", and the model does not tell it.
+            The mode is "auto", and the direction is unknown.
         """
         is_loss = self.monitor in ("loss", "val_loss")
         direction = self.mode if self.mode != "auto" else "down" if is_loss else self.model.direction_of(self.monitor)
         if direction is None:
             raise ValueError(
-                f"`mode` of {type(self).__name__} must be 'min' or 'max': the model does not tell which values of "
-                f"`monitor`={self.monitor!r} are better. No loss or metric that was compiled has this name, or the "
+                f"`mode` of {type(self).__name__} must be 'min' or 'max': it is unknown which values of "
+                f"`monitor`={self.monitor!r} are better. No loss or metric of `compile` has this name, or the "
                 "metric has no direction"
             )
         self.monitor_op = _OPERATIONS[direction]
 
     def _is_improvement(self, monitor_value: float, reference_value: float | None) -> bool:
-        """Whether a value is better than another one by `min_delta` at least.
+        """Whether a value is better than the reference by more than `min_delta`.
 
-        It is if there is no other one, or if that is NaN and the value is not.
+        True if the reference is None, or if the reference is NaN and the value is not.
         """
         if self.monitor_op is None:
             self._set_monitor_op()
@@ -105,13 +105,13 @@ class MonitorCallback(Callback):
         margin = -self.min_delta if self.monitor_op is ops.greater else self.min_delta
         return bool(self.monitor_op(np.float64(monitor_value + margin), np.float64(reference_value)))  # type: ignore[misc]
 
-    def _watched(self, logs: Logs) -> float | None:
-        """Return the value that is watched; None, with a warning, if it is not in the logs.
+    def _monitored_value(self, logs: Logs) -> float | None:
+        """Return the monitored value; None, with a warning, if it is not in the logs.
 
         Raises
         ------
         ValueError
-            It is an array, or the mode is "auto" and the model does not tell which values are better.
+            The value is an array, or the mode is "auto" and the direction is unknown.
         """
         if self.monitor_op is None:
             self._set_monitor_op()
@@ -125,38 +125,38 @@ class MonitorCallback(Callback):
             return None
         if np.size(value) != 1:
             raise ValueError(
-                f"`monitor` must be a name of one number in the logs; {self.monitor!r} is an array of shape "
+                f"`monitor` must be the name of a number in the logs; {self.monitor!r} is an array of shape "
                 f"{np.shape(value)}"
             )
         return float(np.ravel(value)[0])
 
 
 class EarlyStopping(MonitorCallback):
-    """Stop when what is watched has not become better for some epochs.
+    """Stop training when the monitored value has not improved for some epochs.
 
     Parameters
     ----------
     monitor : str
         A name in the logs.
     min_delta : float
-        By how much it must be better, to count.
+        The smallest change that counts as an improvement.
     patience : int
-        How many epochs without that are waited for.
+        The number of epochs without improvement before training stops.
     verbose : int
-        Whether to print when it stops.
+        Whether to print when training stops.
     mode : {"auto", "min", "max"}
-        Which values are better; auto: what the metric or loss says that the model is compiled with.
+        Whether smaller or larger values are better. "auto": smaller for a loss; for a metric, its direction.
     baseline : float, optional
-        Until a value is better than it, epochs count as without anything better.
+        Values that are not better than it do not count as improvements.
     restore_best_weights : bool
-        Whether the model has the weights of the best epoch in the end, also if that did not reach `baseline`.
+        Whether to restore the weights of the best epoch at the end, even if it did not reach `baseline`.
     start_from_epoch : int
-        The first epoch that is watched.
+        The first monitored epoch.
 
     Attributes
     ----------
     stopped_epoch, best_epoch, wait : int
-        The epoch that stopped training (0: none has), that of the best value, and the epochs since then.
+        The epoch that stopped training (0: none), the epoch of the best value, and the epochs without improvement.
     best : float or None
         The best value of this training.
     best_weights : list of ndarray or None
@@ -166,8 +166,8 @@ class EarlyStopping(MonitorCallback):
     Raises
     ------
     TypeError, ValueError
-        An argument is not as above; during training, mode "auto" finds no direction, or the value is an array. If the
-        logs have no `monitor`, the epoch is left out with a warning.
+        An argument is invalid; during training, mode "auto" finds no direction, or the value is an array. If the logs
+        have no `monitor`, the epoch is skipped with a warning.
 
     Examples
     --------
@@ -203,12 +203,12 @@ class EarlyStopping(MonitorCallback):
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Begin anew."""
+        """Reset the attributes."""
         self.wait, self.stopped_epoch, self.best_epoch = 0, 0, 0
         self.best, self.best_weights = None, None
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on as before the interruption; the best weights must be weights of the model."""
+        """Restore a state; the best weights must have the shapes of the model's weights."""
         weights = state.get("best_weights")
         if weights is not None:
             shapes, wanted = [np.shape(x) for x in weights], [x.shape for x in self.model.get_weights()]
@@ -217,8 +217,8 @@ class EarlyStopping(MonitorCallback):
         super().set_state(state)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Look whether the epoch was better."""
-        value = self._watched(logs)
+        """Compare the value with the best one; stop training after `patience` epochs without improvement."""
+        value = self._monitored_value(logs)
         if value is None or epoch < self.start_from_epoch:
             return
         self.wait += 1
@@ -233,7 +233,7 @@ class EarlyStopping(MonitorCallback):
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Give the model the best weights."""
+        """Restore the best weights if `restore_best_weights`."""
         if self.stopped_epoch and self.verbose:
             print(f"Epoch {self.stopped_epoch + 1}: early stopping")
         if self.restore_best_weights and self.best_weights is not None:
@@ -243,17 +243,12 @@ class EarlyStopping(MonitorCallback):
 
 
 class TerminateOnNaN(Callback):
-    """Stop when the loss is no number any more, or infinite.
+    """Stop training when the loss is NaN or infinite.
 
     Parameters
     ----------
     raise_error : bool
-        Whether to raise RuntimeError then, so that nothing is called at the end of training, rather than to end it.
-
-    Raises
-    ------
-    TypeError
-        `raise_error` is no bool.
+        Raise RuntimeError instead of ending the training normally; then no ``on_train_end`` is called.
 
     Examples
     --------
@@ -271,7 +266,7 @@ class TerminateOnNaN(Callback):
         self.raise_error = boolean(raise_error, "raise_error")
 
     def on_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Look at the loss."""
+        """Check the loss."""
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(loss):
             if self.raise_error:

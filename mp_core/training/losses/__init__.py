@@ -1,6 +1,6 @@
-"""Losses: how far outputs are from targets, as in Keras 3, in float32 whatever the policy of the model.
+"""Losses of Keras 3, computed in float32 whatever the policy of the model.
 
-All are made of operations of mp_core, so that a step of training records them and finds their gradients.
+They consist of operations of mp_core, so that a training step can record them and compute their gradients.
 """
 
 from typing import TYPE_CHECKING

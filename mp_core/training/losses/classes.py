@@ -1,6 +1,6 @@
-"""The losses of Keras as classes: each calls the function of its name, whose page has the formula.
+"""The losses of Keras as classes: each calls the function of the same name, which documents the formula.
 
-:class:`FunctionLoss` writes the parameters into their docstrings.
+:class:`FunctionLoss` adds the parameters to their docstrings.
 """
 
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import is_recorded
 from mp_core.training.losses import classification, overlap, regression, sequences
-from mp_core.training.losses.arrays import spans_samples
+from mp_core.training.losses.arrays import reduces_samples
 from mp_core.training.losses.loss import FunctionLoss
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class MeanSquaredError(FunctionLoss):
-    """The mean of the squares of errors: :func:`mean_squared_error`, reduced.
+    """The mean of squared errors: :func:`mean_squared_error`, reduced.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class MeanSquaredError(FunctionLoss):
 
 
 class MeanAbsoluteError(FunctionLoss):
-    """The mean of the magnitudes of errors: :func:`mean_absolute_error`, reduced.
+    """The mean of absolute errors: :func:`mean_absolute_error`, reduced.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class MeanAbsoluteError(FunctionLoss):
 
 
 class MeanAbsolutePercentageError(FunctionLoss):
-    """The mean of the magnitudes of errors in percent of targets: :func:`mean_absolute_percentage_error`, reduced.
+    """The mean of absolute errors in percent of the targets: :func:`mean_absolute_percentage_error`, reduced.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class MeanAbsolutePercentageError(FunctionLoss):
 
 
 class MeanSquaredLogarithmicError(FunctionLoss):
-    """The mean of the squares of the errors of logarithms: :func:`mean_squared_logarithmic_error`, reduced.
+    """The mean of squared differences of logarithms: :func:`mean_squared_logarithmic_error`, reduced.
 
     Examples
     --------
@@ -79,11 +79,11 @@ class CosineSimilarity(FunctionLoss):
     """
 
     function = staticmethod(regression.cosine_similarity)
-    own: ClassVar[dict[str, Any]] = {"axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"axis": -1}
 
 
 class Huber(FunctionLoss):
-    """Half the squares of errors up to `delta`, linear beyond: :func:`huber`, reduced.
+    """The Huber loss, squared up to `delta` and linear beyond: :func:`huber`, reduced.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Huber(FunctionLoss):
     """
 
     function = staticmethod(regression.huber)
-    own: ClassVar[dict[str, Any]] = {"delta": 1.0}
+    function_arguments: ClassVar[dict[str, Any]] = {"delta": 1.0}
     default_name = "huber_loss"
 
 
@@ -110,7 +110,7 @@ class LogCosh(FunctionLoss):
 
 
 class Hinge(FunctionLoss):
-    """The hinge loss of targets of -1 and 1: :func:`hinge`, reduced.
+    """The hinge loss for targets -1 and 1: :func:`hinge`, reduced.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class BinaryCrossentropy(FunctionLoss):
     """
 
     function = staticmethod(classification.binary_crossentropy)
-    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
 
 
 class BinaryFocalCrossentropy(FunctionLoss):
@@ -194,7 +194,7 @@ class BinaryFocalCrossentropy(FunctionLoss):
     """
 
     function = staticmethod(classification.binary_focal_crossentropy)
-    own: ClassVar[dict[str, Any]] = {
+    function_arguments: ClassVar[dict[str, Any]] = {
         "apply_class_balancing": False,
         "alpha": 0.25,
         "gamma": 2.0,
@@ -216,7 +216,7 @@ class CategoricalCrossentropy(FunctionLoss):
     """
 
     function = staticmethod(classification.categorical_crossentropy)
-    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0.0, "axis": -1}
 
 
 class CategoricalFocalCrossentropy(FunctionLoss):
@@ -230,7 +230,7 @@ class CategoricalFocalCrossentropy(FunctionLoss):
     """
 
     function = staticmethod(classification.categorical_focal_crossentropy)
-    own: ClassVar[dict[str, Any]] = {
+    function_arguments: ClassVar[dict[str, Any]] = {
         "alpha": 0.25,
         "gamma": 2.0,
         "from_logits": False,
@@ -240,7 +240,7 @@ class CategoricalFocalCrossentropy(FunctionLoss):
 
 
 class SparseCategoricalCrossentropy(FunctionLoss):
-    """The cross-entropy of targets that are integers: :func:`sparse_categorical_crossentropy`, reduced.
+    """The cross-entropy of integer targets: :func:`sparse_categorical_crossentropy`, reduced.
 
     Examples
     --------
@@ -251,24 +251,24 @@ class SparseCategoricalCrossentropy(FunctionLoss):
     """
 
     function = staticmethod(classification.sparse_categorical_crossentropy)
-    own: ClassVar[dict[str, Any]] = {"from_logits": False, "ignore_class": None, "axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"from_logits": False, "ignore_class": None, "axis": -1}
     order = ("from_logits", "ignore_class", "reduction", "axis", "name", "dtype")
 
     def targets(self, y_true: Any) -> Array:
-        """Return targets as integers, as float32 where a class is ignored."""
+        """Convert targets to integers; with `ignore_class`, to float32."""
         if is_recorded(y_true):
             return y_true  # type: ignore[no-any-return]
         return (classification.indices if self.arguments["ignore_class"] is None else classification.numbers)(y_true)
 
     def valid(self, y_true: Any, values: Array) -> Any:
-        """Return where targets are not the ignored class."""
+        """Return a mask: True where the target is not `ignore_class`."""
         if self.arguments["ignore_class"] is None:
             return None
         return ops.not_equal(self.targets(y_true), float(self.arguments["ignore_class"])).reshape(values.shape)
 
 
 class CategoricalGeneralizedCrossEntropy(FunctionLoss):
-    """A cross-entropy that bears wrong labels: :func:`categorical_generalized_cross_entropy`, reduced.
+    """A cross-entropy that tolerates wrong labels: :func:`categorical_generalized_cross_entropy`, reduced.
 
     Examples
     --------
@@ -278,17 +278,17 @@ class CategoricalGeneralizedCrossEntropy(FunctionLoss):
     """
 
     function = staticmethod(classification.categorical_generalized_cross_entropy)
-    own: ClassVar[dict[str, Any]] = {"q": 0.5}
+    function_arguments: ClassVar[dict[str, Any]] = {"q": 0.5}
 
     def targets(self, y_true: Any) -> Array:
-        """Return targets as integers."""
+        """Convert targets to integers."""
         return classification.indices(y_true)
 
 
 class CTC(FunctionLoss):
-    """The loss of sequences that are not aligned with their labels: :func:`ctc`, reduced.
+    """The CTC loss of sequences that are not aligned with their labels: :func:`ctc`, reduced.
 
-    A mask of times leaves out the sequences without a time that counts; a sequence with some has all its times in it.
+    With a mask of times, a sequence counts with all its times if the mask is True for at least one of them.
 
     Examples
     --------
@@ -300,7 +300,7 @@ class CTC(FunctionLoss):
     function = staticmethod(sequences.ctc)
 
     def targets(self, y_true: Any) -> Array:
-        """Return labels as float32 numbers."""
+        """Convert labels to float32."""
         return y_true if is_recorded(y_true) else sequences.labels(y_true)
 
 
@@ -314,13 +314,13 @@ class Dice(FunctionLoss):
     """
 
     function = staticmethod(overlap.dice)
-    own: ClassVar[dict[str, Any]] = {"axis": None}
+    function_arguments: ClassVar[dict[str, Any]] = {"axis": None}
     order = ("reduction", "name", "axis", "dtype")
 
     @property
     def mixes_samples(self) -> bool:
         """Whether the sum is over samples too."""
-        return spans_samples(self.axis)
+        return reduces_samples(self.axis)
 
 
 class Tversky(FunctionLoss):
@@ -335,13 +335,13 @@ class Tversky(FunctionLoss):
     """
 
     function = staticmethod(overlap.tversky)
-    own: ClassVar[dict[str, Any]] = {"alpha": 0.5, "beta": 0.5, "axis": None}
+    function_arguments: ClassVar[dict[str, Any]] = {"alpha": 0.5, "beta": 0.5, "axis": None}
     order = ("alpha", "beta", "reduction", "name", "axis", "dtype")
 
     @property
     def mixes_samples(self) -> bool:
         """Whether the sum is over samples too."""
-        return spans_samples(self.axis)
+        return reduces_samples(self.axis)
 
 
 class Circle(FunctionLoss):
@@ -355,17 +355,17 @@ class Circle(FunctionLoss):
     """
 
     function = staticmethod(overlap.circle)
-    own: ClassVar[dict[str, Any]] = {"gamma": 80.0, "margin": 0.4, "remove_diagonal": True}
+    function_arguments: ClassVar[dict[str, Any]] = {"gamma": 80.0, "margin": 0.4, "remove_diagonal": True}
 
     @property
     def mixes_samples(self) -> bool:
-        """Yes: embeddings are compared with each other."""
+        """True: embeddings are compared with each other."""
         return True
 
     def valid(self, y_true: Any, values: Array) -> Any:
-        """Return which losses are positive: an embedding without a pair to compare, whose loss is 0, does not count."""
+        """Return a mask of the positive losses: an embedding without a partner has the loss 0 and does not count."""
         return ops.greater(values, 0.0)
 
     def targets(self, y_true: Any) -> Array:
-        """Return labels as float32."""
+        """Convert labels to float32."""
         return y_true if is_recorded(y_true) else classification.numbers(y_true)

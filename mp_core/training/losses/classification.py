@@ -1,4 +1,4 @@
-"""Losses of classes: from probabilities, or from logits, which are computed without overflow."""
+"""Losses of classes, computed from probabilities, or from logits without overflow."""
 
 import math
 import warnings
@@ -9,7 +9,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array, asarray, cast
 from mp_core.arrays.recorded import constant, is_recorded
-from mp_core.training.losses.arrays import EPSILON, PAIRS, VALUES, fitted, floats, one_hot, smoothed
+from mp_core.training.losses.arrays import EPSILON, PAIRS, VALUES, floats, matching_floats, one_hot, smooth_labels
 from mp_core.utilities.arguments import axis_of
 from mp_core.utilities.docstrings import documented
 
@@ -32,12 +32,12 @@ def binary_crossentropy(
     Parameters
     ----------
     y_true : array-like
-        Of 0 and 1, or probabilities.
+        0 and 1, or probabilities.
     y_pred : array-like
-        Probabilities p, clipped to the range from 1e-7 to 1 - 1e-7, or with `from_logits` x of ``p = sigmoid(x)``.
+        Probabilities p, clipped to [1e-7, 1 - 1e-7]; with `from_logits`, x of ``p = sigmoid(x)``.
     from_logits : bool
     label_smoothing : float
-        By this share the targets move towards 1/2.
+        Targets are replaced by ``y_true * (1 - label_smoothing) + label_smoothing / 2``.
     axis : int
 
     Examples
@@ -45,8 +45,8 @@ def binary_crossentropy(
     >>> binary_crossentropy([[1.0], [0.0]], [[1000.0], [1000.0]], from_logits=True)
     array([   0., 1000.], dtype=float32)
     """
-    y_true, y_pred = fitted(y_true, y_pred)
-    return ops.mean(_binary(smoothed(y_true, label_smoothing, 0.5), y_pred, from_logits), axis=axis)
+    y_true, y_pred = matching_floats(y_true, y_pred)
+    return ops.mean(_binary(smooth_labels(y_true, label_smoothing, 0.5), y_pred, from_logits), axis=axis)
 
 
 def _binary(y_true: Array, y_pred: Array, from_logits: bool) -> Array:
@@ -67,16 +67,16 @@ def binary_focal_crossentropy(
     label_smoothing: float = 0.0,
     axis: int = -1,
 ) -> Array:
-    """Return :func:`binary_crossentropy` weighted by ``(1 - q)**gamma``, q being the probability of the target.
+    """Return the focal loss: :func:`binary_crossentropy` times ``(1 - q)**gamma``, q the probability of the target.
 
-    It is the focal loss (Lin et al., 2018, https://arxiv.org/abs/1708.02002).
+    See Lin et al., 2018, https://arxiv.org/abs/1708.02002.
 
     Parameters
     ----------
     y_true, y_pred, from_logits, label_smoothing, axis
         As in :func:`binary_crossentropy`.
     apply_class_balancing : bool
-        Whether ones also weigh `alpha`, and zeros ``1 - alpha``.
+        Whether to multiply by `alpha` for targets 1, and by ``1 - alpha`` for targets 0.
     alpha, gamma : float
 
     Examples
@@ -84,8 +84,8 @@ def binary_focal_crossentropy(
     >>> binary_focal_crossentropy([[1.0]], [[0.5]]).round(4)
     array([0.1733], dtype=float32)
     """
-    y_true, y_pred = fitted(y_true, y_pred)
-    y_true = smoothed(y_true, label_smoothing, 0.5)
+    y_true, y_pred = matching_floats(y_true, y_pred)
+    y_true = smooth_labels(y_true, label_smoothing, 0.5)
     p = ops.sigmoid(y_pred) if from_logits else y_pred
     target = y_true * p + (1.0 - y_true) * (1.0 - p)
     loss = ops.power(1.0 - target, gamma) * _binary(y_true, p, False)
@@ -95,7 +95,7 @@ def binary_focal_crossentropy(
 
 
 def _log_of(y_pred: Array, from_logits: bool, axis: int) -> Array:
-    """Return the logarithms of probabilities that sum to 1, or of those of logits."""
+    """Return the logarithms of the probabilities, which are normalized to the sum 1."""
     if from_logits:
         return ops.log_softmax(y_pred, axis=axis)
     return ops.log(_probabilities(y_pred, axis))
@@ -114,13 +114,13 @@ def categorical_crossentropy(
     Parameters
     ----------
     y_true : array-like
-        The probability of each class: of one-hot targets 1 for the right one.
+        One-hot, or the probability of each class.
     y_pred : array-like
-        Probabilities p, which are divided by their sum and clipped to the range from 1e-7 to 1 - 1e-7, or with
-        `from_logits` x of ``p = softmax(x)``.
+        Probabilities p, divided by their sum and clipped to [1e-7, 1 - 1e-7]; with `from_logits`, x of
+        ``p = softmax(x)``.
     from_logits : bool
     label_smoothing : float
-        By this share the targets move towards equal probabilities.
+        Targets are replaced by ``y_true * (1 - label_smoothing) + label_smoothing / classes``.
     axis : int
 
     Examples
@@ -128,15 +128,15 @@ def categorical_crossentropy(
     >>> categorical_crossentropy([[0.0, 1.0]], [[1000.0, 0.0]], from_logits=True)
     array([1000.], dtype=float32)
     """
-    y_true, y_pred = _same(*fitted(y_true, y_pred))
+    y_true, y_pred = _check_shapes(*matching_floats(y_true, y_pred))
     axis = axis_of(axis, y_pred.ndim)
     _warn_of_one_class(y_pred.shape[axis])
-    targets = smoothed(y_true, label_smoothing, 1.0 / y_pred.shape[axis])
+    targets = smooth_labels(y_true, label_smoothing, 1.0 / y_pred.shape[axis])
     return -ops.sum(targets * _log_of(y_pred, from_logits, axis), axis=axis)
 
 
 def _warn_of_one_class(classes: int) -> None:
-    """Warn if there is no second class, so that the cross-entropy does not depend on outputs."""
+    """Warn if there is only one class: then the cross-entropy does not depend on the outputs."""
     if classes == 1:
         warnings.warn(
             "a categorical cross-entropy of one class is the same for all outputs: use binary_crossentropy",
@@ -144,7 +144,7 @@ def _warn_of_one_class(classes: int) -> None:
         )
 
 
-def _same(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
+def _check_shapes(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
     if y_true.shape != y_pred.shape or not y_true.ndim:
         raise ValueError(
             f"`y_true` and `y_pred` must have one shape with at least one axis; received {y_true.shape} and "
@@ -176,10 +176,10 @@ def categorical_focal_crossentropy(
     >>> categorical_focal_crossentropy([[0.0, 1.0]], [[0.5, 0.5]]).round(4)
     array([0.0433], dtype=float32)
     """
-    y_true, y_pred = _same(*fitted(y_true, y_pred))
+    y_true, y_pred = _check_shapes(*matching_floats(y_true, y_pred))
     axis = axis_of(axis, y_pred.ndim)
     _warn_of_one_class(y_pred.shape[axis])
-    targets = smoothed(y_true, label_smoothing, 1.0 / y_pred.shape[axis])
+    targets = smooth_labels(y_true, label_smoothing, 1.0 / y_pred.shape[axis])
     p = _probabilities(ops.softmax(y_pred, axis=axis) if from_logits else y_pred, axis)
     return -ops.sum(ops.power(1.0 - p, gamma) * alpha * (targets * ops.log(p)), axis=axis)
 
@@ -187,30 +187,29 @@ def categorical_focal_crossentropy(
 def sparse_categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, ignore_class: int | None = None, axis: int = -1
 ) -> Array:
-    """Return ``-log(p)`` of the class that each target names.
+    """Return ``-log(p)`` of the target class.
 
     Parameters
     ----------
     y_true : array-like
-        Integers from 0, the shape of the outputs without the axis of classes; an axis of length 1 may take its place.
+        Class numbers from 0. Shape of the outputs without the axis of classes, or with length 1 there.
     y_pred : array-like
         As in :func:`categorical_crossentropy`.
     from_logits : bool
     ignore_class : int, optional
-        A number, such as -1, that is no class: the loss is 0 there.
+        The loss of targets with this number, such as -1, is 0.
     axis : int
+        The axis of classes.
 
     Returns
     -------
     ndarray
-        The shape of the outputs without that axis; float32, or float64 where the outputs are.
+        Shape of the outputs without `axis`; float32, or float64 if the outputs are float64.
 
     Raises
     ------
     IndexError
-        A target is no class. (In a step of training with an `ignore_class` the loss is NaN.)
-    TypeError, ValueError
-        They are not numeric, or their shapes differ.
+        A target is not a class. (In a training step with `ignore_class`, the loss is NaN instead.)
 
     Examples
     --------
@@ -219,32 +218,31 @@ def sparse_categorical_crossentropy(
     """
     y_pred = floats(y_pred, "y_pred")
     axis = axis_of(axis, y_pred.ndim)
-    targets = _beside(y_true if is_recorded(y_true) else indices(y_true), y_pred, axis)
+    targets = _without_class_axis(y_true if is_recorded(y_true) else indices(y_true), y_pred, axis)
     classes = y_pred.shape[axis]
     is_looked_up = ignore_class is None and targets.dtype.kind in "iu"
-    chosen = one_hot(targets, classes) if is_looked_up else _chosen(targets, classes, ignore_class)
+    chosen = one_hot(targets, classes) if is_looked_up else _one_hot_or_nan(targets, classes, ignore_class)
     chosen = chosen if axis == y_pred.ndim - 1 else np.moveaxis(chosen, -1, axis)
     logs = _log_of(y_pred, from_logits, axis)
     return -ops.sum(logs * (chosen if y_pred.dtype == F32 else cast(chosen, y_pred.dtype)), axis=axis)
 
 
-def _beside(targets: Array, y_pred: Array, axis: int) -> Array:
-    """Return classes in the shape of the outputs without an axis, in whose place they may have one of length 1."""
+def _without_class_axis(targets: Array, y_pred: Array, axis: int) -> Array:
+    """Return targets with the shape of the outputs without `axis`; remove an axis of length 1 in its place."""
     shape = (*y_pred.shape[:axis], *y_pred.shape[axis + 1 :])
     if targets.shape == (*shape[:axis], 1, *shape[axis:]):
         targets = targets.reshape(shape)
     if targets.shape != shape:
         raise ValueError(
-            f"`y_true` must have the shape {shape}, that of `y_pred` without the axis of classes; received "
-            f"{targets.shape}"
+            f"`y_true` must have the shape of `y_pred` without the axis of classes, {shape}; received {targets.shape}"
         )
     return targets
 
 
-def _chosen(targets: Array, classes: int, ignore_class: int | None) -> Array:
-    """Return a 1 at each class and zeros where the ignored one is; of a recording, NaN where a target is no class.
+def _one_hot_or_nan(targets: Array, classes: int, ignore_class: int | None) -> Array:
+    """Return one-hot rows, zeros for the ignored class; in a recording, NaN if a target is not a class.
 
-    A recording compares floats alone: its targets are those of :func:`numbers`.
+    A recording can compare floats only, so its targets are converted by :func:`numbers`.
     """
     if not is_recorded(targets):
         counts = targets != ignore_class
@@ -261,45 +259,40 @@ def _chosen(targets: Array, classes: int, ignore_class: int | None) -> Array:
 
 
 def numbers(y_true: Any) -> Array:
-    """Return classes as float32, which recordings compare; raise ValueError for numbers from 2^24 on."""
+    """Convert class numbers to float32, which recordings can compare; raise ValueError for numbers >= 2^24."""
     found = indices(y_true)
     if found.size and max(int(found.max()), -int(found.min())) >= 2**24:
-        raise ValueError("`y_true` must hold classes below 2**24")
+        raise ValueError("`y_true` must be classes below 2**24")
     return found.astype(F32)
 
 
 def indices(y_true: Any) -> Array:
-    """Return targets as integers; raise ValueError for floats with a fraction."""
+    """Convert targets to integers; raise ValueError for fractions."""
     x = y_true if hasattr(y_true, "dtype") and hasattr(y_true, "shape") else asarray(y_true, "y_true")
     if x.dtype.kind in "iu":
         return x if x.dtype in (np.int32, np.int64) else x.astype(np.int64)
     whole = np.asarray(x).astype(np.int64)
     if x.dtype.kind != "b" and not np.array_equal(whole, np.asarray(x, np.float64)):
-        raise ValueError(f"`y_true` must hold classes, which are integers; received {x.dtype} with fractions")
+        raise ValueError(f"`y_true` must be classes, which are integers; received {x.dtype} with fractions")
     return whole
 
 
 def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) -> Array:
-    """Return ``(1 - p**q) / q`` of the probability of each target (Zhang and Sabuncu, https://arxiv.org/abs/1805.07836).
+    """Return ``(1 - p**q) / q``, p the probability of the target (Zhang and Sabuncu, https://arxiv.org/abs/1805.07836).
 
     Parameters
     ----------
     y_true : array-like
-        Integers: classes.
+        Class numbers from 0.
     y_pred : array-like
         Probabilities along the last axis.
     q : float
-        From 0, near which it is the cross-entropy, to 1, for which it is the mean absolute error.
+        Above 0, where the loss approaches the cross-entropy, to 1, where it is the mean absolute error.
 
     Returns
     -------
     ndarray
-        Without the last axis.
-
-    Raises
-    ------
-    IndexError, TypeError, ValueError
-        As :func:`sparse_categorical_crossentropy`.
+        Shape of the outputs without the last axis.
 
     Examples
     --------
@@ -307,13 +300,13 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
     array([0.5858], dtype=float32)
     """
     y_pred = floats(y_pred, "y_pred")
-    targets = _beside(indices(y_true), y_pred, axis_of(-1, y_pred.ndim))
+    targets = _without_class_axis(indices(y_true), y_pred, axis_of(-1, y_pred.ndim))
     p = ops.sum(y_pred * one_hot(targets, y_pred.shape[-1]), axis=-1)
     return (1.0 - ops.power(p, q)) / q
 
 
 def _signs(y_true: Array) -> Array:
-    """Return targets of -1 and 1; those of 0 and 1 are converted, as all are unless one is another number."""
+    """Return targets -1 and 1; if all targets are 0 or 1, convert them."""
     others = ops.sum(ops.absolute(y_true * (y_true - 1.0)))
     return ops.where(others == 0.0, y_true * 2.0 - 1.0, y_true)
 
@@ -322,14 +315,14 @@ def _signs(y_true: Array) -> Array:
 def hinge(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(max(1 - y_true * y_pred, 0))`` along the last axis.
 
-    The targets are -1 and 1, or 0 and 1.
+    Targets are -1 and 1, or 0 and 1.
 
     Examples
     --------
     >>> hinge([[1.0, 0.0]], [[0.5, 0.5]])
     array([1.], dtype=float32)
     """
-    y_true, y_pred = fitted(y_true, y_pred)
+    y_true, y_pred = matching_floats(y_true, y_pred)
     return ops.mean(ops.maximum(1.0 - _signs(y_true) * y_pred, 0.0), axis=-1)
 
 
@@ -337,28 +330,28 @@ def hinge(y_true: Any, y_pred: Any) -> Array:
 def squared_hinge(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(max(1 - y_true * y_pred, 0)**2)`` along the last axis.
 
-    The targets are those of :func:`hinge`.
+    Targets are -1 and 1, or 0 and 1.
 
     Examples
     --------
     >>> squared_hinge([[1.0, 0.0]], [[0.5, 0.5]])
     array([1.25], dtype=float32)
     """
-    y_true, y_pred = fitted(y_true, y_pred)
+    y_true, y_pred = matching_floats(y_true, y_pred)
     return ops.mean(ops.square(ops.maximum(1.0 - _signs(y_true) * y_pred, 0.0)), axis=-1)
 
 
 @_HINGES
 def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
-    """Return ``max(neg - pos + 1, 0)``: pos is the output of the right class, neg the largest of the others.
+    """Return ``max(neg - pos + 1, 0)``: pos is the output of the target class, neg the largest other output.
 
-    The targets are one-hot.
+    Targets are one-hot.
 
     Examples
     --------
     >>> categorical_hinge([[0.0, 1.0]], [[0.5, 0.25]])
     array([1.25], dtype=float32)
     """
-    y_true, y_pred = fitted(y_true, y_pred)
+    y_true, y_pred = matching_floats(y_true, y_pred)
     right = ops.sum(y_true * y_pred, axis=-1)
     return ops.maximum(ops.max((1.0 - y_true) * y_pred, -1) - right + 1.0, 0.0)

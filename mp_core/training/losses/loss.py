@@ -1,4 +1,4 @@
-"""Losses as objects: a function, its arguments, and how the values of samples become one number."""
+"""The classes of losses: a function, its arguments, and the reduction of sample losses to one number."""
 
 import functools
 import inspect
@@ -11,36 +11,36 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.policies.dtype_policies import get as policy_of
-from mp_core.training.losses.arrays import aligned, floats, same_rank
+from mp_core.training.losses.arrays import broadcastable, floats, same_rank
 from mp_core.utilities.docstrings import with_sections
 from mp_core.utilities.names import named, snake_case
 from mp_core.utilities.registry import own_config
 
-__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduced", "with_parameters"]
+__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduce_values", "with_parameters"]
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "none", None)
-"""Names of reductions: the first two are the mean over all values, the third divides by the sum of the weights."""
+"""Names of reductions. The first two: sum / number of values. The third: sum / sum of the weights."""
 
 
-def reduced(values: Array, reduction: str | None, sample_weight: Any = None, mask: Any = None) -> Array:
-    """Return the values of samples, weighted, as one number.
+def reduce_values(values: Array, reduction: str | None, sample_weight: Any = None, mask: Any = None) -> Array:
+    """Multiply values by weights, and reduce them to one number.
 
     Parameters
     ----------
     values : ndarray
     reduction : str or None
-        Of :data:`REDUCTIONS`.
+        One of :data:`REDUCTIONS`.
     sample_weight : array-like, optional
-        Of the shape of the values, or of their first axes: a weight of shape (n,) counts for all values of its sample.
+        Shape of the values, or of their first axes: a weight of shape (n,) applies to all values of its sample.
     mask : array-like of bool, optional
-        What counts, of a shape as that of weights; a mean divides by the number of these.
+        True: the value counts. Shape as for weights. A mean divides by the number of values that count.
 
     Raises
     ------
     ValueError
         Weights or mask do not fit the values.
     """
-    values, weight = _weighed(values, reduction, sample_weight, mask)
+    values, weight = _weighted_values(values, reduction, sample_weight, mask)
     if weight is not None:
         values = values * weight
     if reduction in (None, "none") or values.ndim == 0:
@@ -55,38 +55,38 @@ def reduced(values: Array, reduction: str | None, sample_weight: Any = None, mas
     return ops.where(divisor == 0.0, 0.0 * divisor, total / ops.where(divisor == 0.0, 1.0 + divisor, divisor))
 
 
-def _weighed(values: Array, reduction: str | None, sample_weight: Any, mask: Any) -> tuple[Array, Array | None]:
-    """Return the values, and what each of them weighs: weights times mask, None without either."""
+def _weighted_values(values: Array, reduction: str | None, sample_weight: Any, mask: Any) -> tuple[Array, Array | None]:
+    """Return the values, and the product of weights and mask; None without both."""
     factors = []
     if sample_weight is not None:
-        factors.append(("sample_weight", _as(floats(sample_weight, "sample_weight"), values)))
+        factors.append(("sample_weight", _cast_like(floats(sample_weight, "sample_weight"), values)))
     if mask is not None:
-        kept = _as(floats(mask, "mask"), values)
+        kept = _cast_like(floats(mask, "mask"), values)
         if reduction in ("mean", "sum_over_batch_size") and kept.ndim:
             count = ops.sum(kept)
             kept = kept * ops.where(count == 0.0, 0.0 * count, float(kept.size) / ops.maximum(count, 1.0))
         factors.append(("mask", kept))
     for _, factor in factors:
         values, _ = same_rank(values, factor)
-    parts = [aligned(factor, values.shape, name) for name, factor in factors]
+    parts = [broadcastable(factor, values.shape, name) for name, factor in factors]
     return values, functools.reduce(operator.mul, parts) if parts else None
 
 
-def _as(x: Array, like: Array) -> Array:
+def _cast_like(x: Array, like: Array) -> Array:
     return x if x.dtype == like.dtype else ops.cast(x, like.dtype)
 
 
 class Loss:
-    """The base of the losses: ``loss(y_true, y_pred, sample_weight)`` calls :meth:`call` and reduces what it returns.
+    """The base of the losses: ``loss(y_true, y_pred, sample_weight)`` calls :meth:`call` and reduces its result.
 
     Parameters
     ----------
     name : str, optional
     reduction : {"sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "none", None}
-        What becomes of the values of samples: their mean (the first two), their sum over that of the weights, their
-        sum, or nothing.
+        ``"sum_over_batch_size"`` and ``"mean"``: the mean of the values. ``"mean_with_sample_weight"``: sum of the
+        weighted values / sum of the weights. ``"sum"``: the sum. ``"none"`` and None: the values.
     dtype : str or DTypePolicy, optional
-        In which the loss is computed; default: float32, whatever the policy of the model.
+        Dtype of the computation; default: float32, whatever the policy of the model.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Loss:
 
     @property
     def dtype(self) -> str:
-        """The dtype in which the loss is computed."""
+        """The dtype of the computation."""
         return self._dtype
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> Array:
@@ -117,10 +117,10 @@ class Loss:
         ----------
         y_true, y_pred : array-like
         sample_weight : array-like, optional
-            What each sample, or each of its values, weighs.
+            The weight of each sample, or of each value.
         mask : array-like of bool, optional
-            Which elements of the outputs count, of the shape of their first axes. A value counts if one of the elements
-            from which it is computed does.
+            Shape of the first axes of the outputs. A value counts if the mask is True for at least one of the elements
+            that it is computed from.
         """
         values = self.values(y_true, y_pred)
         if mask is not None:
@@ -128,50 +128,50 @@ class Loss:
         return self.reduce(values, y_true, sample_weight, mask)
 
     def _mask_of_values(self, mask: Array, shape: tuple[int, ...], values: Array) -> Array:
-        """Return which values count, from which elements of outputs of a shape do."""
+        """Reduce a mask of outputs with this shape to a mask of the values."""
         axes = self._reduced_axes(len(shape), values)
         if not any(axis < mask.ndim for axis in axes):
             return mask
-        kept = aligned(floats(mask, "mask"), shape, "mask")  # as numbers: plans have no largest of booleans
+        kept = broadcastable(floats(mask, "mask"), shape, "mask")  # as numbers: plans have no maximum of booleans
         return ops.max(kept, axes)
 
     def _reduced_axes(self, rank: int, values: Array) -> tuple[int, ...]:
-        """Return the axes of outputs that the values have no more: the last ones."""
+        """Return the axes of outputs over which :meth:`call` reduces: the last ones."""
         return tuple(range(values.ndim, rank))
 
     def values(self, y_true: Any, y_pred: Any) -> Array:
-        """Return the value of each sample in the dtype of the loss."""
+        """Return the loss of each sample in the dtype of the loss."""
         outputs = floats(y_pred, "y_pred")
         if outputs.dtype != self.dtype:
             outputs = ops.cast(outputs, self.dtype)
         return self.call(self.targets(y_true), outputs)
 
     def reduce(self, values: Array, y_true: Any, sample_weight: Any = None, mask: Any = None) -> Array:
-        """Return the loss of a batch from the values of its samples; arguments as of a call."""
+        """Reduce the losses of samples to the loss of a batch; arguments as for a call."""
         valid = self.valid(y_true, values)
-        if valid is not None:
-            mask = (
-                valid if mask is None else aligned(floats(mask, "mask"), values.shape, "mask") * floats(valid, "mask")
-            )
-        total = reduced(values, self.reduction, sample_weight, mask)
+        if valid is not None and mask is None:
+            mask = valid
+        elif valid is not None:
+            mask = broadcastable(floats(mask, "mask"), values.shape, "mask") * floats(valid, "mask")
+        total = reduce_values(values, self.reduction, sample_weight, mask)
         return total if total.dtype == self.dtype else ops.cast(total, self.dtype)
 
     @property
     def mixes_samples(self) -> bool:
-        """Whether the value of a sample depends on others, so that a batch cannot be computed in passes."""
+        """Whether the loss of a sample depends on other samples, so that a batch cannot be computed in passes."""
         return False
 
     def targets(self, y_true: Any) -> Array:
-        """Return targets in the type in which :meth:`call` reads them: what a trainer feeds a recorded step with."""
-        wide = floats(y_true, "y_true")
-        return wide if wide.dtype == self.dtype else ops.cast(wide, self.dtype)
+        """Convert targets to the dtype that :meth:`call` reads; a trainer does this before a recorded step."""
+        found = floats(y_true, "y_true")
+        return found if found.dtype == self.dtype else ops.cast(found, self.dtype)
 
     def valid(self, y_true: Any, values: Array) -> Any:
-        """Return which values count, in their shape, or None: all."""
+        """Return a mask of the values that count, with their shape; None: all."""
         return None
 
     def call(self, y_true: Any, y_pred: Any) -> Array:
-        """Return the value of each sample: subclasses define it."""
+        """Return the loss of each sample; subclasses define this method."""
         raise NotImplementedError(f"{type(self).__name__} must define `call(self, y_true, y_pred)`")
 
     def get_config(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Loss:
 
 
 def bound_arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a class that states its signature, its defaults for those that are not given."""
+    """Bind arguments to ``cls.__signature__``, with its defaults."""
     bound = cls.__signature__.bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
@@ -195,37 +195,33 @@ _PARAMETERS = """
     Parameters
     ----------
 {own}    {common}
-        Those of :class:`{base}`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`{base}`.
+        As in :class:`{base}`.
 """
 
 
 def with_parameters(cls: Any, base: str, common: str) -> str:
-    """Return the docstring of a class that calls a function, with its parameters: of the function, and of its base."""
-    own = f"    {', '.join(cls.own)}\n        As of the function.\n" if cls.own else ""
+    """Return the docstring of a class that calls a function, with the parameters of the function and the base class."""
+    names = ", ".join(cls.function_arguments)
+    own = f"    {names}\n        As in the function.\n" if names else ""
     return with_sections(cls.__doc__, _PARAMETERS.format(own=own, common=common, base=base))
 
 
 class FunctionLoss(Loss):
-    """A loss that calls a function with arguments that it keeps."""
+    """A loss that calls a function with stored arguments."""
 
     function: ClassVar[Callable[..., Array]]
-    own: ClassVar[dict[str, Any]] = {}
-    """The arguments of the function, and their defaults; a default of ``inspect.Parameter.empty`` is none."""
+    function_arguments: ClassVar[dict[str, Any]] = {}
+    """Argument of the function -> default; ``inspect.Parameter.empty``: required."""
     order: ClassVar[tuple[str, ...]] = ()
-    """All arguments in Keras' order, where it is another one than the function's, then those of every loss."""
+    """All arguments in Keras' order; empty: arguments of the function, then reduction, name and dtype."""
     default_name: ClassVar[str | None] = None
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls) -> None:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         defaults = {
-            **cls.own, "reduction": "sum_over_batch_size", "name": cls.default_name or snake_case(cls.__name__),
-            "dtype": None,
+            **cls.function_arguments, "reduction": "sum_over_batch_size",
+            "name": cls.default_name or snake_case(cls.__name__), "dtype": None,
         }  # fmt: skip
         cls.__signature__ = inspect.Signature(
             [inspect.Parameter(name, kind, default=defaults[name]) for name in cls.order or defaults]
@@ -244,7 +240,7 @@ class FunctionLoss(Loss):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
 
     def call(self, y_true: Any, y_pred: Any) -> Array:
-        """Return the value of each sample."""
+        """Return the loss of each sample."""
         return type(self).function(y_true, y_pred, **self.arguments)
 
     def _reduced_axes(self, rank: int, values: Array) -> tuple[int, ...]:

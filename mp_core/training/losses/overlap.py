@@ -1,4 +1,4 @@
-"""Losses of sets and of embeddings: overlaps of masks, and circles of pairs."""
+"""Losses of masks (Dice, Tversky) and of embeddings (circle loss)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array, asarray
 from mp_core.arrays.recorded import is_recorded
-from mp_core.training.losses.arrays import EPSILON, PAIRS, VALUES, fitted, floats
+from mp_core.training.losses.arrays import EPSILON, PAIRS, VALUES, floats, matching_floats
 from mp_core.utilities.docstrings import documented
 
 __all__ = ["circle", "dice", "tversky"]
@@ -24,14 +24,14 @@ def dice(y_true: Any, y_pred: Any, axis: Any = None) -> Array:
     Parameters
     ----------
     axis : int, sequence of int or None
-        The axes along which is summed; None: all.
+        The axes of the sums; None: all.
 
     Examples
     --------
     >>> dice([1.0, 0.0], [0.5, 0.5]).round(4)
     np.float32(0.5)
     """
-    y_true, y_pred = fitted(y_true, y_pred)
+    y_true, y_pred = matching_floats(y_true, y_pred)
     both = ops.sum(y_true * y_pred, axis=axis)
     loss: Array = 1.0 - both * 2.0 / (ops.sum(y_true, axis=axis) + ops.sum(y_pred, axis=axis) + EPSILON)
     return loss
@@ -39,7 +39,9 @@ def dice(y_true: Any, y_pred: Any, axis: Any = None) -> Array:
 
 @_MASKS
 def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axis: Any = None) -> Array:
-    """Return 1 less the share of what overlaps, what only targets have weighing `alpha`, what only outputs have `beta`.
+    """Return ``1 - both / (both + alpha * missed + beta * extra + 1e-7)``.
+
+    ``both = sum(y_true * y_pred)``, ``missed = sum(y_true * (1 - y_pred))``, ``extra = sum((1 - y_true) * y_pred)``.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axi
     >>> tversky([1.0, 0.0], [0.5, 0.5], alpha=1.0, beta=0.0).round(4)
     np.float32(0.5)
     """
-    y_true, y_pred = fitted(y_true, y_pred)
+    y_true, y_pred = matching_floats(y_true, y_pred)
     both = ops.sum(y_true * y_pred, axis=axis)
     missed = ops.sum((1.0 - y_pred) * y_true, axis=axis)
     extra = ops.sum(y_pred * (1.0 - y_true), axis=axis)
@@ -75,22 +77,17 @@ def circle(
     y_true : array-like
         The label of each embedding: integers, shape (n,) or (n, 1).
     y_pred : array-like
-        Embeddings of length 1, shape (n, width).
+        Normalized embeddings, shape (n, width).
     ref_labels, ref_embeddings : array-like, optional
-        Those with which they are compared; default: the same ones.
+        Labels and embeddings to compare with; default: `y_true` and `y_pred`.
     remove_diagonal : bool
-        Whether no embedding is compared with the reference of its own index.
+        Whether to skip the pair of each embedding with the reference of the same index.
     gamma, margin : float
 
     Returns
     -------
     ndarray
-        The shape (n,).
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, or their shapes do not fit.
+        Shape (n,).
 
     Examples
     --------
@@ -103,7 +100,7 @@ def circle(
     others = labels if ref_labels is None else asarray(ref_labels, "ref_labels").reshape(-1)
     if labels.shape != y_pred.shape[:1] or others.shape != references.shape[:1]:
         raise ValueError(
-            f"there must be a label for each embedding; received {labels.size} and {others.size} labels for "
+            f"there must be one label per embedding; received {labels.size} and {others.size} labels for "
             f"{y_pred.shape} and {references.shape}"
         )
     same, apart = ops.equal(labels[:, None], others), ops.not_equal(labels[:, None], others)
@@ -116,7 +113,7 @@ def circle(
 
 
 def _log_sum(x: Array, mask: Array) -> Array:
-    """Return the logarithm of the sum of the exponentials where the mask is true, -1e30 where it nowhere is."""
+    """Return ``log(sum(exp(x)))`` over elements with a true mask, about -1e30 if the mask is false everywhere."""
     kept = ops.where(mask, x, -1e30)
     most = ops.max(kept, -1)
     total: Array = ops.log(ops.sum(ops.exp(kept - most[:, None]), axis=-1)) + most

@@ -17,7 +17,7 @@ FUNCTIONS: dict[str, Any] = {
     for name in module.__all__
     if name != "indices"
 }
-"""Name -> function, Keras' short names too."""
+"""Name -> function, with Keras' short names."""
 
 FUNCTIONS |= {
     short: FUNCTIONS[name]

@@ -1,4 +1,4 @@
-"""Losses of sequences whose outputs are longer than their targets, and not aligned with them."""
+"""The CTC loss: outputs are longer than their labels, and not aligned with them."""
 
 import math
 from typing import Any
@@ -14,34 +14,34 @@ from mp_core.training.losses.classification import numbers
 __all__ = ["ctc"]
 
 _IMPOSSIBLE = -1e5
-"""The logarithm of the probability of what cannot be, as in Keras on JAX: infinities would make gradients NaN."""
+"""Logarithm of the probability 0, as in Keras on JAX: with -infinity the gradients would be NaN."""
 
 
 def ctc(y_true: Any, y_pred: Any) -> Array:
-    """Return the CTC loss: ``-log(p)`` of a sequence of labels, whatever their places in the outputs.
+    """Return the CTC loss: ``-log(p)`` of a sequence of labels at unknown positions.
 
-    An output names a label or the blank 0. A path of outputs stands for the labels that are left when repeated ones
-    are merged and blanks are dropped; p is the sum of the probabilities of all paths that stand for the target (Graves
-    et al., 2006, https://www.cs.toronto.edu/~graves/icml_2006.pdf). They are added in order of time, by logarithms.
+    A path has one class per time: a label, or the blank 0. Merging repeated classes and then removing blanks turns a
+    path into labels. p is the sum of the probabilities of all paths that turn into the target (Graves et al., 2006,
+    https://www.cs.toronto.edu/~graves/icml_2006.pdf). It is computed in logarithms, time by time.
 
     Parameters
     ----------
     y_true : array-like, shape (samples, labels)
-        Integers from 1. Samples with fewer labels are filled up with zeros.
+        Integers from 1, padded with zeros at the end.
     y_pred : array-like, shape (samples, times, classes)
-        Logits. Those of class 0 are the blank's.
+        Logits. Class 0 is the blank.
 
     Returns
     -------
     ndarray, shape (samples,)
-        float32, or float64 where the outputs are; about 1e5 where no path is long enough.
+        float32, or float64 if the outputs are float64; about 1e5 if there are too few times for the labels.
 
     Raises
     ------
     IndexError
-        A label is no class. (In a step of training the loss is NaN.)
-    TypeError, ValueError
-        They are not numeric, or their shapes are others; a label is negative or has a fraction, or follows a zero.
+        A label is not a class. (In a training step the loss is NaN instead.)
+    ValueError
+        The shapes do not fit, or a label is negative or a fraction, or follows a zero.
 
     Examples
     --------
@@ -57,66 +57,66 @@ def ctc(y_true: Any, y_pred: Any) -> Array:
         )
     classes = y_pred.shape[2]
     if not is_recorded(targets) and targets.size and targets.max() >= classes:
-        raise IndexError(f"`y_true` must hold classes from 1 to {classes - 1}; received {targets.max():.0f}")
+        raise IndexError(f"`y_true` must be classes from 1 to {classes - 1}; received {targets.max():.0f}")
     logs, states = ops.log_softmax(y_pred, axis=-1), _states(targets)
     of_states = ops.matmul(logs, ops.cast(_one_hot(states, classes), logs.dtype).swapaxes(1, 2))
-    end = _in_logarithms(_is_end(targets, states.shape[1])) + _last(of_states, _in_logarithms(_may_skip(states)))
-    return -ops.logsumexp(end, axis=-1)
+    totals = _log_of_all_paths(of_states, _log_allowed(_may_skip(states)))
+    return -ops.logsumexp(_log_allowed(_may_end(targets, states.shape[1])) + totals, axis=-1)
 
 
 def labels(y_true: Any) -> Array:
-    """Return targets as float32 numbers, which recordings compare; raise ValueError for what are no labels."""
+    """Convert labels to float32, which recordings can compare; raise ValueError for invalid labels."""
     found = numbers(y_true)
     if found.size and found.min() < 0:
-        raise ValueError(f"`y_true` must hold labels from 1, and zeros; received {found.min():.0f}")
+        raise ValueError(f"`y_true` must be labels from 1, and zeros; received {found.min():.0f}")
     if found.ndim == 2 and ((found[:, :-1] == 0) & (found[:, 1:] != 0)).any():
-        raise ValueError("`y_true` must have its zeros behind the labels; received a label behind a zero")
+        raise ValueError("`y_true` must have its zeros after the labels; received a label after a zero")
     return found
 
 
 def _states(targets: Array) -> Array:
-    """Return what the states of a path stand for: a blank before each label, and one behind the last."""
+    """Return the class of each state of a path: a blank before each label, and one after the last."""
     blanks = targets * 0.0
     both = ops.stack([blanks, targets], axis=-1)
     return ops.concatenate([both.reshape(len(targets), 2 * targets.shape[1]), _column(targets, 0.0)], axis=1)
 
 
 def _column(like: Array, value: float) -> Array:
-    """Return a column of one number, of as many rows as an array has, in its dtype."""
+    """Return a column filled with one number, with the rows and the dtype of `like`."""
     return np.full((len(like), 1), value, like.dtype)
 
 
-def _up_to(count: int) -> Array:
-    """Return the numbers from 0 on, a constant of a recording."""
+def _numbers_below(count: int) -> Array:
+    """Return 0, 1, ..., count - 1 as a constant that can be recorded."""
     return constant(np.arange(count, dtype=F32))
 
 
 def _one_hot(states: Array, classes: int) -> Array:
-    """Return rows with a 1 at the class of each state, of NaN where there is none."""
-    found = ops.cast(ops.equal(states[..., None], _up_to(classes)), F32)
+    """Return one-hot rows of the class of each state, NaN if it is not a class."""
+    found = ops.cast(ops.equal(states[..., None], _numbers_below(classes)), F32)
     known = ops.sum(found, axis=-1, keepdims=True)
     return ops.multiply(found, ops.where(ops.equal(known, 0.0), math.nan, known))
 
 
 def _may_skip(states: Array) -> Array:
-    """Return which states may follow the one two before them: labels that differ from the label before."""
+    """Return 1 for states that may follow the state two before: labels that differ from the previous label."""
     before = ops.concatenate([_column(states, 0.0), _column(states, 0.0), states[:, :-2]], axis=1)
     return ops.multiply(ops.cast(ops.not_equal(states, 0.0), F32), ops.cast(ops.not_equal(states, before), F32))
 
 
-def _is_end(targets: Array, count: int) -> Array:
-    """Return at which states a path may end: at the last label, and the blank behind it."""
+def _may_end(targets: Array, count: int) -> Array:
+    """Return 1 for states at which a path may end: the last label, and the blank after it."""
     last = ops.sum(ops.cast(ops.not_equal(targets, 0.0), F32), axis=1, keepdims=True) * 2.0
-    behind = last - _up_to(count)
+    behind = last - _numbers_below(count)
     return ops.add(ops.cast(ops.equal(behind, 0.0), F32), ops.cast(ops.equal(behind, 1.0), F32))
 
 
-def _in_logarithms(allowed: Array) -> Array:
-    """Return 0 for 1, and the logarithm of what cannot be for 0."""
+def _log_allowed(allowed: Array) -> Array:
+    """Return log(1) for 1, and the logarithm of an impossible event for 0."""
     return (1.0 - allowed) * _IMPOSSIBLE
 
 
-def _last(of_states: Array, skips: Array) -> Array:
+def _log_of_all_paths(of_states: Array, skips: Array) -> Array:
     """Return the logarithm of the probability of all paths to each state at the last time.
 
     Parameters
@@ -124,14 +124,14 @@ def _last(of_states: Array, skips: Array) -> Array:
     of_states : ndarray, shape (samples, times, states)
         The logarithm of the probability of each state at each time.
     skips : ndarray, shape (samples, states)
-        That of coming from the state two before it.
+        0 if the state may follow the state two before, otherwise the logarithm of an impossible event.
     """
     never = [_column(of_states, _IMPOSSIBLE)] * 2
     rows = [_column(of_states, 0.0), *never * (of_states.shape[2] // 2)]
-    total = ops.concatenate(rows, axis=1)  # before the first time all paths are at the first state
+    total = ops.concatenate(rows, axis=1)  # before the first time, all paths are in the first state
     for time in range(of_states.shape[1]):
         padded = ops.concatenate([*never, total], axis=1)
         ways = ops.stack([total, padded[:, 1:-1], padded[:, :-2] + skips])
-        largest = ops.stop_gradient(ops.max(ways, axis=0))  # whose gradient is zero: it is subtracted and added
+        largest = ops.stop_gradient(ops.max(ways, axis=0))  # subtracted and added again, so its gradient is zero
         total = ops.log(ops.sum(ops.exp(ways - largest), axis=0)) + (largest + of_states[:, time])
     return total

@@ -1,7 +1,7 @@
-"""Losses of the vectors of texts, with the formulas and the defaults of sentence-transformers.
+"""Losses of text embeddings, with the formulas and defaults of sentence-transformers.
 
-A loss says how many texts an example has and what its label is, and computes one number from the vectors of a batch:
-one array of shape (examples, width) for each column of texts. It is made of operations, so it has gradients.
+A loss defines how many texts an example has and what its label is. It computes one number from the vectors of a batch,
+one array of shape (examples, width) per column of texts. It consists of operations of mp_core, so it has gradients.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,11 +38,11 @@ class TextLoss:
     Attributes
     ----------
     texts : tuple of (int, int or None)
-        The least and the largest number of texts of an example; None: any.
+        Minimum and maximum number of texts of an example; None: no maximum.
     label : str or None
-        What the label of an example is, in words; None: examples have none.
+        A description of the label of an example; None: examples have no label.
     least_examples : int
-        How many examples a batch must have, so that there is something to learn.
+        The minimum number of examples in a batch.
     """
 
     texts: ClassVar[tuple[int, int | None]] = (2, 2)
@@ -50,21 +50,21 @@ class TextLoss:
     least_examples: ClassVar[int] = 1
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss, one float32 number, of the vectors of each column and of labels with one row an example."""
+        """Return the loss, one float32 number, from the vectors of each column and labels with one row per example."""
         raise NotImplementedError(f"{type(self).__name__} must define `__call__`")
 
     def label_shapes(self, texts: int, width: int) -> set[tuple[int, ...]]:
-        """Return the shapes that a label may have, in examples of so many texts with vectors of this width."""
+        """Return the shapes that a label may have, for examples of `texts` texts and vectors of this width."""
         return {()}
 
 
 @dataclass(frozen=True, slots=True)
 class MultipleNegatives(TextLoss):
-    """Ranks the positive of each anchor above the positives of the others, and above all hard negatives [1]_.
+    """Rank the positive of each anchor above the positives of other anchors and above all hard negatives [1]_.
 
     An example is (anchor, positive) or (anchor, positive, negative, ...). The loss is the mean over anchors i of the
-    cross-entropy of ``scale * cos(anchor_i, text_j)`` over all other texts j of the batch, with the positive of i as
-    the right class. With `symmetric` it is the mean of that and of the same from positives to anchors.
+    cross-entropy of ``scale * cos(anchor_i, text_j)`` over all positives and negatives j of the batch; the target class
+    is the positive of i. With `symmetric`, the loss is averaged with the loss from positives to anchors.
 
     Parameters
     ----------
@@ -95,20 +95,20 @@ class MultipleNegatives(TextLoss):
         boolean(self.symmetric, "symmetric")
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss of vectors; there are no labels."""
+        """Return the loss; `labels` is None."""
         anchors, *others = map(ops.normalize, vectors)
         count = len(anchors)
-        loss = self._of(anchors, _below(others), count)
-        return (loss + self._of(others[0], anchors, count)) * 0.5 if self.symmetric else loss
+        loss = self._cross_entropy(anchors, _stacked(others), count)
+        return (loss + self._cross_entropy(others[0], anchors, count)) * 0.5 if self.symmetric else loss
 
-    def _of(self, queries: Array, candidates: Array, count: int) -> Array:
+    def _cross_entropy(self, queries: Array, candidates: Array, count: int) -> Array:
         scores = ops.matmul(queries, candidates.T) * self.scale
         return ops.mean(sparse_categorical_crossentropy(np.arange(count, dtype=np.int32), scores, from_logits=True))
 
 
 @dataclass(frozen=True, slots=True)
 class CosineSimilarity(TextLoss):
-    """The mean square of ``cos(first, second) - label``: an example is two texts and the cosine they should have.
+    """The mean of ``(cos(first, second) - label)**2``: an example is two texts and their target cosine.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class CosineSimilarity(TextLoss):
 
 @dataclass(frozen=True, slots=True)
 class CoSENT(TextLoss):
-    """Orders the cosines of pairs as their labels are ordered: an example is two texts and a number [1]_.
+    """Order the cosines of pairs by their labels [1]_: an example is two texts and a number.
 
     The loss is ``log(1 + sum(exp(scale * (cos_i - cos_j))))`` over all i and j of a batch with ``label_i < label_j``.
 
@@ -195,7 +195,7 @@ class Triplet(TextLoss):
             raise ValueError(f"`distance` must be {' or '.join(map(repr, _DISTANCES))}; received {self.distance!r}")
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss of vectors; there are no labels."""
+        """Return the loss; `labels` is None."""
         anchor, near, far = vectors
         distance = _DISTANCES[self.distance]
         return ops.mean(ops.relu(distance(anchor, near) - distance(anchor, far) + self.margin))
@@ -203,7 +203,7 @@ class Triplet(TextLoss):
 
 @dataclass(frozen=True, slots=True)
 class MSE(TextLoss):
-    """The mean square of the difference to the vectors of a teacher: an example is a text, or several, and its vector.
+    """The mean squared difference from a teacher's vectors: an example is one or more texts, and the teacher's vector.
 
     Examples
     --------
@@ -220,16 +220,16 @@ class MSE(TextLoss):
         return _mean_of(parts)
 
     def label_shapes(self, texts: int, width: int) -> set[tuple[int, ...]]:
-        """Return that of a vector."""
+        """Return the shape of a vector."""
         return {(width,)}
 
 
 @dataclass(frozen=True, slots=True)
 class MarginMSE(TextLoss):
-    """The mean square of the difference to a teacher's margins [1]_: an example is (query, positive, negative, ...).
+    """The mean squared difference from a teacher's margins [1]_: an example is (query, positive, negative, ...).
 
-    The margin of a negative is the score of the positive less its own; scores here are dot products. The label is one
-    margin for each negative, or the scores of the positive and of each negative.
+    ``margin = query . positive - query . negative``. The label is the teacher's margin of each negative, or the
+    teacher's scores of the positive and of each negative.
 
     References
     ----------
@@ -258,23 +258,23 @@ class MarginMSE(TextLoss):
         return _mean_of(parts)
 
     def label_shapes(self, texts: int, width: int) -> set[tuple[int, ...]]:
-        """Return those of the margins of all negatives, and of all scores."""
+        """Return the shapes of the margins of all negatives, and of all scores."""
         return {(texts - 2,), (texts - 1,), *([()] if texts == 3 else [])}
 
 
 @dataclass(frozen=True, slots=True)
 class Matryoshka(TextLoss):
-    """The weighted sum of a loss of the first numbers of each vector, for several lengths [1]_.
+    """The weighted sum of a loss over several truncated lengths of the vectors [1]_.
 
-    So an embedding of this encoder can be cut: ``encode(texts, truncate_dim=64)``.
+    Embeddings of the trained encoder can be truncated: ``encode(texts, truncate_dim=64)``.
 
     Parameters
     ----------
     loss : TextLoss or str
     dims : sequence of int
-        The lengths.
+        The lengths: the loss is computed from the first `dim` numbers of each vector.
     weights : sequence of float, optional
-        Default: 1 for each.
+        One weight per length; default: 1.
 
     References
     ----------
@@ -304,27 +304,27 @@ class Matryoshka(TextLoss):
 
     @property
     def texts(self) -> tuple[int, int | None]:  # type: ignore[override]
-        """That of the loss."""
+        """The numbers of texts of the inner loss."""
         return self.loss.texts  # type: ignore[no-any-return]
 
     @property
     def label(self) -> str | None:  # type: ignore[override]
-        """That of the loss."""
+        """The label of the inner loss."""
         return self.loss.label  # type: ignore[no-any-return]
 
     @property
     def least_examples(self) -> int:  # type: ignore[override]
-        """That of the loss."""
+        """The minimum batch of the inner loss."""
         return self.loss.least_examples  # type: ignore[no-any-return]
 
     def label_shapes(self, texts: int, width: int) -> set[tuple[int, ...]]:
-        """Return those of the loss; raise ValueError if the vectors are shorter than one of the lengths."""
+        """Return the shapes of the inner loss; raise ValueError if `dims` exceed the width."""
         if max(self.dims) > width:
             raise ValueError(f"`dims` must be at most {width}, the length of the vectors; received {self.dims}")
         return self.loss.label_shapes(texts, width)  # type: ignore[no-any-return]
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss of vectors and labels; a teacher's vectors are cut too."""
+        """Return the loss; vectors of a teacher are truncated too."""
         found, width = None, vectors[0].shape[1]
         for dim, weight in zip(self.dims, self.weights or (), strict=True):
             cut = labels
@@ -344,16 +344,16 @@ _LOSSES: dict[str, Callable[[], TextLoss]] = {
     "mse": MSE,
     "margin_mse": MarginMSE,
 }
-"""Name -> what makes the loss."""
+"""Name -> function that creates the loss."""
 
 
 def get(loss: Any) -> TextLoss:
-    """Return a loss of its name, or a loss itself.
+    """Return the loss of a name; a loss is returned unchanged.
 
     Raises
     ------
     ValueError
-        It is neither.
+        `loss` is neither a known name nor a loss.
 
     Examples
     --------
@@ -370,7 +370,7 @@ def get(loss: Any) -> TextLoss:
 # ---- parts of formulas
 
 
-def _below(arrays: Sequence[Array]) -> Array:
+def _stacked(arrays: Sequence[Array]) -> Array:
     return arrays[0] if len(arrays) == 1 else concatenated(*arrays, axis=0)
 
 

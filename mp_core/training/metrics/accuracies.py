@@ -1,4 +1,4 @@
-"""How many outputs are right."""
+"""Accuracies: the share of correct outputs."""
 
 from typing import Any, ClassVar
 
@@ -17,13 +17,13 @@ __all__ = [
 
 
 def _arrays(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
-    """Return targets and outputs as arrays of numbers that NumPy compares."""
+    """Convert targets and outputs to arrays with dtypes that NumPy can compare."""
     y_true, y_pred = asarray(y_true, "y_true"), asarray(y_pred, "y_pred")
     return tuple(x if x.dtype.kind in "biuf" else cast(x, "float32") for x in (y_true, y_pred))  # type: ignore[return-value]
 
 
-def _of_one_shape(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
-    """Return targets and outputs, unless they only broadcast: then each target meets outputs of other samples."""
+def _check_same_shape(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
+    """Raise ValueError if the shapes differ: broadcasting would compare targets with outputs of other samples."""
     if y_true.shape != y_pred.shape:
         raise ValueError(f"`y_true` and `y_pred` must have one shape; received {y_true.shape} and {y_pred.shape}")
     return y_true, y_pred
@@ -35,19 +35,19 @@ def accuracy(y_true: Any, y_pred: Any) -> Array:
     Parameters
     ----------
     y_true, y_pred : array-like
-        Of one shape; one may have an axis of length 1 more at its end.
+        With the same shape; one of them may have an additional last axis of length 1.
 
     Examples
     --------
     >>> accuracy([1, 2, 3], [1, 0, 3])
     array([1., 0., 1.], dtype=float32)
     """
-    y_true, y_pred = _of_one_shape(*same_rank(*_arrays(y_true, y_pred)))
+    y_true, y_pred = _check_same_shape(*same_rank(*_arrays(y_true, y_pred)))
     return _ones(y_true == y_pred)
 
 
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
-    """Return 1 where an output is above `threshold` as its target of 0 or 1 says, else 0, in float32.
+    """Return 1 where ``y_true == (y_pred > threshold)``, else 0, in float32; targets are 0 and 1.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
     >>> binary_accuracy([1, 0], [0.75, 0.75])
     array([1., 0.], dtype=float32)
     """
-    y_true, y_pred = _of_one_shape(*same_rank(*_arrays(y_true, y_pred)))
+    y_true, y_pred = _check_same_shape(*same_rank(*_arrays(y_true, y_pred)))
     return _ones(y_true == (y_pred > threshold))
 
 
 def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
-    """Return 1 where the largest output is where the largest target is, else 0, in float32.
+    """Return 1 where ``argmax(y_true) == argmax(y_pred)`` along the last axis, else 0, in float32.
 
     Parameters
     ----------
@@ -77,19 +77,19 @@ def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     >>> categorical_accuracy([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]])
     array([1., 0.], dtype=float32)
     """
-    y_true, y_pred = _of_one_shape(*_arrays(y_true, y_pred))
+    y_true, y_pred = _check_same_shape(*_arrays(y_true, y_pred))
     return _ones(y_true.argmax(-1) == y_pred.argmax(-1))
 
 
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
-    """Return 1 where the largest output is the class of the target, else 0, in float32.
+    """Return 1 where ``y_true == argmax(y_pred)`` along the last axis, else 0, in float32.
 
     Parameters
     ----------
     y_true : array-like
-        Classes; an axis of length 1 may take the place of that of the outputs.
+        Class numbers. Shape of the outputs without the last axis, or with length 1 there.
     y_pred : array-like
-        Outputs along the last axis.
+        The last axis is classes.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
 
 
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
-    """Return 1 where fewer than `k` outputs are larger than that of the largest target, else 0, in float32.
+    """Return 1 where fewer than `k` outputs are larger than the output of the target class, else 0, in float32.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
     >>> top_k_categorical_accuracy([[0, 0, 1]], [[0.5, 0.2, 0.3]], k=2)
     array([1.], dtype=float32)
     """
-    y_true, y_pred = _of_one_shape(*_arrays(y_true, y_pred))
+    y_true, y_pred = _check_same_shape(*_arrays(y_true, y_pred))
     return _in_top_k(y_true.argmax(-1), y_pred, k)
 
 
 def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False) -> Array:
-    """Return 1 where fewer than `k` outputs are larger than that of the target's class, else 0, in float32.
+    """Return :func:`top_k_categorical_accuracy` for targets that are class numbers.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from
         As in :func:`sparse_categorical_accuracy`.
     k : int
     from_sorted_ids : bool
-        Whether outputs are classes, the best ones first, of which the first `k` count.
+        Whether outputs are class numbers, best first; then the first `k` count.
 
     Examples
     --------
@@ -153,12 +153,12 @@ def _classes(y_true: Array, y_pred: Array) -> Array:
 
 
 def _in_top_k(classes: Array, y_pred: Array, k: int) -> Array:
-    """Whether fewer than k outputs are larger; a target that is no class, or an output that is not finite, is wrong."""
+    """Return 1 where fewer than k outputs are larger; 0 for invalid classes, and for outputs that are not finite."""
     positive_integer(k, "k")
     exists = (classes >= 0) & (classes < y_pred.shape[-1])
     at = np.where(exists, classes, 0).astype(np.int64)[..., None]
-    own = np.take_along_axis(y_pred, at, -1)
-    return _ones(exists & np.isfinite(own[..., 0]) & ((y_pred > own).sum(-1) < k))
+    output = np.take_along_axis(y_pred, at, -1)
+    return _ones(exists & np.isfinite(output[..., 0]) & ((y_pred > output).sum(-1) < k))
 
 
 def _ones(x: Any) -> Array:
@@ -166,7 +166,7 @@ def _ones(x: Any) -> Array:
 
 
 class Accuracy(FunctionMetric):
-    """The share of outputs that equal their target: :func:`accuracy`.
+    """The share of outputs equal to their target: :func:`accuracy`.
 
     Examples
     --------
@@ -179,7 +179,7 @@ class Accuracy(FunctionMetric):
 
 
 class BinaryAccuracy(FunctionMetric):
-    """The share of right outputs of two classes: :func:`binary_accuracy`.
+    """The share of correct outputs for two classes: :func:`binary_accuracy`.
 
     Examples
     --------
@@ -190,11 +190,11 @@ class BinaryAccuracy(FunctionMetric):
 
     function = staticmethod(binary_accuracy)
     _direction = "up"
-    own: ClassVar[dict[str, Any]] = {"threshold": 0.5}
+    function_arguments: ClassVar[dict[str, Any]] = {"threshold": 0.5}
 
 
 class CategoricalAccuracy(FunctionMetric):
-    """The share of right outputs of one-hot targets: :func:`categorical_accuracy`.
+    """The share of correct outputs for one-hot targets: :func:`categorical_accuracy`.
 
     Examples
     --------
@@ -207,7 +207,7 @@ class CategoricalAccuracy(FunctionMetric):
 
 
 class SparseCategoricalAccuracy(FunctionMetric):
-    """The share of right outputs of targets that are classes: :func:`sparse_categorical_accuracy`.
+    """The share of correct outputs for integer targets: :func:`sparse_categorical_accuracy`.
 
     Examples
     --------
@@ -221,7 +221,7 @@ class SparseCategoricalAccuracy(FunctionMetric):
 
 
 class TopKCategoricalAccuracy(FunctionMetric):
-    """The share of one-hot targets among the `k` largest outputs: :func:`top_k_categorical_accuracy`.
+    """The share of one-hot targets whose class is among the `k` largest outputs: :func:`top_k_categorical_accuracy`.
 
     Examples
     --------
@@ -231,12 +231,12 @@ class TopKCategoricalAccuracy(FunctionMetric):
 
     function = staticmethod(top_k_categorical_accuracy)
     _direction = "up"
-    own: ClassVar[dict[str, Any]] = {"k": 5}
+    function_arguments: ClassVar[dict[str, Any]] = {"k": 5}
     order = ("k", "name", "dtype")
 
 
 class SparseTopKCategoricalAccuracy(FunctionMetric):
-    """The share of classes among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`.
+    """The share of integer targets that are among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`.
 
     Examples
     --------
@@ -247,7 +247,7 @@ class SparseTopKCategoricalAccuracy(FunctionMetric):
 
     function = staticmethod(sparse_top_k_categorical_accuracy)
     _direction = "up"
-    own: ClassVar[dict[str, Any]] = {"k": 5, "from_sorted_ids": False}
+    function_arguments: ClassVar[dict[str, Any]] = {"k": 5, "from_sorted_ids": False}
     order = ("k", "name", "dtype", "from_sorted_ids")
     from_sorted_ids: bool
 

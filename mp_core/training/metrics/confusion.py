@@ -1,4 +1,4 @@
-"""Metrics of two classes that count what is right and wrong above thresholds."""
+"""Metrics of two classes from true and false positives and negatives at thresholds."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
@@ -8,35 +8,34 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.training.losses.arrays import EPSILON, floats, same_rank
-from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, quotient, wide
+from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, as_float64, quotient
 from mp_core.utilities.arguments import boolean, integer, positive_integer, share
 from mp_core.utilities.docstrings import documented
 
 __all__ = [
-    "AUC", "FalseNegatives", "FalsePositives", "Precision", "Recall", "TrueNegatives", "TruePositives", "single",
+    "AUC", "FalseNegatives", "FalsePositives", "Precision", "Recall", "TrueNegatives", "TruePositives", "as_float32",
 ]  # fmt: skip
 
 _HEIGHTS: dict[str, Any] = {
     "interpolation": lambda a, b: (a + b) / 2, "minoring": np.minimum, "majoring": np.maximum,
 }  # fmt: skip
 _SLACK = 1e-6
-"""How far beyond 0 and 1 outputs may be: some roundings of float32."""
+"""Tolerance for outputs below 0 or above 1: a few rounding errors of float32."""
 COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negatives")
 
 
-def counted(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | None) -> dict[str, Array]:
-    """Return the four weighted counts for each threshold, in float64: an output above it is positive.
+def confusion_counts(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | None) -> dict[str, Array]:
+    """Return the four weighted counts for each threshold, in float64. Outputs above the threshold are positive.
 
     Parameters
     ----------
-    y_true : ndarray of bool
-    y_pred : ndarray
-        Both of one axis.
+    y_true : ndarray of bool, shape (n,)
+    y_pred : ndarray, shape (n,)
     thresholds : ndarray
-        Ascending, of the dtype of the outputs.
+        Ascending, with the dtype of the outputs.
     weight : ndarray or None
     """
-    above = np.searchsorted(thresholds, y_pred, "left")  # how many thresholds an output exceeds
+    above = np.searchsorted(thresholds, y_pred, "left")  # number of thresholds below the output
     found = {}
     for name, chosen in (("positives", y_true), ("negatives", ~y_true)):
         weights = None if weight is None else weight[chosen]
@@ -50,17 +49,17 @@ def counted(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | Non
     return found
 
 
-def prepared(
+def prepare_inputs(
     y_true: Any, y_pred: Any, weight: Any, top_k: int | None = None, class_id: int | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """Return targets of bool, outputs of float32 and their weights of float64, all of the shape of the outputs.
+    """Return targets (bool), outputs (float32) and weights (float64), all with the shape of the outputs.
 
     Raises
     ------
     ValueError
-        The shapes do not fit, or an output is not a number.
+        The shapes do not fit, or an output is NaN.
     """
-    y_pred, y_true = same_rank(single(y_pred, "y_pred"), single(y_true, "y_true"))
+    y_pred, y_true = same_rank(as_float32(y_pred, "y_pred"), as_float32(y_true, "y_true"))
     if y_true.shape != y_pred.shape:
         raise ValueError(f"`y_true` and `y_pred` must have one shape; received {y_true.shape} and {y_pred.shape}")
     if np.isnan(y_pred).any():
@@ -74,10 +73,10 @@ def prepared(
         if y_pred.ndim < 2:
             raise ValueError(f"with `class_id`, `y_pred` must have shape (samples, classes); received {y_pred.shape}")
         if not -y_pred.shape[-1] <= class_id < y_pred.shape[-1]:
-            raise ValueError(f"`class_id` must be a class of `y_pred`, of shape {y_pred.shape}; received {class_id}")
+            raise ValueError(f"`class_id` must be a class of `y_pred` of shape {y_pred.shape}; received {class_id}")
         y_true, y_pred = y_true[..., class_id, None], y_pred[..., class_id, None]
     if weight is not None:
-        weight = wide(weight, "sample_weight")
+        weight = as_float64(weight, "sample_weight")
         if weight.ndim < y_pred.ndim:
             weight = weight.reshape(weight.shape + (1,) * (y_pred.ndim - weight.ndim))
         try:
@@ -89,13 +88,13 @@ def prepared(
     return y_true.astype(bool), y_pred, weight
 
 
-def shares(outputs: Array, hint: str) -> Array:
-    """Return outputs from 0 to 1, without what rounding put beyond; others would lie outside of all thresholds.
+def clip_to_unit_range(outputs: Array, hint: str) -> Array:
+    """Clip outputs to [0, 1]; up to :data:`_SLACK` beyond counts as a rounding error.
 
     Raises
     ------
     ValueError
-        There are outputs below 0 or above 1: `hint` says what to do.
+        Outputs are farther below 0 or above 1. The error ends with `hint`.
     """
     if outputs.size and not -_SLACK <= outputs.min() <= outputs.max() <= 1 + _SLACK:
         found = f"{outputs.min():.6g} to {outputs.max():.6g}"
@@ -103,8 +102,8 @@ def shares(outputs: Array, hint: str) -> Array:
     return np.clip(outputs, 0, 1)
 
 
-def single(x: Any, argument: str) -> Array:
-    """Return an array of float32."""
+def as_float32(x: Any, argument: str) -> Array:
+    """Convert to an array of float32."""
     return np.asarray(floats(x, argument), np.float32)
 
 
@@ -123,15 +122,15 @@ _THRESHOLDS = """
 _CHOSEN_AND_NAMED = (
     """
     top_k : int, optional
-        Only so many largest outputs of a sample count as positive; then there is no threshold by default.
+        Only the `top_k` largest outputs of a sample can be positive; the default threshold is then -infinity.
     class_id : int, optional
-        Only the outputs of this class count."""
+        Use only the outputs of this class."""
     + NAMED
 )
 
 
-class _Counting(Metric):
-    """A metric with some of the counts for each of its thresholds."""
+class _ConfusionMetric(Metric):
+    """A metric that stores some of the four counts for each threshold."""
 
     counts: ClassVar[tuple[str, ...]]
     _direction = "up"
@@ -145,7 +144,7 @@ class _Counting(Metric):
         dtype: Any = None,
     ) -> None:
         super().__init__(dtype, name)
-        self._given = thresholds
+        self._thresholds_argument = thresholds
         self.top_k = None if top_k is None else positive_integer(top_k, "top_k")
         self.class_id = None if class_id is None else integer(class_id, "class_id")
         self.thresholds = _thresholds(thresholds, 0.5 if top_k is None else -1e10)
@@ -156,29 +155,33 @@ class _Counting(Metric):
             setattr(self, count, self.add_variable((len(found),), dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch of targets and outputs."""
-        truth, outputs, weight = prepared(y_true, y_pred, sample_weight, self.top_k, self.class_id)
+        """Update the totals with a batch of targets and outputs."""
+        truth, outputs, weight = prepare_inputs(y_true, y_pred, sample_weight, self.top_k, self.class_id)
         weights = None if weight is None else weight.ravel()
-        found = counted(truth.ravel(), outputs.ravel(), self._ascending, weights)
+        found = confusion_counts(truth.ravel(), outputs.ravel(), self._ascending, weights)
         for count in self.counts:
             values = np.empty(len(self.thresholds))
             values[self._order] = found[count]
             getattr(self, count).assign_add(values)
 
     def result(self) -> Any:
-        """Return the first count over the sum of both, an array if there are several thresholds."""
+        """Return first count / (first + second count); an array if there are several thresholds."""
         first, second = (getattr(self, count).numpy() for count in self.counts)
         result = self._rounded(quotient(first, first + second))
         return result[0] if result.size == 1 else result
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return super().get_config() | {"thresholds": self._given, "top_k": self.top_k, "class_id": self.class_id}
+        return super().get_config() | {
+            "thresholds": self._thresholds_argument,
+            "top_k": self.top_k,
+            "class_id": self.class_id,
+        }
 
 
 @documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
-class Precision(_Counting):
-    """The share of right ones among the outputs above a threshold; 0 of none.
+class Precision(_ConfusionMetric):
+    """``true positives / (true positives + false positives)``, 0 without positives; positive: above a threshold.
 
     Examples
     --------
@@ -190,8 +193,8 @@ class Precision(_Counting):
 
 
 @documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
-class Recall(_Counting):
-    """The share of targets of 1 whose output is above a threshold; 0 of none.
+class Recall(_ConfusionMetric):
+    """``true positives / (true positives + false negatives)``, 0 without targets 1; positive: above a threshold.
 
     Examples
     --------
@@ -202,23 +205,23 @@ class Recall(_Counting):
     counts = ("true_positives", "false_negatives")
 
 
-class _Count(_Counting):
+class _CountMetric(_ConfusionMetric):
     def __init__(self, thresholds: Any = None, name: str | None = None, dtype: Any = None) -> None:
         super().__init__(thresholds, None, None, name, dtype)
 
     def result(self) -> Any:
-        """Return the count in float64, an array if there are several thresholds."""
+        """Return the count in float64; an array if there are several thresholds."""
         result = getattr(self, self.counts[0]).numpy()
         return result[0] if result.size == 1 else result
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return Metric.get_config(self) | {"thresholds": self._given}
+        return Metric.get_config(self) | {"thresholds": self._thresholds_argument}
 
 
 @documented(_THRESHOLDS, last=NAMED)
-class TruePositives(_Count):
-    """How many targets of 1 have an output above a threshold.
+class TruePositives(_CountMetric):
+    """The number of targets 1 with an output above a threshold.
 
     Examples
     --------
@@ -230,8 +233,8 @@ class TruePositives(_Count):
 
 
 @documented(_THRESHOLDS, last=NAMED)
-class FalsePositives(_Count):
-    """How many targets of 0 have an output above a threshold.
+class FalsePositives(_CountMetric):
+    """The number of targets 0 with an output above a threshold.
 
     Examples
     --------
@@ -244,8 +247,8 @@ class FalsePositives(_Count):
 
 
 @documented(_THRESHOLDS, last=NAMED)
-class TrueNegatives(_Count):
-    """How many targets of 0 have an output that is not above a threshold.
+class TrueNegatives(_CountMetric):
+    """The number of targets 0 with an output not above a threshold.
 
     Examples
     --------
@@ -257,8 +260,8 @@ class TrueNegatives(_Count):
 
 
 @documented(_THRESHOLDS, last=NAMED)
-class FalseNegatives(_Count):
-    """How many targets of 1 have an output that is not above a threshold.
+class FalseNegatives(_CountMetric):
+    """The number of targets 1 with an output not above a threshold.
 
     Examples
     --------
@@ -271,33 +274,34 @@ class FalseNegatives(_Count):
 
 
 class AUC(Metric):
-    """The area under the curve of true over false positives, or of precision over recall, from some thresholds.
+    """The area under a curve, computed at a number of thresholds.
 
-    The gains of precision and recall are 1 less the quotients of false positives and of false negatives to true
-    positives, each times the quotient of positive to negative targets. Without true positives they are 1 and 0, and a
-    recall gain is at least 0. See Flach and Kull (2015).
+    - ``"ROC"``: true positive rate over false positive rate
+    - ``"PR"``: precision over recall
+    - ``"PRGAIN"``: precision gain over recall gain (Flach and Kull, 2015). With ``r = positive targets / negative
+      targets``, the precision gain is ``1 - r * fp / tp``, or 1 if ``tp = 0``; the recall gain is
+      ``max(1 - r * fn / tp, 0)``, or 0 if ``tp = 0``.
 
     Parameters
     ----------
     num_thresholds : int
-        How many thresholds, evenly spaced.
+        The number of thresholds, evenly spaced.
     curve : {"ROC", "PR", "PRGAIN"}
-        ``"PRGAIN"``: precision gain over recall gain.
     summation_method : {"interpolation", "minoring", "majoring"}
-        The height of a strip under the curve: the mean of those at its ends, the smaller or the larger one. Of
-        ``"PR"`` interpolation follows Davis and Goadrich (2006).
+        The height of a strip under the curve: the mean, the minimum or the maximum of its two ends. With ``"PR"``,
+        interpolation follows Davis and Goadrich (2006).
     name, dtype
-        Those of :class:`Metric`.
+        As in :class:`Metric`.
     thresholds : sequence of float, optional
-        The thresholds between 0 and 1; `num_thresholds` has no effect then.
+        The thresholds between 0 and 1, instead of `num_thresholds`.
     multi_label : bool
-        Whether each output, of shape (samples, labels), has a curve of its own, whose areas are averaged.
+        Whether to compute a curve for each label of outputs of shape (samples, labels), and average the areas.
     num_labels : int, optional
-        The number of labels of a metric with `multi_label`.
+        The number of labels, only with `multi_label`.
     label_weights : sequence of float, optional
-        What each label weighs.
+        The weight of each label.
     from_logits : bool
-        Whether outputs are x of ``sigmoid(x)``; if not, they must be from 0 to 1.
+        Whether outputs are x of ``sigmoid(x)``; otherwise they must be from 0 to 1.
 
     Examples
     --------
@@ -350,10 +354,10 @@ class AUC(Metric):
             setattr(self, count, self.add_variable(shape, dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch of targets and outputs."""
-        outputs = ops.sigmoid(single(y_pred, "y_pred")) if self.from_logits else y_pred
-        truth, outputs, weight = prepared(y_true, outputs, sample_weight)
-        outputs = shares(outputs, "logits need from_logits=True")
+        """Update the totals with a batch of targets and outputs."""
+        outputs = ops.sigmoid(as_float32(y_pred, "y_pred")) if self.from_logits else y_pred
+        truth, outputs, weight = prepare_inputs(y_true, outputs, sample_weight)
+        outputs = clip_to_unit_range(outputs, "logits need from_logits=True")
         if self.label_weights is not None and not self.multi_label:
             labels = np.broadcast_to(self.label_weights.astype(np.float64), outputs.shape)
             weight = labels if weight is None else weight * labels
@@ -366,7 +370,7 @@ class AUC(Metric):
         weights = None if weight is None else weight.reshape(-1, columns)
         thresholds = np.array(self.thresholds, np.float32)
         found = [
-            counted(truth[:, i], outputs[:, i], thresholds, None if weights is None else weights[:, i])
+            confusion_counts(truth[:, i], outputs[:, i], thresholds, None if weights is None else weights[:, i])
             for i in range(columns)
         ]
         for count in COUNTS:
@@ -406,7 +410,7 @@ class AUC(Metric):
 
 
 def _gains(tp: Array, fp: Array, tn: Array, fn: Array) -> tuple[Array, Array]:
-    """Return the gains of recall and of precision."""
+    """Return recall gain and precision gain."""
     factor = quotient(tp + fn, tn + fp)
     recall, precision = (1 - factor * quotient(wrong, tp) for wrong in (fn, fp))
     return np.where(tp == 0, 0.0, np.maximum(recall, 0.0)), np.where(tp == 0, 1.0, precision)
@@ -417,11 +421,11 @@ _CURVES: dict[str, Callable[..., tuple[Any, Any]]] = {
     "PR": lambda tp, fp, tn, fn: (quotient(tp, tp + fn), quotient(tp, tp + fp)),
     "PRGAIN": _gains,
 }
-"""Name of a curve -> x and y of its points, from the four counts."""
+"""Name of a curve -> function of the four counts that returns x and y of its points."""
 
 
 def _interpolated(tp: Array, fp: Array, fn: Array) -> Array:
-    """Return the areas of strips under precision over recall, with true positives linear in all positives."""
+    """Return the areas of strips under precision over recall; true positives are interpolated linearly in positives."""
     gained, positives = tp[:-1] - tp[1:], tp + fp
     slope = quotient(gained, np.maximum(positives[:-1] - positives[1:], 0))
     intercept = tp[1:] - slope * positives[1:]

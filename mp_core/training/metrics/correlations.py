@@ -1,11 +1,11 @@
-"""How targets and outputs go together: the coefficients of correlation, as means over samples."""
+"""Correlation coefficients of targets and outputs, as means over samples."""
 
 from typing import Any, ClassVar
 
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.ops.norms import squared
-from mp_core.training.losses.arrays import EPSILON, fitted
+from mp_core.training.losses.arrays import EPSILON, matching_floats
 from mp_core.training.metrics.metric import FunctionMetric
 
 __all__ = ["ConcordanceCorrelation", "PearsonCorrelation", "concordance_correlation", "pearson_correlation"]
@@ -23,19 +23,14 @@ def pearson_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     Returns
     -------
     ndarray
-        Without these axes; NaN where targets or outputs are all the same.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They are not numeric, or their shapes differ.
+        Shape without these axes; NaN if all targets or all outputs are equal.
 
     Examples
     --------
     >>> pearson_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
     array([0.982], dtype=float32)
     """
-    x, y = (squared(_centered(each, axis)[0], axis).x for each in fitted(y_true, y_pred))
+    x, y = (squared(_centered(each, axis)[0], axis).x for each in matching_floats(y_true, y_pred))
     x, y = (ops.divide(each, ops.sqrt(ops.mean(ops.square(each), axis, keepdims=True))) for each in (x, y))
     return ops.mean(x * y, axis)
 
@@ -43,37 +38,32 @@ def pearson_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
 def concordance_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     """Return ``2 * cov(y_true, y_pred) / (var(y_true) + var(y_pred) + (mean(y_true) - mean(y_pred))**2 + 1e-7)``.
 
-    It is 1 where outputs equal targets, and lower than :func:`pearson_correlation` where they have another mean or
-    variance (Lin, 1989, https://doi.org/10.2307/2532051).
+    It is 1 if outputs equal targets, and lower than :func:`pearson_correlation` if their means or variances differ
+    (Lin, 1989, https://doi.org/10.2307/2532051).
 
     Parameters
     ----------
     y_true, y_pred, axis
-        Those of :func:`pearson_correlation`.
+        As in :func:`pearson_correlation`.
 
     Returns
     -------
     ndarray
-        Without these axes; 0 where targets or outputs are all the same.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`pearson_correlation`.
+        Shape without these axes; 0 if all targets or all outputs are equal.
 
     Examples
     --------
     >>> concordance_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
     array([0.5], dtype=float32)
     """
-    (x, *mean_x), (y, *mean_y) = (_centered(each, axis) for each in fitted(y_true, y_pred))
+    (x, *mean_x), (y, *mean_y) = (_centered(each, axis) for each in matching_floats(y_true, y_pred))
     apart = (mean_x[0] - mean_y[0]) + (mean_x[1] - mean_y[1])
     spread = ops.mean(ops.square(x) + ops.square(y), axis, keepdims=True) + ops.square(apart)
     return ops.mean(2.0 * x * y / (spread + EPSILON), axis)
 
 
 def _centered(x: Array, axis: Any) -> tuple[Array, Array, Array]:
-    """Return values minus their mean, and the mean as two parts: as rounded, and what rounding left in the values."""
+    """Return values minus their mean, and the mean as two terms: the rounded mean and its rounding error."""
     mean = ops.mean(x, axis, keepdims=True)
     rest = ops.mean(x - mean, axis, keepdims=True)
     return x - mean - rest, mean, rest
@@ -90,7 +80,7 @@ class PearsonCorrelation(FunctionMetric):
 
     function = staticmethod(pearson_correlation)
     _direction = "up"
-    own: ClassVar[dict[str, Any]] = {"axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"axis": -1}
 
 
 class ConcordanceCorrelation(FunctionMetric):
@@ -104,4 +94,4 @@ class ConcordanceCorrelation(FunctionMetric):
 
     function = staticmethod(concordance_correlation)
     _direction = "up"
-    own: ClassVar[dict[str, Any]] = {"axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"axis": -1}

@@ -1,4 +1,4 @@
-"""The coefficient of determination: how much of the variance of targets outputs explain."""
+"""The coefficient of determination: the share of the targets' variance that the outputs explain."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.policies.autocast.variable import assign_each
 from mp_core.training.losses.arrays import same_rank
-from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, quotient, wide
+from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, as_float64, quotient
 from mp_core.utilities.arguments import integer
 from mp_core.utilities.docstrings import documented
 
@@ -23,10 +23,10 @@ class R2Score(Metric):
     Parameters
     ----------
     class_aggregation : {"uniform_average", "variance_weighted_average", None}
-        What becomes of the scores of several outputs: their mean, one weighted by their variances, or nothing.
+        Return the mean of the scores of several outputs, their mean weighted by variances, or (None) all scores.
     num_regressors : int
-        How many inputs explain the outputs; above 0 the score is adjusted to it: ``1 - (1 - score) * (n - 1) /
-        (n - num_regressors - 1)``, n being the number of values. It is not if n is at most ``num_regressors + 1``.
+        If above 0, the score is adjusted: ``1 - (1 - score) * (n - 1) / (n - num_regressors - 1)``, n the number of
+        values. It is not adjusted if ``n <= num_regressors + 1``.
 
     Examples
     --------
@@ -50,8 +50,8 @@ class R2Score(Metric):
         self.num_samples = self.add_variable(dtype=TOTALS, name="num_samples")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch of targets and outputs, each of shape (samples, outputs)."""
-        truth, found = same_rank(wide(y_true, "y_true"), wide(y_pred, "y_pred"))
+        """Update the totals with a batch of targets and outputs, each of shape (samples, outputs)."""
+        truth, found = same_rank(as_float64(y_true, "y_true"), as_float64(y_pred, "y_pred"))
         if truth.ndim != 2 or truth.shape != found.shape:
             raise ValueError(
                 "`y_true` and `y_pred` must have one shape (samples, outputs); received "
@@ -60,12 +60,12 @@ class R2Score(Metric):
         if len(self._variables) == 1:
             for name in ("deviations", "sum", "residual", "count"):
                 setattr(self, name, self.add_variable(truth.shape[1:], dtype=TOTALS, name=name))
-        weight = wide(1.0 if sample_weight is None else sample_weight, "sample_weight")
+        weight = as_float64(1.0 if sample_weight is None else sample_weight, "sample_weight")
         weight = np.broadcast_to(weight[:, np.newaxis] if weight.ndim == 1 else weight, truth.shape)
         assign_each(self._variables, self._updated(truth, found, weight))
 
     def _updated(self, truth: Array, found: Array, weight: Array) -> list[Array]:
-        """Return the values of the variables with a batch more: deviations are from the mean of all (Chan, 1979)."""
+        """Return the new values of the variables after a batch; variances are merged as in Chan (1979)."""
         samples, deviations, total, residual, count = (variable.numpy() for variable in self._variables)
         new_total, new_count = (truth * weight).sum(0), weight.sum(0)
         apart = truth - quotient(new_total, new_count)
@@ -80,7 +80,7 @@ class R2Score(Metric):
         ]
 
     def result(self) -> Any:
-        """Return the score, an array if there is no aggregation; of nothing 0."""
+        """Return the score; an array if there is no aggregation; 0 before the first batch."""
         if len(self._variables) == 1:
             return self._rounded(0.0)
         total, _, residual, _ = (variable.numpy() for variable in self._variables[1:])
@@ -94,7 +94,7 @@ class R2Score(Metric):
         return self._rounded(self._adjusted(scores))
 
     def _adjusted(self, scores: Any) -> Any:
-        """Return scores adjusted to the number of regressors, as they are if there are too few samples for it."""
+        """Return scores adjusted for the number of regressors, if there are enough samples."""
         count, regressors = self.num_samples.numpy(), self.num_regressors
         if not regressors or regressors >= count - 1:
             return scores

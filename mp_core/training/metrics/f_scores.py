@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.training.metrics.confusion import single
-from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, quotient, wide
+from mp_core.training.metrics.confusion import as_float32
+from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, as_float64, quotient
 from mp_core.utilities.docstrings import documented
 
 __all__ = ["F1Score", "FBetaScore"]
@@ -15,16 +15,16 @@ __all__ = ["F1Score", "FBetaScore"]
 
 @documented(last=NAMED)
 class FBetaScore(Metric):
-    """The weighted harmonic mean of precision and recall, of which recall counts `beta` times as much.
+    """``(1 + beta**2) * precision * recall / (beta**2 * precision + recall)``.
 
     Parameters
     ----------
     average : {None, "micro", "macro", "weighted"}
-        None: a score for each class. Else the score of all outputs together, the mean of the scores, or their mean
-        weighted by how often a class is right.
+        None: a score for each class. ``"micro"``: one score from the counts of all classes. ``"macro"``: the mean of
+        the classes' scores. ``"weighted"``: their mean weighted by the number of targets of each class.
     beta : float
     threshold : float, optional
-        Above which outputs are positive; None: the largest of a sample is.
+        Outputs above it are positive; None: the largest output of a sample is positive.
 
     Examples
     --------
@@ -55,8 +55,8 @@ class FBetaScore(Metric):
         self.average, self.beta, self.threshold = average, beta, threshold
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch of targets and outputs, each of shape (samples, classes)."""
-        truth, outputs = single(y_true, "y_true"), single(y_pred, "y_pred")
+        """Update the totals with a batch of targets and outputs, each of shape (samples, classes)."""
+        truth, outputs = as_float32(y_true, "y_true"), as_float32(y_pred, "y_pred")
         if truth.ndim != 2 or truth.shape != outputs.shape:
             raise ValueError(
                 "`y_true` and `y_pred` must have one shape (samples, classes); received "
@@ -79,7 +79,7 @@ class FBetaScore(Metric):
             variable.assign_add((part * weight).sum(axis))
 
     def result(self) -> Any:
-        """Return the score, an array if there is no average."""
+        """Return the score; an array if `average` is None."""
         if not self._variables:
             return self._rounded(0.0)
         tp, fp, fn, weights = (variable.numpy() for variable in self._variables)
@@ -92,20 +92,20 @@ class FBetaScore(Metric):
 
 
 def _weights(sample_weight: Any, count: int) -> Array:
-    """Return weights of so many samples as a column."""
-    weights = wide(sample_weight, "sample_weight")
+    """Return the weights of `count` samples as a column."""
+    weights = as_float64(sample_weight, "sample_weight")
     if weights.shape not in ((), (1,), (count,), (count, 1)):
         raise ValueError(f"`sample_weight` must have the shape ({count},) or ({count}, 1); received {weights.shape}")
     return weights.reshape(-1, 1)
 
 
 class F1Score(FBetaScore):
-    """The harmonic mean of precision and recall: :class:`FBetaScore` with a `beta` of 1.
+    """The harmonic mean of precision and recall: :class:`FBetaScore` with ``beta=1``.
 
     Parameters
     ----------
     average, threshold, name, dtype
-        Those of :class:`FBetaScore`.
+        As in :class:`FBetaScore`.
 
     Examples
     --------

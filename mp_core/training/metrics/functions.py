@@ -1,4 +1,4 @@
-"""Functions of targets and outputs by name, and their means as metrics."""
+"""Functions of targets and outputs by name, and MeanMetricWrapper, the mean of such a function."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -16,18 +16,18 @@ FUNCTIONS: dict[str, Any] = {
     **losses.registry.FUNCTIONS,
     **{name: getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].islower()},
 }
-"""Name -> function of targets and outputs, those of losses too."""
+"""Name -> function of targets and outputs; losses are included."""
 
 _KINDS = [getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].isupper()]
 
 
 def class_of(function: Any) -> Any:
-    """Return the metric class that is the mean of a function; None if there is none."""
+    """Return the metric class for the mean of a function; None if there is none."""
     return next((kind for kind in _KINDS if kind.function is function), None)
 
 
 def direction_of(function: Any) -> str | None:
-    """Return where better values of a function, or of a loss, lie: that of its class; of other losses ``"down"``."""
+    """Return the direction of better values, ``"up"`` or ``"down"``; ``"down"`` for losses; None if unknown."""
     kind = class_of(function)
     if kind is not None:
         return kind._direction  # type: ignore[no-any-return]
@@ -36,23 +36,18 @@ def direction_of(function: Any) -> str | None:
 
 
 class MeanMetricWrapper(Mean):
-    """The mean of what a function of targets and outputs returns for each sample.
+    """The mean over samples of a function of targets and outputs.
 
     Parameters
     ----------
     fn : callable
-        Called with targets, outputs and `kwargs`; a loss is one, too. It gets float32 for floats of 16 and 8 bits.
+        Called with targets, outputs and `kwargs`; it may be a loss. 16-bit and 8-bit floats are passed as float32.
     name : str, optional
-        Default: that of the function.
+        Default: the name of the function.
     dtype
-        That of :class:`Metric`.
+        As in :class:`Metric`.
     **kwargs
         Further arguments of the function.
-
-    Raises
-    ------
-    TypeError
-        `fn` cannot be called.
 
     Examples
     --------
@@ -73,14 +68,14 @@ class MeanMetricWrapper(Mean):
     def update_state(  # type: ignore[override]
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> None:
-        """Count a batch of targets and outputs."""
+        """Update the totals with a batch of targets and outputs."""
         values = self._fn(y_true, y_pred, **self._given)
         if values is None or isinstance(values, str):
             raise TypeError(f"the metric '{self.name}' must return numbers; received {values!r}")
         super().update_state(values, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments; a function by its name."""
+        """Return the constructor's arguments, with the name of the function."""
         fn = losses.serialize(self._fn)
         return super().get_config() | {"fn": fn} | self._given
 
@@ -91,10 +86,10 @@ class MeanMetricWrapper(Mean):
         Raises
         ------
         TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments, or names a function that is not known.
+            `config` is not a dictionary of the constructor's arguments, or the function is unknown.
         """
         given = dict(own_config(config, cls.__name__))
         fn = named_function(given.pop("fn", None))
         if isinstance(fn, str) and fn not in FUNCTIONS:
-            raise ValueError(f"`fn` must be the name of a function that is known or registered; received {fn!r}")
+            raise ValueError(f"`fn` must be the name of a known or registered function; received {fn!r}")
         return cls(FUNCTIONS[fn] if isinstance(fn, str) else losses.get(fn), **given)

@@ -1,4 +1,4 @@
-"""Means of losses over all samples, under the names of Keras."""
+"""Means of losses over all samples, with Keras' names."""
 
 from typing import Any, ClassVar
 
@@ -7,8 +7,8 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array, asarray
 from mp_core.training import losses
-from mp_core.training.losses.arrays import fitted, same_rank
-from mp_core.training.metrics.metric import FunctionMetric, wide
+from mp_core.training.losses.arrays import matching_floats, same_rank
+from mp_core.training.metrics.metric import FunctionMetric, as_float64
 
 __all__ = [
     "BinaryCrossentropy", "CategoricalCrossentropy", "CategoricalHinge", "CosineSimilarity", "Hinge", "KLDivergence",
@@ -24,7 +24,7 @@ def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
     Parameters
     ----------
     y_true, y_pred, axis
-        Those of the loss.
+        As in the loss.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
 
 
 class CosineSimilarity(FunctionMetric):
-    """The mean of the cosines of the angles between vectors: :func:`cosine_similarity`.
+    """The mean cosine of the angle between vectors: :func:`cosine_similarity`.
 
     Examples
     --------
@@ -46,16 +46,16 @@ class CosineSimilarity(FunctionMetric):
 
     function = staticmethod(cosine_similarity)
     _direction = "up"
-    own: ClassVar[dict[str, Any]] = {"axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"axis": -1}
 
 
 def _squared(y_true: Any, y_pred: Any) -> Array:
-    y_true, y_pred = fitted(y_true, y_pred)
+    y_true, y_pred = matching_floats(y_true, y_pred)
     return ops.square(y_pred - y_true)
 
 
 class RootMeanSquaredError(FunctionMetric):
-    """The root of the mean of the squares of errors.
+    """``sqrt(mean((y_true - y_pred)**2))``.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class RootMeanSquaredError(FunctionMetric):
 
 
 class MeanSquaredError(FunctionMetric):
-    """The mean of the squares of errors: :func:`mp_core.losses.mean_squared_error`.
+    """The mean of squared errors: :func:`mp_core.losses.mean_squared_error`.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class MeanSquaredError(FunctionMetric):
 
 
 class MeanAbsoluteError(FunctionMetric):
-    """The mean of the magnitudes of errors: :func:`mp_core.losses.mean_absolute_error`.
+    """The mean of absolute errors: :func:`mp_core.losses.mean_absolute_error`.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class MeanAbsoluteError(FunctionMetric):
 
 
 class MeanAbsolutePercentageError(FunctionMetric):
-    """The mean share of errors in targets, in percent: :func:`mp_core.losses.mean_absolute_percentage_error`.
+    """The mean of absolute errors in percent of the targets: :func:`mp_core.losses.mean_absolute_percentage_error`.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class MeanAbsolutePercentageError(FunctionMetric):
 
 
 class MeanSquaredLogarithmicError(FunctionMetric):
-    """The mean of the squares of the errors of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`.
+    """The mean of squared differences of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class MeanSquaredLogarithmicError(FunctionMetric):
 
 
 class LogCoshError(FunctionMetric):
-    """The mean of the logarithms of the hyperbolic cosines of errors: :func:`mp_core.losses.log_cosh`.
+    """The mean of ``log(cosh(error))``: :func:`mp_core.losses.log_cosh`.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class Hinge(FunctionMetric):
 
 
 class SquaredHinge(FunctionMetric):
-    """The mean of the squares of hinge losses: :func:`mp_core.losses.squared_hinge`.
+    """The mean of squared hinge losses: :func:`mp_core.losses.squared_hinge`.
 
     Examples
     --------
@@ -204,7 +204,7 @@ class Poisson(FunctionMetric):
 
 
 class BinaryCrossentropy(FunctionMetric):
-    """The mean of cross-entropies of two classes: :func:`mp_core.losses.binary_crossentropy`.
+    """The mean cross-entropy of two classes: :func:`mp_core.losses.binary_crossentropy`.
 
     Examples
     --------
@@ -214,11 +214,11 @@ class BinaryCrossentropy(FunctionMetric):
 
     function = staticmethod(losses.binary_crossentropy)
     _direction = "down"
-    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0}
+    function_arguments: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0}
 
 
 class CategoricalCrossentropy(FunctionMetric):
-    """The mean of cross-entropies of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`.
+    """The mean cross-entropy of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`.
 
     Examples
     --------
@@ -228,11 +228,11 @@ class CategoricalCrossentropy(FunctionMetric):
 
     function = staticmethod(losses.categorical_crossentropy)
     _direction = "down"
-    own: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0, "axis": -1}
+    function_arguments: ClassVar[dict[str, Any]] = {"from_logits": False, "label_smoothing": 0, "axis": -1}
 
 
 class SparseCategoricalCrossentropy(FunctionMetric):
-    """The mean cross-entropy of targets that are integers: :func:`mp_core.losses.sparse_categorical_crossentropy`.
+    """The mean cross-entropy of integer targets: :func:`mp_core.losses.sparse_categorical_crossentropy`.
 
     Examples
     --------
@@ -242,17 +242,17 @@ class SparseCategoricalCrossentropy(FunctionMetric):
 
     function = staticmethod(losses.sparse_categorical_crossentropy)
     _direction = "down"
-    own: ClassVar[dict[str, Any]] = {"from_logits": False, "axis": -1, "ignore_class": None}
+    function_arguments: ClassVar[dict[str, Any]] = {"from_logits": False, "axis": -1, "ignore_class": None}
     order = ("name", "dtype", "from_logits", "axis")
     ignore_class: int | None
 
     def update_state(  # type: ignore[override]
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> None:
-        """Count a batch of targets and outputs; targets of the class to ignore weigh nothing, if there are weights."""
+        """Update the totals with a batch; if there are weights, those of targets `ignore_class` are replaced by 0."""
         if sample_weight is not None and self.ignore_class is not None:
             counts, weight = same_rank(
-                asarray(y_true, "y_true") != self.ignore_class, wide(sample_weight, "sample_weight")
+                asarray(y_true, "y_true") != self.ignore_class, as_float64(sample_weight, "sample_weight")
             )
             sample_weight = weight.reshape(weight.shape + (1,) * (counts.ndim - weight.ndim)) * counts
         super().update_state(y_true, y_pred, sample_weight)

@@ -1,4 +1,4 @@
-"""What metrics are: variables that batches add to, and a result."""
+"""The base of the metrics: variables that are updated with batches, and a result."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -20,21 +20,21 @@ from mp_core.utilities.names import named, snake_case
 from mp_core.utilities.registry import own_config
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["NAMED", "TOTALS", "FunctionMetric", "Mean", "Metric", "Sum", "quotient", "wide"]
+__all__ = ["NAMED", "TOTALS", "FunctionMetric", "Mean", "Metric", "Sum", "as_float64", "quotient"]
 
 TOTALS = "float64"
-"""The dtype of sums and counts over batches, whatever that of the result: in float32 a count stops at 2^24."""
+"""The dtype of sums and counts over batches: in float32, a count would stop at 2^24."""
 
 NAMED = """
     name, dtype
-        Those of :class:`Metric`.
+        As in :class:`Metric`.
 """
-"""The parameters that metrics have behind their own."""
+"""Docstring section of the last parameters of all metrics."""
 
 _NARROW = {np.dtype(np.float16).newbyteorder()} | {
     dtype for dtype in dtypes.ALLOWED.values() if dtypes.is_float(dtype) and dtype.itemsize < F32.itemsize
 }
-"""Floats of 16 and 8 bits, in either order of bytes."""
+"""Floats of 16 and 8 bits, in both byte orders."""
 
 
 def quotient(x: Any, y: Any) -> Any:
@@ -43,28 +43,28 @@ def quotient(x: Any, y: Any) -> Any:
         return np.where(y == 0, x.dtype.type(0), x / y)[()]
 
 
-def wide(x: Any, argument: str) -> Array:
-    """Return an array of float64: exactly, except of integers beyond 2^53."""
+def as_float64(x: Any, argument: str) -> Array:
+    """Convert to float64; exact except for integers beyond 2^53."""
     try:
         return asarray(x, argument).astype(F64, copy=False)
     except UnseenError as error:
         raise UnseenError(
-            "a metric cannot count in a step that is recorded, such as compute_loss: override compute_metrics"
+            "a metric cannot be updated in a recorded step, such as compute_loss: override compute_metrics"
         ) from error
 
 
-def _single(x: Any) -> Any:
-    """Return an array of 16-bit or 8-bit floats as float32, and everything else as it is."""
+def _widened(x: Any) -> Any:
+    """Convert arrays of 16-bit or 8-bit floats to float32; return everything else unchanged."""
     dtype = getattr(x, "dtype", None)
     return ops.cast(x, F32) if isinstance(dtype, np.dtype) and dtype in _NARROW else x
 
 
-def _of_singles(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method whose arguments are no narrower than float32: NumPy's sums of bfloat16 stop at 256."""
+def _widening_arguments(update: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a method: narrow float arguments are converted to float32, as NumPy's sums of bfloat16 stop at 256."""
 
     @wraps(update)
     def update_state(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return update(self, *map_leaves(_single, args), **map_leaves(_single, kwargs))
+        return update(self, *map_leaves(_widened, args), **map_leaves(_widened, kwargs))
 
     return update_state
 
@@ -72,15 +72,15 @@ def _of_singles(update: Callable[..., Any]) -> Callable[..., Any]:
 class Metric:
     """The base of the metrics: a subclass adds variables, and defines :meth:`update_state` and :meth:`result`.
 
-    A subclass's :meth:`update_state` gets arrays of 16-bit and 8-bit floats as float32, at any depth of lists and
-    dictionaries. Metrics among the attributes belong to the metric: their variables are among its :attr:`variables`.
-    A layer's variable that is an attribute stays the layer's.
+    :meth:`update_state` of a subclass gets arrays of 16-bit and 8-bit floats as float32, also inside lists and
+    dictionaries. If an attribute is a metric, :attr:`variables` includes its variables. A layer's variable that is an
+    attribute is not included.
 
     Parameters
     ----------
     dtype : str or DTypePolicy, optional
-        Of the result, and of variables that are added without one; default: float32, whatever the policy of the
-        model. The sums and counts of the metrics here are float64.
+        Dtype of the result, and default dtype of added variables; default: float32, whatever the policy of the model.
+        Built-in metrics accumulate in float64.
     name : str, optional
 
     Examples
@@ -100,15 +100,15 @@ class Metric:
 
     _is_metric = True  # layers list the metrics among their attributes, and lie below this room
     _direction: str | None = None
-    """Where better values lie, as Keras calls it: ``"up"`` or ``"down"``; None: nothing is known of that."""
+    """Direction of better values, as in Keras: ``"up"`` or ``"down"``; None: unknown."""
     _arguments: ClassVar[tuple[str, ...]] = ()
-    """The arguments of the constructor beside name and dtype; attributes have their names."""
+    """Names of the constructor's arguments without name and dtype; attributes have the same names."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = vars(cls).get("update_state")
         if isinstance(own, FunctionType):
-            cls.update_state = _of_singles(own)  # type: ignore[method-assign]
+            cls.update_state = _widening_arguments(own)  # type: ignore[method-assign]
 
     def __init__(self, dtype: Any = None, name: str | None = None) -> None:
         self.name = named(name, type(self))
@@ -122,16 +122,16 @@ class Metric:
 
     @property
     def variables(self) -> list[AutoCastVariable]:
-        """The variables that :meth:`update_state` changes: its own, then those of metrics among the attributes."""
+        """The variables of this metric, then the variables of metrics among its attributes."""
         return list({id(v): v for metric in self._flatten() for v in metric._own_variables()}.values())
 
     def _own_variables(self) -> list[AutoCastVariable]:
-        """Return the variables that were added, and those among the attributes that no layer has made."""
+        """Return added variables, and variables among the attributes that do not belong to a layer."""
         found = (item for item in leaves(vars(self)) if isinstance(item, AutoCastVariable) and item.path == item.name)
         return list({id(v): v for v in (*self._variables, *found)}.values())
 
     def _flatten(self) -> Iterator["Metric"]:
-        """Yield this metric, and those among its attributes at any depth, each of them once."""
+        """Yield this metric and the metrics among its attributes, recursively, each once."""
         seen: set[int] = set()
         waiting: list[Metric] = [self]
         while waiting:
@@ -144,9 +144,9 @@ class Metric:
     def add_variable(
         self, shape: Sequence[int] = (), initializer: Any = "zeros", dtype: Any = None, name: str = "variable"
     ) -> AutoCastVariable:
-        """Add a variable of ``"zeros"``, ``"ones"``, an array or what an initializer returns.
+        """Add a variable, filled with ``"zeros"``, ``"ones"``, an array or the result of an initializer.
 
-        :meth:`reset_state` zeros it.
+        :meth:`reset_state` sets it to zeros.
         """
         fill = {"zeros": np.zeros, "ones": np.ones}.get(initializer) if isinstance(initializer, str) else initializer
         target = policy_of(dtype or self.dtype).compute_dtype
@@ -163,24 +163,24 @@ class Metric:
     add_weight = add_variable
 
     def update_state(self, *args: Any, **kwargs: Any) -> None:
-        """Count a batch: subclasses define it."""
+        """Update the variables with a batch; subclasses define this method."""
         raise NotImplementedError(f"{type(self).__name__} must define `update_state`")
 
     def result(self) -> Any:
-        """Return the value of all batches since the last :meth:`reset_state`: subclasses define it."""
+        """Return the value of all batches since the last :meth:`reset_state`; subclasses define this method."""
         raise NotImplementedError(f"{type(self).__name__} must define `result`")
 
     def reset_state(self) -> None:
-        """Forget all batches: set the :attr:`variables` to zeros."""
+        """Set the :attr:`variables` to zeros."""
         for variable in self.variables:
             variable.assign(np.zeros(variable.shape, variable.true_dtype))
 
     def _rounded(self, value: Any) -> Any:
-        """Return what was computed in float64 in the dtype of the metric, rounded once."""
+        """Round a float64 value once to the dtype of the metric."""
         return ops.cast(np.asarray(value), self.dtype)[()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Count a batch, and return the value of all so far."""
+        """Update the metric with a batch, and return the value of all batches so far."""
         self.update_state(*args, **kwargs)
         return self.result()
 
@@ -197,17 +197,17 @@ class Metric:
         return cls(**own_config(config, cls.__name__))
 
 
-def samples(values: Any, weight: Any, reduce: Callable[..., Array]) -> tuple[Array, Array | None]:
-    """Return a value for each sample, and what it weighs, in float64: further axes are reduced.
+def per_sample(values: Any, weight: Any, reduce: Callable[..., Array]) -> tuple[Array, Array | None]:
+    """Return weighted values and weights per sample in float64; further axes are reduced.
 
     Raises
     ------
     ValueError
         The weights do not broadcast to the values.
     """
-    values = wide(values, "values")
+    values = as_float64(values, "values")
     if weight is not None:
-        weight = wide(weight, "sample_weight")
+        weight = as_float64(weight, "sample_weight")
         values, weight = same_rank(values, weight)
         if values.ndim > weight.ndim:
             values = reduce(values, axis=tuple(range(weight.ndim, values.ndim)))
@@ -226,7 +226,7 @@ def samples(values: Any, weight: Any, reduce: Callable[..., Array]) -> tuple[Arr
 
 @documented(last=NAMED)
 class Sum(Metric):
-    """The sum of values, weighted.
+    """``sum(values * weights)``.
 
     Examples
     --------
@@ -239,8 +239,8 @@ class Sum(Metric):
         self.total = self.add_variable(dtype=TOTALS, name="total")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
-        """Add values, each times what it weighs."""
-        found, _ = samples(values, sample_weight, np.sum)
+        """Add values times weights."""
+        found, _ = per_sample(values, sample_weight, np.sum)
         self.total.assign_add(found.sum())
 
     def result(self) -> Any:
@@ -250,7 +250,7 @@ class Sum(Metric):
 
 @documented(last=NAMED)
 class Mean(Metric):
-    """The mean of values, weighted; 0 of none.
+    """``sum(values * weights) / sum(weights)``; 0 without values.
 
     Examples
     --------
@@ -264,8 +264,8 @@ class Mean(Metric):
         self.count = self.add_variable(dtype=TOTALS, name="count")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
-        """Add values, each times what it weighs; further axes than the first one are averaged."""
-        found, weight = samples(values, sample_weight, np.mean)
+        """Add values times weights; all axes but the first are averaged."""
+        found, weight = per_sample(values, sample_weight, np.mean)
         self.total.assign_add(found.sum())
         self.count.assign_add(float(found.size) if weight is None else weight.sum())
 
@@ -279,24 +279,24 @@ class Mean(Metric):
 
 
 class FunctionMetric(Mean):
-    """The mean of a function of targets and outputs, whose arguments it keeps."""
+    """The mean of a function of targets and outputs with stored arguments."""
 
     function: ClassVar[Callable[..., Array]]
-    own: ClassVar[dict[str, Any]] = {}
-    """The arguments of the function, and their defaults."""
+    function_arguments: ClassVar[dict[str, Any]] = {}
+    """Argument of the function -> default."""
     order: ClassVar[tuple[str, ...]] = ("name", "dtype")
-    """The first arguments of the class, in Keras' order; those of `own` that are missing follow."""
+    """The first arguments of the class, in Keras' order; the remaining `function_arguments` follow."""
     default_name: ClassVar[str | None] = None
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        defaults = {"name": cls.default_name or snake_case(cls.__name__), "dtype": None, **cls.own}
-        names = [*cls.order, *(name for name in cls.own if name not in cls.order)]
+        defaults = {"name": cls.default_name or snake_case(cls.__name__), "dtype": None, **cls.function_arguments}
+        names = [*cls.order, *(name for name in cls.function_arguments if name not in cls.order)]
         cls.__signature__ = inspect.Signature([inspect.Parameter(name, kind, default=defaults[name]) for name in names])
         cls.__doc__ = with_parameters(cls, "Metric", "name, dtype")
-        cls._arguments = tuple(cls.own)
+        cls._arguments = tuple(cls.function_arguments)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)
@@ -305,9 +305,9 @@ class FunctionMetric(Mean):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the function, which are attributes of the metric."""
-        return {name: getattr(self, name) for name in self.own}
+        """Argument of the function -> value, which is an attribute of the metric."""
+        return {name: getattr(self, name) for name in self.function_arguments}
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
-        """Count a batch of targets and outputs."""
+        """Update the totals with a batch of targets and outputs."""
         super().update_state(type(self).function(y_true, y_pred, **self.arguments), sample_weight)

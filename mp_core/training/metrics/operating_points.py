@@ -1,4 +1,4 @@
-"""Metrics of two classes at the best threshold that keeps to a condition: sensitivity at a specificity and others."""
+"""Metrics of two classes at the best threshold that meets a condition, such as sensitivity at a specificity."""
 
 import inspect
 from typing import Any, ClassVar
@@ -7,7 +7,7 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.training.losses.loss import bound_arguments
-from mp_core.training.metrics.confusion import COUNTS, counted, prepared, shares
+from mp_core.training.metrics.confusion import COUNTS, clip_to_unit_range, confusion_counts, prepare_inputs
 from mp_core.training.metrics.metric import NAMED, TOTALS, Metric, quotient
 from mp_core.utilities.arguments import integer, positive_integer, share
 from mp_core.utilities.docstrings import with_sections
@@ -18,7 +18,7 @@ _SHARES = {
     "sensitivity": ("true_positives", "false_negatives"), "recall": ("true_positives", "false_negatives"),
     "specificity": ("true_negatives", "false_positives"), "precision": ("true_positives", "false_positives"),
 }  # fmt: skip
-"""Share -> two counts: the share is the first one divided by the sum of both."""
+"""Name of a rate -> two counts; rate = first / (first + second)."""
 
 _PARAMETERS = """
     Parameters
@@ -26,14 +26,14 @@ _PARAMETERS = """
     {condition} : float
         From 0 to 1.
     num_thresholds : int
-        How many thresholds are tried, evenly spaced from 0 to 1; a single one is 0.5.
+        The number of thresholds, evenly spaced from 0 to 1; 1: the threshold 0.5.
     class_id : int, optional
-        Only the outputs of this class count.
+        Use only the outputs of this class.
 """
 
 
-class _BestShare(Metric):
-    """The largest value of a share, over the thresholds at which another share is at least the first argument."""
+class _BestAtCondition(Metric):
+    """The largest value of the rate `best` over all thresholds at which the rate `condition` is large enough."""
 
     best: ClassVar[str]
     condition: ClassVar[str]
@@ -64,16 +64,17 @@ class _BestShare(Metric):
             setattr(self, count, self.add_variable((self.num_thresholds,), dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch of targets and outputs."""
-        truth, outputs, weight = prepared(y_true, y_pred, sample_weight, class_id=self.class_id)
+        """Update the totals with a batch of targets and outputs."""
+        truth, outputs, weight = prepare_inputs(y_true, y_pred, sample_weight, class_id=self.class_id)
         weights = None if weight is None else weight.ravel()
         thresholds = np.array(self.thresholds, np.float32)
-        found = counted(truth.ravel(), shares(outputs.ravel(), "of logits take the sigmoid"), thresholds, weights)
+        outputs = clip_to_unit_range(outputs.ravel(), "apply a sigmoid to logits")
+        found = confusion_counts(truth.ravel(), outputs, thresholds, weights)
         for count in COUNTS:
             getattr(self, count).assign_add(found[count])
 
     def result(self) -> Any:
-        """Return the largest share; 0 if no threshold keeps to the condition."""
+        """Return the largest rate; 0 if no threshold meets the condition."""
         best, other = (self._share(name) for name in (self.best, self.condition))
         return self._rounded(np.where(other >= self.least, best, 0.0).max())
 
@@ -83,7 +84,7 @@ class _BestShare(Metric):
         return found
 
 
-class SensitivityAtSpecificity(_BestShare):
+class SensitivityAtSpecificity(_BestAtCondition):
     """The largest sensitivity, ``tp / (tp + fn)``, where the specificity, ``tn / (tn + fp)``, is at least some value.
 
     Examples
@@ -95,7 +96,7 @@ class SensitivityAtSpecificity(_BestShare):
     best, condition = "sensitivity", "specificity"
 
 
-class SpecificityAtSensitivity(_BestShare):
+class SpecificityAtSensitivity(_BestAtCondition):
     """The largest specificity, ``tn / (tn + fp)``, where the sensitivity, ``tp / (tp + fn)``, is at least some value.
 
     Examples
@@ -107,7 +108,7 @@ class SpecificityAtSensitivity(_BestShare):
     best, condition = "specificity", "sensitivity"
 
 
-class PrecisionAtRecall(_BestShare):
+class PrecisionAtRecall(_BestAtCondition):
     """The largest precision, ``tp / (tp + fp)``, where the recall, ``tp / (tp + fn)``, is at least some value.
 
     Examples
@@ -119,7 +120,7 @@ class PrecisionAtRecall(_BestShare):
     best, condition = "precision", "recall"
 
 
-class RecallAtPrecision(_BestShare):
+class RecallAtPrecision(_BestAtCondition):
     """The largest recall, ``tp / (tp + fn)``, where the precision, ``tp / (tp + fp)``, is at least some value.
 
     Examples

@@ -1,4 +1,4 @@
-"""Intersection over union: how far sets of classes overlap."""
+"""Intersection over union of classes."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,24 +14,22 @@ __all__ = ["BinaryIoU", "IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU"]
 
 
 class IoU(Metric):
-    """The mean over classes of intersection over union: right ones, divided by all that are, or are said to be, of it.
+    """The mean over classes of ``tp / (tp + fp + fn)``.
 
     Parameters
     ----------
     num_classes : int
     target_class_ids : sequence of int
-        The classes whose mean it is; those that do not occur are left out.
+        The averaged classes; classes that do not occur are skipped.
     name : str, optional
     dtype : str, optional
-        Default: int32, as in Keras; weights of samples that are no integers need a float type. Counts are int64, and
-        float64 with a float type.
+        Default: int32, as in Keras. Fractional sample weights need a float dtype. Counts are int64, with a float dtype
+        float64.
     ignore_class : int, optional
-        Elements whose target it is do not count; nor do those outside of the classes.
+        Skip elements with this target. Elements outside of the classes are skipped too.
     sparse_y_true, sparse_y_pred : bool
-        Whether targets, or outputs, are numbers of classes; otherwise they have an axis of classes, the largest of
-        which counts.
+        Whether targets or outputs are class numbers; otherwise the argmax along `axis` is the class.
     axis : int
-        That axis.
 
     Examples
     --------
@@ -69,7 +67,7 @@ class IoU(Metric):
         self.total_cm = self.add_variable(shape, dtype=totals, name="total_confusion_matrix")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch of targets and outputs."""
+        """Update the totals with a batch of targets and outputs."""
         truth = self._classes(y_true, "y_true", self.sparse_y_true)
         found = self._classes(y_pred, "y_pred", self.sparse_y_pred)
         if truth.shape != found.shape:
@@ -97,7 +95,7 @@ class IoU(Metric):
         return weight.astype(dtype)
 
     def result(self) -> Any:
-        """Return the mean over the classes that occur; 0 if there is none."""
+        """Return the mean over the classes that occur; 0 if none occurs."""
         counts = self.total_cm.numpy().astype(np.float64)
         right = counts.diagonal()
         all_of = counts.sum(0) + counts.sum(1) - right
@@ -109,14 +107,14 @@ class IoU(Metric):
 
 
 class BinaryIoU(IoU):
-    """The mean over two classes of intersection over union, of outputs at or above a threshold.
+    """:class:`IoU` of two classes; outputs are class 1 if they are at or above a threshold.
 
     Parameters
     ----------
     target_class_ids : sequence of int
     threshold : float
     name, dtype
-        Those of :class:`IoU`.
+        As in :class:`IoU`.
 
     Examples
     --------
@@ -134,17 +132,17 @@ class BinaryIoU(IoU):
         self.threshold = number(threshold, "threshold")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch of targets and outputs."""
+        """Update the totals with a batch of targets and outputs."""
         super().update_state(y_true, asarray(y_pred, "y_pred") >= self.threshold, sample_weight)
 
 
 class MeanIoU(IoU):
-    """The mean over all classes of intersection over union.
+    """:class:`IoU`, averaged over all classes.
 
     Parameters
     ----------
     num_classes, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis
-        Those of :class:`IoU`.
+        As in :class:`IoU`.
 
     Examples
     --------
@@ -163,12 +161,12 @@ class MeanIoU(IoU):
 
 
 class OneHotIoU(IoU):
-    """:class:`IoU` of targets that are one-hot.
+    """:class:`IoU` for one-hot targets.
 
     Parameters
     ----------
     num_classes, target_class_ids, name, dtype, ignore_class, sparse_y_pred, axis
-        Those of :class:`IoU`.
+        As in :class:`IoU`.
 
     Examples
     --------
@@ -187,12 +185,12 @@ class OneHotIoU(IoU):
 
 
 class OneHotMeanIoU(MeanIoU):
-    """:class:`MeanIoU` of targets that are one-hot.
+    """:class:`MeanIoU` for one-hot targets.
 
     Parameters
     ----------
     num_classes, name, dtype, ignore_class, sparse_y_pred, axis
-        Those of :class:`IoU`.
+        As in :class:`IoU`.
 
     Examples
     --------

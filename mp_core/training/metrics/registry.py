@@ -32,7 +32,7 @@ _NAMES = {
     **{snake_case(name): kind for name, kind in CLASSES.items()},
     **{name: kind for name, function in FUNCTIONS.items() if (kind := class_of(function)) is not None},
 }
-"""Name -> class: as it is called, in snake case, and as the function of its mean is called."""
+"""Name -> class: the class name, its snake case, and the name of the averaged function."""
 
 serialize, deserialize, get = Family(
     Metric, "metric", _NAMES, {name: each for name, each in FUNCTIONS.items() if name not in _NAMES}

@@ -1,6 +1,6 @@
-"""Optimizers: how gradients change variables, as in Keras 3.
+"""Optimizers of Keras 3: update variables with their gradients.
 
-A step computes all new values first and assigns them at the end, so one that fails changes no variable.
+A step computes all new values before it assigns them, so that a step that fails changes no variable.
 """
 
 from typing import TYPE_CHECKING

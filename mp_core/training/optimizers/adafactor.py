@@ -1,4 +1,4 @@
-"""Adafactor: an average of squared gradients of which only the means of rows and columns are kept."""
+"""Adafactor: stores only row and column means of the averaged squared gradients."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -26,13 +26,13 @@ class Adafactor(Optimizer):
     the one before it are averaged, ``r = beta * r + (1 - beta) * mean(s)``, c likewise, and ``v = r / mean(r) * c``; a
     variable with fewer than two axes averages s itself. Then ``u = gradient / sqrt(v)`` and ``variable -= alpha * u /
     max(1, rms(u) / clip_threshold)``, where ``alpha = max(epsilon_2, rms(variable)) * min(learning_rate, 1/sqrt(t))``.
-    Means are those of :func:`mp_core.mean`.
+    Means are computed by :func:`mp_core.mean`.
 
     Parameters
     ----------
     beta_2_decay, epsilon_1, epsilon_2, clip_threshold : float
     relative_step : bool
-        Accepted as in Keras, where it changes nothing: the learning rate is at most ``1 / sqrt(t)`` in both cases.
+        Without effect, as in Keras: the learning rate is always limited to ``1 / sqrt(t)``.
 
     Examples
     --------
@@ -62,23 +62,25 @@ class Adafactor(Optimizer):
         self.clip_threshold = number(clip_threshold, "clip_threshold", 0)
         self.relative_step = boolean(relative_step, "relative_step")
 
-    def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
+    def _new_slot(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
         if name not in ("r", "c"):
-            return super()._kept_of(variable, name)
-        if variable.ndim < 2:  # Keras has a number in its place
-            return self._noted(variable, name, self.add_variable((), name=variable.name))
+            return super()._new_slot(variable, name)
+        if variable.ndim < 2:  # unused: Keras stores a scalar
+            return self._register_slot(variable, name, self.add_variable((), name=variable.name))
         shape = variable.shape
         kept = shape[:-1] if name == "r" else (*shape[:-2], shape[-1])
-        return self._noted(variable, name, self.add_variable(kept, dtype=variable.true_dtype, name=variable.name))
+        return self._register_slot(
+            variable, name, self.add_variable(kept, dtype=variable.true_dtype, name=variable.name)
+        )
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, which is limited, and beta."""
+        """Return the limited learning rate and beta."""
         return min(rate, kind(1) / np.sqrt(kind(step))), kind(1 - float(step) ** self.beta_2_decay)
 
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, those of its slots, and whether its gradient was finite."""
+        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         work = work_type(w.dtype)
         rate, beta = numbers
         with np.errstate(all="ignore"):

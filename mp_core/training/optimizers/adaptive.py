@@ -1,4 +1,4 @@
-"""Optimizers that divide by the root of an average of squared gradients: Adam, AdamW, RMSprop and Adagrad."""
+"""Optimizers that divide by the square root of averaged squared gradients: Adam, AdamW, RMSprop and Adagrad."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -15,7 +15,7 @@ __all__ = ["Adagrad", "Adam", "AdamW", "RMSprop", "moment_numbers"]
 
 
 def moment_numbers(beta_1: float, beta_2: float, epsilon: float, rate: Any, step: int) -> Sequence[Any]:
-    """Return the numbers of the rule of Adam, 1 - beta_1, 1 - beta_2, alpha and epsilon, in the type of the rate."""
+    """Return the numbers of Adam's rule in the type of `rate`: 1 - beta_1, 1 - beta_2, alpha and epsilon."""
     kind = type(rate)
     first, second = (kind(1) - power(kind(beta), step) for beta in (beta_1, beta_2))
     return kind(1 - beta_1), kind(1 - beta_2), rate * np.sqrt(second) / first, kind(epsilon)
@@ -27,7 +27,7 @@ class Adam(Optimizer):
 
     ``m += (gradient - m) * (1 - beta_1)``, ``v += (gradient**2 - v) * (1 - beta_2)`` and
     ``variable -= alpha * m / (sqrt(v) + epsilon)``, where ``alpha = learning_rate * sqrt(1 - beta_2**t) /
-    (1 - beta_1**t)`` in step t. With `amsgrad` the largest v so far takes the place of v.
+    (1 - beta_1**t)`` in step t. With `amsgrad`, v is replaced by its largest value so far.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ class AdamW(Adam):
     Parameters
     ----------
     weight_decay : float
-        Before its update a variable loses ``weight_decay * learning_rate`` of itself.
+        Before its update, a variable is multiplied by ``1 - weight_decay * learning_rate``.
     beta_1, beta_2, epsilon, amsgrad
-        Those of :class:`Adam`.
+        As in :class:`Adam`.
 
     Examples
     --------
@@ -102,17 +102,17 @@ class AdamW(Adam):
         amsgrad: bool = False,
         **common: Any,
     ) -> None:
-        finite(weight_decay, "weight_decay")  # None is no decay elsewhere
+        finite(weight_decay, "weight_decay")  # other optimizers accept None: no decay
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay=weight_decay, **common)
 
 
 @documented(RATE, last=COMMON)
 class RMSprop(Optimizer):
-    """Division by the root of the average square (Tieleman and Hinton, 2012), as Keras computes it.
+    """RMSprop (Tieleman and Hinton, 2012), as Keras computes it.
 
-    ``v = rho * v + (1 - rho) * gradient**2`` and ``variable -= learning_rate * gradient / sqrt(v + epsilon)``. If it is
-    `centered`, the square of ``mean = rho * mean + (1 - rho) * gradient`` is subtracted from v there. With momentum
-    what would be subtracted is added to ``m = momentum * m``, and m is subtracted.
+    ``v = rho * v + (1 - rho) * gradient**2``, ``step = learning_rate * gradient / sqrt(v + epsilon)`` and ``variable -=
+    step``. If `centered`, ``mean = rho * mean + (1 - rho) * gradient`` and the root is ``sqrt(v - mean**2 + epsilon)``.
+    With momentum, ``m = momentum * m + step`` and ``variable -= m``.
 
     Parameters
     ----------
@@ -161,14 +161,14 @@ class RMSprop(Optimizer):
 
 @documented(RATE, last=COMMON)
 class Adagrad(Optimizer):
-    """Division by the root of the sum of all squares (Duchi et al., 2011), as Keras computes it.
+    """Adagrad (Duchi et al., 2011), as Keras computes it.
 
     ``v += gradient**2`` and ``variable -= learning_rate * gradient / sqrt(v + epsilon)``.
 
     Parameters
     ----------
     initial_accumulator_value : float
-        The first v.
+        The initial v.
     epsilon : float
 
     Examples

@@ -1,4 +1,4 @@
-"""The step of an optimizer, which happens as a whole or not."""
+"""The base class of optimizers. A step updates all variables or none."""
 
 import logging
 import math
@@ -17,23 +17,24 @@ from mp_core.policies.autocast.variable import assign_each
 from mp_core.training.optimizers import formulas
 from mp_core.training.optimizers.protocol import GradientsAndVariables, checked_pairs, paired
 from mp_core.training.optimizers.scales import check_floating, multiplied
-from mp_core.training.optimizers.state import State, check_variable
+from mp_core.training.optimizers.state import OptimizerState, check_variable
 
 __all__ = ["Optimizer", "Proposal"]
 
 _logger = logging.getLogger(__name__)
-_MOST = 2**31 - 1  # steps
+_MAX_STEPS = 2**31 - 1  # steps
 
 
 class Proposal(NamedTuple):
-    """What a step would assign, and whether all gradients were finite.
+    """The assignments of a step, not yet executed.
 
     Attributes
     ----------
     variables : list of AutoCastVariable
     arrays : list of ndarray
-        Their new values.
+        The new values of the variables.
     finite : bool
+        Whether all gradients were finite.
     """
 
     variables: list[AutoCastVariable]
@@ -41,12 +42,12 @@ class Proposal(NamedTuple):
     finite: bool
 
     def commit(self) -> None:
-        """Assign all of it."""
+        """Assign all values."""
         assign_each(self.variables, self.arrays)
 
 
-class _Values:
-    """The values of variables during a step: new ones where they have changed."""
+class _NewValues:
+    """The values of variables during a step: the new value if there is one, otherwise the current value."""
 
     def __init__(self) -> None:
         self._changed: dict[int, tuple[AutoCastVariable, Array]] = {}
@@ -63,34 +64,33 @@ class _Values:
         return Proposal([v for v, _ in self._changed.values()], [x for _, x in self._changed.values()], self.finite)
 
 
-class Optimizer(State):
+class Optimizer(OptimizerState):
     """The base of the optimizers: Keras' arguments, clipping, decay, averages, accumulation, loss scale.
 
-    A step computes all new values first and assigns them in the end, so that a step that fails changes no variable.
+    A step computes all new values before it assigns them, so that a step that fails changes no variable.
 
-    A subclass either names the :attr:`slots` that it keeps for a variable and returns :meth:`rule` and :meth:`numbers`,
-    or it overrides :meth:`update_step` as in Keras.
+    A subclass overrides :meth:`update_step` as in Keras, or it defines :attr:`slots`, :meth:`rule` and :meth:`numbers`.
 
     Parameters
     ----------
     learning_rate : float, LearningRateSchedule or callable
         A callable takes no argument and returns the rate of the step.
     weight_decay : float, optional
-        Before its update a variable loses ``weight_decay * learning_rate`` of itself.
+        Before its update, a variable is multiplied by ``1 - weight_decay * learning_rate``.
     clipnorm, global_clipnorm : float, optional
-        The largest norm of a gradient, or of all gradients together; larger ones are scaled down.
+        Limit of the norm of each gradient, or of all gradients together; gradients above it are scaled down.
     clipvalue : float, optional
-        The largest magnitude of an element of a gradient. Only one of the three may be given.
+        Limit of the magnitude of each element of a gradient. Only one of the three limits may be given.
     use_ema : bool
         Keep an exponential moving average of each variable.
     ema_momentum : float
-        The share of the old average in the new one.
+        The weight of the old average in the new one.
     ema_overwrite_frequency : int, optional
-        After how many steps the variables are set to their averages; None: only by :meth:`finalize_variable_values`.
+        Assign the averages to the variables after every n steps; None: only in :meth:`finalize_variable_values`.
     loss_scale_factor : float, optional
         A fixed loss scale: :meth:`scale_loss` multiplies by it, and gradients are divided by it.
     gradient_accumulation_steps : int, optional
-        So many gradients are averaged before the variables are updated.
+        Update the variables with the average of this many gradients.
     name : str, optional
 
     Examples
@@ -108,29 +108,33 @@ class Optimizer(State):
     # ---- steps
 
     @property
-    def loss_scale(self) -> float | None:
-        """The fixed loss scale that was given as `loss_scale_factor`; None: there is none."""
-        return self.loss_scale_factor
+    def loss_scale(self) -> Any:
+        """The argument `loss_scale_factor`. A subclass may assign its own value, which does not scale losses."""
+        return vars(self).get("loss_scale", self.loss_scale_factor)
+
+    @loss_scale.setter
+    def loss_scale(self, value: Any) -> None:
+        vars(self)["loss_scale"] = value
 
     def scale_loss(self, loss: Any) -> Any:
-        """Return the loss from which to compute the gradients."""
+        """Return ``loss * loss_scale_factor``; compute the gradients from it."""
         check_floating(loss, "loss")
-        return multiplied(loss, self.loss_scale or 1.0)
+        return multiplied(loss, self.loss_scale_factor or 1.0)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
-        """Call :meth:`apply_gradients` with the gradients of these variables, or of those of :meth:`build`."""
-        self.apply_gradients(paired(grads, trainable_variables, self._built))
+        """Call :meth:`apply_gradients` with the gradients of these variables, by default the ones of :meth:`build`."""
+        self.apply_gradients(paired(grads, trainable_variables, self._built_for))
 
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> AutoCastVariable:
-        """Update the variables by their gradients, where these are not None; count the step unless there are no pairs.
+        """Update the variables whose gradients are not None; count the step unless there are no pairs.
 
         Raises
         ------
         TypeError
-            These are no pairs of gradient and variable.
+            `grads_and_vars` are not pairs of gradient and variable.
         ValueError
-            Every gradient is None, one has another shape than its variable, or the optimizer was built for other
-            variables. In no case a variable has changed.
+            All gradients are None, a shape differs from its variable's, or the optimizer was built for other variables.
+            No variable has changed.
         """
         pairs = checked_pairs(grads_and_vars)
         if pairs:
@@ -138,24 +142,24 @@ class Optimizer(State):
         return self._iterations
 
     def proposed(self, pairs: list[tuple[Any, Any]], loss_scale: float) -> Proposal:
-        """Return what a step with these gradients, which contain a loss scale, would assign.
+        """Return the assignments of a step; the gradients are still multiplied by `loss_scale`.
 
-        A loss scale optimizer commits it if the gradients are finite, and forgets it otherwise: so the search for
-        infinities costs no pass of its own.
+        A loss scale optimizer commits the proposal if the gradients are finite, and drops it otherwise. So checking for
+        infinities needs no extra pass over memory.
         """
-        rate = float(self.learning_rate) if self._is_update() else 0.0  # a callable is asked once in each step
-        found = self._updated_together(pairs, loss_scale, rate)
+        rate = float(self.learning_rate) if self._is_update() else 0.0  # a callable is called once per step
+        found = self._fused_step(pairs, loss_scale, rate)
         if found is not None:
             return found
         for _, variable in pairs:
             check_variable(variable, self)
         if not self.built:
             self.build([variable for _, variable in pairs])
-        self._check_known([variable for _, variable in pairs])
+        self._check_built_for([variable for _, variable in pairs])
         given = [(_checked_gradient(gradient, v), v) for gradient, v in pairs if gradient is not None]
         if len(given) < len(pairs):
             self._warn_of_missing(pairs)
-        values = _Values()
+        values = _NewValues()
         self._overwrite([pair for pair in given if pair[1].overwrite_with_gradient], values)
         trained = [pair for pair in given if not pair[1].overwrite_with_gradient]
         steps = self.gradient_accumulation_steps
@@ -167,19 +171,19 @@ class Optimizer(State):
             for gradient, variable in trained:
                 self._accumulate(gradient, variable, loss_scale, values)
         self._average(values)
-        values[self._iterations] = self._next()
+        values[self._iterations] = self._next_iteration()
         return values.proposal()
 
-    def _updated_together(self, pairs: list[tuple[Any, Any]], loss_scale: float, rate: float) -> Proposal | None:
-        """Return what a step would assign, if one call of compiled code computes all of it; otherwise None."""
+    def _fused_step(self, pairs: list[tuple[Any, Any]], loss_scale: float, rate: float) -> Proposal | None:
+        """Return the assignments of a step if one call of compiled code can compute all of them; otherwise None."""
         clips = self.clipnorm is not None or self.global_clipnorm is not None
-        if not (self.built and self._fuses) or clips or self.use_ema or self.gradient_accumulation_steps is not None:
+        if not (self.built and self._can_fuse) or clips or self.use_ema or self.gradient_accumulation_steps is not None:
             return None
         if self._updates is None:
-            ids = [id(variable) for variable in self._built or ()]
+            ids = [id(variable) for variable in self._built_for or ()]
             kept, blocks = [self._states[each] for each in ids], [self._blocks[each] for each in ids]
-            self._updates = updates.Updates(list(self._built or ()), kept, blocks)
-        count = self._next()
+            self._updates = updates.Updates(list(self._built_for or ()), kept, blocks)
+        count = self._next_iteration()
         decays = [self._decay_of(v) * rate if id(v) in self._decayed else 0.0 for _, v in pairs]
         numbers = tuple(self.numbers(np.float32(rate), int(count), np.float32))
         new = self._updates.run(self.rule(), pairs, numbers, loss_scale, self.clipvalue or math.inf, decays)
@@ -187,14 +191,14 @@ class Optimizer(State):
             return None
         return Proposal([*self._updates.changing, self._iterations], [*new[0], count], new[1])
 
-    def _next(self) -> Array:
-        """Return what `iterations` becomes by a step."""
+    def _next_iteration(self) -> Array:
+        """Return the value of `iterations` after this step."""
         count = int(self._iterations) + 1
-        if count > _MOST:
-            raise OverflowError(f"`iterations` must be below {_MOST} before a step; set it to fewer to go on")
+        if count > _MAX_STEPS:
+            raise OverflowError(f"`iterations` must be below {_MAX_STEPS} before a step; reduce it to continue")
         return np.asarray(np.int32(count))
 
-    def _check_known(self, variables: Iterable[AutoCastVariable]) -> None:
+    def _check_built_for(self, variables: Iterable[AutoCastVariable]) -> None:
         for variable in variables:
             if id(variable) not in self._index:
                 raise ValueError(
@@ -204,17 +208,17 @@ class Optimizer(State):
                 )
 
     def _warn_of_missing(self, pairs: list[tuple[Any, Any]]) -> None:
-        if not self._warned:
-            self._warned = True  # once is enough
+        if not self._has_warned:
+            self._has_warned = True  # warn once
             names = ", ".join(f"'{variable.name}'" for gradient, variable in pairs if gradient is None)
-            _logger.warning("There are no gradients for these variables, which stay as they are: %s", names)
+            _logger.warning("There are no gradients for these variables; they are not updated: %s", names)
 
     def _is_update(self) -> bool:
         steps = self.gradient_accumulation_steps
         return steps is None or (int(self._iterations) + 1) % steps == 0
 
-    def _overwrite(self, pairs: list[tuple[Array, AutoCastVariable]], values: _Values) -> None:
-        """Let variables become their gradients, which have no loss scale in them; of several, the largest ones."""
+    def _overwrite(self, pairs: list[tuple[Array, AutoCastVariable]], values: _NewValues) -> None:
+        """Assign gradients, which have no loss scale, to their variables; with accumulation, their maximum."""
         for gradient, variable in pairs:
             new = cast(gradient, variable.true_dtype)
             values.finite &= are_finite(gradient, "grads_and_vars")
@@ -225,7 +229,7 @@ class Optimizer(State):
             if self._is_update():
                 values[variable] = new
 
-    def _accumulate(self, g: Array, variable: AutoCastVariable, scale: float, values: _Values) -> Array:
+    def _accumulate(self, g: Array, variable: AutoCastVariable, scale: float, values: _NewValues) -> Array:
         total, work = self._accumulators[id(variable)], formulas.work_type(variable.true_dtype)
         values.finite &= are_finite(g, "grads_and_vars")
         with np.errstate(all="ignore"):
@@ -233,15 +237,17 @@ class Optimizer(State):
         values[total] = cast(sums, variable.true_dtype)
         return sums
 
-    def _mean(self, g: Array, variable: AutoCastVariable, scale: float, values: _Values) -> Array:
+    def _mean(self, g: Array, variable: AutoCastVariable, scale: float, values: _NewValues) -> Array:
         sums = self._accumulate(g, variable, scale, values)
         values[self._accumulators[id(variable)]] = np.zeros(variable.shape, variable.true_dtype)
         mean: Array = sums / sums.dtype.type(self.gradient_accumulation_steps)
         return mean
 
-    def _update(self, pairs: list[tuple[Array, AutoCastVariable]], scale: float, rate: float, values: _Values) -> None:
+    def _update(
+        self, pairs: list[tuple[Array, AutoCastVariable]], scale: float, rate: float, values: _NewValues
+    ) -> None:
         step = int(self.iterations) + 1
-        factors = self._factors([gradient for gradient, _ in pairs], scale)
+        factors = self._clip_factors([gradient for gradient, _ in pairs], scale)
         numbers: dict[Any, Sequence[Any]] = {}
         fused = []
         for (gradient, variable), factor in zip(pairs, factors, strict=True):
@@ -250,7 +256,7 @@ class Optimizer(State):
             work = formulas.work_type(variable.true_dtype)
             if work not in numbers:
                 numbers[work] = self.numbers(work(rate), step, work)
-            if self._fuses and variable.size and variable.true_dtype == F32:
+            if self._can_fuse and variable.size and variable.true_dtype == F32:
                 fused.append((gradient, variable, how))
             else:
                 self._update_one(gradient, variable, numbers[work], how, values)
@@ -258,17 +264,17 @@ class Optimizer(State):
             self._update_fused(fused, numbers[np.float32], values)
 
     @property
-    def _fuses(self) -> bool:
-        """Whether kernels update float32 variables: a subclass has no update of its own."""
+    def _can_fuse(self) -> bool:
+        """Whether kernels can update float32 variables: the subclass overrides no method of the update."""
         kind: Any = type(self)
-        return _has_no_update(kind)
+        return _uses_base_update(kind)
 
     def _update_fused(
-        self, items: list[tuple[Array, AutoCastVariable, Any]], numbers: Sequence[Any], values: _Values
+        self, items: list[tuple[Array, AutoCastVariable, Any]], numbers: Sequence[Any], values: _NewValues
     ) -> None:
-        """Compute what :meth:`updated` returns, bit for bit, of float32 variables: in one pass over their memory.
+        """Update float32 variables in one pass over memory, with the bits of :meth:`updated`.
 
-        What is written is memory of the steps before that nobody reads any more, where there is such.
+        The results are written into arrays of earlier steps that nothing references any more, if there are any.
         """
         given = []
         for gradient, variable, how in items:
@@ -278,30 +284,30 @@ class Optimizer(State):
         found, finite = updates.update_each(self.rule(), given, tuple(numbers))
         values.finite &= finite
         for (_, variable, _), (new, arrays) in zip(items, found, strict=True):
-            self._keep(variable, arrays, values)
-            values[variable] = _constrained(variable, new)
+            self._store_slots(variable, arrays, values)
+            values[variable] = _apply_constraint(variable, new)
 
-    def _keep(self, variable: AutoCastVariable, arrays: Sequence[Array], values: _Values) -> None:
-        """Note what is kept of a variable."""
+    def _store_slots(self, variable: AutoCastVariable, arrays: Sequence[Array], values: _NewValues) -> None:
+        """Store the new values of the slots of a variable."""
         for state, array in zip(self._states[id(variable)], arrays, strict=True):
             values[state] = array
 
     def _update_one(
-        self, gradient: Array, variable: AutoCastVariable, numbers: Sequence[Any], how: Any, values: _Values
+        self, gradient: Array, variable: AutoCastVariable, numbers: Sequence[Any], how: Any, values: _NewValues
     ) -> None:
         if type(self).update_step is not Optimizer.update_step:
-            new, finite = self._by_update_step(gradient, variable, how, values)
+            new, finite = self._run_update_step(gradient, variable, how, values)
         else:
             kept = [state.numpy() for state in self._states[id(variable)]]
             new, arrays, finite = self.updated(variable.numpy(), gradient, kept, numbers, how)
-            self._keep(variable, arrays, values)
-        values[variable] = _constrained(variable, new)
+            self._store_slots(variable, arrays, values)
+        values[variable] = _apply_constraint(variable, new)
         values.finite &= finite
 
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: formulas.Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, those of its slots, and whether its gradient was finite."""
+        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         return formulas.updated(self.rule(), w, g, slots, numbers, how)
 
     def rule(self) -> str:
@@ -309,18 +315,18 @@ class Optimizer(State):
         raise NotImplementedError(f"{type(self).__name__} must define `rule` and `numbers`, or `update_step`")
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the numbers of the formula in step 1, 2 and so on, of type `kind`: float32 or float64."""
+        """Return the numbers of the formula as type `kind`, float32 or float64; the first `step` is 1."""
         return ()
 
     def update_step(self, gradient: Array, variable: AutoCastVariable, learning_rate: Any) -> None:
-        """Update a variable and what is kept of it by :meth:`assign` and its siblings: for subclasses, as in Keras."""
+        """Update a variable and its slots with :meth:`assign`, :meth:`assign_add` etc.; subclasses override it."""
         raise NotImplementedError
 
-    def _by_update_step(
-        self, gradient: Array, variable: AutoCastVariable, how: formulas.Preparation, values: _Values
+    def _run_update_step(
+        self, gradient: Array, variable: AutoCastVariable, how: formulas.Preparation, values: _NewValues
     ) -> tuple[Array, bool]:
-        """Return the new value that `update_step` gives, whose assignments are undone."""
-        changing = [variable, *self._own]
+        """Run `update_step`, collect the values that it assigns, and undo the assignments."""
+        changing = [variable, *self._own_variables]
         before, stamps = [each.numpy() for each in changing], [each.stamp for each in changing]
         finite = are_finite(gradient, "grads_and_vars")
         with np.errstate(all="ignore"):
@@ -336,23 +342,23 @@ class Optimizer(State):
             values[each] = new
         return values[variable], finite
 
-    def _factors(self, gradients: list[Array], scale: float) -> list[float]:
-        """Return the factor of each gradient that clips norms."""
+    def _clip_factors(self, gradients: list[Array], scale: float) -> list[float]:
+        """Return the factor of each gradient that limits its norm."""
         if self.clipnorm is not None:
-            return [_factor(self.clipnorm, math.sqrt(_squares(g, scale))) for g in gradients]
+            return [_clip_factor(self.clipnorm, math.sqrt(_sum_of_squares(g, scale))) for g in gradients]
         if self.global_clipnorm is not None:
-            norm = math.sqrt(math.fsum(_squares(g, scale) for g in gradients))
-            return [_factor(self.global_clipnorm, norm)] * len(gradients)
+            norm = math.sqrt(math.fsum(_sum_of_squares(g, scale) for g in gradients))
+            return [_clip_factor(self.global_clipnorm, norm)] * len(gradients)
         return [1.0] * len(gradients)
 
-    def _average(self, values: _Values) -> None:
-        """Move the averages, and set the variables to them every `ema_overwrite_frequency` steps."""
+    def _average(self, values: _NewValues) -> None:
+        """Update the averages; every `ema_overwrite_frequency` steps, assign them to the variables."""
         if not self.use_ema:
             return
         every = self.ema_overwrite_frequency
         overwrites = every is not None and (int(self.iterations) + 1) % every == 0
         momentum = self.ema_momentum if int(self.iterations) else 0.0
-        for variable in self._built or ():
+        for variable in self._built_for or ():
             average = self._averages.get(id(variable))
             if average is None:
                 continue
@@ -363,23 +369,23 @@ class Optimizer(State):
                 values[variable] = values[average]
 
     def finalize_variable_values(self, var_list: Sequence[AutoCastVariable]) -> None:
-        """Set the variables to their averages at the end of training, if these are kept."""
+        """Assign the averages to the variables at the end of training; without `use_ema` do nothing."""
         if self.use_ema and self.built:
             if self.averages_swapped:
                 self.swap_averages()
-            self._check_known(var_list)
+            self._check_built_for(var_list)
             kept = [variable for variable in var_list if id(variable) in self._averages]
             assign_each(kept, [self._averages[id(variable)].numpy() for variable in kept])
 
     def swap_averages(self) -> None:
-        """Exchange the values of the variables and their averages, all at once; a second call exchanges them back.
+        """Exchange the values of the variables with their averages; a second call exchanges them back.
 
-        Until then the attribute `averages_swapped` is True. Before :meth:`build` it does nothing.
+        In between, the attribute `averages_swapped` is True. Before :meth:`build` the call does nothing.
 
         Raises
         ------
         ValueError
-            No averages are kept: `use_ema` is False.
+            `use_ema` is False.
 
         Examples
         --------
@@ -394,20 +400,21 @@ class Optimizer(State):
         if not self.use_ema:
             raise ValueError(f"`use_ema` of optimizer '{self.name}' must be True: it keeps no averages to swap")
         if self.built:
-            kept = [variable for variable in self._built or () if id(variable) in self._averages]
+            kept = [variable for variable in self._built_for or () if id(variable) in self._averages]
             averages = [self._averages[id(variable)] for variable in kept]
             assign_each([*kept, *averages], [np.array(each.numpy()) for each in (*averages, *kept)])
             self.averages_swapped = not self.averages_swapped
 
 
 @cache
-def _has_no_update(kind: Any) -> bool:
+def _uses_base_update(kind: Any) -> bool:
+    """Whether a class overrides none of the methods that update a variable."""
     names = ("update_step", "updated", "_update")
     return all(getattr(kind, name) is getattr(Optimizer, name) for name in names)
 
 
 def _checked_gradient(gradient: Any, variable: AutoCastVariable) -> Array:
-    """Return a gradient as an array of the shape of its variable; a number counts for all elements."""
+    """Return a gradient as an array with the shape of its variable; a scalar is broadcast."""
     array = asarray(gradient, "grads_and_vars")
     if array.shape == variable.shape:
         return array
@@ -418,19 +425,19 @@ def _checked_gradient(gradient: Any, variable: AutoCastVariable) -> Array:
     return np.broadcast_to(array, variable.shape)
 
 
-def _constrained(variable: AutoCastVariable, new: Array) -> Array:
-    """Return the new value of a variable after its constraint."""
+def _apply_constraint(variable: AutoCastVariable, new: Array) -> Array:
+    """Apply the constraint of a variable to its new value."""
     return new if variable.constraint is None else cast(variable.constraint(new), variable.true_dtype)
 
 
-def _squares(g: Array, scale: float) -> float:
-    """Return the sum of the squares of a gradient without its loss scale."""
+def _sum_of_squares(g: Array, scale: float) -> float:
+    """Return the sum of the squares of a gradient that is divided by the loss scale."""
     work = formulas.work_type(g.dtype)
     with np.errstate(all="ignore"):
         _, squares, by = squared(cast(g, work) / work(scale), None)
         return float(squares.reshape(())) / (1.0 if by is None else float(by.reshape(())) ** 2)
 
 
-def _factor(largest: float, norm: float) -> float:
-    """Return by what a gradient of this norm is multiplied; NaN if the norm is infinite or NaN."""
+def _clip_factor(largest: float, norm: float) -> float:
+    """Return the factor that limits a norm to `largest`; NaN if the norm is infinite or NaN."""
     return largest / max(norm, largest) if math.isfinite(norm) else math.nan

@@ -1,4 +1,4 @@
-"""Optimizers that are composed of operations of NumPy: Adadelta, Adamax, Ftrl, Lamb, Nadam, as Keras computes them."""
+"""Optimizers that NumPy operations compute, with Keras' formulas: Adadelta, Adamax, Ftrl, Lamb and Nadam."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -20,16 +20,16 @@ __all__ = ["Adadelta", "Adamax", "Ftrl", "Lamb", "Nadam"]
 
 
 class _Composed(Optimizer):
-    """An optimizer whose update is a method, not a fused kernel."""
+    """An optimizer whose update is a Python method instead of a fused kernel."""
 
     def formula(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new value of a variable and those of its slots; each operation rounds once."""
+        """Return the new values of a variable and its slots; each operation rounds once."""
         raise NotImplementedError
 
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: formulas.Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, those of its slots, and whether its gradient was finite."""
+        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         return formulas.applied(self.formula, w, g, slots, numbers, how)
 
 
@@ -69,7 +69,7 @@ class Adadelta(_Composed):
         return rate, kind(self.rho), kind(1 - self.rho), kind(self.epsilon)
 
     def formula(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new value of a variable, and those of both averages."""
+        """Return the new values of a variable and of both averages."""
         rate, rho, rest, epsilon = numbers
         v = slots[0] * rho + g * g * rest
         step = -(np.sqrt(slots[1] + epsilon) * g / np.sqrt(v + epsilon))
@@ -102,7 +102,7 @@ class _WithMoments(_Composed):
 
 @_MOMENTS
 class Adamax(_WithMoments):
-    """Adam by the largest gradient (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980, section 7.1).
+    """Adam with the infinity norm (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980, section 7.1).
 
     ``m += (gradient - m) * (1 - beta_1)``, ``u = max(beta_2 * u, |gradient|)`` and in step t
     ``variable -= learning_rate * m / ((1 - beta_1**t) * (u + epsilon))``.
@@ -135,7 +135,7 @@ class Adamax(_WithMoments):
 class Nadam(_WithMoments):
     """Adam with Nesterov's momentum (Dozat, 2016, https://cs229.stanford.edu/proj2015/054_report.pdf).
 
-    With ``u_t = beta_1 * (1 - 0.96**t / 2)`` and ``p_t`` the product of all up to it, m and v as in :class:`Adam`,
+    With ``u_t = beta_1 * (1 - 0.96**t / 2)``, ``p_t = u_1 * ... * u_t``, and m and v as in :class:`Adam`:
     ``variable -= learning_rate * (u_{t+1} * m / (1 - p_{t+1}) + (1 - u_t) * gradient / (1 - p_t)) /
     (sqrt(v / (1 - beta_2**t)) + epsilon)``.
 
@@ -151,7 +151,7 @@ class Nadam(_WithMoments):
     slots: tuple[tuple[str, ...], ...] = (("momentum", "velocity"),)
 
     def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
-        """Create what the optimizer keeps of these variables, and the product of the momentums."""
+        """Create the slots of these variables, and the product of the momentums."""
         if not self.built:
             super().build(trainable_variables)
             self._product = self.add_variable((), "ones", name="u_product")
@@ -168,7 +168,7 @@ class Nadam(_WithMoments):
         return np.float32(self._product.numpy()) * self._momentum(step)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, the shares of m, v, m and gradient in the step, 1 - beta_2^t and epsilon."""
+        """Return the learning rate, 1 - beta_1, 1 - beta_2, the weights of m and gradient, 1 - beta_2^t and epsilon."""
         now, following, product = self._momentum(step), self._momentum(step + 1), self._momentum_product(step)
         of_m, of_g = following / (1 - product * following), (1 - now) / (1 - product)
         left = kind(1) - power(kind(self.beta_2), step)
@@ -184,11 +184,11 @@ class Nadam(_WithMoments):
 
 @_MOMENTS
 class Lamb(_WithMoments):
-    """Adam whose steps have the norm of the variable (You et al., 2019, https://arxiv.org/abs/1904.00962).
+    """Lamb: Adam with steps scaled to the norm of the variable (You et al., 2019, https://arxiv.org/abs/1904.00962).
 
-    m and v as in :class:`Adam`, ``step = m / (1 - beta_1**t) / (sqrt(v / (1 - beta_2**t)) + epsilon)`` and
-    ``variable -= learning_rate * step * |variable| / |step|``, without the last factor if a norm is 0. Norms are those
-    of :func:`mp_core.sum`.
+    With m and v as in :class:`Adam`, ``step = m / (1 - beta_1**t) / (sqrt(v / (1 - beta_2**t)) + epsilon)`` and
+    ``variable -= learning_rate * step * |variable| / |step|``. If a norm is 0, the ratio is 1. Norms are computed by
+    :func:`mp_core.sum`.
 
     Examples
     --------
@@ -223,14 +223,14 @@ class Ftrl(_Composed):
 
     With ``p = -learning_rate_power`` and ``n' = n + gradient**2``: ``z += gradient + 2 * l2_shrinkage * variable -
     (n'**p - n**p) / learning_rate * variable``, then ``variable = (clip(z, -l1, l1) - z) / (n'**p / learning_rate +
-    2 * (l2 + beta / (2 * learning_rate)))``. A step in which the learning rate is 0 is refused: it divides by it.
+    2 * (l2 + beta / (2 * learning_rate)))``. A learning rate of 0 raises ValueError, because the formula divides by it.
 
     Parameters
     ----------
     learning_rate_power : float
         At most 0.
     initial_accumulator_value : float
-        That of n.
+        The initial n.
     l1_regularization_strength, l2_regularization_strength, l2_shrinkage_regularization_strength : float
     beta : float
 
@@ -273,9 +273,9 @@ class Ftrl(_Composed):
         self.beta = number(beta, "beta")
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, the power, twice the shrinkage, l1, and twice l2 with what beta adds to it."""
+        """Return learning rate, power, 2 * l2_shrinkage, l1, and 2 * (l2 + beta / (2 * learning_rate))."""
         if not float(rate):
-            raise ValueError(f"`learning_rate` of Ftrl must not be 0, by which it divides; it is 0 in step {step}")
+            raise ValueError(f"`learning_rate` of Ftrl must not be 0, which Ftrl divides by; it is 0 in step {step}")
         twice = 2 * (self.l2_regularization_strength + self.beta / (2 * float(rate)))
         shrinkage = kind(2 * self.l2_shrinkage_regularization_strength)
         return rate, -self.learning_rate_power, shrinkage, kind(self.l1_regularization_strength), kind(twice)

@@ -1,4 +1,4 @@
-"""Optimizers that keep at most one array of a variable: gradient descent, with momentum or without, and Lion."""
+"""Optimizers with at most one slot per variable: gradient descent, with or without momentum, and Lion."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -13,10 +13,10 @@ __all__ = ["SGD", "Lion"]
 
 @documented(RATE, last=COMMON)
 class SGD(Optimizer):
-    """Gradient descent, with momentum or without.
+    """Gradient descent, with or without momentum.
 
-    ``variable -= learning_rate * gradient``; with momentum ``m = momentum * m - learning_rate * gradient`` and
-    ``variable += m``, with `nesterov` ``variable += momentum * m - learning_rate * gradient``.
+    ``variable -= learning_rate * gradient``. With momentum, ``m = momentum * m - learning_rate * gradient`` and
+    ``variable += m``; with `nesterov` too, ``variable += momentum * m - learning_rate * gradient``.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class SGD(Optimizer):
 
 @documented(RATE, last=COMMON)
 class Lion(Optimizer):
-    """Steps of one length, by the sign of a momentum (Chen et al., 2023, https://arxiv.org/abs/2302.06675).
+    """Lion: the step is the sign of a momentum (Chen et al., 2023, https://arxiv.org/abs/2302.06675).
 
     ``variable -= learning_rate * sign(beta_1 * m + (1 - beta_1) * gradient)``, then
     ``m = beta_2 * m + (1 - beta_2) * gradient``.
@@ -65,7 +65,7 @@ class Lion(Optimizer):
     Parameters
     ----------
     beta_1, beta_2 : float
-        From 0 to 1; `beta_1` is above 0.
+        From 0 to 1; `beta_1` must be above 0.
 
     Examples
     --------
@@ -93,6 +93,6 @@ class Lion(Optimizer):
         return "lion"
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, and the shares of momentum and gradient in the step and in the momentum."""
+        """Return learning rate, beta_1, 1 - beta_1, beta_2 and 1 - beta_2."""
         first, second = kind(self.beta_1), kind(self.beta_2)
         return rate, first, kind(1) - first, second, kind(1) - second

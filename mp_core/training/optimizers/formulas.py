@@ -1,9 +1,14 @@
-"""The formulas of the updates, as NumPy computes them: each operation rounds once, and nothing is fused.
+"""The formulas of the updates in NumPy: each operation rounds once, and nothing is fused.
 
-A rule computes the new value of a variable and of its slots from the variable, its gradient, the slots, and numbers
-that are the same for all elements. float32 and float64 variables are computed in their own type; those of 16 bits are
-widened to float32, computed there, and rounded once. The rules of Keras 3 are restated here element by element.
-mp_core/core/kernels/updates/ computes those of float32 in one pass, with the same bits.
+A rule maps (variable, gradient, slots, numbers) to the new values of variable and slots, element by element, as in
+Keras 3; the numbers are the same for all elements.
+
+| variable | computed in | rounding |
+|---|---|---|
+| float32, float64 | its own type | after each operation |
+| 16 bits | float32 | once more at the end |
+
+mp_core/core/kernels/updates/ computes float32 variables in one pass, with the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,18 +27,19 @@ Rule = Callable[[Array, Array, Slots, Numbers], tuple[Array, list[Array]]]
 
 
 class Preparation(NamedTuple):
-    """What happens to the gradient and the variable before the rule, each number in the type of the computation.
+    """Steps before the rule, in the type of the computation.
+
+    ``gradient = clip(gradient / divisor * factor, -limit, limit)`` and ``variable -= variable * decay``.
 
     Attributes
     ----------
     divisor : float
-        The loss scale: the gradient is divided by it.
+        The loss scale.
     factor : float
-        By which the gradient is then multiplied, so that its norm is clipped.
+        Limits the norm of the gradient.
     limit : float
-        The gradient is then clipped to the range from ``-limit`` to `limit`.
     decay : float
-        The variable loses this share of itself.
+        Weight decay times learning rate.
     """
 
     divisor: float = 1.0
@@ -108,21 +114,21 @@ RULES: dict[str, Rule] = {
     "rmsprop": _rmsprop, "rmsprop_momentum": _rmsprop_momentum, "rmsprop_centered": _rmsprop_centered,
     "rmsprop_centered_momentum": _rmsprop_centered_momentum, "adagrad": _adagrad, "lion": _lion,
 }  # fmt: skip
-"""Name -> formula of variable, gradient, slots and numbers; the optimizers say which numbers these are."""
+"""Name -> formula of variable, gradient, slots and numbers; :meth:`Optimizer.numbers` returns the numbers."""
 
 
 def work_type(dtype: np.dtype[Any]) -> Any:
-    """Return the type in which the update of a variable is computed: float64, or float32 for all others."""
+    """Return the type in which a variable is updated: float64 for float64, otherwise float32."""
     return np.float64 if dtype == F64 else np.float32
 
 
 def power(base: Any, exponent: int) -> Any:
-    """Return a number to an integral power, rounded once to its type: float64 products, the same on every machine."""
+    """Return ``base ** exponent``, computed by float64 products and rounded once: the same bits on every machine."""
     return type(base)(updates.power(base, exponent))
 
 
 def prepared(w: Array, g: Array, how: Preparation) -> tuple[Array, Array]:
-    """Return the variable after its decay, and the gradient that the rule sees, in the type of the computation."""
+    """Return the variable after weight decay, and the gradient for the rule, in the type of the computation."""
     work = work_type(w.dtype)
     w, g = cast(w, work), cast(g, work)
     if how.divisor != 1.0:
@@ -139,18 +145,18 @@ def prepared(w: Array, g: Array, how: Preparation) -> tuple[Array, Array]:
 def updated(
     rule: str, w: Array, g: Array, slots: Slots, numbers: Numbers, how: Preparation
 ) -> tuple[Array, list[Array], bool]:
-    """Return the new value of a variable, those of its slots, and whether the gradient was finite.
+    """Return the new value of a variable, the new values of its slots, and whether the gradient was finite.
 
     Parameters
     ----------
     rule : str
-        Of :data:`RULES`.
+        A key of :data:`RULES`.
     w, g : ndarray
-        The variable and its gradient, of one shape.
+        The variable and its gradient, with the same shape.
     slots : sequence of ndarray
-        Of the shape and dtype of the variable.
+        With the shape and dtype of the variable.
     numbers : sequence of float
-        Those of the rule, in the type of the computation.
+        Numbers of the rule, in the type of the computation.
     how : Preparation
     """
     return applied(RULES[rule], w, g, slots, numbers, how)
@@ -159,7 +165,7 @@ def updated(
 def applied(
     rule: Rule, w: Array, g: Array, slots: Slots, numbers: Numbers, how: Preparation
 ) -> tuple[Array, list[Array], bool]:
-    """Return what :func:`updated` returns, by a formula."""
+    """Return the result of :func:`updated` for a formula."""
     work = work_type(w.dtype)
     with np.errstate(all="ignore"):
         value, states = rule(*prepared(w, g, how), [cast(slot, work) for slot in slots], numbers)

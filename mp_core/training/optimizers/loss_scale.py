@@ -1,4 +1,4 @@
-"""The loss scale around an optimizer, that of Keras 3, and the rule when to use one."""
+"""Keras 3's LossScaleOptimizer, its base class, and the rule that decides when to use one."""
 
 import math
 from abc import ABC, abstractmethod
@@ -32,9 +32,9 @@ _INNER_ARGUMENTS = {
     for name, argument in signature(Optimizer).parameters.items()
     if name in Common.__annotations__ and name != "name"
 }
-"""Arguments of all optimizers -> their defaults: what the wrapped optimizer does is set there."""
-_SAVED = ("iteration", "learning_rate", "step_counter", "dynamic_scale")
-"""What files have before the variables of the inner optimizer."""
+"""Arguments of all optimizers -> their defaults. Other values must be set on the wrapped optimizer."""
+_SCALE_VARIABLES = ("iteration", "learning_rate", "step_counter", "dynamic_scale")
+"""Names of the values that files have before the variables of the inner optimizer."""
 
 
 def _check_arguments(arguments: dict[str, Any]) -> None:
@@ -52,23 +52,23 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
 
 
 class ScaledOptimizer(ABC):
-    """An optimizer with a loss scale around it: what the loss scale optimizers of all faces have in common.
+    """The base of the loss scale optimizers of Keras 3 and tf.keras: wraps an optimizer.
 
-    :meth:`scale_loss` scales a loss, :meth:`apply` takes the gradients of a loss that was scaled.
+    :meth:`scale_loss` scales a loss; :meth:`apply` takes the gradients of the scaled loss.
 
     Parameters
     ----------
     inner_optimizer : Optimizer
     state : LossScale
-        The loss scale at the first step.
+        The initial loss scale.
 
     Attributes
     ----------
     state : LossScale
-        The loss scale at this step.
+        The current loss scale.
     initial_scale : float
     dynamic_growth_steps : int or None
-        How many finite steps in a row make the scale grow; None for a fixed scale.
+        The scale grows after this number of finite steps in a row; None for a fixed scale.
     """
 
     state: LossScale
@@ -79,48 +79,53 @@ class ScaledOptimizer(ABC):
             raise TypeError(f"LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got: {inner_optimizer}")
         self.inner_optimizer, self.state, self.initial_scale = inner_optimizer, state, state.loss_scale
         self.dynamic_growth_steps = state.period if isinstance(state, DynamicLossScale) else None
-        self._built: list[AutoCastVariable] | None = None
+        self._built_for: list[AutoCastVariable] | None = None
 
     # ---- the loss scale
 
     @property
     def loss_scale(self) -> np.float32:
-        """The scale at this step."""
+        """The current scale."""
         return np.float32(self.state.loss_scale)
 
     def scale_loss(self, loss: Any) -> Any:
-        """Return the loss from which to compute the gradients.
+        """Return the loss times the scale; compute the gradients from it.
 
         Raises
         ------
         TypeError
-            It is not floating-point.
+            `loss` is not floating-point.
         """
         check_floating(loss, "loss")
         return self.state.scale(loss)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
-        """Take a step with the gradients of a scaled loss, of these variables or of those of :meth:`build`."""
-        self.apply_gradients(paired(grads, trainable_variables, self._built))
+        """Take a step with the gradients of a scaled loss; default: gradients of the variables of :meth:`build`."""
+        self.apply_gradients(paired(grads, trainable_variables, self._built_for))
 
     @abstractmethod
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
         """Take a step with pairs of gradient and variable; return :attr:`iterations`."""
 
     def _step(self, pairs: list[tuple[Any, Any]], scale: np.float32 | None) -> bool:
-        """Return whether the inner optimizer took a step: a dynamic scale skips those that are not finite.
+        """Let the inner optimizer take a step, unless the scale is dynamic and a gradient is not finite.
 
         Parameters
         ----------
         pairs : list of tuple
             Gradients and variables.
         scale : float32 or None
-            What gradients are divided by, in float32; None: not by a loss scale of this optimizer.
+            Divide the gradients by it in float32; None: they are unscaled already.
+
+        Returns
+        -------
+        bool
+            False if the step was skipped.
         """
         if not self.built and pairs:
             self.build([variable for _, variable in pairs])
         inner, skips = self.inner_optimizer, self.state.skips
-        if proposes(inner):
+        if supports_proposals(inner):
             factor = (inner.loss_scale_factor or 1.0) if scale is None else float(scale)
             proposal = inner.proposed(pairs, factor) if pairs else None
             finite = proposal is None or proposal.finite
@@ -129,7 +134,7 @@ class ScaledOptimizer(ABC):
         else:
             finite = not skips or are_finite([gradient for gradient, _ in pairs], "grads_and_vars")
             if finite:
-                inner.apply_gradients(pairs if scale is None else [(_divided(g, v, scale), v) for g, v in pairs])
+                inner.apply_gradients(pairs if scale is None else [(_unscaled(g, v, scale), v) for g, v in pairs])
         self.state = self.state.adjust(finite)
         return finite or not skips
 
@@ -137,17 +142,17 @@ class ScaledOptimizer(ABC):
 
     @property
     def in_files(self) -> Any:
-        """The optimizer that files of compiled models name: the inner one, unless Keras 3 has the class of this one."""
+        """The optimizer that files store: the inner optimizer, unless Keras 3 has the wrapper's class too."""
         return self.inner_optimizer
 
     @property
     def iterations(self) -> Any:
-        """The steps that the inner optimizer took, its own attribute."""
+        """The number of steps of the inner optimizer: its own attribute."""
         return self.inner_optimizer.iterations
 
     @property
     def learning_rate(self) -> Any:
-        """The inner optimizer's."""
+        """The learning rate of the inner optimizer."""
         return self.inner_optimizer.learning_rate  # type: ignore[attr-defined]
 
     @learning_rate.setter
@@ -156,29 +161,29 @@ class ScaledOptimizer(ABC):
 
     @property
     def variables(self) -> list[AutoCastVariable]:
-        """The inner optimizer's; the loss scale itself is :attr:`state`."""
+        """The variables of the inner optimizer; the loss scale is not among them, but in :attr:`state`."""
         return list(getattr(self.inner_optimizer, "variables", ()))
 
     @property
     def built(self) -> bool:
         """Whether the optimizer knows the variables that it updates."""
-        return self._built is not None
+        return self._built_for is not None
 
     def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
-        """Build the inner optimizer for the variables, if it has this, and remember them for :meth:`apply`."""
+        """Build the inner optimizer, if it has ``build``, and store the variables for :meth:`apply`."""
         if hasattr(self.inner_optimizer, "build"):
             self.inner_optimizer.build(trainable_variables)
-        self._built = list(trainable_variables)
+        self._built_for = list(trainable_variables)
 
     def finalize_variable_values(self, var_list: Sequence[AutoCastVariable]) -> None:
-        """Set the variables to their averages at the end of training, if the inner optimizer keeps these."""
+        """Assign the averages to the variables at the end of training, if the inner optimizer has averages."""
         if hasattr(self.inner_optimizer, "finalize_variable_values"):
             self.inner_optimizer.finalize_variable_values(var_list)
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the loss scale and the inner optimizer's variables into a mapping, as Keras does.
+        """Write the loss scale and the inner optimizer's variables into a mapping, in Keras' order.
 
-        Keras has an unused count of steps and learning rate before them, which are zeros here.
+        The first two values, an unused number of steps and learning rate of Keras, are zeros.
         """
         inner: dict[str, Any] = {}
         self.inner_optimizer.save_own_variables(inner)  # type: ignore[attr-defined]
@@ -187,26 +192,26 @@ class ScaledOptimizer(ABC):
             store[str(i)] = value
 
     def saved_names(self, places: Mapping[int, str]) -> list[str]:
-        """Return what each variable that :meth:`save_own_variables` writes is: see :meth:`Optimizer.saved_names`."""
+        """Return the names of the values of :meth:`save_own_variables`: see :meth:`Optimizer.saved_names`."""
         inner = getattr(self.inner_optimizer, "saved_names", None)
-        return [] if inner is None else [f"loss scale: {part}" for part in _SAVED] + inner(places)
+        return [] if inner is None else [f"loss scale: {part}" for part in _SCALE_VARIABLES] + inner(places)
 
     def saved_owners(self) -> list[AutoCastVariable | None]:
-        """Return of which variable of a model each is that :meth:`save_own_variables` writes; None: of none alone."""
+        """Return the model variable that each value of :meth:`save_own_variables` belongs to, or None."""
         inner = getattr(self.inner_optimizer, "saved_owners", None)
-        return [] if inner is None else [None] * len(_SAVED) + inner()
+        return [] if inner is None else [None] * len(_SCALE_VARIABLES) + inner()
 
     def load_own_variables(self, store: Any) -> None:
-        """Take the loss scale, unless it is fixed, and the inner optimizer's variables that a file has.
+        """Load the loss scale, unless it is fixed, and the inner optimizer's variables.
 
         Raises
         ------
         ValueError
-            There is another number of them, one has another shape, or the loss scale is no number above 0.
+            The number of variables or a shape differs, or the loss scale is not above 0.
         """
         values = [np.asarray(store[str(i)]) for i in range(len(store.keys()))]
         if len(values) < 4 or any(value.shape for value in values[:4]):
-            raise ValueError(f"The file holds no variables of a LossScaleOptimizer: {len(values)} arrays")
+            raise ValueError(f"The file has no variables of a LossScaleOptimizer: {len(values)} arrays")
         if values[2].dtype.kind not in "iu":
             raise TypeError(f"The steps since the last change of the loss scale must be an integer; found {values[2]}")
         state = self.state.restored(float(values[3]), int(values[2]))
@@ -215,7 +220,7 @@ class ScaledOptimizer(ABC):
         self.state = state
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Give the inner optimizer's variables the values of a list; the loss scale stays.
+        """Assign a list of arrays to the inner optimizer's variables; the loss scale does not change.
 
         Parameters
         ----------
@@ -225,44 +230,46 @@ class ScaledOptimizer(ABC):
         Raises
         ------
         ValueError
-            There is another number of them, or one has another shape.
+            The number of arrays or a shape differs.
         """
         self.inner_optimizer.set_weights(weights)  # type: ignore[attr-defined]
 
 
-def _divided(gradient: Any, variable: Any, scale: np.float32) -> Any:
-    """Return the gradient without the scale; a variable that is overwritten with its gradient has none in it."""
+def _unscaled(gradient: Any, variable: Any, scale: np.float32) -> Any:
+    """Divide a gradient by the scale, unless its variable is overwritten with it: such gradients are not scaled."""
     if gradient is None or getattr(variable, "overwrite_with_gradient", False):
         return gradient
     return np.divide(gradient, scale)
 
 
-def proposes(optimizer: Any) -> TypeGuard[Optimizer]:
-    """Whether an optimizer computes a step before it assigns it, so that the step can be forgotten."""
+def supports_proposals(optimizer: Any) -> TypeGuard[Optimizer]:
+    """Whether the optimizer can compute a step without assigning it, so that the step can be dropped."""
     return isinstance(optimizer, Optimizer) and type(optimizer).apply_gradients is Optimizer.apply_gradients
 
 
 class LossScaleOptimizer(ScaledOptimizer):
-    """Keras 3's dynamic loss scale around an optimizer: doubled after finite steps, halved and skipped otherwise.
+    """Keras 3's dynamic loss scale around an optimizer.
+
+    After `dynamic_growth_steps` finite steps in a row the scale is doubled. A step with a gradient that is not finite
+    is skipped, and halves the scale.
 
     Parameters
     ----------
     inner_optimizer : Optimizer
-        Its own ``loss_scale_factor`` is set to None.
+        Its ``loss_scale_factor`` is set to None.
     initial_scale : float
+        Above 0 and finite in float32.
     dynamic_growth_steps : int
-        How many finite steps in a row double the scale.
     name : str, optional
     **kwargs
-        Arguments of Keras' base optimizer, accepted with their defaults only.
+        Arguments of Keras' base optimizer; only their defaults are accepted.
 
     Raises
     ------
     TypeError
-        `inner_optimizer` is no optimizer or scales losses itself, or `name` no string.
+        `inner_optimizer` is not an optimizer, or is a loss scale optimizer.
     ValueError
-        An argument belongs to the inner optimizer, or does not exist; `initial_scale` is no finite number above 0 in
-        float32, or `dynamic_growth_steps` no positive integer.
+        An argument is unknown, or must be set on the inner optimizer, or is out of range.
 
     Examples
     --------
@@ -297,12 +304,12 @@ class LossScaleOptimizer(ScaledOptimizer):
 
     @property
     def dynamic_scale(self) -> float:
-        """The scale at this step."""
+        """The current scale."""
         return self.state.loss_scale
 
     @property
     def step_counter(self) -> int:
-        """The finite steps since the scale last changed."""
+        """The number of finite steps since the scale last changed."""
         return self.state.counter
 
     @property
@@ -311,19 +318,21 @@ class LossScaleOptimizer(ScaledOptimizer):
         return self
 
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
-        """Divide the gradients by the scale in float32 and hand them on if they are finite; adjust the scale.
+        """Divide the gradients by the scale in float32, let the inner optimizer apply them, and adjust the scale.
+
+        If a gradient is not finite, the step is skipped.
 
         Returns
         -------
         iterations : AutoCastVariable or int
-            :attr:`iterations`; a step that was skipped does not count.
+            :attr:`iterations`, without skipped steps.
 
         Raises
         ------
         TypeError
-            These are no pairs of gradient and variable.
+            `grads_and_vars` are not pairs of gradient and variable.
         ValueError
-            Every gradient is None.
+            All gradients are None.
         """
         self._step(checked_pairs(grads_and_vars), self.loss_scale)
         return self.iterations
@@ -344,7 +353,7 @@ class LossScaleOptimizer(ScaledOptimizer):
         Raises
         ------
         TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments.
+            `config` is not a dictionary of the constructor's arguments.
         """
         config = own_config(config, "LossScaleOptimizer")
         return cls(**config | {"inner_optimizer": deserialize(config.get("inner_optimizer"), custom_objects)})
@@ -354,10 +363,10 @@ CLASSES["LossScaleOptimizer"] = LossScaleOptimizer
 
 
 def wrap_optimizer(optimizer: Any, policy: DTypePolicy, auto_scale_loss: bool = True) -> Any:
-    """Return the optimizer with which ``Model.compile`` of Keras 3 trains under a policy.
+    """Return the optimizer that Keras 3's ``Model.compile`` uses under a policy.
 
-    It is a :class:`LossScaleOptimizer` if the policy's name is ``"mixed_float16"``, unless `auto_scale_loss` is False
-    or the optimizer is one already. The policies of layers do not count.
+    If the policy's name is ``"mixed_float16"``, the optimizer is wrapped in a :class:`LossScaleOptimizer`, unless it is
+    a loss scale optimizer or `auto_scale_loss` is False. The policies of layers do not count.
 
     Parameters
     ----------
@@ -385,7 +394,7 @@ def wrap_optimizer(optimizer: Any, policy: DTypePolicy, auto_scale_loss: bool = 
 
 
 def check_wrapping(optimizer: Any, policy: Any) -> None:
-    """Raise TypeError unless these are an optimizer, and a policy that may say how its losses are scaled."""
+    """Raise TypeError unless `optimizer` is an optimizer and `policy` is a policy object."""
     check_optimizer(optimizer, "optimizer")
     if not isinstance(policy, DTypePolicy):
         raise TypeError(f"`policy` must be a policy, such as DTypePolicy('mixed_float16'); received {policy!r}")

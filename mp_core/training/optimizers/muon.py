@@ -1,4 +1,4 @@
-"""Muon: matrices move by their momentum made orthogonal, everything else by Adam."""
+"""Muon: matrices are updated with their orthogonalized momentum, all other variables by Adam."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,38 +24,40 @@ __all__ = ["Muon"]
 class Muon(Optimizer):
     """Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon), as Keras computes it.
 
-    A matrix has a momentum ``m = gradient + momentum * m``. With `nesterov` ``u = gradient + momentum * m``, otherwise
-    ``u = m``. After ``x = u / (|u| + 1e-7)``, `ns_steps` times ``x = muon_a * x + (muon_b * A + muon_c * A @ A) @ x``
-    with ``A = x @ x.T`` bring all singular values of x near 1 (Newton and Schulz). Then ``variable -= learning_rate * x
-    * sqrt(max(variable.shape)) * rms_rate`` (Liu et al., 2025, https://arxiv.org/abs/2502.16982). Products are those of
-    :func:`mp_core.matmul`.
+    For a matrix, in order:
 
-    Adam updates what is no matrix, embeddings, and the layers that `exclude_layers` names: the last one of a classifier
-    should be among these.
+    1. ``m = gradient + momentum * m``; ``u = gradient + momentum * m`` with `nesterov`, otherwise ``u = m``
+    2. ``x = u / (|u| + 1e-7)``
+    3. `ns_steps` times (Newton and Schulz): ``A = x @ x.T``, ``x = muon_a * x + (muon_b * A + muon_c * A @ A) @ x``.
+       Then all singular values of x are near 1.
+    4. ``variable -= learning_rate * x * sqrt(max(variable.shape)) * rms_rate`` (Liu et al., 2025,
+       https://arxiv.org/abs/2502.16982)
+
+    Products are computed by :func:`mp_core.matmul`. Adam updates embeddings, variables that are not matrices, and
+    variables that `exclude_layers` matches. Exclude the last layer of a classifier.
 
     Parameters
     ----------
     adam_beta_1, adam_beta_2 : float
-        Those of :class:`Adam`, from 0 to 1.
+        As in :class:`Adam`, from 0 to 1.
     adam_weight_decay : float, optional
-        The weight decay of what Adam updates.
+        The weight decay of variables that Adam updates.
     epsilon : float
-        That of :class:`Adam`.
+        As in :class:`Adam`.
     weight_decay : float, optional
         The weight decay of the matrices.
     exclude_layers : list of str, optional
-        Regular expressions: a variable in whose ``path``, such as ``"dense/kernel"``, one of them is found, is updated
-        by Adam.
+        Regular expressions. Adam updates each variable whose ``path``, such as ``"dense/kernel"``, contains a match.
     exclude_embeddings : bool
-        Whether Adam updates the variables in whose path ``embedding`` stands.
+        Whether Adam updates the variables whose path contains ``embedding``.
     muon_a, muon_b, muon_c : float
     adam_lr_ratio : float
-        By which the learning rate is multiplied for Adam.
+        The learning rate of Adam is ``learning_rate * adam_lr_ratio``.
     momentum : float
     ns_steps : int
     nesterov : bool
     rms_rate : float, optional
-        None leaves out the two last factors.
+        None: without the factors ``sqrt(max(variable.shape)) * rms_rate``.
 
     Examples
     --------
@@ -99,7 +101,7 @@ class Muon(Optimizer):
         self.adam_weight_decay = None if adam_weight_decay is None else finite(adam_weight_decay, "adam_weight_decay")
         self.epsilon = number(epsilon, "epsilon", 0)
         self.exclude_layers = [] if exclude_layers is None else _patterns(exclude_layers)
-        self._excluding = [_searching(pattern) for pattern in self.exclude_layers]
+        self._exclude_matchers = [_compiled_pattern(pattern) for pattern in self.exclude_layers]
         self.exclude_embeddings = boolean(exclude_embeddings, "exclude_embeddings")
         self.muon_a, self.muon_b, self.muon_c = (
             number(value, name) for value, name in ((muon_a, "muon_a"), (muon_b, "muon_b"), (muon_c, "muon_c"))
@@ -108,17 +110,17 @@ class Muon(Optimizer):
         self.ns_steps, self.nesterov = positive_integer(ns_steps, "ns_steps"), boolean(nesterov, "nesterov")
         self.rms_rate = _optional(rms_rate, "rms_rate")
 
-    def _by_adam(self, variable: AutoCastVariable) -> bool:
+    def _uses_adam(self, variable: AutoCastVariable) -> bool:
         """Whether Adam updates a variable."""
         path = variable.path
         is_embedding = self.exclude_embeddings and "embedding" in path.lower()
-        return variable.ndim != 2 or is_embedding or any(finds(path) for finds in self._excluding)
+        return variable.ndim != 2 or is_embedding or any(finds(path) for finds in self._exclude_matchers)
 
-    def _keeps(self, variable: AutoCastVariable, name: str) -> bool:
-        return name != "velocity" or self._by_adam(variable)
+    def _has_slot(self, variable: AutoCastVariable, name: str) -> bool:
+        return name != "velocity" or self._uses_adam(variable)
 
     def _decay_of(self, variable: AutoCastVariable) -> float:
-        return (self.adam_weight_decay if self._by_adam(variable) else self.weight_decay) or 0.0
+        return (self.adam_weight_decay if self._uses_adam(variable) else self.weight_decay) or 0.0
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
         """Return the learning rate, and the numbers of Adam."""
@@ -128,14 +130,16 @@ class Muon(Optimizer):
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: formulas.Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, those of its slots, and whether its gradient was finite."""
+        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         rate, of_adam = numbers
         if len(slots) > 1:
             return formulas.updated("adam", w, g, slots, of_adam, how)
-        return formulas.applied(self._moved, w, g, slots, (rate,), how)
+        return formulas.applied(self._orthogonal_update, w, g, slots, (rate,), how)
 
-    def _moved(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new value of a matrix, and of its momentum."""
+    def _orthogonal_update(
+        self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]
+    ) -> tuple[Array, list[Array]]:
+        """Return the new values of a matrix and its momentum."""
         kind, (rate,) = w.dtype.type, numbers
         m = slots[0] + (g + slots[0] * kind(self.momentum - 1))
         step = self._orthogonal(g + m * kind(self.momentum) if self.nesterov else m) * rate
@@ -144,7 +148,7 @@ class Muon(Optimizer):
         return w - step, [m]
 
     def _orthogonal(self, x: Array) -> Array:
-        """Return a matrix of the same singular vectors, with singular values near 1."""
+        """Return a matrix with the same singular vectors, and singular values near 1."""
         if x.shape[0] > x.shape[1]:
             return np.ascontiguousarray(self._orthogonal(x.T).T)
         a, b, c = (x.dtype.type(value) for value in (self.muon_a, self.muon_b, self.muon_c))
@@ -161,14 +165,14 @@ def _optional(value: Any, argument: str) -> float | None:
 
 
 def _patterns(given: Sequence[str]) -> list[str]:
-    """Return a list of strings; raise for what is none."""
+    """Return a list of strings; raise TypeError for anything else."""
     if not isinstance(given, list | tuple) or not all(isinstance(pattern, str) for pattern in given):
         raise TypeError(f"`exclude_layers` must be a list of regular expressions; received {given!r}")
     return list(given)
 
 
-def _searching(pattern: str) -> Callable[[str], object]:
-    """Return a function that says whether a regular expression is found in a path; raise for what is none."""
+def _compiled_pattern(pattern: str) -> Callable[[str], object]:
+    """Return a function that searches a path for a regular expression; raise ValueError if it is invalid."""
     try:
         return matcher(pattern, "search")
     except ValueError as error:

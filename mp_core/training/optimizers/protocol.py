@@ -1,4 +1,4 @@
-"""What the loss scale optimizers need of an optimizer, and the checks of what they are given."""
+"""The interface of optimizers that can be wrapped for loss scaling, and checks of their arguments."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -17,7 +17,7 @@ _UNBUILT = (
 
 @runtime_checkable
 class OptimizerLike(Protocol):
-    """What a loss scale optimizer needs of the optimizer that it wraps: one of these, or of your own.
+    """The interface that a loss scale optimizer requires of the optimizer that it wraps, built-in or your own.
 
     Examples
     --------
@@ -27,17 +27,17 @@ class OptimizerLike(Protocol):
     """
 
     iterations: Any
-    """The steps taken: a variable, as Keras has it, or an integer."""
+    """The number of steps: a variable, as in Keras, or an integer."""
 
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
-        """Update the variables by their gradients, where these are not None, and count the step."""
+        """Update the variables whose gradients are not None, and count the step."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
 
 
 def check_optimizer(optimizer: Any, argument: str) -> OptimizerLike:
-    """Return an optimizer as it is; raise TypeError for everything else."""
+    """Check that `optimizer` has the interface of an optimizer, and return it; otherwise raise TypeError."""
     if not isinstance(optimizer, OptimizerLike) or isinstance(optimizer, type):
         raise TypeError(
             f'"{argument}" must have `iterations`, `apply_gradients` and `get_config`, but got: '
@@ -52,9 +52,9 @@ def checked_pairs(grads_and_vars: GradientsAndVariables) -> list[tuple[Any, Any]
     Raises
     ------
     TypeError
-        These are no pairs.
+        `grads_and_vars` are not pairs.
     ValueError
-        There are pairs, and every gradient is None.
+        There are pairs, but all gradients are None.
     """
     if not isinstance(grads_and_vars, Iterable):
         raise TypeError(f"`grads_and_vars` must hold pairs of gradient and variable; received {grads_and_vars!r}")
@@ -68,7 +68,7 @@ def checked_pairs(grads_and_vars: GradientsAndVariables) -> list[tuple[Any, Any]
 
 
 def paired(grads: Sequence[Any], variables: Sequence[Any] | None, built: Sequence[Any] | None) -> GradientsAndVariables:
-    """Return pairs of gradient and variable, of those that an optimizer was built for where `variables` is None."""
+    """Return pairs of gradient and variable; if `variables` is None, those that the optimizer was built for."""
     if variables is None:
         if built is None:
             raise ValueError(_UNBUILT)

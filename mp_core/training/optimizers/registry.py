@@ -14,8 +14,8 @@ _HOMES = (adafactor, adaptive, composed, descent, muon)
 CLASSES: dict[str, Any] = {name: getattr(home, name) for home in _HOMES for name in home.__all__ if name[0].isupper()}
 """Name -> class, those that wrap another optimizer too once their module is imported."""
 
-_OF_TF_KERAS = ("jit_compile", "is_legacy_optimizer")
-"""Arguments that configurations of tf.keras have, without a meaning here."""
+_TF_KERAS_ARGUMENTS = ("jit_compile", "is_legacy_optimizer")
+"""Arguments in configurations of tf.keras that are ignored."""
 
 
 def serialize(optimizer: OptimizerLike) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def deserialize(config: dict[str, Any] | None, custom_objects: dict[str, Any] | 
     Raises
     ------
     TypeError, ValueError
-        `config` is no such dictionary, or ``class_name`` names no optimizer; its arguments are not those of the class.
+        `config` is not such a dictionary, ``class_name`` is unknown, or the class does not take these arguments.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def deserialize(config: dict[str, Any] | None, custom_objects: dict[str, Any] | 
     """
     lower = {name.lower(): found for name, found in CLASSES.items()}
     found, arguments = class_and_config(config, lower | known_classes(Optimizer, CLASSES, custom_objects), "optimizer")
-    arguments = {key: value for key, value in arguments.items() if key not in _OF_TF_KERAS}
+    arguments = {key: value for key, value in arguments.items() if key not in _TF_KERAS_ARGUMENTS}
     return found.from_config(arguments) if hasattr(found, "from_config") else found(**arguments)
 
 

@@ -1,4 +1,4 @@
-"""Loss scales as immutable states: the one state machine behind the loss scales of all faces."""
+"""Loss scales as immutable states: the state machine of the loss scales of Keras 3 and tf.keras."""
 
 import math
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def check_floating(tree: Any, argument: str, *, allow_none: bool = False) -> None:
-    """Raise TypeError unless all leaves are floating-point numbers or arrays: others would keep their scale."""
+    """Raise TypeError unless all leaves are floating-point numbers or arrays: other types would not be scaled."""
     for leaf in leaves(tree):
         dtype = getattr(leaf, "dtype", None)
         floating = dtypes.is_float(dtype) if isinstance(dtype, np.dtype) else isinstance(leaf, float)
@@ -33,7 +33,7 @@ def check_floating(tree: Any, argument: str, *, allow_none: bool = False) -> Non
 
 
 def scale_number(value: Any, argument: str) -> float:
-    """Return `value` as a float; raise ValueError unless float32 holds it as a finite number above 0."""
+    """Return `value` as a float; raise ValueError unless it is finite and above 0 in float32."""
     found = positive(value, argument)
     if not 0 < _float32(found) < math.inf:
         raise ValueError(f"`{argument}` must be a finite number above 0 in float32; received {argument}={value!r}")
@@ -41,9 +41,9 @@ def scale_number(value: Any, argument: str) -> float:
 
 
 def multiplied(tree: Any, factor: float) -> Any:
-    """Return `tree`, its floating-point leaves multiplied by `factor`, each in its own dtype; overflow is no error.
+    """Multiply the floating-point leaves of `tree` by `factor`; dtypes do not change, and overflow raises no error.
 
-    Leaves of 16 bits are multiplied in float32: `factor` need not be a number of theirs.
+    16-bit leaves are multiplied in float32, because `factor` may be outside the range of their type.
     """
 
     def scaled(x: Any) -> Any:
@@ -65,18 +65,17 @@ def _float32(x: float) -> float:
 
 @dataclass(frozen=True)
 class LossScale:
-    """A loss scale that stays as it is; 1 does nothing.
+    """A fixed loss scale; 1 has no effect.
 
     Parameters
     ----------
     loss_scale : float
-        The factor.
+        Above 0 and finite in float32, or infinity: a dynamic scale may grow to infinity.
 
     Raises
     ------
     ValueError
-        `loss_scale` is not a number above 0, or float32 holds it only as 0 or infinity. Infinity itself is allowed: a
-        scale may grow to it.
+        `loss_scale` is not such a number.
 
     Examples
     --------
@@ -87,63 +86,62 @@ class LossScale:
 
     loss_scale: float = 1.0
     counter = 0
-    """The finite steps since the last change."""
+    """The number of finite steps since the last change."""
     skips = False
-    """Whether a step whose gradients are not finite is to be skipped."""
+    """Whether to skip a step with gradients that are not finite."""
 
     def __post_init__(self) -> None:
-        grown = self.loss_scale == math.inf  # as Keras' scale may
-        self._keep(loss_scale=math.inf if grown else scale_number(self.loss_scale, "loss_scale"))
+        grown = self.loss_scale == math.inf  # possible in Keras
+        self._set_numbers(loss_scale=math.inf if grown else scale_number(self.loss_scale, "loss_scale"))
 
-    def _keep(self, **numbers: float) -> None:
-        """Keep numbers as Python's: those of NumPy would compute, and overflow, in their own dtype."""
+    def _set_numbers(self, **numbers: float) -> None:
+        """Store Python numbers: NumPy scalars would compute, and overflow, in their own dtype."""
         for name, value in numbers.items():
             object.__setattr__(self, name, value)
 
     def scale(self, tree: Any) -> Any:
-        """Return `tree` with its floating-point leaves multiplied by the factor, each in its own dtype."""
+        """Multiply the floating-point leaves of `tree` by the scale; dtypes do not change."""
         return multiplied(tree, self.loss_scale)
 
     def unscale(self, tree: Any) -> Any:
-        """Return `tree` with its floating-point leaves multiplied by the reciprocal, each in its own dtype."""
+        """Multiply the floating-point leaves of `tree` by the reciprocal of the scale; dtypes do not change."""
         return multiplied(tree, 1.0 / self.loss_scale)
 
     def adjust(self, grads_finite: bool) -> Self:
-        """Return the state of the next step, now that this step's gradients were finite or not."""
+        """Return the loss scale of the next step; `grads_finite` says whether this step's gradients were finite."""
         return self
 
     def restored(self, loss_scale: float, counter: int) -> Self:
-        """Return the state with the progress of another one: a scale that stays as it is has none."""
+        """Return the loss scale with a stored value and counter; a fixed scale ignores them."""
         return self
 
 
 @dataclass(frozen=True)
 class DynamicLossScale(LossScale):
-    """A loss scale that grows after `period` finite steps in a row and shrinks after every other step.
+    """A loss scale that grows after `period` finite steps in a row, and shrinks after each step that is not finite.
 
-    The factor is a float32 number after its first change. The defaults are tf.keras'; Keras 3 has neither limit
+    After its first change the scale is a float32 number. The defaults are tf.keras'; Keras 3 has no limits
     (``min_loss_scale=0, max_loss_scale=math.inf``).
 
     Parameters
     ----------
     loss_scale : float
-        The factor at this step.
+        The current scale.
     counter : int
-        The finite steps since the last change.
+        The number of finite steps since the last change.
     period : int
-        How many of them make it grow.
+        The number of finite steps in a row after which the scale grows.
     factor : float
-        By which it grows and shrinks.
+        The scale is multiplied or divided by it. Above 1.
     min_loss_scale : float
-        It shrinks no further than to this, and never to 0.
+        Lower limit. The scale never shrinks to 0.
     max_loss_scale : float
-        It does not grow if it would exceed this; the count starts again all the same.
+        Upper limit. If the next scale would exceed it, the scale does not change, but `counter` is reset.
 
     Raises
     ------
     ValueError
-        `loss_scale` is as :class:`LossScale` refuses it, `counter` or a limit is not a number of at least 0, `period`
-        is not a positive integer, or `factor` is not above 1.
+        `loss_scale` is refused by :class:`LossScale`, or another argument is out of range.
 
     Examples
     --------
@@ -162,7 +160,7 @@ class DynamicLossScale(LossScale):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._keep(
+        self._set_numbers(
             counter=whole(number(self.counter, "counter", 0)),
             period=positive_integer(self.period, "period"),
             factor=positive(self.factor, "factor"),
@@ -173,21 +171,21 @@ class DynamicLossScale(LossScale):
             raise ValueError(f"`factor` must be above 1; received factor={self.factor!r}")
 
     def adjust(self, grads_finite: bool) -> Self:
-        """Return the state of the next step, now that this step's gradients were finite or not."""
+        """Return the loss scale of the next step; `grads_finite` says whether this step's gradients were finite."""
         if not grads_finite:
             smaller = _float32(self.loss_scale / self.factor)
             return replace(self, loss_scale=max(smaller, self.min_loss_scale) or self.loss_scale, counter=0)
         if self.counter + 1 < self.period:
-            return self._counted()
+            return self._with_one_more_step()
         larger = _float32(self.loss_scale * self.factor)
         return replace(self, loss_scale=larger if larger <= self.max_loss_scale else self.loss_scale, counter=0)
 
     def restored(self, loss_scale: float, counter: int) -> Self:
-        """Return the state with the progress of another one."""
+        """Return the loss scale with a stored value and counter."""
         return replace(self, loss_scale=loss_scale, counter=counter)
 
-    def _counted(self) -> Self:
-        """Return this state after one finite step more; nothing else has changed, so nothing is checked again."""
+    def _with_one_more_step(self) -> Self:
+        """Return a copy with the counter increased by 1, without checking the other numbers again."""
         state = object.__new__(type(self))
         vars(state).update(vars(self) | {"counter": self.counter + 1})
         return state

@@ -22,8 +22,8 @@ __all__ = [
 class LearningRateSchedule:
     """The base of the schedules: a subclass defines ``__call__(step)`` and ``get_config()``.
 
-    Built-in ones compute in float64 and round to float32 once. In which interval a step lies is decided exactly, of the
-    arguments as the decimal numbers that they are written as.
+    Built-in schedules compute in float64 and round once to float32. The interval of a step is determined exactly: an
+    argument such as 0.1 counts as the decimal number 1/10.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class LearningRateSchedule:
     """
 
     def __call__(self, step: Any) -> Any:
-        """Return the learning rate of a step; the first one is 0."""
+        """Return the learning rate of a step; the first step is 0."""
         raise NotImplementedError(
             f"Learning rate schedule '{type(self).__name__}' must override `__call__(self, step)`."
         )
@@ -53,19 +53,19 @@ class LearningRateSchedule:
         return cls(**own_config(config, cls.__name__))
 
 
-class _Kept(LearningRateSchedule):
-    """A schedule whose configuration is its arguments, which are kept under their names."""
+class _ConfiguredSchedule(LearningRateSchedule):
+    """A schedule that stores its arguments as attributes and returns them as its configuration."""
 
     names: tuple[str, ...] = ()
 
-    def _keep(self, name: str, **arguments: Any) -> None:
+    def _set_arguments(self, name: str, **arguments: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(f"`name` must be a string; received name={name!r}")
         self.names = (*arguments, "name")
         vars(self).update(arguments, name=name)
 
     def __call__(self, step: Any) -> np.float32:
-        """Return the learning rate of a step; the first one is 0."""
+        """Return the learning rate of a step; the first step is 0."""
         return np.float32(self._rate(float(step)))
 
     def _rate(self, step: float) -> float:
@@ -77,18 +77,18 @@ class _Kept(LearningRateSchedule):
 
 
 def _rate(value: Any, argument: str) -> float:
-    """Return a rate as a float; of an optimizer's ``learning_rate``, a variable, the value that it has now."""
+    """Return a rate as a float; if it is an optimizer's ``learning_rate`` variable, its current value."""
     return number(value.numpy()[()] if isinstance(value, AutoCastVariable) else value, argument)
 
 
-def _exact(value: float) -> Fraction:
-    """Return the decimal number that a float is written as: 11/10 for 1.1."""
+def _as_fraction(value: float) -> Fraction:
+    """Return the shortest decimal number of a float as a fraction: 11/10 for 1.1."""
     return Fraction(repr(value))
 
 
-def _intervals(step: float, steps: float) -> Any:
-    """Return ``step / steps``, from which :func:`math.floor` and :func:`math.ceil` make the right integers."""
-    return step / steps if step.is_integer() and steps.is_integer() else Fraction(step) / _exact(steps)
+def _quotient(step: float, steps: float) -> Any:
+    """Return ``step / steps``, as a fraction if a float would make :func:`math.floor` or :func:`math.ceil` wrong."""
+    return step / steps if step.is_integer() and steps.is_integer() else Fraction(step) / _as_fraction(steps)
 
 
 _DECAY = documented("""
@@ -103,7 +103,7 @@ _DECAY = documented("""
 
 
 @_DECAY
-class ExponentialDecay(_Kept):
+class ExponentialDecay(_ConfiguredSchedule):
     """``initial_learning_rate * decay_rate ** (step / decay_steps)``.
 
     Examples
@@ -125,7 +125,7 @@ class ExponentialDecay(_Kept):
         staircase: bool = False,
         name: str = "ExponentialDecay",
     ) -> None:
-        self._keep(
+        self._set_arguments(
             name,
             initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             decay_steps=positive(decay_steps, "decay_steps"),
@@ -134,7 +134,7 @@ class ExponentialDecay(_Kept):
         )
 
     def _exponent(self, step: float) -> float:
-        return math.floor(_intervals(step, self.decay_steps)) if self.staircase else step / self.decay_steps
+        return math.floor(_quotient(step, self.decay_steps)) if self.staircase else step / self.decay_steps
 
     def _rate(self, step: float) -> float:
         rate: float = self.initial_learning_rate * self.decay_rate ** self._exponent(step)
@@ -165,15 +165,15 @@ class InverseTimeDecay(ExponentialDecay):
         return self.initial_learning_rate / (1 + self.decay_rate * self._exponent(step))
 
 
-class PiecewiseConstantDecay(_Kept):
-    """The first of the values up to and with the first of the boundaries, and so on; the last value after all of them.
+class PiecewiseConstantDecay(_ConfiguredSchedule):
+    """``values[i]``, where i is the number of boundaries below the step.
 
     Parameters
     ----------
     boundaries : sequence of number
         Steps, ascending.
     values : sequence of float
-        One more.
+        One element more than `boundaries`.
     name : str
 
     Examples
@@ -194,21 +194,21 @@ class PiecewiseConstantDecay(_Kept):
             )
         for each in boundaries:
             number(each, "boundaries")
-        self._keep(name, boundaries=list(boundaries), values=[number(value, "values") for value in values])
+        self._set_arguments(name, boundaries=list(boundaries), values=[number(value, "values") for value in values])
 
     def _rate(self, step: float) -> float:
         passed = sum(step > boundary for boundary in self.boundaries)
         return self.values[passed]
 
 
-class PolynomialDecay(_Kept):
-    """``(initial - end) * (1 - step / decay_steps) ** power + end``; after `decay_steps` it stays, or starts again.
+class PolynomialDecay(_ConfiguredSchedule):
+    """``(initial - end) * (1 - step / decay_steps) ** power + end``; constant after `decay_steps`, unless `cycle`.
 
     Parameters
     ----------
     initial_learning_rate, decay_steps, end_learning_rate, power : float
     cycle : bool
-        Whether it starts again, from `decay_steps` times the number of cycles.
+        Replace `decay_steps` in the formula by its smallest multiple that is not below the step.
     name : str
 
     Examples
@@ -232,7 +232,7 @@ class PolynomialDecay(_Kept):
         cycle: bool = False,
         name: str = "PolynomialDecay",
     ) -> None:
-        self._keep(
+        self._set_arguments(
             name,
             initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             decay_steps=positive(decay_steps, "decay_steps"),
@@ -243,14 +243,14 @@ class PolynomialDecay(_Kept):
 
     def _rate(self, step: float) -> float:
         steps, end = self.decay_steps, self.end_learning_rate
-        cycles = max(1, math.ceil(_intervals(step, steps))) if self.cycle else 1
+        cycles = max(1, math.ceil(_quotient(step, steps))) if self.cycle else 1
         share = max(0.0, 1 - step / (steps * cycles))
         rate: float = (self.initial_learning_rate - end) * share**self.power + end
         return rate
 
 
-class CosineDecay(_Kept):
-    """Half a cosine from the initial learning rate down to `alpha` times it, after a linear warm-up if there is one.
+class CosineDecay(_ConfiguredSchedule):
+    """Half a cosine from the initial learning rate down to `alpha` times that rate, after an optional linear warm-up.
 
     Parameters
     ----------
@@ -258,10 +258,10 @@ class CosineDecay(_Kept):
     decay_steps : float
         The length of the decay, without the warm-up.
     alpha : float
-        The share of the learning rate that remains.
+        Final learning rate / learning rate before the decay.
     name : str
     warmup_target : float, optional
-        To which the learning rate first rises, and from which it then decays.
+        The learning rate after the warm-up, from which it decays; None: no warm-up.
     warmup_steps : float
 
     Examples
@@ -286,7 +286,7 @@ class CosineDecay(_Kept):
         warmup_target: float | None = None,
         warmup_steps: float = 0,
     ) -> None:
-        self._keep(
+        self._set_arguments(
             name,
             initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             decay_steps=positive(decay_steps, "decay_steps"),
@@ -304,13 +304,15 @@ class CosineDecay(_Kept):
         return start * _cosine(min(step, self.decay_steps) / self.decay_steps, self.alpha)
 
 
-class CosineDecayRestarts(_Kept):
-    """Half a cosine that starts again and again, each time over `t_mul` times as many steps from `m_mul` times as high.
+class CosineDecayRestarts(_ConfiguredSchedule):
+    """Half a cosine that restarts: cycle i has ``first_decay_steps * t_mul**i`` steps and the height ``m_mul**i``.
 
     Parameters
     ----------
-    initial_learning_rate, first_decay_steps, t_mul, m_mul, alpha : float
-        `alpha` is the share of the learning rate that remains at the end of a cosine; `t_mul` is at least 1.
+    initial_learning_rate, first_decay_steps, t_mul, m_mul : float
+        `t_mul` must be at least 1.
+    alpha : float
+        The lowest learning rate is ``alpha * initial_learning_rate``.
     name : str
 
     Examples
@@ -335,7 +337,7 @@ class CosineDecayRestarts(_Kept):
         alpha: float = 0.0,
         name: str = "SGDRDecay",
     ) -> None:
-        self._keep(
+        self._set_arguments(
             name,
             initial_learning_rate=_rate(initial_learning_rate, "initial_learning_rate"),
             first_decay_steps=positive(first_decay_steps, "first_decay_steps"),
@@ -354,7 +356,7 @@ class CosineDecayRestarts(_Kept):
         return self.initial_learning_rate * _cosine(share, self.alpha, self.m_mul**restarts)
 
     def _cycle_at(self, step: Fraction) -> tuple[int, int, int, float, float]:
-        """Return the first step of a cycle, the one behind its last, the restarts until then, its start and length."""
+        """Return first step, end (exclusive), index, exact start and exact length of the cycle of a step."""
         restarts = self._restarts_by(float(step))
         while self._start(restarts) > step:
             restarts -= 1
@@ -364,16 +366,16 @@ class CosineDecayRestarts(_Kept):
         return math.ceil(start), math.ceil(end), restarts, float(start), float(end - start)
 
     def _restarts_by(self, step: float) -> int:
-        """Return about how many restarts there are until a step."""
+        """Return an estimate of the number of restarts before a step."""
         share, t = step / self.first_decay_steps, self.t_mul
         return math.floor(share if t == 1 else math.log(1 + share * (t - 1)) / math.log(t))
 
     def _start(self, restarts: int) -> Fraction:
-        """Return the step of a restart: exact for the first hundreds of them, whose numbers are not too long."""
-        first, t = _exact(self.first_decay_steps), _exact(self.t_mul)
+        """Return the step of a restart, exact up to :data:`_MAX_EXACT_RESTARTS`; later fractions would be too long."""
+        first, t = _as_fraction(self.first_decay_steps), _as_fraction(self.t_mul)
         if t == 1:
             return first * restarts
-        if restarts > _EXACT:
+        if restarts > _MAX_EXACT_RESTARTS:
             return Fraction(self.first_decay_steps * (self.t_mul**restarts - 1) / (self.t_mul - 1))
         return first * (t**restarts - 1) / (t - 1)
 
@@ -382,8 +384,8 @@ def _cosine(share: float, alpha: float, height: float = 1.0) -> float:
     return (1 - alpha) * 0.5 * height * (1 + math.cos(math.pi * share)) + alpha
 
 
-_EXACT = 256
-"""Up to which restart of :class:`CosineDecayRestarts` steps are exact rational numbers, and not float64."""
+_MAX_EXACT_RESTARTS = 256
+"""Up to this restart, :class:`CosineDecayRestarts` computes steps as fractions, later in float64."""
 
 _CLASSES = {
     found.__name__: found
@@ -399,7 +401,7 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        It is no schedule.
+        `learning_rate_schedule` is not a schedule.
 
     Examples
     --------
@@ -418,7 +420,7 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = 
     Raises
     ------
     ValueError
-        `config` is no such dictionary, or ``class_name`` names no schedule.
+        `config` is not such a dictionary, or ``class_name`` is unknown.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The arguments that all optimizers have in common, and their variables."""
+"""The common arguments of all optimizers, and the variables of an optimizer."""
 
 import math
 import re
@@ -19,11 +19,11 @@ from mp_core.utilities.registry import own_config
 from mp_core.utilities.suggest import suggestion
 from mp_core.utilities.tree import numbered
 
-__all__ = ["COMMON", "RATE", "Common", "State", "check_variable"]
+__all__ = ["COMMON", "RATE", "Common", "OptimizerState", "check_variable"]
 
 
 class Common(TypedDict, total=False):
-    """The arguments that every optimizer of Keras takes beside its own: see :class:`Optimizer`."""
+    """The arguments that all optimizers of Keras accept: see :class:`Optimizer`."""
 
     weight_decay: float | None
     clipnorm: float | None
@@ -44,36 +44,36 @@ RATE = """
 """
 COMMON = """
     **common
-        Those of :class:`Optimizer`.
+        Arguments of :class:`Optimizer`.
 """
-"""The parameters before and behind those that an optimizer has of its own."""
+"""Docstring sections before and after the parameters of a single optimizer."""
 
 _OLD_ARGUMENTS = {
     "lr": "use `learning_rate`",
     "decay": "give a schedule of mp_core.optimizers.schedules, such as InverseTimeDecay, as `learning_rate`",
 }
-"""Argument of the optimizers of Keras 2 -> what does the same."""
+"""Argument of Keras 2's optimizers -> its replacement."""
 
 
 def _instead_of(argument: str, kind: type) -> str:
-    """Return the end of an error about an argument that an optimizer does not have."""
+    """Return the end of an error about an unknown argument: its replacement or a similar name."""
     if argument in _OLD_ARGUMENTS:
         return f": {_OLD_ARGUMENTS[argument]}"
     own = [name for cls in kind.__mro__ for name in signature(cls.__init__).parameters]  # type: ignore[misc]
     return suggestion(argument, {*own, *Common.__annotations__} - {"self", "args", "kwargs", "common", "unknown"})
 
 
-class State:
+class OptimizerState:
     """The arguments and the variables of an optimizer: see :class:`mp_core.optimizers.Optimizer`."""
 
     slots: tuple[tuple[str, ...], ...] = ()
-    """The names of the arrays that are kept for a variable, in groups: the order in which files of Keras have them."""
+    """Names of the arrays stored per variable, in groups: files of Keras have one group after the other."""
 
     averages_swapped = False
-    """Whether the variables have the values of their averages, and these theirs."""
+    """Whether the values of the variables are exchanged with their averages."""
 
     _arguments: ClassVar[tuple[str, ...]] = ()
-    """The arguments of the constructor that not all optimizers have; attributes have their names."""
+    """Names of the constructor's arguments that not all optimizers have; attributes have the same names."""
 
     def __init__(
         self,
@@ -111,14 +111,16 @@ class State:
             None if loss_scale_factor is None else scale_number(loss_scale_factor, "loss_scale_factor")
         )
         self._iterations = AutoCastVariable(np.int32(0), trainable=False, name="iteration")
-        self._own: list[AutoCastVariable] = [self._iterations]
-        self._kept: list[tuple[AutoCastVariable, AutoCastVariable, str]] = []  # own variable, of which one, as what
+        self._own_variables: list[AutoCastVariable] = [self._iterations]
+        self._slot_owners: list[
+            tuple[AutoCastVariable, AutoCastVariable, str]
+        ] = []  # (own variable, model variable, slot name)
         self._learning_rate = self._rate(learning_rate)
-        self._built: list[AutoCastVariable] | None = None
+        self._built_for: list[AutoCastVariable] | None = None
         self._excluded: set[int] = set()
         self._excluded_names: tuple[str, ...] = ()
-        self._warned = False
-        self._updates: Any = None  # what compiled code needs to update all variables at once
+        self._has_warned = False
+        self._updates: Any = None  # `updates.Updates`, compiled code that updates all variables at once
 
     # ---- the learning rate and the count of steps
 
@@ -131,12 +133,12 @@ class State:
                 f"received learning_rate={rate!r}"
             )
         variable = AutoCastVariable(np.float32(rate), trainable=False, name="learning_rate")
-        self._own.append(variable)
+        self._own_variables.append(variable)
         return variable
 
     @property
     def learning_rate(self) -> Any:
-        """The learning rate of the next step: a variable, unless a schedule or a callable gives it."""
+        """The learning rate of the next step: a variable, or the result of a schedule or callable."""
         if isinstance(self._learning_rate, LearningRateSchedule):
             return self._learning_rate(int(self._iterations))
         return self._learning_rate if isinstance(self._learning_rate, AutoCastVariable) else self._learning_rate()
@@ -146,7 +148,7 @@ class State:
         current = self._learning_rate
         if isinstance(value, LearningRateSchedule) or callable(value):
             self._learning_rate = self._rate(value)
-            self._own = [variable for variable in self._own if variable is not current]
+            self._own_variables = [variable for variable in self._own_variables if variable is not current]
         elif isinstance(current, AutoCastVariable):
             current.assign(np.float32(number(float(value), "learning_rate")))
         else:
@@ -158,7 +160,7 @@ class State:
 
     @property
     def iterations(self) -> Any:
-        """The steps taken, an int32 variable; with `gradient_accumulation_steps` the updates, an integer.
+        """The number of steps, an int32 variable; with `gradient_accumulation_steps` the number of updates, an integer.
 
         A step beyond 2**31 - 1 raises OverflowError.
         """
@@ -173,16 +175,16 @@ class State:
 
     @property
     def variables(self) -> list[AutoCastVariable]:
-        """The variables of the optimizer itself: the steps, the learning rate, and what it keeps of each variable."""
-        return list(self._own)
+        """The variables of the optimizer: number of steps, learning rate, and the slots of each model variable."""
+        return list(self._own_variables)
 
     @property
     def built(self) -> bool:
-        """Whether the optimizer knows the variables that it updates."""
-        return self._built is not None
+        """Whether :meth:`build` was called."""
+        return self._built_for is not None
 
     def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
-        """Create what the optimizer keeps of these variables; it updates no others. A second call has no effect."""
+        """Create the slots of these variables; the optimizer then updates no others. A second call has no effect."""
         if self.built:
             return
         variables = list(trainable_variables)
@@ -190,26 +192,26 @@ class State:
             check_variable(variable, self)
         self._index = {id(variable): i for i, variable in enumerate(variables)}
         kept = [variable for variable in variables if not variable.overwrite_with_gradient]
-        self._averages = {id(v): self._kept_of(v, "average") for v in (kept if self.use_ema else [])}
+        self._averages = {id(v): self._new_slot(v, "average") for v in (kept if self.use_ema else [])}
         accumulated = variables if self.gradient_accumulation_steps else []
-        self._accumulators = {id(v): self._kept_of(v, "gradient_accumulator") for v in accumulated}
+        self._accumulators = {id(v): self._new_slot(v, "gradient_accumulator") for v in accumulated}
         self._states: dict[int, list[AutoCastVariable]] = {id(v): [] for v in variables}
         self._decayed = {id(variable) for variable in kept if self._decays(variable)}
         for group in self.slots:
             for variable in kept:
-                names = (name for name in group if self._keeps(variable, name))
-                self._states[id(variable)] += [self._kept_of(variable, name) for name in names]
+                names = (name for name in group if self._has_slot(variable, name))
+                self._states[id(variable)] += [self._new_slot(variable, name) for name in names]
         self._blocks: dict[int, list[list[Array]]] = {
             key: [[] for _ in range(1 + len(states))] for key, states in self._states.items()
         }
-        self._built = variables
+        self._built_for = variables
 
-    def _keeps(self, variable: AutoCastVariable, name: str) -> bool:
-        """Whether one of the arrays of :attr:`slots` is kept of a variable."""
+    def _has_slot(self, variable: AutoCastVariable, name: str) -> bool:
+        """Whether a variable has the slot `name` of :attr:`slots`."""
         return True
 
-    def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
-        """Return a new array that is kept of a variable."""
+    def _new_slot(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
+        """Create a slot of a variable."""
         initial = getattr(self, "initial_accumulator_value", 0.0) if name == "accumulator" else 0.0
         return self.add_variable_from_reference(variable, name, initial)
 
@@ -218,15 +220,15 @@ class State:
     ) -> AutoCastVariable:
         """Add a variable with the shape and dtype of another one, filled with zeros, ``"ones"`` or a number."""
         part, name = name, f"{reference_variable.name.replace('/', '_')}_{name}"
-        return self._noted(
+        return self._register_slot(
             reference_variable,
             part,
             self.add_variable(reference_variable.shape, initializer, reference_variable.true_dtype, name),
         )
 
-    def _noted(self, reference: AutoCastVariable, part: str, own: AutoCastVariable) -> AutoCastVariable:
-        """Return a variable of the optimizer, of which files say what it is: a part of what is kept of another one."""
-        self._kept.append((own, reference, part))
+    def _register_slot(self, reference: AutoCastVariable, part: str, own: AutoCastVariable) -> AutoCastVariable:
+        """Record that `own` is the slot `part` of a model variable, for the names in files; return `own`."""
+        self._slot_owners.append((own, reference, part))
         return own
 
     def add_variable(
@@ -238,7 +240,7 @@ class State:
         )
         value = np.full(tuple(shape), number(fill, "initializer"), dtypes.parse(dtype or dtypes.floatx()))
         variable = AutoCastVariable(value, trainable=False, autocast=False, name=name)
-        self._own.append(variable)
+        self._own_variables.append(variable)
         return variable
 
     def assign(self, variable: AutoCastVariable, value: Any) -> None:
@@ -255,50 +257,53 @@ class State:
 
     def save_own_variables(self, store: Any) -> None:
         """Write the variables of the optimizer into a mapping, under "0", "1" and so on, as Keras does."""
-        for i, variable in enumerate(self._own):
+        for i, variable in enumerate(self._own_variables):
             store[str(i)] = variable.numpy()
 
     def saved_names(self, places: Mapping[int, str]) -> list[str]:
-        """Return what each variable that :meth:`save_own_variables` writes is: ``"layers/dense/kernel: momentum"``.
+        """Return names such as ``"layers/dense/kernel: momentum"`` of the values of :meth:`save_own_variables`.
 
         Parameters
         ----------
         places : mapping of int to str
-            What the variables of the model are called, by ``id(variable)``; default: their paths.
+            ``id(variable)`` -> name of a model variable; default: its path.
         """
-        parts = {id(own): f"{places.get(id(of), of.path)}: {part}" for own, of, part in self._kept}
-        return numbered(parts.get(id(variable), variable.name) for variable in self._own)
+        parts = {id(own): f"{places.get(id(of), of.path)}: {part}" for own, of, part in self._slot_owners}
+        return numbered(parts.get(id(variable), variable.name) for variable in self._own_variables)
 
     def saved_owners(self) -> list[AutoCastVariable | None]:
-        """Return of which variable of a model each is that :meth:`save_own_variables` writes; None: of none alone."""
-        owners = {id(own): of for own, of, _ in self._kept}
-        return [owners.get(id(variable)) for variable in self._own]
+        """Return the model variable that each value of :meth:`save_own_variables` belongs to, or None."""
+        owners = {id(own): of for own, of, _ in self._slot_owners}
+        return [owners.get(id(variable)) for variable in self._own_variables]
 
     def load_own_variables(self, store: Any) -> None:
-        """Give the variables the values that :meth:`save_own_variables` wrote.
+        """Load the values that :meth:`save_own_variables` wrote, all or none.
 
         Raises
         ------
         TypeError
-            A count is no integer.
+            The number of steps is not an integer.
         ValueError
-            There is another number of them, one has another shape, or the count or the learning rate is no possible
-            one. In every case no variable has changed.
+            The number of variables or a shape differs, the number of steps is negative, or the learning rate is not
+            finite. No variable has changed.
         """
-        if len(store.keys()) != len(self._own):
+        if len(store.keys()) != len(self._own_variables):
+            own, stored = len(self._own_variables), len(store.keys())
             raise ValueError(
-                f"Optimizer '{self.name}' has {len(self._own)} variables, and the file has {len(store.keys())}: build "
-                "the optimizer for the variables of the model that was saved first"
+                f"Optimizer '{self.name}' has {own} variables, and the file has {stored}: build the optimizer for the "
+                "variables of the model that was saved first"
             )
-        self._assign([asarray(store[str(i)], f"variable {i} of the file") for i in range(len(self._own))], "the file")
+        self._assign(
+            [asarray(store[str(i)], f"variable {i} of the file") for i in range(len(self._own_variables))], "the file"
+        )
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Give the variables the values of a list, such as ``[v.numpy() for v in optimizer.variables]``.
+        """Assign a list of arrays, such as ``[v.numpy() for v in optimizer.variables]``, to the variables.
 
         Parameters
         ----------
         weights : sequence of array-like
-            In the order of :attr:`variables`, each of the shape of its variable.
+            In the order of :attr:`variables`, with their shapes.
 
         Raises
         ------
@@ -306,20 +311,20 @@ class State:
             As for :meth:`load_own_variables`. Before :meth:`build` there are fewer variables.
         """
         arrays = [asarray(x, f"weights[{i}]") for i, x in enumerate(weights)]
-        if len(arrays) != len(self._own):
+        if len(arrays) != len(self._own_variables):
             state = (
                 "" if self.built else ", because it is not built: call `build` with the variables of the model first"
             )
             raise ValueError(
-                f"`weights` must be {len(self._own)} arrays, as optimizer '{self.name}' has so many variables{state}; "
-                f"received {len(arrays)}"
+                f"`weights` must be {len(self._own_variables)} arrays, one per variable of optimizer '{self.name}'"
+                f"{state}; received {len(arrays)}"
             )
         self._assign(arrays, "`weights`")
 
     def _assign(self, arrays: Sequence[Array], source: str) -> None:
-        """Give all variables values; raise TypeError or ValueError if one does not fit, before any is changed."""
+        """Assign all values; if one does not fit, raise TypeError or ValueError and assign none."""
         values = []
-        for variable, array in zip(self._own, arrays, strict=True):
+        for variable, array in zip(self._own_variables, arrays, strict=True):
             which = f"Variable '{variable.name}' of optimizer '{self.name}'"
             if array.shape != variable.shape:
                 raise ValueError(f"{which} has shape {variable.shape}; {source} has {array.shape}")
@@ -329,27 +334,33 @@ class State:
             if variable is self._learning_rate and not np.isfinite(value):
                 raise ValueError(f"{which} must be finite; {source} has {value}")
             values.append(value)
-        assign_each(self._own, values)
+        assign_each(self._own_variables, values)
 
     # ---- weight decay
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes, with places among the variables where these have their identities."""
-        places = {id(variable): place for place, variable in enumerate(self._built or ())}
-        found = {name: _renamed(getattr(self, name, None), places) for name in _BY_IDENTITY}
-        if found["_blocks"]:  # memory that is used again: a copy takes its own
+        """Return the attributes; dictionaries keyed by ``id(variable)`` are keyed by the variable's index instead."""
+        places = {id(variable): place for place, variable in enumerate(self._built_for or ())}
+        found = {name: _with_new_keys(getattr(self, name, None), places) for name in _KEYED_BY_ID}
+        if found["_blocks"]:  # reusable memory: a copy allocates its own
             found["_blocks"] = {place: [[] for _ in blocks] for place, blocks in found["_blocks"].items()}
         return vars(self) | found | {"_updates": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        identities = dict(enumerate(map(id, state["_built"] or ())))
-        found = {name: _renamed(state[name], identities) for name in _BY_IDENTITY}
+        identities = dict(enumerate(map(id, state["_built_for"] or ())))
+        found = {name: _with_new_keys(state[name], identities) for name in _KEYED_BY_ID}
         vars(self).update(state | {name: value for name, value in found.items() if value is not None})
 
     def exclude_from_weight_decay(
         self, var_list: Iterable[AutoCastVariable] | None = None, var_names: Iterable[str] | None = None
     ) -> None:
-        """Let variables keep what `weight_decay` would take: these, and those in whose name one of the patterns is.
+        """Exclude variables from weight decay.
+
+        Parameters
+        ----------
+        var_list : iterable of AutoCastVariable, optional
+        var_names : iterable of str, optional
+            Regular expressions: each variable whose name contains a match is excluded.
 
         Raises
         ------
@@ -393,12 +404,12 @@ class State:
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the optimizer of a configuration, whose schedule is a dictionary.
+        """Return the optimizer of a configuration, in which a schedule is a dictionary.
 
         Raises
         ------
         TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments.
+            `config` is not a dictionary of the constructor's arguments.
         """
         config = dict(own_config(config, cls.__name__))
         if isinstance(config.get("learning_rate"), dict):
@@ -407,7 +418,7 @@ class State:
 
 
 def float32(variable: AutoCastVariable) -> np.float32:
-    """Return a variable without axes as a number."""
+    """Return the value of a scalar variable."""
     return np.float32(variable.numpy()[()])
 
 
@@ -420,8 +431,8 @@ def _count(value: Any, argument: str, least: int) -> int | None:
     return found
 
 
-def check_variable(variable: Any, optimizer: State) -> None:
-    """Raise TypeError for what is no variable."""
+def check_variable(variable: Any, optimizer: OptimizerState) -> None:
+    """Raise TypeError unless `variable` is an AutoCastVariable."""
     if not isinstance(variable, AutoCastVariable):
         raise TypeError(
             f"{type(optimizer).__name__} updates variables, which are AutoCastVariable; received one of type "
@@ -429,12 +440,12 @@ def check_variable(variable: Any, optimizer: State) -> None:
         )
 
 
-_BY_IDENTITY = ("_index", "_averages", "_accumulators", "_states", "_decayed", "_blocks", "_excluded")
-"""The attributes that are kept by the identities of variables, which a copy or a pickle changes."""
+_KEYED_BY_ID = ("_index", "_averages", "_accumulators", "_states", "_decayed", "_blocks", "_excluded")
+"""Attributes whose keys are ``id(variable)``, which change in copies and pickles."""
 
 
-def _renamed(held: Any, names: Mapping[int, int]) -> Any:
-    """Return a dictionary or set with other keys, without those that have none."""
+def _with_new_keys(held: Any, names: Mapping[int, int]) -> Any:
+    """Replace the keys of a dictionary or set by ``names[key]``; drop keys that `names` does not have."""
     if isinstance(held, dict):
         return {names[key]: value for key, value in held.items() if key in names}
     return None if held is None else {names[key] for key in held if key in names}

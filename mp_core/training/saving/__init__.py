@@ -1,4 +1,4 @@
-"""Keras' ``keras.saving``: models in files, objects as configurations, and the classes that users register for that.
+"""Keras' ``keras.saving``: save and load models, serialize objects, and register classes.
 
 >>> from mp_core import layers
 >>> config = serialize_keras_object(layers.Dense(3, dtype="int8_from_float32"))
@@ -70,21 +70,21 @@ def save_model(model: Model, filepath: Any, overwrite: bool = True) -> None:
 def deserialize_keras_object(
     config: Any, custom_objects: Mapping[str, Any] | None = None, safe_mode: bool = True
 ) -> Any:
-    """Return the object of a :func:`serialize_keras_object` configuration.
+    """Create the object of a :func:`serialize_keras_object` configuration.
 
     Parameters
     ----------
     config : object
-        Plain values are themselves; a list or dictionary may hold configurations.
+        Plain values are returned unchanged; lists and dictionaries may contain configurations.
     custom_objects : dict, optional
         Name -> class or function.
     safe_mode : bool
-        Keras'; it must be on: what a configuration holds is never executed.
+        Must be True: code in a configuration is never executed.
 
     Raises
     ------
     ValueError
-        A ``class_name`` or function is unknown, or `safe_mode` is off.
+        A ``class_name`` or function is unknown, or `safe_mode` is False.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def deserialize_keras_object(
     0.5
     """
     check_safe_mode(safe_mode)
-    return deserialized(config, custom_objects, dict.fromkeys(policy_names(), deserialize), _named)
+    return deserialized(config, custom_objects, dict.fromkeys(policy_names(), deserialize), _names_of_module)
 
 
 _FUNCTIONS = (
@@ -118,11 +118,11 @@ _MODULES = {
         "random", "regularizers",
     )},
 }  # fmt: skip
-"""What configurations call a module, or the package that it is in -> its name in mp_core; any other has layers."""
+"""Module or its package in configurations -> module of mp_core. All other modules are searched for layers."""
 
 
-def _named(config: dict[str, Any]) -> Mapping[str, Any]:
-    """Return name -> class of the module that a configuration names, layers too; or name -> function."""
+def _names_of_module(config: dict[str, Any]) -> Mapping[str, Any]:
+    """Return name -> class for the module that a configuration names, with all layers; or name -> function."""
     if config["class_name"] == "function":
         functions = {name: found for module in reversed(_FUNCTIONS) for name, found in _public(module).items()}
         return {name: found for name, found in functions.items() if name not in ("deserialize", "get", "serialize")}

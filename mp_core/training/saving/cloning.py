@@ -1,4 +1,4 @@
-"""Copies of models with new weights: Keras' ``clone_model``."""
+"""Keras' ``clone_model``: copies of models with new weights."""
 
 import inspect
 from collections.abc import Callable
@@ -27,34 +27,32 @@ def clone_model(
     call_function: Callable[..., Any] | None = None,
     recursive: bool = False,
 ) -> Model:
-    """Return a model of new layers with the configurations of a model's own, with new weights, as Keras' function does.
+    """Return a copy of a model with new layers and new weights.
 
-    It is compiled as the model is, with an optimizer and metrics of its own.
+    If the model is compiled, the copy is compiled too, with its own optimizer and metrics.
 
     Parameters
     ----------
     model : Model
-        One with a ``get_config`` of its own, or of a subclass that is neither functional nor a Sequential, is made anew
-        by its class; only the other ones take the arguments below.
+        Functional models and Sequential are cloned layer by layer. All other models, and classes that override
+        ``get_config``, are created again from their configuration; the arguments below are not allowed for them.
     input_tensors : KerasTensor, or list or dict of them, optional
-        What the new model begins with; default: new inputs like those of `model`.
+        Inputs of the new model; default: new inputs with the same shapes and dtypes.
     clone_function : callable, optional
-        Of a layer, other than an input: returns the layer in its place. Default: ``from_config(get_config())``. A layer
-        in several places is given to it once.
+        ``clone_function(layer)`` returns the new layer; it is called once per layer, except input layers. Default:
+        ``from_config(get_config())``.
     call_function : callable, optional
-        Of a layer and the arguments of its call, in a functional model: returns what the next layers get. Default: the
-        call itself.
+        Only for functional models: ``call_function(layer, *args, **kwargs)`` returns the outputs of a layer. Default:
+        ``layer(*args, **kwargs)``.
     recursive : bool
-        Whether models in the model are cloned by these functions too, rather than given to `clone_function`.
+        Whether to clone inner models layer by layer too, instead of passing them to `clone_function`.
 
     Raises
     ------
     NotImplementedError
-        A configuration cannot have an argument of a class of the user.
-    TypeError
-        `model` is no model.
+        An argument of a user's class cannot be stored in a configuration.
     ValueError
-        An argument does not go with such a model, or `input_tensors` are arranged otherwise than its inputs.
+        An argument is not allowed for such a model, or `input_tensors` are not arranged as its inputs.
 
     Examples
     --------
@@ -71,18 +69,18 @@ def clone_model(
         if isinstance(model, Functional | Sequential) and (
             "layers" in model.get_config() or any(value is not None for value in given.values())
         ):
-            clone: Model = _Cloning(clone_function, call_function, recursive).cloned(model, input_tensors)
+            clone: Model = _Cloner(clone_function, call_function, recursive).clone(model, input_tensors)
             if model.compiled:
                 clone.compile_from_config(serialize_keras_object(model.get_compile_config()))
             return clone
         for name, value in given.items():
             if value is not None:
-                raise ValueError(f"`{name}` goes with functional models and Sequential; received {model!r}")
+                raise ValueError(f"`{name}` needs a functional model or a Sequential; received {model!r}")
         return model_from_json(model.to_json())
 
 
 def _objects_of(model: Model) -> dict[str, Any]:
-    """Return the classes and functions of the user in a model, by their names."""
+    """Return name -> class or function of the user, for everything that a model contains."""
     trained = model.get_compile_config() if model.compiled else {}
     found = [*map(type, model.flatten()), *leaves(trained), *map(type, leaves(trained))]
     named = [getattr(item, "_registered", item) for item in found if callable(item) and hasattr(item, "__name__")]
@@ -90,25 +88,25 @@ def _objects_of(model: Model) -> dict[str, Any]:
 
 
 @dataclass
-class _Cloning:
-    """One walk through a model and those in it."""
+class _Cloner:
+    """Clones a model and its inner models; each layer once."""
 
     clone_function: Callable[[Layer], Layer] | None
     call_function: Callable[..., Any] | None
     recursive: bool
     done: dict[int, Any] = field(default_factory=dict)
 
-    def cloned(self, model: Functional | Sequential, inputs: Any) -> Any:
+    def clone(self, model: Functional | Sequential, inputs: Any) -> Any:
         """Return the clone of a functional model or a Sequential."""
         return self._stack(model, inputs) if isinstance(model, Sequential) else self._graph(model, inputs)
 
     def _layer(self, layer: Layer) -> Any:
         if id(layer) not in self.done:
             if self.recursive and isinstance(layer, Functional | Sequential):
-                within = _Cloning(self.clone_function, self.call_function, True, self.done)
+                within = _Cloner(self.clone_function, self.call_function, True, self.done)
                 if isinstance(layer, Sequential):
                     within.call_function = None
-                self.done[id(layer)] = within.cloned(layer, None)
+                self.done[id(layer)] = within.clone(layer, None)
             elif self.clone_function is not None:
                 self.done[id(layer)] = self.clone_function(layer)
             else:
@@ -117,7 +115,7 @@ class _Cloning:
 
     def _stack(self, model: Sequential, inputs: Any) -> Any:
         if self.call_function is not None:
-            raise ValueError(f"`call_function` goes with functional models; received {model!r}")
+            raise ValueError(f"`call_function` needs a functional model; received {model!r}")
         found = list(leaves(inputs))
         if inputs is None:
             found = [] if model.input_layer is None else [_input_like(model.input_layer)]
@@ -154,7 +152,7 @@ def _read(values: dict[Source, Any], x: Any) -> Any:
 
 
 def _arranged_as(structure: Any, given: Any) -> Any:
-    """Return what is given, if it is arranged as a structure; raise TypeError, ValueError or LookupError otherwise."""
+    """Return `given` in the arrangement of `structure`; raise TypeError, ValueError or LookupError if it differs."""
     if isinstance(structure, dict):
         if not isinstance(given, dict) or set(given) != set(structure):
             raise ValueError

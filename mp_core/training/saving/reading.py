@@ -1,4 +1,4 @@
-"""``.keras`` files, read without Keras: nothing in them is executed, and nothing is written to disk."""
+"""Read ``.keras`` files without Keras. Nothing in them is executed, and nothing is written to disk."""
 
 import math
 import re
@@ -22,7 +22,7 @@ from mp_core.layers import Layer
 from mp_core.layers.names_in_files import EXTRA_ARRAYS
 from mp_core.training.models import Model
 from mp_core.training.optimizer_files import OPTIMIZER, load_optimizer
-from mp_core.training.saving.translation import TranslatedLayer, build, translated
+from mp_core.training.saving.translation import TranslatedLayer, build, translate
 from mp_core.training.saving.weights import assign
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.names import snake_case
@@ -31,53 +31,53 @@ from mp_core.utilities.serialization import name_in_configurations
 from mp_core.utilities.system import reading_failure
 from mp_core.utilities.tree import leaves, numbered
 
-__all__ = ["blaming", "load_keras", "load_model"]
+__all__ = ["explaining_damage", "load_keras", "load_model"]
 
 _LENGTHS = (
     "units", "filters", "input_dim", "output_dim", "num_heads", "key_dim", "value_dim", "kernel_size",
     "depth_multiplier",
 )  # fmt: skip
-"""The arguments of layers that are lengths of their weights."""
-_FEW = 1 << 20
-"""A length that a layer may have however few weights there are."""
-_DAMAGES = (
+"""Arguments of layers that are lengths of their weights."""
+_SMALL_LENGTH = 1 << 20
+"""Lengths up to this one are accepted however small the file is."""
+_DAMAGE_ERRORS = (
     ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
     struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What zipfile, its decompressors and json raise for damaged files."""
+"""Errors that zipfile, its decompressors and json raise for damaged files."""
 
 
 def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Model:
-    """Return the model of a ``.keras`` file of Keras 3, or of :meth:`mp_core.Model.save`, without Keras.
+    """Load the model of a ``.keras`` file, written by Keras 3 or :meth:`mp_core.Model.save`, without Keras.
 
-    It is not compiled; :func:`mp_core.load_model` returns it as it was.
+    The model is not compiled; :func:`mp_core.load_model` compiles it too.
 
     Parameters
     ----------
     path : str or os.PathLike
-        What ``model.save`` wrote.
+        A file that ``model.save`` wrote.
     custom_objects : mapping of str to type, optional
-        As for :func:`from_keras`. What a file itself holds is never executed.
+        As for :func:`from_keras`. Code in a file is never executed.
 
     Returns
     -------
     Sequential or Functional
-        Models that train: :class:`mp_core.Sequential`, :class:`mp_core.Functional`.
+        A trainable model, :class:`mp_core.Sequential` or :class:`mp_core.Functional`.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     NotImplementedError
-        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
+        mp_core does not have some layers, or not with these arguments; the error lists all of them.
     ValueError
-        The file is no such file, or damaged: the error says where.
+        The file is damaged or not a ``.keras`` file.
 
     Examples
     --------
     >>> load_keras("model.keras")(x)  # doctest: +SKIP
     """
-    return _opened(path, custom_objects).model
+    return _open(path, custom_objects).model
 
 
 def load_model(
@@ -86,20 +86,20 @@ def load_model(
     compile: bool = True,
     safe_mode: bool = True,
 ) -> Model:
-    """Return the model of a ``.keras`` file, that of Keras 3 included, as it was compiled.
+    """Load the model of a ``.keras`` file, written by mp_core or Keras 3, and compile it as it was.
 
     Parameters
     ----------
     path : str or os.PathLike
-        What ``model.save`` wrote.
+        A file that ``model.save`` wrote.
     custom_objects : mapping of str to type, optional
-        Layers, optimizers, losses and metrics that are neither built in nor registered, by their names.
+        Name -> class of layers, optimizers, losses and metrics that are neither built in nor registered.
     compile : bool
-        Whether to compile it with the optimizer, the loss and the metrics of the file, if it has such. Variables of the
-        optimizer that do not belong to a variable that is trained now, as after ``enable_lora``, ``quantize`` or
-        ``trainable = False``, are left out, and a warning lists them.
+        Whether to compile the model with the optimizer, loss and metrics of the file, if it has them. Optimizer
+        variables whose weight is not trained now (after ``enable_lora``, ``quantize`` or ``trainable = False``) are
+        ignored, and a warning lists them.
     safe_mode : bool
-        Keras'; it must be on: what a file holds is never executed.
+        Must be True: code in a file is never executed.
 
     Returns
     -------
@@ -108,8 +108,8 @@ def load_model(
     Raises
     ------
     FileNotFoundError, NotImplementedError, ValueError
-        As for :func:`mp_core.interop.keras.load_keras`; the file's optimizer, loss or metrics do not exist here; or
-        `safe_mode` is off.
+        As for :func:`mp_core.interop.keras.load_keras`; or mp_core does not have the file's optimizer, loss or metrics;
+        or `safe_mode` is False.
 
     Examples
     --------
@@ -117,29 +117,29 @@ def load_model(
     >>> model.fit(x, y)  # doctest: +SKIP
     """
     check_safe_mode(safe_mode)
-    found = _opened(path, custom_objects)
+    found = _open(path, custom_objects)
     config = found.entry.get("compile_config") if compile else None
-    if not isinstance(config, dict) or not config:  # Keras writes an empty one of a model that is not compiled
+    if not isinstance(config, dict) or not config:  # Keras writes an empty one if the model is not compiled
         return found.model
-    with blaming(f"`compile_config` of {path}"), custom_object_scope(custom_objects):
+    with explaining_damage(f"`compile_config` of {path}"), custom_object_scope(custom_objects):
         found.model.compile_from_config(config)
         if found.optimizer and found.model.compiled:
             load_optimizer(found.model, found.optimizer, found.names)
     return found.model
 
 
-class _Opened(NamedTuple):
-    """What a file holds.
+class _OpenedFile(NamedTuple):
+    """The contents of a file.
 
     Attributes
     ----------
     model : Sequential or Functional
     entry : dict
-        The configuration of the model, and of its training.
+        The configuration of the model and of ``compile``.
     optimizer : list of ndarray
-        The variables of its optimizer.
+        The variables of the optimizer.
     names : list of str
-        What each of them is; empty if the file does not say.
+        Their names; empty if the file has no names.
     """
 
     model: Model
@@ -148,37 +148,37 @@ class _Opened(NamedTuple):
     names: list[str]
 
 
-def _opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> _Opened:
-    """Return what a file holds; arguments and errors are those of :func:`load_keras`."""
+def _open(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> _OpenedFile:
+    """Return the contents of a file; arguments and errors as for :func:`load_keras`."""
     path = path_of(path, "path")
-    with naming(path), open_regular(path) as file, blaming(f"`path` must be a .keras file; {path}"):
+    with naming(path), open_regular(path) as file, explaining_damage(f"`path` must be a .keras file; {path}"):
         entry, metadata, weights = read(file)
     try:
-        part = translated(entry, custom_objects)
+        part = translate(entry, custom_objects)
     except NotImplementedError as error:
         raise NotImplementedError(f"{path}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{CONFIG} of {path}: {error}") from error
-    with blaming(f"{CONFIG} of {path}"):
+    with explaining_damage(f"{CONFIG} of {path}"):
         _check_lengths(part, len(weights))
         _check_version(part, metadata)
         build(part)
-    with blaming(f"{WEIGHTS} of {path}"):
+    with explaining_damage(f"{WEIGHTS} of {path}"):
         root = hdf5.read(weights)
         assign(part, _Group(root))
         optimizer = [_array(dataset) for dataset in _Group(_member(root, "optimizer"))._datasets()]
     names = metadata.get(OPTIMIZER) if isinstance(metadata, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         names = []
-    return _Opened(cast(Model, part.layer), entry, optimizer, names)
+    return _OpenedFile(cast(Model, part.layer), entry, optimizer, names)
 
 
 @contextmanager
-def blaming(what: str) -> Iterator[None]:
-    """Raise a ValueError that begins with `what` for each error of the libraries that read damaged parts of files."""
+def explaining_damage(what: str) -> Iterator[None]:
+    """Turn errors of the libraries that read damaged files into ValueErrors that begin with `what`."""
     try:
         yield
-    except _DAMAGES as error:
+    except _DAMAGE_ERRORS as error:
         if failure := reading_failure(error):
             raise failure from None
         text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
@@ -186,21 +186,22 @@ def blaming(what: str) -> Iterator[None]:
 
 
 def _check_version(part: TranslatedLayer, metadata: Any) -> None:
-    """Raise for int4 codes of an older Keras, which lie otherwise in their bytes."""
+    """Raise ValueError for int4 codes of a Keras before 3.14, which packed them into bytes in another order."""
     version = str(metadata.get("keras_version") if isinstance(metadata, dict) else "")
     found = re.match(r"(\d+)\.(\d+)", version)
     old = found is not None and tuple(map(int, found.groups())) < (3, 14)
     names = [each.layer.name for each in part.flatten() if each.layer.quantization_mode == "int4"]
     if old and names:
-        raise ValueError(f"int4 weights need a file of Keras 3.14 or newer; this is one of {version}: {names}")
+        raise ValueError(f"int4 weights need a file of Keras 3.14 or newer; this file is of {version}: {names}")
 
 
 def _check_lengths(part: TranslatedLayer, nbytes: int) -> None:
-    """Raise for a length in the configuration that is larger than all weights together, before memory is asked for.
+    """Raise ValueError if a length in the configuration exceeds the number of weights in the file.
 
-    The smallest weights are int4 codes, two to a byte. Lengths along which nothing has weights may be large.
+    This happens before memory is allocated. The smallest weights are int4 codes, two per byte. Lengths without weights
+    may be larger.
     """
-    most = max(_FEW, 2 * nbytes)
+    most = max(_SMALL_LENGTH, 2 * nbytes)
     for each in part.flatten():
         if each.parts:
             continue
@@ -213,7 +214,7 @@ def _check_lengths(part: TranslatedLayer, nbytes: int) -> None:
 
 
 def _axes_of(entry: Mapping[str, Any], shape: list[Any]) -> Any:
-    """Return the axes of inputs along which a layer has weights, beside the last one."""
+    """Return the axes of inputs, except the last one, along which a layer has weights."""
     config = entry["config"]
     if entry.get("class_name") == "PReLU":
         shared = config.get("shared_axes") or ()
@@ -222,13 +223,13 @@ def _axes_of(entry: Mapping[str, Any], shape: list[Any]) -> Any:
 
 
 def _elements(shape: list[Any], axes: Any) -> int:
-    """Return how many elements an array has that has these axes of a shape."""
+    """Return the product of the lengths of `axes` in a shape."""
     known = (shape[axis] for axis in leaves(axes) if isinstance(axis, int) and -len(shape) <= axis < len(shape))
     return math.prod(n for n in known if isinstance(n, int))
 
 
 def _shapes(config: Any) -> Iterator[Any]:
-    """Yield the lists in a configuration that hold no other lists."""
+    """Yield the innermost lists of a configuration."""
     parts = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
     if isinstance(config, list) and config and not any(isinstance(part, list | dict) for part in config):
         yield config
@@ -237,7 +238,7 @@ def _shapes(config: Any) -> Iterator[Any]:
 
 
 class _Group:
-    """The weights of a layer, and of those in it, in a file."""
+    """The weights of a layer and its inner layers in a file; implements :class:`WeightSource`."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -248,7 +249,7 @@ class _Group:
             return []
         if not isinstance(variables, dict):
             raise ValueError("`vars` must be a group of arrays")
-        names = sorted(variables, key=lambda name: (len(name), name))  # of numbers from 0 on
+        names = sorted(variables, key=lambda name: (len(name), name))  # names are numbers from 0 on
         return [_member(variables, name) for name in names]
 
     def shapes(self) -> list[tuple[int, ...]]:
@@ -261,25 +262,25 @@ class _Group:
             yield _array(dataset)
 
     def named(self) -> dict[str, Array]:
-        """Return the variables by their names."""
+        """Return name -> variable."""
         group = _member(self._group, "vars")
         return {} if group is None else {str(name): _array(_member(group, name)) for name in group}
 
     def holds_arrays(self) -> bool:
-        """Whether there are variables of this layer, or of layers in it."""
+        """Whether the layer or one of its inner layers has variables."""
         return _holds_arrays(self._group)
 
     def beside(self) -> dict[str, Array]:
-        """Return what mp_core has written beside the variables."""
+        """Return mp_core's own additional arrays."""
         group = _member(self._group, EXTRA_ARRAYS)
         return {} if group is None else {str(name): _array(_member(group, name)) for name in group}
 
     def member(self, name: str) -> "_Group":
-        """Return the weights of a layer in this one, or in this container."""
+        """Return the weights of an inner layer or container."""
         return _Group(_member(self._group, name))
 
     def parts(self, parts: Sequence[TranslatedLayer]) -> "list[_Group]":
-        """Return the weights of the layers of a model, which its file calls by their classes and counts."""
+        """Return the weights of the layers of a model; their names in the file are class names with numbers."""
         group, names = _member(self._group, "layers"), []
         for part in parts:
             kind = type(part.layer)
@@ -289,7 +290,7 @@ class _Group:
 
 
 def _member(group: Any, name: str) -> Any:
-    """Return a member of a group, None if there is none."""
+    """Return a member of a group; None if it does not exist."""
     return group.get(name) if isinstance(group, dict) else None
 
 
@@ -299,5 +300,5 @@ def _holds_arrays(group: Any) -> bool:
 
 def _array(values: Any) -> Array:
     if not isinstance(values, np.ndarray):
-        raise ValueError("a group is where an array is needed")
+        raise ValueError("a group is in the place of an array")
     return np.array(values)

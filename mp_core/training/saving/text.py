@@ -1,29 +1,29 @@
-"""Models as JSON: what ``model.to_json`` of Keras 3 and of mp_core returns, which has no weights."""
+"""``model_from_json``: create models from the results of ``model.to_json`` of Keras 3 and mp_core."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 from mp_core.training.models import Model
-from mp_core.training.saving.reading import blaming
-from mp_core.training.saving.translation import build, translated
-from mp_core.training.saving.weights import finish
+from mp_core.training.saving.reading import explaining_damage
+from mp_core.training.saving.translation import build, translate
+from mp_core.training.saving.weights import build_by_calling
 from mp_core.utilities.registry import custom_object_scope
 
 __all__ = ["model_from_json"]
 
 
 def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None = None) -> Model:
-    """Return the model of what ``model.to_json`` returned, that of Keras 3 included, with new weights.
+    """Create a model with new weights from a result of ``model.to_json``, of mp_core or Keras 3.
 
-    It is built if the text says for which shapes, and compiled if it says with what, as in Keras. Nothing in it is
-    executed.
+    As in Keras, the model is built if the text has input shapes, and compiled if the text has the arguments of
+    ``compile``. Code in the text is never executed.
 
     Parameters
     ----------
     json_string : str
     custom_objects : mapping of str to type, optional
-        Layers, optimizers, losses and metrics that are neither built in nor registered, by their names.
+        Name -> class of layers, optimizers, losses and metrics that are neither built in nor registered.
 
     Returns
     -------
@@ -32,12 +32,9 @@ def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None =
     Raises
     ------
     NotImplementedError
-        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
-    TypeError
-        `json_string` is no text.
+        mp_core does not have some layers, or not with these arguments; the error lists all of them.
     ValueError
-        It is no JSON, or that of something else than a model; or the system refuses the memory for its weights, whose
-        lengths the text says.
+        The text is not JSON or does not describe a model; or there is not enough memory for its weights.
 
     Examples
     --------
@@ -51,15 +48,15 @@ def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None =
         raise TypeError(f"`json_string` must be a str; received {type(json_string).__name__}")
     entry = _parsed(json_string)
     try:
-        part = translated(entry, custom_objects, fresh=True)
+        part = translate(entry, custom_objects, fresh=True)
     except ValueError as error:
-        raise ValueError(f"`json_string` must be that of a model: {error}") from error
-    with blaming("`json_string`"):
+        raise ValueError(f"`json_string` must describe a model: {error}") from error
+    with explaining_damage("`json_string`"):
         build(part)
-        finish(part.layer)
+        build_by_calling(part.layer)
     config = entry.get("compile_config")
-    if isinstance(config, dict) and config:  # Keras writes an empty one of a model that is not compiled
-        with blaming("`compile_config` of `json_string`"), custom_object_scope(custom_objects):
+    if isinstance(config, dict) and config:  # Keras writes an empty one if the model is not compiled
+        with explaining_damage("`compile_config` of `json_string`"), custom_object_scope(custom_objects):
             part.layer.compile_from_config(config)  # type: ignore[attr-defined]
     return cast(Model, part.layer)
 

@@ -1,4 +1,4 @@
-"""Keras' configurations of models as layers of mp_core, built but without weights: one table for models and files."""
+"""Translate Keras' configurations of models into layers of mp_core, and build them; weights are assigned later."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,58 +17,58 @@ from mp_core.layers.operation import Operation
 from mp_core.layers.registry import layer_classes
 from mp_core.ops.registry import OPERATIONS
 from mp_core.training.graph import Graph, graph_of
-from mp_core.training.models import Functional, Model, further_arguments, made_by
+from mp_core.training.models import Functional, Model, further_arguments, rebuilt_by
 from mp_core.training.sequential import Sequential
 from mp_core.utilities.absent import message_for
 from mp_core.utilities.registry import check_depth, class_and_config, custom_object_scope, known_classes
 
-__all__ = ["TranslatedLayer", "build", "translated"]
+__all__ = ["TranslatedLayer", "build", "translate"]
 
 _MODELS = ("Sequential", "Functional")
 _OPERATIONS = "keras.src.ops."
 _HOMES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional", "keras.src.models.sequential")
-_OF_DRAWS = ("seed", "noise_shape")
-"""Arguments of training that some of Keras' layers have and the same ones here have not."""
+_RANDOM_ARGUMENTS = ("seed", "noise_shape")
+"""Arguments for random numbers that some layers of Keras have and mp_core's do not."""
 _ERRORS = (TypeError, ValueError, NotImplementedError, KeyError, AttributeError, OverflowError)
 
 
 @dataclass
 class TranslatedLayer:
-    """A layer beside its configuration, and the layers in it beside theirs."""
+    """A layer with its configuration, and its inner layers with theirs."""
 
     layer: Layer
     entry: Mapping[str, Any]
     parts: list["TranslatedLayer"] = field(default_factory=list)
     initializers: Mapping[str, Any] = field(default_factory=dict)
-    """Argument -> initializer: built are zeros, since weights come from elsewhere."""
+    """Argument -> initializer. The layer is built with zeros, because its weights are assigned later."""
     inner: "TranslatedLayer | None" = None
-    """What a TimeDistributed is wrapped around."""
+    """The layer that a TimeDistributed wraps."""
 
     def flatten(self) -> Iterator["TranslatedLayer"]:
-        """Yield this part and all parts in it."""
+        """Yield this layer and all inner layers."""
         yield self
         for part in self.parts if self.inner is None else (self.inner,):
             yield from part.flatten()
 
 
-def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, fresh: bool = False) -> TranslatedLayer:
-    """Return the model of a serialized Keras model, not built yet.
+def translate(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, fresh: bool = False) -> TranslatedLayer:
+    """Translate a serialized Keras model into an unbuilt model of mp_core.
 
     Parameters
     ----------
     entry : dict
-        What ``keras.saving.serialize_keras_object(model)`` returns, and ``config.json`` holds.
+        The result of ``keras.saving.serialize_keras_object(model)``, or the contents of ``config.json``.
     custom_objects : mapping of str to type, optional
-        Layers of mp_core for the classes that Keras does not have, by their names.
+        Class name -> layer of mp_core, for classes that Keras does not have.
     fresh : bool
-        Whether the initializers make the weights; otherwise they are zeros, because others are assigned.
+        Whether to create weights with the initializers; otherwise they are zeros, to be assigned later.
 
     Raises
     ------
     NotImplementedError
-        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
+        mp_core does not have some layers, or not with these arguments; the error lists all of them.
     ValueError
-        `entry` is no model, or its graph is damaged.
+        `entry` is not a model, or its graph is damaged.
     """
     check_depth(entry)
     if not isinstance(entry, dict) or not isinstance(entry.get("class_name"), str):
@@ -82,14 +82,14 @@ def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, f
         )
     if part is None or not (part.parts or isinstance(part.layer, Model)):
         raise ValueError(
-            f"the model must be a Sequential or functional one, or of a subclass of Model; received a "
+            f"the model must be a Sequential, a functional model or a subclass of Model; received a "
             f"{entry['class_name']}"
         )
     return part
 
 
 class _Translation:
-    """One walk through a configuration, which notes every layer that cannot be had."""
+    """Translates one configuration, and collects the layers that are not supported in `refused`."""
 
     def __init__(self, custom: Mapping[str, Any], fresh: bool) -> None:
         self.custom = custom
@@ -98,20 +98,20 @@ class _Translation:
         self.shared: dict[Any, TranslatedLayer] = {}
 
     def part(self, entry: Any) -> TranslatedLayer | None:
-        """Return what an entry of ``layers`` stands for; None if that is refused."""
+        """Translate an entry of ``layers``; return None if it is not supported."""
         if not isinstance(entry, dict) or not isinstance(entry.get("config"), dict):
             raise ValueError(f"a layer must be a dictionary with `class_name` and `config`; received {entry!r:.200}")
         name = entry.get("name") or entry["config"].get("name")
         try:
-            part = self._first(entry) or self._made(entry)
+            part = self._shared_part(entry) or self._translate(entry)
         except _ERRORS as error:
             self.refused.append(f"- {name!r} ({entry.get('class_name')!r}): {error}")
             return None
         self.shared.setdefault(entry.get("shared_object_id"), part)
         return part
 
-    def _first(self, entry: dict[str, Any]) -> TranslatedLayer | None:
-        """Return what has been made of another entry of the same layer."""
+    def _shared_part(self, entry: dict[str, Any]) -> TranslatedLayer | None:
+        """Return the translated layer of an earlier entry with the same ``shared_object_id``; None if there is none."""
         shared = entry.get("shared_object_id")
         if shared is None:
             return None
@@ -119,12 +119,12 @@ class _Translation:
             raise ValueError(f"`shared_object_id` must be an integer or a string; received {shared!r:.200}")
         first = self.shared.get(shared)
         if first is not None:
-            if _told(first.entry) != _told(entry):
-                raise ValueError(f"`shared_object_id` {shared!r:.200} is that of {_told(first.entry)}, too")
+            if _class_and_name(first.entry) != _class_and_name(entry):
+                raise ValueError(f"`shared_object_id` {shared!r:.200} belongs to {_class_and_name(first.entry)} too")
             _check_calls(first.layer, entry)
         return first
 
-    def _made(self, entry: dict[str, Any]) -> TranslatedLayer:
+    def _translate(self, entry: dict[str, Any]) -> TranslatedLayer:
         kind, module = entry.get("class_name"), str(entry.get("module"))
         if module.startswith(_OPERATIONS):
             return TranslatedLayer(_operation(entry), entry)
@@ -141,14 +141,14 @@ class _Translation:
         if issubclass(found, Model) and is_ours(found.from_config) and "layers" in config:
             return self._model(entry, found)
         if is_keras:
-            config = _cleaned(config, arguments_of(found)[0], self.fresh)
+            config = _without_unused(config, arguments_of(found)[0], self.fresh)
             if isinstance(config.get("activation"), dict) and config["activation"].get("class_name") != "function":
                 config = config | {"activation": self._activation(config["activation"])}
         inner = self.part(config.get("layer")) if found is TimeDistributed else None
         if inner is not None:
             config = config | {"layer": inner.layer}
         elif found is TimeDistributed:
-            return TranslatedLayer(Sequential(), entry)  # there is an error to come, which lists what is refused
+            return TranslatedLayer(Sequential(), entry)  # a placeholder: `translate` raises an error in the end
         starts = {key: value for key, value in config.items() if is_keras and key.endswith("_initializer")}
         starts = {} if self.fresh else starts
         layer = found.from_config(config | dict.fromkeys(starts, "zeros"))
@@ -156,13 +156,13 @@ class _Translation:
         return TranslatedLayer(layer, entry, initializers=starts, inner=inner)
 
     def _activation(self, entry: dict[str, Any]) -> Any:
-        """Return an activation that is a layer, or an object of a registered class."""
+        """Create an activation that is a layer or an object of a registered class."""
         objects = {**known_classes(object, {}), **layer_classes(None), **self.custom}
         found, config = class_and_config(entry, objects, "activation")
         return found.from_config(config)
 
     def _model(self, entry: dict[str, Any], cls: type[Model]) -> TranslatedLayer:
-        """Return a Sequential or functional model, or one of a user's class that is made of its layers as they are."""
+        """Translate a Sequential or functional model, or a user's subclass of one."""
         config, entries = entry["config"], _entries(entry["config"])
         is_stack = issubclass(cls, Sequential)
         if not is_stack:
@@ -170,7 +170,7 @@ class _Translation:
         parts = [self.part(part) for part in entries]
         there = [part for part in parts if part is not None]
         if len(there) < len(parts):
-            return TranslatedLayer(Sequential(), entry)  # there is an error to come, which lists what is refused
+            return TranslatedLayer(Sequential(), entry)  # a placeholder: `translate` raises an error in the end
         layers = [part.layer for part in there]
         own = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
         if is_stack:
@@ -179,10 +179,10 @@ class _Translation:
             if stack.layers:
                 raise ValueError(f"the constructor of {cls.__name__} adds layers itself: it needs a `get_config`")
             for layer in layers:
-                stack.append_unbuilt(layer)  # without building it: lengths are checked before
+                stack.append_unbuilt(layer)  # unbuilt: lengths are checked first
             return TranslatedLayer(stack, entry, [part for part in there if part.layer is not stack.input_layer])
         model = cls.of_graph(Graph(layers, nodes, inputs, outputs), dtype="float32", **own)
-        return TranslatedLayer(made_by(cls, model, config), entry, there)
+        return TranslatedLayer(rebuilt_by(cls, model, config), entry, there)
 
 
 def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -192,15 +192,15 @@ def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def _cleaned(config: dict[str, Any], known: set[str], fresh: bool) -> dict[str, Any]:
-    """Return a configuration of Keras without the arguments that have no use here: `known` are those of the layer.
+def _without_unused(config: dict[str, Any], known: set[str], fresh: bool) -> dict[str, Any]:
+    """Return a configuration of Keras without arguments that mp_core does not use; `known` are the layer's arguments.
 
-    Unless layers are to be `fresh`, these include initializers that do not exist here: weights come from elsewhere.
+    Unless `fresh`, unknown initializers are removed too, because the weights are assigned later.
     """
     kept = {}
     for key, value in config.items():
         kind = key.rpartition("_")[2]
-        unused = key in _OF_DRAWS and key not in known
+        unused = key in _RANDOM_ARGUMENTS and key not in known
         if unused or (kind == "initializer" and not fresh and not _is_known(kind, value)):
             continue
         if kind in ("regularizer", "constraint") and not _is_known(kind, value):
@@ -215,7 +215,7 @@ def _cleaned(config: dict[str, Any], known: set[str], fresh: bool) -> dict[str, 
 
 
 def _is_known(kind: str, value: Any) -> bool:
-    """Whether there is the initializer, regularizer or constraint of a configuration."""
+    """Whether mp_core has the initializer, regularizer or constraint of a configuration."""
     try:
         (initializers if kind == "initializer" else module_of(kind)).get(value)
     except _ERRORS:
@@ -223,25 +223,25 @@ def _is_known(kind: str, value: Any) -> bool:
     return True
 
 
-def _told(entry: Mapping[str, Any]) -> str:
-    """Return what a layer is called in errors: its class and its name."""
+def _class_and_name(entry: Mapping[str, Any]) -> str:
+    """Return class and name of a layer, for errors."""
     return f"{entry.get('class_name')} {entry['config'].get('name')!r}"
 
 
 def _check_calls(layer: Layer, entry: Mapping[str, Any]) -> None:
-    """Raise unless the ``call`` of `layer` takes the keywords of all nodes."""
+    """Raise ValueError unless the ``call`` of `layer` accepts the keywords of all nodes."""
     for call in entry.get("inbound_nodes") or ():
         given = call.get("kwargs") if isinstance(call, dict) else None
         for name, value in (given or {}).items():
             if value is not None and name != "training" and not has_argument(type(layer).call, name):
-                raise ValueError(f"it is called with `{name}`, which it does not take here")
+                raise ValueError(f"it is called with `{name}`, which mp_core's layer does not accept")
 
 
 def _operation(entry: dict[str, Any]) -> Layer:
-    """Return what computes an operation such as ``x + 2``."""
+    """Return the layer of an operation such as ``x + 2``."""
     kind = entry["class_name"]
     if kind not in OPERATIONS:
-        raise NotImplementedError(f"of Keras' operations there are {', '.join(sorted(OPERATIONS))}")
+        raise NotImplementedError(f"supported operations of Keras are {', '.join(sorted(OPERATIONS))}")
     options = {name: value for name, value in entry["config"].items() if name not in ("name", "dtype")}
     if "dtype" in OPERATIONS[kind].options:
         options["dtype"] = entry["config"].get("dtype")
@@ -252,12 +252,12 @@ def _operation(entry: dict[str, Any]) -> Layer:
 
 
 def build(part: TranslatedLayer) -> None:
-    """Build the layers for the shapes that their entries say, without running them.
+    """Build the layers for the shapes in their entries, without running them.
 
     Raises
     ------
     ValueError
-        A shape is missing or damaged.
+        A shape is missing or invalid.
     """
     layer = part.layer
     if layer.built:
@@ -267,7 +267,7 @@ def build(part: TranslatedLayer) -> None:
     if not isinstance(shapes, dict):
         raise ValueError(f"`build_config` of layer '{layer.name}' must be a dictionary; received {shapes!r:.200}")
     if part.parts:
-        # As Keras' paths are: it builds what a functional model holds before that.
+        # Keras builds the layers of a functional model before the model itself; this gives the same paths.
         called_in(enclosing_path, below, _build_parts, (part,))
         if all(each.layer.built for each in part.parts):
             layer.build(_shape(shapes.get("input_shape")))
@@ -292,7 +292,7 @@ def build(part: TranslatedLayer) -> None:
 
 
 def _build_stateless(layer: Layer) -> None:
-    """Build a layer of which no shape is known, if it has no variables; any other was saved before it was built."""
+    """Build a layer without a known shape if it has no variables; otherwise it was saved unbuilt and stays so."""
 
     def built() -> None:
         layer.build(None)
@@ -310,7 +310,7 @@ def _build_parts(part: TranslatedLayer) -> None:
 
 
 def _shape(shape: Any) -> Any:
-    """Return a shape of a configuration as tuples: of an array, or of several."""
+    """Convert a shape, or several shapes, of a configuration to tuples."""
     if isinstance(shape, dict):
         return {name: _shape(part) for name, part in shape.items()}
     if isinstance(shape, list | tuple):

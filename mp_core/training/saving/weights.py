@@ -1,4 +1,4 @@
-"""Weights that Keras holds, in memory or in a file, and their way into layers."""
+"""Assign weights of Keras, from memory or from a file, to layers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -25,42 +25,42 @@ from mp_core.training.saving.translation import TranslatedLayer
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["Live", "Stored", "assign", "finish"]
+__all__ = ["KerasWeights", "WeightSource", "assign", "build_by_calling"]
 
 
-class Stored(Protocol):
-    """Where Keras has the weights of a layer, and of the layers in it; or those of the layers in a container."""
+class WeightSource(Protocol):
+    """A source of the weights of a layer and its inner layers, or of the layers in a container."""
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the variables of this layer alone, in Keras' order."""
+        """Return the shapes of the layer's own variables, in Keras' order."""
 
     def arrays(self) -> Iterator[Array]:
-        """Yield these variables, as arrays that nobody else holds."""
+        """Yield these variables as new arrays."""
 
     def named(self) -> dict[str, Array]:
-        """Return these variables by their names in the file: "0", "1" ..., unless a user's layer writes others."""
+        """Return name in the file -> variable; names are "0", "1", ..., unless a user's layer writes others."""
 
     def holds_arrays(self) -> bool:
-        """Whether there are variables of this layer, or of layers in it."""
+        """Whether the layer or one of its inner layers has variables."""
 
     def beside(self) -> dict[str, Array]:
-        """Return what mp_core has written beside these variables: what :meth:`Layer._extra_arrays` returned."""
+        """Return mp_core's own additional arrays: the result of :meth:`Layer._beside_saved`."""
 
-    def member(self, name: str) -> "Stored":
-        """Return what there is of an attribute of the layer, or of a layer in the container, by its name in files."""
+    def member(self, name: str) -> "WeightSource":
+        """Return the weights of an attribute of the layer, or of a layer in the container, by its name in files."""
 
-    def parts(self, parts: Sequence[TranslatedLayer]) -> "Sequence[Stored]":
-        """Return what there is of each of the layers of a model."""
+    def parts(self, parts: Sequence[TranslatedLayer]) -> "Sequence[WeightSource]":
+        """Return the weights of each layer of a model."""
 
 
-class Live:
-    """The weights of a layer of Keras, or of a container as `layers_by_name` returns it; anything else has none."""
+class KerasWeights:
+    """The weights of a layer of Keras, or of a container that `named` returned; other objects have no weights."""
 
     def __init__(self, layer: "keras.Layer | dict[str, Any] | None") -> None:
         self._layer: Any = layer
 
     def _values(self) -> list[Any]:
-        """Return the variables as in a file: with int4 codes packed, and what LoRA adds in the kernel."""
+        """Return the variables as Keras saves them: int4 codes are packed, and LoRA is merged into the kernel."""
         import keras
 
         store: dict[str, Any] = {}
@@ -77,60 +77,60 @@ class Live:
         return (np.array(value) for value in self._values())
 
     def named(self) -> dict[str, Array]:
-        """Return copies of the variables by their numbers."""
+        """Return number -> copy of a variable."""
         return {str(number): value for number, value in enumerate(self.arrays())}
 
     def holds_arrays(self) -> bool:
-        """Whether there are variables of this layer, or of layers in it."""
+        """Whether the layer or one of its inner layers has variables."""
         below = self._layer.values() if isinstance(self._layer, dict) else ()
-        return bool(getattr(self._layer, "weights", ())) or any(Live(part).holds_arrays() for part in below)
+        return bool(getattr(self._layer, "weights", ())) or any(KerasWeights(part).holds_arrays() for part in below)
 
     def beside(self) -> dict[str, Array]:
-        """Return what Keras has beside the variables: nothing."""
+        """Return an empty dictionary: Keras has no additional arrays."""
         return {}
 
-    def member(self, name: str) -> "Live":
-        """Return the weights of a layer in this layer or container."""
+    def member(self, name: str) -> "KerasWeights":
+        """Return the weights of an inner layer or container."""
         import keras
 
         if isinstance(self._layer, dict):
-            return Live(self._layer.get(name))
-        return Live(layers_by_name(getattr(self._layer, name, None), keras.Layer))
+            return KerasWeights(self._layer.get(name))
+        return KerasWeights(layers_by_name(getattr(self._layer, name, None), keras.Layer))
 
-    def parts(self, parts: Sequence[TranslatedLayer]) -> "list[Live]":
+    def parts(self, parts: Sequence[TranslatedLayer]) -> "list[KerasWeights]":
         """Return the weights of the layers of a model, by their names."""
-        return [Live(self._layer.get_layer(part.layer.name)) for part in parts]
+        return [KerasWeights(self._layer.get_layer(part.layer.name)) for part in parts]
 
 
-def assign(part: TranslatedLayer, stored: Stored) -> None:
-    """Give the layers of a model their weights, each once.
+def assign(part: TranslatedLayer, stored: WeightSource) -> None:
+    """Assign the weights of all layers of a model, each once.
 
-    The model is called with zeros only if there are weights for a layer that has no variables yet: users' layers may
-    build those in them when they are called.
+    If there are weights for a layer that has no variables yet, call the model with zeros first: users' layers may build
+    inner layers when they are called.
 
     Raises
     ------
     ValueError
-        A layer has another number of weights, or a weight another shape, than there are.
+        The number of weights of a layer, or a shape, differs.
     """
     pairs = list(_pairs(part, stored))
-    if any(_waits(*pair) for pair in pairs):
+    if any(_needs_call(*pair) for pair in pairs):
         _run(part.layer)
         pairs = list(_pairs(part, stored))
     for layer, held in pairs:
         _assign_layer(layer, held)
 
 
-def _waits(layer: Layer, stored: Stored) -> bool:
-    """Whether there are weights for a layer that has no variables yet, or for layers that it has yet to make."""
+def _needs_call(layer: Layer, stored: WeightSource) -> bool:
+    """Whether there are weights for a layer that has no variables yet, or for inner layers that do not exist yet."""
     return bool(not layer.own_variables() and stored.shapes()) or (not layer.built and stored.holds_arrays())
 
 
-def _pairs(part: TranslatedLayer, stored: Stored) -> Iterator[tuple[Layer, Stored]]:
-    """Yield every layer of a model, each once, beside where its weights are."""
+def _pairs(part: TranslatedLayer, stored: WeightSource) -> Iterator[tuple[Layer, WeightSource]]:
+    """Yield every layer of a model once, with the source of its weights."""
     done: set[int] = set()
 
-    def of_part(part: TranslatedLayer, stored: Stored) -> Iterator[tuple[Layer, Stored]]:
+    def of_part(part: TranslatedLayer, stored: WeightSource) -> Iterator[tuple[Layer, WeightSource]]:
         if part.inner is None and not part.parts:
             yield from of_layer(part.layer, stored)
         elif id(part.layer) not in done:
@@ -140,14 +140,16 @@ def _pairs(part: TranslatedLayer, stored: Stored) -> Iterator[tuple[Layer, Store
             for each, below in zip(parts, stored.parts(parts) if parts else (), strict=True):
                 yield from of_part(each, below)
 
-    def of_layer(layer: Layer, stored: Stored) -> Iterator[tuple[Layer, Stored]]:
+    def of_layer(layer: Layer, stored: WeightSource) -> Iterator[tuple[Layer, WeightSource]]:
         if id(layer) not in done:
             done.add(id(layer))
             yield layer, stored
             names, listed = names_in_list(layer), stored.member("layers")
             yield from of_places(layers_in(layer), stored, {key: listed.member(name) for key, name in names.items()})
 
-    def of_places(places: dict[str, Any], stored: Stored, listed: dict[int, Stored]) -> Iterator[tuple[Layer, Stored]]:
+    def of_places(
+        places: dict[str, Any], stored: WeightSource, listed: dict[int, WeightSource]
+    ) -> Iterator[tuple[Layer, WeightSource]]:
         for name, below in places.items():
             held = stored.member(name)
             if isinstance(below, dict):
@@ -158,8 +160,8 @@ def _pairs(part: TranslatedLayer, stored: Stored) -> Iterator[tuple[Layer, Store
     return of_part(part, stored)
 
 
-def finish(model: Layer) -> None:
-    """Build what users' layers build when they are called, if a model is built and such a call succeeds."""
+def build_by_calling(model: Layer) -> None:
+    """Call a built model once if inner layers of users' layers are not built; ignore an error of the call."""
     parts = (layer for layer in model.flatten() if isinstance(layer, Layer))
     if model.built and not all(layer.built for layer in parts):
         with suppress(ValueError):
@@ -167,20 +169,20 @@ def finish(model: Layer) -> None:
 
 
 def _run(model: Layer) -> None:
-    """Call the layers of a model with zeros, as its graph does, or the model itself if it has none.
+    """Call the layers of a model with zeros, in the order of its graph, or the model itself if it has no graph.
 
-    What a layer builds meanwhile is below its path.
+    Inner layers that are built get paths below the path of their layer.
     """
     parts = (layer for layer in model.flatten() if isinstance(layer, Layer) and not isinstance(layer, Functional))
     layers = [layer for layer in parts if layer.built]
     try:
         for layer in layers:
-            vars(layer)["call"] = _below(layer)
+            vars(layer)["call"] = _call_below_path(layer)
         if isinstance(model, WithEnds):
             find_ends(model)
         else:
             _call_with_zeros(model)
-    except Exception as error:  # of users' layers
+    except Exception as error:  # users' layers may raise anything
         raise ValueError(f"layers in '{model.name}' are built when they are called, which failed: {error}") from error
     finally:
         for layer in layers:
@@ -199,7 +201,7 @@ def _call_with_zeros(model: Layer) -> None:
 
 
 def _zeros(shapes: Any) -> Any:
-    """Return zeros of a shape, or arranged as several shapes are."""
+    """Return zeros of a shape, or zeros in the arrangement of several shapes."""
     if isinstance(shapes, dict):
         return {name: _zeros(shape) for name, shape in shapes.items()}
     if not all(isinstance(n, int | None) for n in shapes):
@@ -207,16 +209,16 @@ def _zeros(shapes: Any) -> Any:
     return np.zeros(example_shape(shapes), np.float32)
 
 
-def _below(layer: Layer) -> Callable[..., Any]:
-    """Return a ``call`` that runs under the path of its layer, as a first one does: what it builds is below."""
+def _call_below_path(layer: Layer) -> Callable[..., Any]:
+    """Return the ``call`` of a layer, run under the layer's path: the first call builds inner layers below it."""
     call, path = layer.call, layer.path or ""
     return lambda *args, **kwargs: called_in(enclosing_path, path, call, args, kwargs)
 
 
-def _quantized_as(layer: Layer, stored: Stored) -> str | None:
-    """Return the mode in which a file has the matrix of a layer of floats; None if it is in none.
+def _quantized_as(layer: Layer, stored: WeightSource) -> str | None:
+    """Return the quantization mode of a stored matrix whose layer holds floats; None if it is not quantized.
 
-    Keras' configuration of a MultiHeadAttention does not say that the layers in it are quantized.
+    Needed because Keras' configuration of a MultiHeadAttention does not say that its inner layers are quantized.
     """
     if not isinstance(layer, MatrixLayer) or not layer.built or not layer.form.is_float:
         return None
@@ -236,12 +238,12 @@ def _quantized_as(layer: Layer, stored: Stored) -> str | None:
     return None
 
 
-def _assign_layer(layer: Layer, stored: Stored) -> None:
+def _assign_layer(layer: Layer, stored: WeightSource) -> None:
     if not is_ours(layer.load_own_variables):
         layer.load_own_variables(stored.named())
         return
     if not layer.built and stored.holds_arrays():
-        raise ValueError(f"layer '{layer.name}' has weights there, and is not built: no call of the model reaches it")
+        raise ValueError(f"layer '{layer.name}' has stored weights but is not built: no call of the model reaches it")
     variables, shapes = saved_variables(layer), stored.shapes()
     if len(shapes) > len(variables):
         mode = _quantized_as(layer, stored)
@@ -251,7 +253,9 @@ def _assign_layer(layer: Layer, stored: Stored) -> None:
     wanted = [variable.shape for variable in variables]
     if shapes != wanted:
         names = ", ".join(variable.name for variable in variables)
-        raise ValueError(f"layer '{layer.name}' needs weights ({names}) of shapes {wanted}; there are {shapes}")
+        raise ValueError(
+            f"layer '{layer.name}' needs weights ({names}) of shapes {wanted}; the stored shapes are {shapes}"
+        )
     for variable, value in zip(variables, stored.arrays(), strict=True):
         try:
             variable.assign(as_stored(value, variable.true_dtype, variable.name, copy=False), copy=False)
