@@ -275,7 +275,7 @@ def test_inference_imports_nothing_of_training():
     code = (
         "import sys, numpy as np, mp_core as mp; from mp_core import layers, plans; "
         "layers.Sequential([layers.Dense(2)])(np.ones((1, 2))); "
-        "rooms = 'gradients', 'optimizers', 'losses', 'metrics', 'callbacks', 'training.compiled', 'training.loop'; "
+        "rooms = 'gradients', 'optimizers', 'losses', 'metrics', 'callbacks', 'training.state', 'training.loop'; "
         "print([room for room in rooms if f'mp_core.{room}' in sys.modules])"
     )
     assert processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

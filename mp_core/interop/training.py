@@ -12,8 +12,8 @@ from typing import Any
 from mp_core.arrays import Array
 from mp_core.layers.plans.backward import assign_arrays
 from mp_core.policies.autocast import AutoCastVariable
-from mp_core.training.compiled import TrainingState
 from mp_core.training.resume import state_variables
+from mp_core.training.state import TrainingState
 from mp_core.utilities.arguments import integer
 from mp_core.utilities.extras import needed_by
 

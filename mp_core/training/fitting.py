@@ -11,8 +11,8 @@ from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, positive_integer
 
 if TYPE_CHECKING:
-    from mp_core.training.compiled import TrainingState
     from mp_core.training.models import Model
+    from mp_core.training.state import TrainingState
 
 __all__ = ["fit", "job_of"]
 

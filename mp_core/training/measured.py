@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mp_core.training.compiled import TrainingState
+    from mp_core.training.state import TrainingState
 
 __all__ = ["Measured", "training_state"]
 

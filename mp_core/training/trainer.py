@@ -17,8 +17,8 @@ from mp_core.utilities.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
     from mp_core.training.callbacks import History
-    from mp_core.training.compiled import TrainingState
     from mp_core.training.models import Model
+    from mp_core.training.state import TrainingState
 
 __all__ = ["Trainer"]
 
@@ -174,7 +174,7 @@ class Trainer(Measured):
         >>> type(model.optimizer).__name__
         'LossScaleOptimizer'
         """
-        from mp_core.training.compiled import make_training_state  # inference does not load it
+        from mp_core.training.state import make_training_state  # inference does not load it
 
         given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
         options = {"run_eagerly": run_eagerly, "steps_per_execution": steps_per_execution, "jit_compile": jit_compile}

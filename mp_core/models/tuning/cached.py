@@ -9,8 +9,8 @@ from mp_core.arrays import Array
 from mp_core.layers.plans.arena import Arenas
 from mp_core.layers.plans.backward import ArrayGradients, assign_arrays
 from mp_core.layers.plans.parts import PartGradients, PartRun
-from mp_core.training.compiled import scale_of
 from mp_core.training.measured import training_state
+from mp_core.training.state import scale_of
 
 if TYPE_CHECKING:
     from mp_core.models.tuning.training import TunedModel
