@@ -18,7 +18,7 @@ cnp.import_array()
 
 
 cdef mp_head_strides strides_of(cnp.ndarray x, int head, int row) noexcept:
-    """Return the strides of the axes of heads and rows, and of axis 0, which is that of sequences unless row is 0."""
+    """Return the strides of the axes `head` and `row`, and of axis 0: the sequences, or the rows if `row` is 0."""
     cdef mp_head_strides found
     cdef cnp.npy_intp *strides = cnp.PyArray_STRIDES(x)
     found.sequence, found.head, found.row = strides[0], strides[head], strides[row]

@@ -28,8 +28,8 @@ class UnseenError(ValueError):
     """A recording met a computation that a plan cannot repeat; the message names it."""
 
 
-UNSEEN = ("{} reads an array that was computed by something else than the operations of mp_core: a plan would read "
-          "what it was for the example")
+UNSEEN = ("{} reads an array that was not computed by the operations of mp_core: a plan would read the values that it "
+          "had for the example")
 
 
 class Note(NamedTuple):

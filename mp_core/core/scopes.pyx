@@ -157,7 +157,7 @@ class Held(_Held, ContextDecorator):
 cdef class Descriptor:
     """The file descriptor of ``os.open(path, flags)``, closed by :meth:`close` or when the object is freed.
 
-    If an interrupt came before a plain number is assigned to a name, the file would stay open.
+    An interrupt before a plain number is assigned to a name would leave the file open.
     """
 
     cdef int number

@@ -85,7 +85,7 @@ def update_each(str rule not None, list items not None, tuple numbers not None):
 
     Each item is (variable, gradient, [slots], (divisor, factor, limit, decay), blocks). The arrays are floats of the
     same shape. `blocks` has one list of memory for :func:`block` for each array that is written: the value, then the
-    slots. `numbers` are the numbers of the rule.
+    slots. `numbers` are the constants of the rule.
     """
     cdef mp_update u
     cdef cnp.ndarray w, g

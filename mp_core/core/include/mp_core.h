@@ -116,7 +116,7 @@ MP_CORE_PUBLIC int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int 
  * or if the matrix is too large. */
 MP_CORE_PUBLIC ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n);
 
-/* Pack b: element (p, j) is b[rs * p + cs * j]; rs and cs may be negative. Of int4, b has one value in each byte.
+/* Pack b: element (p, j) is b[rs * p + cs * j]; rs and cs may be negative. An int4 b has one value in each byte.
  * `packed` has mp_core_packed_bytes(type, k, n) bytes, aligned to 4, better to 64. */
 MP_CORE_PUBLIC int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs,
                                 void *packed, int threads);
@@ -167,8 +167,8 @@ typedef struct mp_core_product {
 MP_CORE_PUBLIC ptrdiff_t mp_core_product_scratch(const mp_core_product *product, int threads);
 
 /* Multiply. scratch has mp_core_product_scratch bytes, for the same number of threads and instruction set, and is
- * aligned to 64; only one call at a time may use it, with at most 64 threads. With NULL, each thread allocates scratch
- * and keeps it for later calls. */
+ * aligned to 64; only one call at a time may use it. With NULL, each thread allocates scratch and keeps it for later
+ * calls. */
 MP_CORE_PUBLIC int mp_core_multiply(const mp_core_product *product, void *scratch, int threads);
 
 /* ---- quantization: x is about scale * (q - zero_point). x is divided by the scale (not multiplied by its inverse) and

@@ -44,7 +44,7 @@ mp_update_function *mp_update_of(const mp_kernels *kernels) {
 #define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
     if (kernels == &kernels_##NAME) return mp_update_##MOST;
 #include "isa.def"
-    return NULL; /* never: each kernels_... is a row */
+    return NULL; /* not reached: every kernels_... is in a row of isa.def */
 }
 
 #define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
@@ -55,7 +55,7 @@ mp_window_function *const *mp_window_functions_of(const mp_kernels *kernels) {
 #define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
     if (kernels == &kernels_##NAME) return mp_window_functions_##MOST;
 #include "isa.def"
-    return NULL; /* never: each kernels_... is a row */
+    return NULL; /* not reached: every kernels_... is in a row of isa.def */
 }
 
 const char *const mp_left_out = MP_LEFT_OUT;

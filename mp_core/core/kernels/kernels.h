@@ -71,7 +71,7 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; except pieces of a transposed B (transposed.h): up to 12 rows */
-    /* So many rows go through a pass together if they fit 16 KiB as f32; so many blocks are summed together. */
+    /* Rows that go through a pass together if they fit 16 KiB as f32; row blocks that are summed together. */
     MP_ROWS_TOGETHER = 4,
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which a transposed B is not packed */
     MP_SLACK = 64,   /* bytes after a panel that kernels may read, and copies overwrite; octs have 128 */
@@ -238,7 +238,7 @@ typedef struct {
     ptrdiff_t by_row, by_column; /* 1 if every row (column) has a scale of its own, else 0; not both 1 */
     int32_t qmin, qmax;          /* of integer codes */
     int mode;                    /* MP_STREAM, MP_NO_CLAMP, MP_NO_FENCE */
-    ptrdiff_t prefetch_distance; /* quantize, unless by_column: x is prefetched so many elements before it is loaded,
+    ptrdiff_t prefetch_distance; /* quantize, unless by_column: x is prefetched this many elements before it is loaded,
                                     even beyond the end of the array; 0: not prefetched */
 } mp_part;
 
@@ -273,7 +273,7 @@ typedef struct {
 } mp_quantizers;
 
 /* Packing. pack writes k elements of n columns of one panel, in the layout above. The source has strides rs along K and
- * cs along N, in bytes; that of int4 is int8. unpack is the inverse; it writes rows ldd elements apart. */
+ * cs along N, in bytes; an int4 source is int8. unpack is the inverse; it writes rows ldd elements apart. */
 typedef struct {
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
@@ -327,8 +327,8 @@ typedef struct {
  * of K or, if K blocks have scales, a multiple of MP_TILE_PAIRS; accumulators.ld is MP_PANEL.
  *   MP_QUADS  panels of int8. a is multiplied as it is (signed if a_flip is not 0), so a_zero is 0.
  *   MP_PAIRS  panels of bf16. The sum over a K block is in the tile order of docs/numerics.md. */
-enum { MP_TILE_PAIRS = 32 }; /* bf16 along K in an AMX tile: the products of so many are added to each other, then
-                               their total to the sum */
+enum { MP_TILE_PAIRS = 32 }; /* bf16 along K in an AMX tile: their products are added to each other, then the total
+                               to the sum */
 typedef struct { void (*gemm[MP_ARITHMETICS])(const mp_gemm *g); } mp_tiles;
 
 /* The kernels of an instruction set. isa.def says for which set each family was compiled. */

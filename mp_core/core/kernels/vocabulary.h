@@ -33,9 +33,9 @@
  * select_f32 select_u32                  | m, x, y     | x where m says yes, else y
  *
  * f32_from_i32                           | x           | signed integers, rounded to nearest even
- * i32_from_f32                           | x           | to nearest even, where that is an int32; for NaN, some
- *                                        |             | multiple of 2^16 (which quantize/reciprocals.h relies
- *                                        |             | on); if MP_DIVIDES is 0, also beyond int32
+ * i32_from_f32                           | x           | to nearest even, if the result fits int32. NaN and, if
+ *                                        |             | MP_DIVIDES is 0, numbers beyond int32 become some
+ *                                        |             | multiple of 2^16 (quantize/reciprocals.h needs that)
  * f32_from_bf16                          | x           | exact; a NaN becomes quiet and keeps its sign
  * widen_u16 widen_u8 widen_i8            | x           | to 32 bits; widen_i8 copies the sign
  * load_u16_as_u32                        | p           | widen_u16(load_u16(p))
@@ -61,7 +61,7 @@
  * fma_factor                             | z, x, y     | x y + z, rounded once, of a factor x
  * dot_bf16_factor dot_u8s8_factor        | z, x, y     | dot_bf16 and dot_u8s8 of a factor x
  * at_most                                | n, s        | the smaller of two counts
- * unaligned_head                         | p, s, n     | how many of n elements of s bytes at p lie before the first
+ * unaligned_head                         | p, s, n     | how many of n elements of s bytes at p are before the first
  *                                        |             | that begins at a multiple of 64 bytes; n if none does
  *
  * if MP_NATIVE_F16: the CPU converts f16
@@ -102,7 +102,7 @@
  * if MP_NATIVE_TRANSPOSE: the set transposes by parts, since 16 vectors are more than its registers hold
  * transpose_words                        | p, s, q, t  | load_columns(p, s, r), stored: r[j] at q + j t bytes
  *
- * if MP_NATIVE_FMA_COLUMNS: one row of f32 is multiplied by columns where they lie, a few words at a time. (With
+ * if MP_NATIVE_FMA_COLUMNS: one row of f32 is multiplied by columns in place, a few words at a time. (With
  * MP_COLUMNS_FIT_REGISTERS, one row of any float is, after load_columns: products/row_by_columns.h.)
  * fma_columns                            | z, a, p, s, k | lane i: z + the products of the k floats at a by those at
  *                                        |             | p + i s, each added by one fma, in order
@@ -139,7 +139,7 @@
  * MP_MR, MP_NR_VECTORS                   | the tallest register block: 6 or 1 rows, 4 or 1 vectors; those of
  *                                        | fewer rows may be wider (vectors_of in products/kinds.h)
  * MP_DIVIDES                             | 1 if a division costs less than five fused multiply-adds
- * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS    | few_rows of `decoded`: up to so many rows of A, decoding in registers
+ * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS    | few_rows of `decoded`: up to this many rows of A, decoding in registers
  *                                        | is faster than decoding the panel first, or reading float32 as it is
  *                                        | than copying it (Zen 4 and 5; float32, float16, int8 and int4 on
  *                                        | AVX2: Zen 3; AArch64: not measured; November 2026).
@@ -153,8 +153,8 @@
  *                                        | loads and six broadcasts, and the loop 12 more instructions,
  *                                        | which are free only while the core's other hardware thread is
  *                                        | idle (Zen 3: docs/performance.md)
- * MP_PANELS_IN_TURN                      | if defined: beside one row of A so many packed panels from memory
- *                                        | are multiplied in turn (products/in_turn.h)
+ * MP_PANELS_IN_TURN                      | if defined: for one row of A, the number of packed panels from
+ *                                        | memory that are multiplied in turn (products/in_turn.h)
  * MP_QUADS_BY_TWO                        | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                        | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                         | defined if functions marked MP_OUTLINED are too large to be inlined

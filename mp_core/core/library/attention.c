@@ -5,7 +5,7 @@
 
 enum { LEAST_ROWS = 4 * MP_ROWS }; /* the fewest queries of a task, if possible: each task packs the keys of its head */
 
-/* Whether there are keys that a query does not meet. */
+/* Whether there are keys to which a query does not attend. */
 static int is_near(const mp_attention *t) { return mp_min(t->before, t->after) < t->sources - 1; }
 
 void mp_find_keys(const mp_attention *t, mp_query_block *q) {

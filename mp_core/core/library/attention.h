@@ -2,10 +2,12 @@
  *
  * A task multiplies its queries by all keys of the head, replaces the scores by their softmax, rounds this to the type
  * of the values and multiplies it by the values; that is the result. All sequences have the same length, or they are
- * ragged: of any length, concatenated in one array, with their starts in `offsets`. In near attention a query meets
- * only the keys from `before` rows before it to `after` rows after it. There a task is a band of 128 queries and the
- * keys that any of them meets, so that the time is linear in the length. With `after` = 0 attention is causal, and
- * takes about half the time of attention to all keys. */
+ * ragged: of any length, concatenated in one array, with their starts in `offsets`.
+ *
+ * In near attention a query attends only to the keys from `before` rows before it to `after` rows after it. The queries
+ * are cut into bands of 128. A task is a band, or an equal part of one, and multiplies the keys to which any query of
+ * the band attends. So the time is linear in the length. With `after` = 0 attention is causal, and takes about half the
+ * time of attention to all keys. */
 #ifndef MP_ATTENTION_H
 #define MP_ATTENTION_H
 
@@ -27,7 +29,7 @@ typedef struct {
     mp_head_strides by;
 } mp_score_mask;
 
-/* Weights are the softmax of outer * q k'; of capped scores, where inner is not 0, that of
+/* Weights are the softmax of outer * q k' or, if scores are capped (inner is not 0), the softmax of
  * outer * tanh(inner * q k'). */
 typedef struct {
     float outer, inner;
@@ -52,12 +54,12 @@ typedef struct {
     mp_score_scale scale;
     ptrdiff_t sequences, heads, sharing; /* heads of queries; how many of these share a head of keys */
     ptrdiff_t targets, sources;  /* rows of queries and of keys in a sequence; ragged: in the longest one */
-    ptrdiff_t before, after;     /* how many rows before and after its own a query meets */
+    ptrdiff_t before, after;     /* how many rows before and after its own a query attends to */
     mp_attention_cut cut;
     int status;                  /* has to be last: tasks copy the fields before it */
 } mp_attention;
 
-/* Some queries of one head, and the keys that they meet: in near attention those of a band, else all keys. */
+/* Some queries of one head, and the keys to which they attend: in near attention those of a band, else all keys. */
 typedef struct {
     ptrdiff_t sequence, head, begin; /* the sequence (ragged: 0); its first row in the array (not ragged: 0) */
     ptrdiff_t first;                 /* the first query, as a row of the sequence */

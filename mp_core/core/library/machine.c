@@ -1,4 +1,4 @@
-/* What plans depend on of the machine that runs this code. */
+/* The properties of this machine on which plans depend. */
 #include <stdatomic.h>
 
 #include "library/plan.h"

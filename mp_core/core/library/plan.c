@@ -59,7 +59,7 @@ static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
 }
 
 /* Whether panels are multiplied as they are or copied, for MC rows of A: they are copied if there is such a copy and it
- * pays for so many rows. Widened integers have no row sums, which zero points of B need. A float32 panel is not copied
+ * pays for MC rows. Widened integers have no row sums, which zero points of B need. A float32 panel is not copied
  * if it has only one micro-panel or fits L1. */
 static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc, int tiles) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic];

@@ -8,8 +8,8 @@
 
 MP_SHARED_BEGIN
 
-/* In which form kernels read B (docs/architecture.md). Panels are those of a packed B; of an array, one range of K at a
- * time is packed into scratch. */
+/* In which form kernels read B (docs/architecture.md). Panels are those of a packed B. If B is an array, one range of
+ * K at a time is packed into scratch. */
 typedef enum {
     MP_PANELS,        /* panels as they were packed */
     MP_IN_TURN,       /* several panels of a packed B, one after the other, for one row of A */
@@ -22,7 +22,7 @@ typedef enum {
     MP_TRANSPOSED,    /* a transposed array, read in place, a piece of its columns at a time */
 } mp_way;
 
-/* What a plan depends on of the machine. */
+/* The properties of a machine on which a plan depends. */
 typedef struct {
     const mp_tuning *tuning;
     ptrdiff_t l1d, l2; /* bytes of these caches, rounded down to powers of two */

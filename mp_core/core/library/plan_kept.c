@@ -9,7 +9,7 @@
 #include "library/plan.h"
 #include "library/system.h"
 
-enum { PLACE_BITS = 6, PLACES = 1 << PLACE_BITS }; /* 22 KB */
+enum { PLACE_BITS = 6, PLACES = 1 << PLACE_BITS }; /* 23 KiB in all */
 
 typedef struct {
     mp_problem problem; /* if the place is free, its kernels are NULL */

@@ -10,7 +10,7 @@
 
 enum {
     MOST_PLACED = 64, /* the most helpers for which mp_keep_away is called */
-    TURNS = 1000, /* a thread polls so often before it sleeps: 10 to 50 microseconds (Zen 4, November 2026) */
+    TURNS = 1000, /* polls of a thread before it sleeps: 10 to 50 microseconds (Zen 4, November 2026) */
     TURNS_KEPT = 50 * TURNS, /* ... after mp_keep_awake(1): about a millisecond */
     STACK = 1 << 20, /* bytes, not the default of the process: the buffers of quantization need 66 KB */
 };

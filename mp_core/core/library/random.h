@@ -28,7 +28,7 @@ typedef struct {
     float factor;
     int axes;                  /* of `out`, at least one */
     ptrdiff_t shape[MP_MOST_AXES];
-    ptrdiff_t step[MP_MOST_AXES]; /* i grows by so much from one index to the next; 0 if all indices share numbers */
+    ptrdiff_t step[MP_MOST_AXES]; /* how much i grows from one index to the next; 0 if all indices share numbers */
     ptrdiff_t share;           /* lines in a task; a line is along the last axis */
     int status;
 } mp_random;

@@ -28,7 +28,7 @@ typedef struct {
 typedef struct {
     ptrdiff_t rows;    /* of the result, if their number may differ from run to run; else 0 */
     double operations; /* multiplications and additions */
-    int arithmetic;    /* of the operations, an mp_arithmetic; MP_NO_ARITHMETIC: those of no product */
+    int arithmetic;    /* the mp_arithmetic of a product; MP_NO_ARITHMETIC: not a product */
     ptrdiff_t moved;   /* bytes read and written, weights included */
 } mp_cost;
 enum { MP_NO_ARITHMETIC = -1 };

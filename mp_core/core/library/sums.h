@@ -11,7 +11,7 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_SUMS_WORK = 1 << 17, /* the fewest elements for which a second thread pays (November 2026, on an unknown CPU) */
+    MP_SUMS_WORK = 1 << 17, /* the fewest elements for which a second thread pays (November 2026; CPU not recorded) */
     MP_MOST_COLUMNS = 1024, /* in a strip: their lanes, 64 KiB, stay in the L2 cache */
     MP_LEAST_COLUMNS = 64,
 };

@@ -1,5 +1,5 @@
-/* What the library needs of the operating system. It is implemented in system_linux.c and system_macos.c, each together
- * with system_posix.c, and in system_windows.c; all other files use only the C standard library. */
+/* What the library needs from the operating system. It is implemented in system_linux.c and system_macos.c, each
+ * together with system_posix.c, and in system_windows.c; all other files use only the C standard library. */
 #ifndef MP_SYSTEM_H
 #define MP_SYSTEM_H
 

@@ -25,7 +25,7 @@ typedef struct {
     /* Tasks. */
     ptrdiff_t packed_mc;        /* largest MC, in rows of A, with packed panels: these rows over one range of K fit L2
                                    together with that range of a panel (L2 / 4) */
-    ptrdiff_t repacked_mc;      /* largest MC, in rows of A, with made panels: for so many rows, making a panel takes
+    ptrdiff_t repacked_mc;      /* largest MC, in rows of A, with made panels: for this many rows, making a panel takes
                                    1/100 of the time of multiplying it. plan.c doubles it for integers if all of K is
                                    one range, and halves it for micro-panels, which have longer ranges of K */
     ptrdiff_t small_mc;         /* most rows of A in a task for which a range of K has to fit L1 (except in

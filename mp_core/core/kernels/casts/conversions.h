@@ -65,7 +65,8 @@ MP_INLINE vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const
     return or_u32(and_u32(code, set_u32(magnitude)), and_u32(sign, set_u32(magnitude + 1)));
 }
 
-/* widen_code, for formats with infinities: the codes with the largest exponent are Inf and NaN and get that of f32. */
+/* widen_code, for formats with infinities: codes with the largest exponent are Inf and NaN; they get the largest
+ * exponent of f32. */
 MP_INLINE vf32 widen_ieee(vu32 u, const int exponent, const int mantissa) {
     const vf32 x = widen_code(u, exponent, mantissa);
     const uint32_t infinity = ((1u << exponent) - 1) << mantissa;

@@ -97,8 +97,8 @@ MP_INLINE int has_two_groups(const int kind) {
 }
 
 /* The most vectors of columns in a register block of `rows` rows. Blocks of few rows are wider if there are registers:
- * otherwise they have too few sums to hide the latency of a multiplication, and each of their reads of B is one cache
- * line, too far from the one before for the hardware prefetchers. Three kinds are not wider: those that decode float8,
+ * otherwise they have too few sums to hide the latency of a multiplication, and read B one cache line at a time, each
+ * too far from the one before for the hardware prefetchers. Three kinds are not wider: those that decode float8,
  * int8 or int4 to floats, since they gain little; those in place, since multiply_one_row multiplies one row; words_i16
  * and octs, since they are for many rows. */
 MP_INLINE int vectors_of(const int kind, const int rows) {

@@ -73,10 +73,10 @@ MP_INLINE void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, 
     }
 }
 
-/* Transpose 16 words of 16 columns. It matters when the next 16 words are prefetched: after the loads of load_columns
- * (if before, one row of bf16 by 1024 x 1024 columns took 1.14 times as long on AVX-512), but before those of
- * transpose_words (if after, one row of bf16 took 1.1 times as long on AVX2; both on Zen 5, November 2026). It is not
- * inlined: in a loop the compiler would keep 32 addresses, more than there are registers, and spill them. */
+/* Transpose 16 words of 16 columns, and prefetch the next 16 words at the right time: after the loads of load_columns,
+ * but before those of transpose_words. The other way round, one row of bf16 by 1024 x 1024 columns took 1.14 times as
+ * long on AVX-512, and one row of bf16 1.1 times as long on AVX2 (Zen 5, November 2026). The function is not inlined:
+ * in a loop the compiler would keep 32 addresses, more than there are registers, and spill them. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t group_stride,
                                                       int halves) {
 #if defined(MP_NATIVE_TRANSPOSE) && MP_HAS(TRANSPOSING_BY_EIGHT)

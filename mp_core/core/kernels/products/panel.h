@@ -36,7 +36,7 @@ MP_INLINE ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const in
  *                  4 lines of the next rows are prefetched; if not, the hardware prefetchers follow these 4 streams
  *     f16, bf16    4 rows (2 groups of bf16), of which 16 columns are 2 lines: as many are prefetched
  *     int8         8 rows (2 groups), of which 16 columns are 2 lines: as many are prefetched
- * If so many rows of f16, bf16 or int8 are larger than L1_BYTES, half as many are multiplied, and 1 line prefetched. */
+ * If these rows of f16, bf16 or int8 are larger than L1_BYTES, half as many are multiplied, and 1 line prefetched. */
 MP_INLINE ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind) {
     const int bytes = (int)vector_bytes(kind), group = group_of(kind);
     const ptrdiff_t line = g->shape.n * (64 / MP_LANES);

@@ -23,14 +23,14 @@
  *                   M = 1: multiply_int8_row                 8 KiB or one        the only stream ends with the column
  *                                                            column, L1
  *   packing         pack_rows, pack_columns (packing.h)      32 or 256 bytes of  rows or columns that are read side by
- *                                                            a column, L1        side lie far apart
+ *                                                            a column, L1        side are far apart
  *
  * The numbers below were found on Zen 5, November 2026. docs/performance.md has what prefetching gains. */
 enum {
     OWN_DISTANCE = 1 << 13,     /* prefetch distance of a call's own panel, bytes */
     L1_BYTES = 1 << 14,         /* prefetched bytes that stay in L1 until they are used: half of 32 KiB */
     L2_BYTES = 1 << 19,         /* ... in L2: half of 1 MiB */
-    LOW_ROWS = 3,               /* register blocks of at most so many rows multiply too little to hide prefetches */
+    LOW_ROWS = 3,               /* register blocks of at most this many rows multiply too little to hide prefetches */
     PACK_ROWS_DISTANCE = 32,    /* prefetch distance of packing from rows: bytes of a column, 32 / element bytes rows */
     PACK_COLUMNS_DISTANCE = 256 /* prefetch distance of packing from columns: bytes of a column */
 };

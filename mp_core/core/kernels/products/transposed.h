@@ -189,8 +189,8 @@ MP_INLINE void multiply_transposed(const mp_gemm *g, const int kind, void (*pane
     /* With one row, each fma waits for the one before it, 4 cycles on Zen 5. If a word of 16 columns (64 bytes) needs
      * two of them, one vector of columns reads 8 bytes a cycle, less than memory delivers. So two vectors alternate, as
      * for a B in a cache. This makes float32 times bfloat16, 1x1024x1024 and 1x4096x4096 nk, 1.25 times as fast.
-     * bfloat16 by vdpbf16ps would be 1.2 to 1.4 times as fast with B in L3, but 0.82 to 0.97 times with B in memory.
-     * (Alternating builds; November 2026.) */
+     * bfloat16 by vdpbf16ps would be 1.2 to 1.4 times as fast with B in L3, but only 0.82 to 0.97 times as fast with B
+     * in memory. (Alternating builds; November 2026.) */
     const int is_slow_row = multiplies_row(g, kind) && has_two_multiplications(kind);
     const int from_memory = g->prefetch.from_memory && !is_slow_row;
     pieces p = {.panel = panel, .kernels = kernels[from_memory]};

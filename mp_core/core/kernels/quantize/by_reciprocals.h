@@ -100,7 +100,7 @@ MP_INLINE void fast_runs(const mp_part *p, const mp_how how) {
     uint8_t *q = p->q;
     float factors[MP_LANES], starts[MP_LANES];
     for (ptrdiff_t i = 0, n; i < rows; i += n) {
-        n = by_row ? at_most(rows - i, MP_LANES) : rows; /* so many runs have their factors computed together */
+        n = by_row ? at_most(rows - i, MP_LANES) : rows; /* runs whose factors are computed together */
         store_f32(factors, factors_of(scale + i * by_row, by_row ? n : 1, how.kind));
         store_f32(starts, starts_of(zero ? zero + i * by_row : NULL, by_row ? n : 1, bytes.middle));
         for (ptrdiff_t r = 0; r < n; r++) {

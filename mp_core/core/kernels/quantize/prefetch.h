@@ -3,7 +3,7 @@
 enum {
     BLOCK = 4 * MP_LANES, /* elements of an iteration, called a block of 64; its codes are a cache line */
     ROWS = 4,             /* rows that share the scales or ranges of 64 columns in registers */
-    SHORT = 256,          /* runs (rows with one scale) of at most so many elements are computed together */
+    SHORT = 256,          /* runs (rows with one scale) of at most this many elements are computed together */
 };
 
 /* Prefetch the four cache lines `distance` elements after the 64 numbers at x; none if `distance` is 0. */

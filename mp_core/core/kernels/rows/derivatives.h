@@ -18,8 +18,8 @@ MP_INLINE vf32 elu_gradient_f32(vf32 d, vf32 y) {
 /* sigmoid(x) = 1 - e^-y. */
 MP_OUTLINED vf32 softplus_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, minus(elu_f32(minus(y)))); }
 
-/* Phi(x) + x phi(x). With Q, A and B as in gelu_f32, that is g = e^(-u^2 / 2) (A(u) / B(u) - u / sqrt(2 pi)) at x = -u,
- * and 1 - g at u. */
+/* Phi(x) + x phi(x). Let u = |x|, A and B as in gelu_f32, and g = e^(-u^2 / 2) (A(u) / B(u) - u / sqrt(2 pi)). Then the
+ * derivative is g if x < 0, else 1 - g. */
 MP_OUTLINED vf32 gelu_gradient_f32(vf32 d, vf32 x) {
     const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
     vu32 n;
