@@ -4,7 +4,7 @@ It imports arrays and the rooms below it; policies and the rooms above it may im
 
 Every function takes ndarrays, array-likes and anything with ``__dlpack__`` on the CPU, of any shape, stride, alignment
 and byte order, and returns an ndarray. Storage may be narrow; arithmetic is float32 (int32 for int8 products), and the
-result is rounded once. float64 stays float64 throughout, mostly on NumPy's own routines.
+result is rounded once. float64 stays float64 throughout, and is mostly computed by NumPy.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from mp_core.arrays import cast
 from mp_core.arrays.products.matmul import matmul
 from mp_core.arrays.products.packing import pack
 from mp_core.arrays.products.panels import PackedMatrix
-from mp_core.ops import of_numpy as _of_numpy  # noqa: F401 - plans see what it names
+from mp_core.ops import of_numpy as _of_numpy  # noqa: F401 - registers the NumPy functions that plans record
 from mp_core.ops.activations import gelu, relu, relu6, sigmoid, silu, tanh
 from mp_core.ops.arrangement import (
     broadcast_to,

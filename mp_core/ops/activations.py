@@ -45,12 +45,12 @@ _ACTIVATION = documented(FLOATS, last="""
 @operation(specs.floating, options="approximate", home="nn", defaults={"approximate": True})
 @_ACTIVATION
 def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
-    """Return ``x * Phi(x)`` in the type of `x`, where Phi is the normal distribution function.
+    """Return ``x * Phi(x)`` in the type of `x`; Phi is the cumulative normal distribution.
 
     Parameters
     ----------
     approximate : bool
-        Use ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` as ``Phi(x)``, for models that were trained so.
+        Use ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` as ``Phi(x)``, for models trained with it.
 
     Examples
     --------

@@ -109,8 +109,8 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 def _compared(name: str, x1: Any, x2: Any) -> Array:
     arrays = [array_of(x) for x in (x1, x2)]
     if not any(is_float(x.dtype) for x in arrays):
-        # NumPy compares integers, since float32 would round them. Only a comparison of an input with 0 is recorded:
-        # there rounding cannot change the result.
+        # NumPy compares integers, since float32 would round them. Only a comparison of an input with 0 is recorded,
+        # since rounding cannot change its result.
         if not (type(x2) is int and x2 == 0 and comes_from_input(arrays[0])):
             return np.asarray(getattr(np, name)(*arrays))
         x1 = cast(arrays[0], F32)

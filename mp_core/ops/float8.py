@@ -92,7 +92,7 @@ def quantize_and_dequantize(
     Raises
     ------
     TypeError
-        `compute_dtype` is no float type.
+        `compute_dtype` is not a float type.
     ValueError
         `quantized_dtype` is another dtype.
 

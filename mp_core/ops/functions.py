@@ -1,7 +1,7 @@
 """Elementwise functions of one array, computed by fixed polynomials, and extremes along axes.
 
-They give the same bits on every instruction set. A function composed of other operations is recorded as those.
-Functions that give integers for integers are computed by NumPy then.
+They give the same bits on every instruction set. If a function is composed of other operations, plans record those. If
+a function gives integers for integers, NumPy computes these.
 """
 
 import math
@@ -366,12 +366,15 @@ def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool
 
 
 _FEW = 2**20
-"""Elements up to which NumPy finds an extreme about as fast as halving on two CPUs, or faster: timed with axes of all
-places of float32 and bfloat16 arrays (AMD EPYC, November 2026)."""
+"""The most elements for which NumPy finds an extreme at least about as fast as halving does on two CPUs. It was timed
+for float32 and bfloat16 arrays, along axes at every position (AMD EPYC, November 2026)."""
 
 
 def _extreme(ufunc: np.ufunc, choose: Callable[[Any, Any], Array], x: Any, axis: Any, keepdims: bool) -> Array:
-    """Halve each axis by choosing between its halves, until one element is left, or few outside of a recording."""
+    """Halve each axis, choosing between its halves element by element, until one element is left.
+
+    Outside of a recording NumPy reduces the array once it has at most `_FEW` elements.
+    """
     x = array_of(x)
     parse(x.dtype, "x", any_order=True)
     axes = tuple(range(x.ndim)) if axis is None else tuple(axis_of(each, x.ndim) for each in axes_of(axis))
@@ -394,7 +397,10 @@ def _extreme(ufunc: np.ufunc, choose: Callable[[Any, Any], Array], x: Any, axis:
 
 
 def _by_numpy(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array | None:
-    """Return an extreme; None where one is NaN, or a zero of the sign that is not chosen: NumPy has other bits then."""
+    """Return extremes; None if one is NaN or a zero of the wrong sign, since NumPy's bits may differ there.
+
+    Of two zeros the minimum is -0 and the maximum +0; NumPy may return either.
+    """
     x = asarray(x)
     wide = cast(x, F32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
     with np.errstate(invalid="ignore"):

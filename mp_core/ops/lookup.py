@@ -171,7 +171,7 @@ _INDICES = frozenset(np.dtype(kind).char for kind in (np.int32, np.int64))
 
 
 def _as_indices(indices: Array) -> Array:
-    """Return contiguous int32 or int64 indices; uint64 ones beyond int64 become its largest, which no table has."""
+    """Return contiguous int32 or int64 indices; those beyond int64 become 2**63 - 1, which no table has."""
     if indices.dtype == np.int32:
         return contiguous(indices)
     return np.ascontiguousarray(np.minimum(indices, 2**63 - 1) if indices.dtype == np.uint64 else indices, np.int64)

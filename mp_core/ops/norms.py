@@ -26,7 +26,10 @@ __all__ = ["length", "normalize", "over_length", "squared"]
 
 
 class _Range(NamedTuple):
-    """Sums of squares from `least` to `most` are safe; vectors beyond are multiplied by `below` or `above`."""
+    """Sums of squares from `least` to `most` are safe.
+
+    A vector with a smaller sum is multiplied by `below`, one with a larger sum by `above`.
+    """
 
     least: float
     most: float

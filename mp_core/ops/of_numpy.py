@@ -1,7 +1,7 @@
 """The tables of NumPy functions and array methods that operations replace while a plan is recorded.
 
-They take those of NumPy's arguments that the operation has; others are refused. The bits are the operation's in a plan,
-and NumPy's outside of plans.
+An argument of NumPy's function that the operation lacks raises an error. Within a plan the bits are those of the
+operation, outside of plans those of NumPy.
 """
 
 from collections.abc import Callable, Sequence

@@ -36,8 +36,8 @@ COMMON_TYPE = """
     Returns
     -------
     ndarray
-        In the common type of the operands: bfloat16 and float32 give float32, so do bfloat16 and float16; a float and
-        an integer give the float.
+        In the common type of the operands: bfloat16 with float32 or float16 gives float32; a float with an integer
+        gives the float.
         {integers}
 """
 ERRORS = """
@@ -284,8 +284,8 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Arra
     offsets : ndarray of int32, shape (sequences + 1,)
         The first token of each sequence, then the end of the last one: from 0 to the number of tokens.
     few : int
-        If not 0, `angles` has two tables. The first `few` rows are used for sequences of at most `few` tokens, the rows
-        after them, from position 0 on again, for longer sequences.
+        If not 0, `angles` has two tables, and both start at position 0: the first `few` rows for sequences of at most
+        `few` tokens, and the rows after them for longer sequences.
 
     Returns
     -------

@@ -61,8 +61,8 @@ def dropout(
         The shape of the random numbers. Along an axis of length 1, all elements share one number. None, for all or for
         one length: as in `x`.
     rows_before : ndarray of int32, shape (1,), optional
-        If `x` is a part of a batch: how many rows of the batch, along the first axis, come before it. So the part gets
-        the numbers that it has in the whole batch. A plan reads it when it runs.
+        If `x` is a part of a batch: how many rows of the batch, along the first axis, come before it. Then each
+        row gets the same numbers as in the whole batch. A plan reads it when it runs.
 
     Returns
     -------

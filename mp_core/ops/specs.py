@@ -57,7 +57,7 @@ class Spec:
 
 
 def _is_number(x: Operand) -> bool:
-    """Return whether an operand is a Python number, which takes the type of the other operand. True is no number."""
+    """Return whether an operand is a Python number, which takes the type of the other operand. True is not one."""
     return type(x) in (int, float)
 
 

@@ -6,7 +6,8 @@ part continues the sums of the part before it. If all parts except the last cons
 of the whole batch.
 
 The backward walk of a part visits the operations that depend on its samples. At each shared array that it reaches, it
-adds to the running sum of that array. Only the walk of the last part continues beyond, with the complete sums.
+adds to the running sum of that array. Only the walk of the last part continues from there, with the complete
+sums.
 """
 
 from collections.abc import Sequence

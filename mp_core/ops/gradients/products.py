@@ -37,7 +37,7 @@ def _(d: Any, result: Any, x: Any, dtype: Any, saturate: Any = False) -> dict[st
     return {"x": d}
 
 
-with_numbers(copied)  # the gradients of both operands of a sum of numbers are equal: one of them is copied
+with_numbers(copied)  # for the sum of two numbers: its operands have equal gradients, and one gets a copy
 
 
 @gradient_of(copied)

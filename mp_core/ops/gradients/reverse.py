@@ -30,7 +30,7 @@ from mp_core.utilities.tree import leaves, map_leaves
 __all__ = ["Walk", "gradients", "recorded_in"]
 
 _KEEP_VALUES = {cast_any, cast_any.__wrapped__, copied}  # type: ignore[attr-defined]
-"""The operations that only change the dtype or the order of their argument."""
+"""The operations that change only the dtype or the memory order of their argument."""
 
 
 def gradients(
