@@ -259,7 +259,7 @@ def _twice(config, layers):
 
 
 CONFIGS = [
-    (_lambda, NotImplementedError, "'one' .'Lambda'.: Lambda is no layer of mp_core"),
+    (_lambda, NotImplementedError, "'one' .'Lambda'.: Lambda is not a layer of mp_core"),
     (_custom, NotImplementedError, "'one' .'system'.: there is no such layer in mp_core .module os"),
     (_as_dense_of_others, NotImplementedError, "module evil"),
     (_huge, ValueError, "layer 'one' has a length of 10000000000000, but"),

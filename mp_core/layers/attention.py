@@ -107,8 +107,8 @@ def _repeat_heads(x: Array, heads: int) -> Array:
 class MultiHeadAttention(ProjectedAttention):
     """Attention of queries to keys in several heads, for arrays (batch, time, features).
 
-    Arrays may have more axes between batch and features. Attention goes jointly over `attention_axes`; the other axes
-    are treated as batch axes.
+    Arrays may have more axes between batch and features. Attention is computed jointly over
+    `attention_axes`; the other axes are treated as batch axes.
 
     The four projections are layers named ``query``, ``key``, ``value`` and ``attention_output`` with the same policy;
     a map of policies is looked up by their paths.

@@ -1,4 +1,4 @@
-"""The axes over which attention goes: convert arrays with more axes to (batch, time, heads, features) and back."""
+"""The axes over which attention is computed. Arrays with more axes become (batch, time, heads, features), and back."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ def checked_axes(axes: Any) -> list[int]:
 
 
 class AttentionAxes:
-    """The axes that attention goes over; all other axes are joined to one batch axis.
+    """The axes over which attention is computed; all other axes are merged into one batch axis.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class AttentionAxes:
                 f"attention_axes={axes}"
             )
         self.others = [a for a in range(rank - 1) if a not in self.attended]
-        self._order = [*self.others, *self.attended, rank - 1, rank]  # of projections, whose last axes are heads, width
+        self._order = [*self.others, *self.attended, rank - 1, rank]  # of projected arrays: heads and width are last
 
     def check(self, query: Array, value: Array, key: Array) -> None:
         """Raise ValueError unless the shapes fit each other."""

@@ -49,7 +49,7 @@ class Bidirectional(Layer):
     Raises
     ------
     ValueError
-        `layer` or `backward_layer` is no recurrent layer; both have the same direction; they differ in what they
+        `layer` or `backward_layer` is not a recurrent layer; both have the same direction; they differ in what they
         return; `merge_mode` does not exist.
 
     Examples

@@ -114,7 +114,7 @@ class DepthwiseBase(KernelLayer):
         return outputs.reshape(*outputs.shape[:-2], self._channels * self.depth_multiplier) + bias
 
     def _shape_with_channels(self, shape: Shape, filters: int | None) -> Shape | None:
-        """Return the output shape for so many output channels; None if only a call can determine it."""
+        """Return the output shape with `filters` output channels; None if only a call can determine it."""
         if filters is None or len(shape) != self._rank + 2 or not activations.keeps_shape(self.activation):
             return None
         channels = self._length_of_channels(shape)

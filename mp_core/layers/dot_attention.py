@@ -26,7 +26,7 @@ class Attention(Layer):
     Parameters
     ----------
     use_scale : bool
-        Whether to multiply by a trained number: the products, or with "concat" ``query + key``.
+        Whether to multiply by a trained number: the scores, or with "concat" the sums ``query + key``.
     score_mode : {"dot", "concat"}
         "dot": scores are ``query @ key.T``. "concat": scores are the sum of ``tanh(query + key)`` over the features,
         times a trained number.
@@ -93,7 +93,7 @@ class Attention(Layer):
         Raises
         ------
         ValueError
-            `inputs` or `mask` is no such list, or shapes do not fit.
+            `inputs` or `mask` is not such a list, or shapes do not fit.
         """
         query, value, key = self._parts(inputs)
         self._check_masks(mask)

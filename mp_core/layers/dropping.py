@@ -93,8 +93,8 @@ _NOISE_SHAPE = f"""
     rate : float
         Fraction of elements that training drops, from 0 to 1.
     noise_shape : sequence of int or None, optional
-        The shape of the random numbers. Along an axis of length 1, all elements share one random number. None as a
-        length, or instead of the shape, means that of the inputs.
+        The shape of the random numbers. Along an axis of length 1, all elements share one random number. None stands
+        for a length of the inputs, or for their whole shape.
     {_SEED}"""
 
 

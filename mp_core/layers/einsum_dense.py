@@ -104,7 +104,7 @@ class EinsumDense(AdaptableLayer):
         before = self.equation.partition("->")[2].partition("...")[0]
         self._takes_any_rank = "..." in self.equation and not bias_axes & set(
             before
-        )  # such a bias would have elided axes
+        )  # such a bias has the axes of `...` too
         bias_shape = None
         if bias_axes:
             labelled = labels.out[min(labels.out.index(label) for label in bias_axes) :]

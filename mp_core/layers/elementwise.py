@@ -15,9 +15,9 @@ __all__ = ["floating", "rounded"]
 def rounded(function: Callable[..., Any], *arrays: Array, dtype: Any = None) -> Array:
     """Return ``function(*arrays)``, computed on widened arrays and rounded to `dtype` (default: the first array's).
 
-    The function must not write to its arguments, which may be `arrays` themselves. A plan sees what it computes by
-    operators, and by the functions of NumPy in :data:`mp_core.arrays.recorded.BIT_EQUAL_FUNCTIONS`: it is called with
-    float32 arrays.
+    The function must not write to its arguments, which may be `arrays` themselves. A plan records its operators, and
+    the NumPy functions that are in :data:`mp_core.arrays.recorded.BIT_EQUAL_FUNCTIONS`; these are called with float32
+    arrays.
     """
     arrays = tuple(x if hasattr(x, "dtype") else as_float(x) for x in arrays)
     target = arrays[0].dtype if dtype is None else dtype

@@ -102,7 +102,7 @@ class Embedding(AdaptableLayer):
         IndexError
             An index is negative or not less than `input_dim`.
         TypeError
-            The indices are no numbers.
+            The indices are not numbers.
         """
         if not (inputs.dtype.kind in "iub" or dtypes.is_float(inputs.dtype)):
             raise TypeError(f"The indices of layer '{self.name}' must be numbers; received dtype {inputs.dtype}")

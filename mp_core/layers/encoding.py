@@ -84,8 +84,8 @@ class Discretization(WithSpecRule, Layer):
     bin_boundaries : sequence of float, optional
         The ascending boundaries between intervals. Numbers below the first boundary are in interval 0.
     num_bins : int, optional
-        Instead of `bin_boundaries`: :meth:`adapt` computes boundaries of so many intervals, with about the same number
-        of elements in each.
+        Instead of `bin_boundaries`: :meth:`adapt` computes boundaries of this many intervals, with about the same
+        number of elements in each.
     epsilon : float
         Ignored: :meth:`adapt` computes exact quantiles. Keras has this argument.
     output_mode : {"int", "multi_hot", "one_hot", "count"}

@@ -21,7 +21,7 @@ def chooser(filters: Any, argument: str = "filters") -> Callable[[Any], bool]:
     Raises
     ------
     ValueError
-        `filters` has another type; a pattern is no regular expression, or matching it may take too long.
+        `filters` has another type; a pattern is not a regular expression, or matching it may take too long.
     """
     if filters is None:
         return lambda layer: True

@@ -33,7 +33,7 @@ class GroupedQueryAttention(ProjectedAttention):
         The second must divide the first.
     use_bias : bool
     sliding_window : int, optional
-        Targets attend only to sources less than so many positions away.
+        Targets attend only to sources fewer than this many positions away.
     flash_attention : bool, optional
         Ignored. Keras has this argument.
     kernel_initializer, bias_initializer : str, dict or callable

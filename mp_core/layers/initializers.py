@@ -77,7 +77,7 @@ class Initializer:
         Raises
         ------
         TypeError, ValueError
-            `config` is no dictionary of the constructor's arguments.
+            `config` is not a dictionary of the constructor's arguments.
         """
         given = {key: value for key, value in own_config(config, cls.__name__).items() if value is not None}
         try:

@@ -120,7 +120,7 @@ class InputLayer(Layer):
         ----------
         inputs : ndarray
         rows : int, optional
-            Only an :class:`Embedding` with so many rows reads the inputs. Then integers are not cast if the dtype can
+            Only an :class:`Embedding` with this many rows reads the inputs. Then integers are not cast if the dtype can
             represent all of its indices: the look-up would cast them back, and plans cannot cast integers.
 
         Raises

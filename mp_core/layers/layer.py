@@ -40,9 +40,10 @@ class Layer(Configured):
     Raises
     ------
     TypeError
-        `autocast` is no bool.
+        `autocast` is not a bool.
     ValueError
-        An argument does not exist, or exists only in Keras and is on; `trainable` is no bool, or `name` no string.
+        An argument does not exist, or exists only in Keras and is on; `trainable` is not a bool, or `name` not a
+        string.
 
     Examples
     --------

@@ -114,8 +114,8 @@ class AdaptableLayer(MatrixLayer):
         Raises
         ------
         ValueError
-            The layer is not built, has LoRA already, or has a constraint on its matrix; `rank` is no positive integer,
-            or `lora_alpha` no positive number.
+            The layer is not built, has LoRA already, or has a constraint on its matrix; `rank` is not a positive
+            integer, or `lora_alpha` is not a positive number.
         NotImplementedError
             The layer uses delayed float8 scaling. After any error nothing has changed.
 

@@ -82,7 +82,7 @@ class MatrixLayer(Layer):
         Raises
         ------
         TypeError
-            `value`, or a part of `inputs`, is no array of numbers.
+            `value`, or a part of `inputs`, is not an array of numbers.
         ValueError
             The layer is not built; `value` has another shape, or its codes do not have the scheme of the policy; a
             scale is not positive and finite; floats to quantize are not finite; `inputs` or `policy` are passed with

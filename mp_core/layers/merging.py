@@ -39,7 +39,7 @@ class Merge(WithSpecRule, Layer, nameable=False):
         Raises
         ------
         ValueError
-            `inputs` is no list of arrays, or has too few or too many; their shapes do not fit.
+            `inputs` is not a list of arrays, or has too few or too many; their shapes do not fit.
         """
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
@@ -53,7 +53,7 @@ class Merge(WithSpecRule, Layer, nameable=False):
         return rounded(type(self)._function, *aligned, dtype=self._compute)
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the spec with the broadcast shape; as in Keras, a length is unknown if it is so in one input.
+        """Return the spec with the broadcast shape; as in Keras, a length that is unknown in one input is unknown.
 
         Raises
         ------
@@ -330,7 +330,7 @@ class Dot(Merge):
         Raises
         ------
         ValueError
-            `inputs` is no list of two arrays; the lengths of the axes or the batch sizes differ.
+            `inputs` is not a list of two arrays; the lengths of the axes or the batch sizes differ.
         """
         axes = self._summed_axes(inputs)
         a, b = (np.moveaxis(floating(x, self._compute), axis, -1) for x, axis in zip(inputs, axes, strict=True))

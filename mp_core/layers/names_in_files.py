@@ -25,8 +25,8 @@ def layers_in(layer: Layer) -> dict[str, Any]:
 def names_in_list(layer: Layer) -> dict[int, str]:
     """Return ``id(layer)`` -> its name in the group ``layers``, for a model of a user's class; else nothing.
 
-    Keras visits attributes in alphabetical order. The list ``layers`` is one of them, so that its group contains the
-    layers of later attributes.
+    Keras visits attributes in alphabetical order. The list ``layers`` is one of them. So layers that later
+    attributes refer to as well are stored in the group of that list.
     """
     listed = None if layer.is_made_of_layers else getattr(layer, "layers", None)
     if not isinstance(listed, list | tuple):

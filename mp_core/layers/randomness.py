@@ -27,7 +27,7 @@ def set_seed(seed: int | None) -> None:
     Raises
     ------
     TypeError
-        `seed` is no integer.
+        `seed` is not an integer.
     ValueError
         `seed` is out of range.
 
@@ -58,7 +58,7 @@ def next_key() -> Array:
 def key_of(seed: int, draw: int) -> Array:
     """Return the Philox key of draw number `draw`, as uint32: (seed, 2**32 - 1 - draw).
 
-    Keys of a :class:`SeedGenerator` count up from (seed, 0), so that both do not meet.
+    Keys of a :class:`SeedGenerator` count up from (seed, 0), so that no key is drawn twice.
     """
     return np.array([seed, 2**32 - 1 - draw], np.uint32)
 

@@ -53,7 +53,7 @@ class RNN(Layer):
     Raises
     ------
     ValueError
-        `cell` is no layer with a `state_size`.
+        `cell` is not a layer with a `state_size`.
 
     Examples
     --------
@@ -292,7 +292,7 @@ class StackedRNNCells(Layer):
     Raises
     ------
     ValueError
-        `cells` is empty, or one is no layer with a `state_size`.
+        `cells` is empty, or one is not a layer with a `state_size`.
 
     Examples
     --------

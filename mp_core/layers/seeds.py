@@ -60,7 +60,7 @@ class SeedGenerator(StateHolder):
     Raises
     ------
     TypeError
-        `seed` is no integer.
+        `seed` is not an integer.
     ValueError
         `seed` is out of range.
 

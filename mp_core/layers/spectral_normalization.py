@@ -43,7 +43,7 @@ class SpectralNormalization(Wrapping):
     Raises
     ------
     ValueError
-        `layer` is no layer, or has no such variable when it is built; `power_iterations` is not positive.
+        `layer` is not a layer, or has no such variable when it is built; `power_iterations` is not positive.
 
     References
     ----------

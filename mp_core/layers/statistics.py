@@ -30,7 +30,7 @@ def batches_in(data: Any) -> Iterator[Array]:
     Raises
     ------
     TypeError
-        `data` has another type, or a batch is no array.
+        `data` has another type, or a batch is not an array.
     """
     batches = _batches_or_none(data)
     for batch in [data] if batches is None else batches:

@@ -33,7 +33,7 @@ class TimeDistributed(Wrapping):
     Raises
     ------
     ValueError
-        `layer` is no layer.
+        `layer` is not a layer.
 
     Examples
     --------

@@ -134,7 +134,7 @@ _MODELS = (
     ),
 )
 _FILES = (
-    Difference("", "^NotImplementedError: Lambda is no layer of mp_core", "Lambda is refused: see docs/absent.md"),
+    Difference("", "^NotImplementedError: Lambda is not a layer of mp_core", "Lambda is refused: see docs/absent.md"),
     Difference("", r"^ValueError: `path` must end in \.keras; .*\.h5$", "whole models are files of .keras, not .h5"),
     Difference(
         "",
@@ -233,7 +233,7 @@ _LAYERS = (
         "", r"^(TypeError|ValueError): `\w+` must be an? (positive )?integer; received",
         "a number of another type is a TypeError, one out of range a ValueError; Keras has either",
     ),
-    Difference("", "^NotImplementedError: Lambda is no layer of mp_core", "Lambda is refused, with the reason"),
+    Difference("", "^NotImplementedError: Lambda is not a layer of mp_core", "Lambda is refused, with the reason"),
     Difference("", "`dtype` must be one of .*; received 'string'$", "mp_core has no arrays of strings"),
     Difference(
         "", "^TypeError: .*(missing 1 required positional argument|got multiple values for argument)",

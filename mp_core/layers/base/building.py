@@ -63,8 +63,8 @@ def with_path(build: Callable[..., None]) -> Callable[..., None]:
     """Decorate ``build``: set the path of the layer, and so its policy, before the function runs.
 
     Layers that are built meanwhile get paths below this one. If `build` fails or is interrupted, the layer and those
-    below it are restored. If the process was forked while another thread built the layer, the child holds a layer
-    that is built by half: building it raises RuntimeError.
+    below it are restored. If the process was forked while another thread built the layer, the child has a layer
+    that is half built: building it raises RuntimeError.
     """
 
     @wraps(build)
@@ -90,7 +90,7 @@ class Built(PolicyOwner):
     _build_shapes: Any = None
     """The arguments of the first :meth:`build`: a shape, or a dictionary from the argument's name to its shape."""
     _builds_nothing: bool = False
-    """Whether the layer counts as built when it is created, as in Keras; not so if a subclass defines ``build``."""
+    """Whether the layer counts as built when it is created, as in Keras, unless a subclass defines ``build``."""
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     """Path below this layer -> form of the matrix there, from the configuration."""
 
@@ -193,7 +193,7 @@ def _shape(x: Any) -> Any:
 
 @cache
 def accepts_argument(function: Callable[..., Any], argument: str) -> bool:
-    """Return whether a function accepts a keyword argument of this name, be it by ``**kwargs``."""
+    """Return whether a function accepts a keyword argument of this name, if only by ``**kwargs``."""
     parameters = inspect.signature(function).parameters
     return argument in parameters or any(x.kind is x.VAR_KEYWORD for x in parameters.values())
 

@@ -38,7 +38,7 @@ class ConstructorArguments:
     Attributes
     ----------
     config : dict or None
-        Name -> value, as in Keras; None if a value is no plain one, or an argument has no name.
+        Name -> value, as in Keras; None if a value is not a plain one, or an argument has no name.
     """
 
     __slots__ = ("config",)
@@ -97,7 +97,7 @@ class Configured(Called):
         cls._defines_config = own is not None and not is_ours(own)
 
     def _take_unused(self, arguments: dict[str, Any]) -> None:
-        """Store the shape of the inputs; raise ValueError for unknown arguments, and for Keras' that are not off."""
+        """Store the shape of the inputs; raise ValueError for unknown arguments, and for Keras' own that are on."""
         lacking = {"dynamic": False, **self._lacking}  # `dynamic` is an argument of every layer of tf.keras
         unknown = [name for name in arguments if name not in lacking and name not in _SHAPE_OF_INPUTS]
         if unknown:
@@ -148,7 +148,7 @@ class Configured(Called):
         """Return the layer that a configuration of mp_core or of Keras describes.
 
         As in Keras, the constructor gets a plain policy by its name and any other as an object. Arguments that only
-        Keras has must be off, and its settings of quantizers the default ones. Shapes of inputs are ignored.
+        Keras has must be off, and quantizers must have their default settings. Shapes of inputs are ignored.
 
         Raises
         ------
@@ -206,8 +206,8 @@ def constructor_arguments(layer: Configured) -> dict[str, Any]:
         return {}
     if given.config is None:
         raise NotImplementedError(
-            f"{type(layer).__name__} '{layer.name}' was made with arguments that have no names, or are no plain values "
-            "(str, int, float, bool, None, or lists and dicts of them): define `get_config`, which returns the "
+            f"{type(layer).__name__} '{layer.name}' was made with arguments that have no names, or are not plain "
+            "values (str, int, float, bool, None, or lists and dicts of them): define `get_config`, which returns the "
             "arguments, and `from_config` if some of them are objects"
         )
     return dict(given.config)

@@ -47,7 +47,7 @@ class Ends:
 
 @dataclass(frozen=True, eq=False)
 class _Claim:
-    """Placeholder for a layer's first call: the model can find it by calling its layers with symbolic arrays."""
+    """Placeholder for a layer's first symbolic call: `model` finds that call by calling its layers symbolically."""
 
     model: Callable[[], Any]
 
@@ -111,7 +111,7 @@ def claim(model: _OfLayers) -> None:
 
 
 def origin_of(layer: WithOrigin) -> Any:
-    """Return the first symbolic call of a layer; None if there was none, or only a model claims to know it."""
+    """Return the first symbolic call of a layer; None if there was none, or a model has claimed the layer."""
     return None if isinstance(layer._origin, _Claim) else layer._origin
 
 

@@ -57,7 +57,7 @@ class LossOwner(VariableOwner):
         Parameters
         ----------
         loss : array or sequence of array
-            Computed by operations of mp_core, so that it is recorded. Of an array, the sum is added.
+            Computed by operations of mp_core, so that it is recorded. If it is an array, its sum is added.
         """
         if added_losses.get() is not None:
             require_whole_batch(f"`add_loss` of layer '{self.name}'")

@@ -18,7 +18,7 @@ def penalties_in(arguments: dict[str, Any], options: tuple[str, ...]) -> dict[st
     Raises
     ------
     TypeError, ValueError
-        A value is no regularizer, constraint, name or configuration of one.
+        A value is not a regularizer or constraint, nor the name or configuration of one.
     """
     found = {}
     for variable in _variables(options):

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 UNSCOPED: Any = object()
-"""The scope of variables of a call that runs in none."""
+"""Sentinel: no scope sets the dtype in which variables are read."""
 
 
 class PolicyOwner(LossOwner):
@@ -315,7 +315,7 @@ class PolicyOwner(LossOwner):
         raise NotImplementedError
 
     def _quantized_form(self, policy: DTypePolicy) -> Form | None:
-        """Return the checked form that `policy` gives the matrix; None without a matrix, or if its form stays."""
+        """Return the checked form that `policy` gives the matrix; None if there is none, or its form stays the same."""
         return None
 
     def _keeps_form(self, policy: DTypePolicy) -> bool:
@@ -382,7 +382,7 @@ def already_quantized(layer: PolicyOwner, received: str) -> ValueError:
 
 
 def _is_quantized(layer: PolicyOwner) -> bool:
-    """Return whether a layer, or by its policy the layers below it, are quantized already."""
+    """Return whether a layer is quantized already, or its policy says so for the layers below it."""
     return layer.quantized or layer.quantization_mode is not None
 
 

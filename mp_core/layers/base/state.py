@@ -154,7 +154,7 @@ class VariableOwner:
         Raises
         ------
         TypeError
-            `trainable` or `autocast` is no bool.
+            `trainable` or `autocast` is not a bool.
         ValueError
             `shape` is a str or has entries other than non-negative integers; `initializer` returns another shape;
             `aggregation` is on.
@@ -385,7 +385,7 @@ class VariableOwner:
         Raises
         ------
         TypeError
-            A variable of integers would get other numbers, or a weight is no array of numbers.
+            A variable of integers would get other numbers, or a weight is not an array of numbers.
         ValueError
             The number of arrays, or a shape, differs. After any error no variable has changed.
         """

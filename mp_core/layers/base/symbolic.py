@@ -34,7 +34,10 @@ class SymbolicallyCalled(WithOrigin, Built):
     _compute: Any
     _output: Any  # dtypes in which calls compute, and of the floats that they return
     _arrangement: Any = None
-    """Structure of the outputs of symbolic calls, if other calls return an array in place of a list of one."""
+    """The structure of the outputs of symbolic calls, or None if it is the same as that of other calls.
+
+    It differs if other calls return an array, and symbolic calls a list with one array.
+    """
 
     def _specs_by_layers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the output specs by calling the layers inside symbolically; None if only a trial run finds them."""
@@ -148,7 +151,7 @@ def _specs_by_trial(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any
 def _is_formula_enough(layer: "Layer", x: KerasTensor) -> bool:
     """Return whether the formula of the shape is enough.
 
-    A trial run is needed for the dtype of results that are no floats, and to check the inputs of built layers.
+    A trial run is needed for the dtype of results that are not floats, and to check the inputs of built layers.
     """
     is_cast = layer.autocast and layer._output is not None and dtypes.is_float(dtypes.parse(x.dtype))
     return is_cast and not (layer.built and layer.weights) and next(islice(layer.flatten(), 1, None), None) is None

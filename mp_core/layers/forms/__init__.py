@@ -28,9 +28,9 @@ def add_form(form: type[Form]) -> type[Form]:
     Raises
     ------
     TypeError
-        `form` is no subclass of Form.
+        `form` is not a subclass of Form.
     ValueError
-        Its `name` is no quantization mode.
+        Its `name` is not a quantization mode.
 
     Examples
     --------

@@ -238,7 +238,7 @@ class KerasFloat8(Float):
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
     ) -> Array:  # fmt: skip
-        """Return the product of float8 codes; while gradients are found, by Keras' operations one by one."""
+        """Return the product of float8 codes; while gradients are recorded, compose it of Keras' operations."""
         recording = current_recording()
         if recording is None or recording.noted_calls is None:
             return Form.multiply(self, rows, bias, activation, compute)

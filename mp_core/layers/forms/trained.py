@@ -22,7 +22,8 @@ __all__ = ["TrainedCodes", "rounded"]
 
 
 _UNIT = F32.type(128)
-"""Codes per unit of the variable ``weights``, so that learning rates that suit float weights suit it too."""
+"""Codes per unit of the variable ``weights``. It makes these as large as float weights, for which learning rates are
+chosen."""
 
 
 def rounded(x: Array, low: Array, high: Array) -> Array:

@@ -14,7 +14,7 @@ from mp_core.utilities.system import after_fork
 __all__ = ["ARENAS", "LINE", "Arenas", "Lease", "place"]
 
 LINE = 64  # bytes of a cache line, with which each buffer begins
-_PATIENCE = 0.05  # seconds between checks of a waiting thread for leases that were collected instead of given back
+_PATIENCE = 0.05  # seconds after which a waiting thread checks again, since a collected lease notifies nobody
 
 
 def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[int], int]:

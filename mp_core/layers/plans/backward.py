@@ -193,7 +193,7 @@ class ValueAndGrad(Differentiable):
 
 
 class ArrayGradients:
-    """Computes gradients with respect to arrays, such as those of a batch's loss with respect to outputs of its parts.
+    """Computes gradients with respect to arrays, such as those of a loss with respect to the outputs of parts.
 
     Parameters
     ----------

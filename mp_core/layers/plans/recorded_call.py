@@ -84,7 +84,7 @@ class RecordedCall:
     inputs: list[Buffer]
     offsets: dict[Offsets, int]  # bounds of an input of offsets -> index of the size that is its number of rows, or -1
     results: dict[int, Buffer]  # number -> buffer that contains outputs; each run allocates new ones
-    outputs: Any  # tree of OutputPlace, constant arrays, and values that are no arrays
+    outputs: Any  # tree of OutputPlace, constant arrays, and values that are not arrays
     held: dict[int, Buffer]  # number -> buffer in the arena
     lives: dict[int, tuple[int, int]]  # number -> first and last step that uses the buffer
     buffers: int  # the number of all buffers
@@ -166,10 +166,10 @@ def _noted(
 
 
 def _output_place(x: Any, recording: Recording) -> Any:
-    """Return the place of an output; constants, and values that are no arrays, as they are."""
+    """Return the place of an output; constants, and values that are not arrays, as they are."""
     if type(x) is not Recorded:
         if isinstance(x, str) and NO_VALUES in x:
-            recording.refuse("a text of elements")
+            recording.refuse("a string with the elements of an array")
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex | str | None):
             return x
         recording.refuse(f"a result of type {type(x).__name__}")

@@ -116,8 +116,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def _set(self, array: Array | RecomputedArray, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them.
 
-        The current recording or trial gets the value instead, unless this is the first value of the variable
-        (version 0).
+        If a recording or a trial run is active, it gets the value instead, unless this is the first value of the
+        variable (version 0).
         """
         here = current_holder()
         if here is not None and version:
@@ -126,7 +126,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             set_counted("_state", [(self, self._state_of(array, version))])
 
     def _here(self) -> "_State":
-        """Return the state; if a recording or a trial overrides the variable, with the value and cache of the override.
+        """Return the state; value and cache are those of a recording or trial run, if one overrides the variable.
 
         Every method that reads the value must begin here, since otherwise a recording would miss the read.
         """
@@ -136,7 +136,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     @property
     def is_held(self) -> bool:
-        """Whether the variable reads as a recorded array here, as a trained one does while its step is recorded."""
+        """Whether reads return a recorded array here, as they do for a trained variable while its step is recorded."""
         return bool(ACTIVE_HOLDERS) and is_recorded(self._here()[0])
 
     def _state_of(self, array: Array | RecomputedArray, version: int) -> "_State":

@@ -156,7 +156,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         try:
             matches = matcher(key, self._match)
         except ValueError as error:
-            raise ValueError(f"The key {key!r} is no valid regular expression: {error}") from None
+            raise ValueError(f"The key {key!r} is not a valid regular expression: {error}") from None
         self._policies[key] = value
         self._matchers[key] = _literal_prefix(key) if self._match == "fullmatch" else "", matches
         self._hits.clear()
@@ -165,7 +165,10 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         if isinstance(policy, DTypePolicyMap):
             raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         if self._argument is not None and policy != self._default:
-            raise ValueError(f"None, the path of a layer that is not built, means the default: {self._default} already")
+            raise ValueError(
+                "None, the path of a layer that is not built, means the default policy, which can be set once only: "
+                f"it is {self._default}"
+            )
         self._default = self._argument = policy
         self._hits.clear()
 
@@ -197,7 +200,11 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         return self._policies, self._matchers, self._hits
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments; without an own default, every entry reloads with the then default."""
+        """Return the constructor's arguments.
+
+        If the map was made without a default policy, the names of plain policies are left out of its entries, as in
+        Keras. On loading, the default policy of the process replaces them.
+        """
         entries = {key: serialize(policy) for key, policy in self._policies.items()}
         if self._argument is None:
             for entry in entries.values():

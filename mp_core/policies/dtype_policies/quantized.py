@@ -76,7 +76,7 @@ class QuantizedDTypePolicy(DTypePolicy):
 
     @property
     def scheme(self) -> Scheme | None:
-        """How layers store quantized weights; None for float8, ternary, gptq and awq, which are no schemes."""
+        """How layers store quantized weights; None for float8, ternary, gptq and awq, which are not schemes."""
         spelling = _SCHEMES.get(self._mode)
         return None if spelling is None else Scheme.parse(spelling)
 

@@ -71,7 +71,7 @@ PLAIN = ("float32", *MIXED.values(), *MIXED)
 
 
 def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
-    """Return the policy for a word of a user: models, files and the command line all use this function.
+    """Return the policy that a user named. Models, files and the command line all use this function.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Quantization whose scale follows from the largest magnitude, or from the range, of the elements that share it.
+"""Quantization whose scale is computed from the largest magnitude, or the range, of the elements that share it.
 
 Conventions are Keras': ``axis`` names the axes that share a scale. Values are ``q / scale``; with zero points they are
 ``(q - zero_point) * scale``.
@@ -57,10 +57,10 @@ def abs_max_quantize(
     Raises
     ------
     TypeError
-        `axis` holds no integers.
+        `axis` is not of integers.
     ValueError
         `axis` is out of range or repeated; `value_range` is not increasing, or does not fit `dtype`; `epsilon` is
-        negative or no number.
+        negative or not a number.
 
     Examples
     --------
@@ -115,8 +115,8 @@ def abs_max_quantize_grouped_with_zero_point(
     Raises
     ------
     ValueError
-        `inputs` is no matrix, or `block_size` no positive integer; `value_range` is not increasing, or does not fit
-        `dtype`; `epsilon` is negative or no number.
+        `inputs` is not a matrix; `block_size` is not a positive integer; `value_range` is not increasing, or does not
+        fit `dtype`; `epsilon` is negative or not a number.
 
     Examples
     --------

@@ -39,7 +39,7 @@ class QuantizationConfig:
     @property
     def mode(self) -> str:
         """The mode of Keras."""
-        raise NotImplementedError(f"{type(self).__name__} has no mode: make one of a subclass")
+        raise NotImplementedError(f"{type(self).__name__} has no mode: use a subclass, such as Int8QuantizationConfig")
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments as Keras serializes them."""

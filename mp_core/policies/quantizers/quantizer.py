@@ -31,7 +31,7 @@ class AbsMaxQuantizer:
     Raises
     ------
     ValueError
-        `value_range` is not increasing, or not within -128 to 127 for int8; `epsilon` is negative or no number.
+        `value_range` is not increasing, or not within -128 to 127 for int8; `epsilon` is negative or not a number.
 
     Examples
     --------
@@ -104,7 +104,8 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = 
     Raises
     ------
     ValueError
-        `config` is no such dictionary, or ``class_name`` names neither AbsMaxQuantizer nor a class of `custom_objects`.
+        `config` is not such a dictionary, or ``class_name`` names neither AbsMaxQuantizer nor a class of
+        `custom_objects`.
 
     Examples
     --------
