@@ -23,7 +23,7 @@ typedef enum {
 } mp_status;
 
 enum {
-    MP_OWN_ROWS = -1,      /* as `rows` of `plan`: those of the last call with a number, or of the context */
+    MP_OWN_ROWS = -1,      /* as `rows` of `plan`: those of the last plan with a number, else of the context */
     MP_MOST_POINTERS = 16, /* in a context */
 };
 

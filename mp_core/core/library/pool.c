@@ -197,8 +197,8 @@ static void withdraw(job *j) {
     mp_give(&lock);
 }
 
-/* Run steps on this thread. mp_stopped is called between tasks of a step, but only after every BETWEEN steps: many
- * steps have one task that takes less time than reading the clock. */
+/* Run steps on this thread. mp_stopped is called between the tasks of a step. Between steps it is called only once in
+ * BETWEEN steps, since many steps have one task, which takes less time than reading the clock. */
 static void run_alone(const mp_step *steps, ptrdiff_t count) {
     enum { BETWEEN = 64 };
     for (ptrdiff_t s = 0; s < count; s++)

@@ -237,7 +237,7 @@ class VariableOwner:
         Raises
         ------
         TypeError
-            A variable of integers would get other numbers.
+            An integer variable would get a number that does not fit its dtype, such as a fraction.
         ValueError
             Names or shapes in `store` differ from the variables'. After any error no variable has changed.
         """
@@ -385,7 +385,7 @@ class VariableOwner:
         Raises
         ------
         TypeError
-            A variable of integers would get other numbers, or a weight is not an array of numbers.
+            An integer variable would get a number that does not fit its dtype, or a weight is not an array of numbers.
         ValueError
             The number of arrays, or a shape, differs. After any error no variable has changed.
         """

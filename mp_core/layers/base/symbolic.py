@@ -158,7 +158,7 @@ def _is_formula_enough(layer: "Layer", x: KerasTensor) -> bool:
 
 
 def _specs_by_user(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return specs of the shapes by a user's ``compute_output_shape`` and of the compute dtype, as Keras does.
+    """Return specs with the shapes of a user's ``compute_output_shape`` and the compute dtype, as Keras does.
 
     Return None if an argument is not symbolic, or if layers inside are still unbuilt after ``build``: then only a call
     builds them.

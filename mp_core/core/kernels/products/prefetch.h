@@ -114,15 +114,15 @@ MP_INLINE ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t
 
 /* ---- columns of a transposed B */
 
-/* For each piece, prefetch as many bytes of the next columns as it has, in the order of memory. So all pieces of some
- * columns together prefetch all of the next columns. */
+/* Each piece prefetches as many bytes of the next columns as the piece has, in the order of memory. So all pieces of
+ * some columns together prefetch all of the next columns. */
 MP_INLINE void prefetch_columns(const char *next, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 2);
 }
 
 /* ---- packing: the source */
 
-/* Prefetch `bytes` bytes of each of the `rows` rows that pack_rows reads PACK_ROWS_DISTANCE bytes of a column later. */
+/* Prefetch `bytes` bytes of each of `rows` rows: pack_rows reads them PACK_ROWS_DISTANCE bytes of a column later. */
 MP_INLINE void prefetch_pack_rows(const char *src, ptrdiff_t rs, ptrdiff_t bytes, const int rows, const int size) {
     for (int q = 0; q < rows; q++) prefetch_bytes(src + (PACK_ROWS_DISTANCE / size + q) * rs, bytes);
 }

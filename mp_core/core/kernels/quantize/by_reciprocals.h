@@ -163,8 +163,8 @@ MP_INLINE void fast_short_runs(const mp_part *p, const int shift, const mp_how h
 
 /* ---- columns: each column has a scale */
 
-/* The factors and starts of `cols` columns from number `first` on; whole blocks of 64 of them may be read. If stride is
- * 0, all columns have the same start. */
+/* The factors and starts of `cols` columns from number `first` on. The caller may read whole blocks of 64 of them. If
+ * stride is 0, all columns have the same start. */
 typedef struct {
     ptrdiff_t first, cols;
     const float *factors, *starts;
