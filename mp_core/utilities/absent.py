@@ -10,6 +10,8 @@ __all__ = ["ABSENT", "message_for", "reason_for", "refuse", "refusing"]
 _NUMPY = "use NumPy outside of models, and inside them the operations of `mp.ops`, which plans and gradients record"
 _PYTHON = "use `if`, `for` and functions of Python: a plan records the operations that they call"
 _IMAGES = "resamples or equalizes images, differently on each backend of Keras: prepare images before the model"
+_IMAGE_FILES = "reads, writes or converts images: do that outside of the model"
+_SIGNALS = "needs complex numbers or signals: use NumPy outside of models, such as `numpy.fft`"
 _STRINGS = "reads strings or sound: models of mp_core take arrays of numbers"
 _OTHERS = "runs code or models of another library"
 
@@ -54,7 +56,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         "get_file": _DOWNLOADS,
         "FeatureSpace": _STRINGS,
-        "array_to_img bounding_boxes img_to_array load_img save_img": _IMAGES,
+        "array_to_img bounding_boxes img_to_array load_img save_img": _IMAGE_FILES,
         "audio_dataset_from_directory image_dataset_from_directory text_dataset_from_directory "
         "timeseries_dataset_from_array split_dataset": "creates data sets of TensorFlow or torch: pass `fit` arrays, "
         "generators of batches, or an `mp.utils.PyDataset`",
@@ -65,7 +67,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "initializers": {
         "IdentityInitializer OrthogonalInitializer": "is `Identity` or `Orthogonal`",
-        "STFT STFTInitializer stft": "needs complex numbers or signals: `numpy.fft` has it",
+        "STFT STFTInitializer stft": _SIGNALS,
     },
     "saving": {
         "KerasFileEditor": "edits files: use `mp.load_model`, change the model, then `model.save`",
@@ -107,8 +109,9 @@ ABSENT: dict[str, dict[str, str]] = {
         "cholesky cholesky_inverse det eig eigh inv linalg logdet lstsq lu_factor matrix_rank pinv qr slogdet "
         "solve solve_triangular svd": "is linear algebra, which needs float32 or float64: `numpy.linalg` has it",
         "fft fft2 ifft2 irfft istft rfft stft extract_sequences polar psnr angle conj conjugate imag real isreal "
-        "view_as_complex view_as_real": "needs complex numbers or signals: `numpy.fft` has it",
-        "image depth_to_space space_to_depth fold unfold": _IMAGES,
+        "view_as_complex view_as_real": _SIGNALS,
+        "image depth_to_space space_to_depth fold unfold": "resamples or rearranges images: prepare images before the "
+        "model",
         "adaptive_average_pool adaptive_max_pool average_pool batch_normalization conv conv_transpose ctc_decode "
         "ctc_loss depthwise_conv layer_normalization max_pool moments multi_hot rms_normalization "
         "separable_conv binary_crossentropy categorical_crossentropy sparse_categorical_crossentropy":
