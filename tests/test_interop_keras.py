@@ -259,7 +259,7 @@ def _twice(config, layers):
 
 
 CONFIGS = [
-    (_lambda, NotImplementedError, "'one' .'Lambda'.: Lambda is no layer of mp_core"),
+    (_lambda, NotImplementedError, "'one' .'Lambda'.: Lambda is not a layer of mp_core"),
     (_custom, NotImplementedError, "'one' .'system'.: there is no such layer in mp_core .module os"),
     (_as_dense_of_others, NotImplementedError, "module evil"),
     (_huge, ValueError, "layer 'one' has a length of 10000000000000, but"),
@@ -316,7 +316,7 @@ def _sparse(file):
 
 WEIGHTS = [
     (_missing, r"layer 'three' needs weights \(kernel, bias\) of shapes .* there are \[\(4, 5\)\]"),
-    (_link, "has other messages"),
+    (_link, "is neither a group nor an array"),
     (_bomb, "its arrays are chunked or compressed, which Keras does not write"),
     (_text, "its arrays have elements of class 3"),
     (_array_for_group, "must be a group of arrays"),

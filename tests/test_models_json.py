@@ -100,7 +100,7 @@ def test_classes_of_users_are_those_that_are_given():
         ('{"class_name": "Sequential"}', ValueError, "must be a dictionary with"),
         ('{"class_name": "Sequential", "module": "keras", "config": {}}', ValueError | NotImplementedError, "layers"),
         ('{"class_name": "Dense", "module": "keras.layers", "config": {"units": 2}}', ValueError, "Sequential, a func"),
-        ('{"class_name": "Lambda", "module": "keras.layers", "config": {}}', NotImplementedError, "is no layer"),
+        ('{"class_name": "Lambda", "module": "keras.layers", "config": {}}', NotImplementedError, "is not a layer"),
     ],
 )
 def test_what_is_no_model_is_refused(text, error, message):

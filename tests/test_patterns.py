@@ -32,7 +32,7 @@ SLOW = [
 @pytest.mark.parametrize("pattern", SLOW)
 def test_patterns_on_which_re_does_not_end_are_refused(pattern):
     for how in ("fullmatch", "search"):
-        with pytest.raises(ValueError, match="may take too long: the pattern has repeats or alternatives in"):
+        with pytest.raises(ValueError, match="may take too long: the pattern has repeats or alternatives within"):
             matcher(pattern, how)
 
 
@@ -84,5 +84,5 @@ def test_a_map_refuses_a_key_that_may_take_too_long():
     policies = DTypePolicyMap("float32", {"a+$": "float16"})
     assert policies["a" * 200].name == "float16"
     assert policies["a" * 200 + "!"].name == "float32"
-    with pytest.raises(ValueError, match=r"The key .* is no valid regular expression: matching may take too long"):
+    with pytest.raises(ValueError, match=r"The key .* is not a valid regular expression: matching may take too long"):
         policies["(a+)+$"] = "float16"

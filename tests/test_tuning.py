@@ -466,7 +466,7 @@ UNFIT = {
     "a word": ([("a", "b", ["x"])], "cosine", "must be a number or a list of them"),
     "a huge number": ([("a", "b", 10**400)], "cosine", "must be a number"),
     "two lengths": ([("a", [1.0]), ("b", [1.0, 2.0])], "mse", "must have 1 numbers as the first; received 2"),
-    "a short vector": ([("a", [1.0, 2.0])], "mse", "expected numbers: 16; received 2"),
+    "a short vector": ([("a", [1.0, 2.0])], "mse", "expected numbers per label: 16; received 2"),
     "one label": ([(*pair, 1.0) for pair in PAIRS], "cosent", "labels that differ"),
     "an unknown loss": (PAIRS, "hinge", "`loss` must be a TextLoss or one of 'multiple_negatives'"),
 }

@@ -43,4 +43,4 @@ class Lambda(Layer):
 
 
 def _refuse() -> NoReturn:
-    raise NotImplementedError(f"Lambda is no layer of mp_core: {reason_for('Lambda', 'layers')}")
+    raise NotImplementedError(f"Lambda is not a layer of mp_core: {reason_for('Lambda', 'layers')}")

@@ -185,7 +185,10 @@ class _PositionSums(Slot):
         if ops.cast(self._sums(weights), table.dtype).tobytes() == table.tobytes():
             return {}
         if len(table) > 1:
-            raise ValueError(f"{self.path} was changed; files store positions and types separately, not their sums")
+            raise ValueError(
+                f"{self.path} was changed; files store positions and types separately, and their sums cannot be split: "
+                "restore the sums before you save"
+            )
         tensors: dict[str, Tensor | None] = {weights.name(self.path, "weight"): table[0]}
         for path in (_TYPES, _TASKS):
             if (stored := weights.tensor(path, "weight")) is not None:

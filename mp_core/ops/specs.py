@@ -133,7 +133,7 @@ def merged(*lengths: int | None) -> int | None:
     """
     known = {n for n in lengths if n is not None}
     if len(known) > 1:
-        raise ValueError(f"these axes must be equally long; received {sorted(known)}")
+        raise ValueError(f"axes that belong together must be equally long; received lengths {sorted(known)}")
     return known.pop() if known else None
 
 

@@ -134,14 +134,14 @@ _MODELS = (
     ),
 )
 _FILES = (
-    Difference("", "^NotImplementedError: Lambda is no layer of mp_core", "Lambda is refused: see docs/absent.md"),
-    Difference("", r"^ValueError: `path` must end in \.keras; .*\.h5$", "whole models are files of .keras, not .h5"),
+    Difference("", "^NotImplementedError: Lambda is not a layer of mp_core", "Lambda is refused: see docs/absent.md"),
+    Difference("", r"^ValueError: `filepath` must end in \.keras; .*\.h5$", "whole models are .keras files, not .h5"),
     Difference(
         "",
         "^TypeError: .* got an unexpected keyword argument '(zipped|max_shard_size)'$",
         "a model is one file, and its weights are one",
     ),
-    Difference("::test_save_to_fileobj$", "^TypeError: `path` must be a path", "models are written to paths"),
+    Difference("::test_save_to_fileobj$", "^TypeError: `filepath` must be a path", "models are written to paths"),
     Difference(
         "::test_save_model_exception_raised", "^AssertionError: False is not true$", "no file is left of a failed save"
     ),
@@ -233,7 +233,7 @@ _LAYERS = (
         "", r"^(TypeError|ValueError): `\w+` must be an? (positive )?integer; received",
         "a number of another type is a TypeError, one out of range a ValueError; Keras has either",
     ),
-    Difference("", "^NotImplementedError: Lambda is no layer of mp_core", "Lambda is refused, with the reason"),
+    Difference("", "^NotImplementedError: Lambda is not a layer of mp_core", "Lambda is refused, with the reason"),
     Difference("", "`dtype` must be one of .*; received 'string'$", "mp_core has no arrays of strings"),
     Difference(
         "", "^TypeError: .*(missing 1 required positional argument|got multiple values for argument)",

@@ -144,8 +144,8 @@ def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[To
     for place, (row, length) in enumerate(zip(tokens.rows, network.lengths(tokens.rows), strict=True)):
         if len(row) != length:  # attention is not causal: later tokens change the score, so they cannot be dropped
             raise ValueError(
-                f"row {place} of `{argument}` ends in the padding token, and this network, which is not causal, is "
-                "not trained on such texts"
+                f"row {place} of `{argument}` ends in the padding token, which a network that is not causal cannot be "
+                "trained on: remove it from the text"
             )
     return [tokens], targets
 

@@ -156,7 +156,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         try:
             matches = matcher(key, self._match)
         except ValueError as error:
-            raise ValueError(f"The key {key!r} is no valid regular expression: {error}") from None
+            raise ValueError(f"The key {key!r} is not a valid regular expression: {error}") from None
         self._policies[key] = value
         self._matchers[key] = _literal_prefix(key) if self._match == "fullmatch" else "", matches
         self._hits.clear()
@@ -165,7 +165,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         if isinstance(policy, DTypePolicyMap):
             raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         if self._argument is not None and policy != self._default:
-            raise ValueError(f"None, the path of a layer that is not built, means the default: {self._default} already")
+            raise ValueError(f"the key None sets the default policy, which is {self._default} already: not {policy}")
         self._default = self._argument = policy
         self._hits.clear()
 
