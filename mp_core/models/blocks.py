@@ -40,7 +40,7 @@ __all__ = [
 
 Shape = tuple[int | None, ...]
 
-_FARTHEST = 128  # tokens: all larger distances share a bucket
+_FARTHEST = 128  # distances of at least so many tokens share a bucket
 
 
 dropping: ContextVar[Mapping[str, Callable[..., Any]] | None] = ContextVar("mp_core.models.dropping", default=None)

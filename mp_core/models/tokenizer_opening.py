@@ -299,7 +299,7 @@ def layouts(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, in
             yield parts
 
 
-_LONGEST_TRIED = 64  # characters: bounds the time that a pattern may take
+_LONGEST_TRIED = 64  # characters of a probe word: a limit bounds the time that a pattern takes
 
 
 def _limit(path: Path, settings: Mapping[str, Any]) -> int | None:
