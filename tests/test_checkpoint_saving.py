@@ -229,7 +229,7 @@ def test_policies_are_stored_by_name(tmp_path):
         ({"mp_core.policies": '{"w": "int7"}'}, "m: metadata mp_core.policies: 'w': .*received 'int7'"),
         ({"mp_core.policies": '{"w": 8}'}, "'w': a policy must be a string; received 8"),
         ({"mp_core.policies": '{"v": "int8"}'}, "there is no tensor 'v'"),
-        ({"mp_core.policies": '{"w": "int8", "w": "int8"}'}, "'w' is there twice"),
+        ({"mp_core.policies": '{"w": "int8", "w": "int8"}'}, "'w' occurs twice"),
         ({"mp_core.policies": "["}, "m: metadata mp_core.policies"),
         ({"mp_core.policies": '{"\\ud800": "int8"}'}, "m: metadata mp_core.policies"),
     ],

@@ -422,7 +422,7 @@ HOSTILE = {
     "e.jsonl": ("3", "line 1 must be a JSON object or list; received 3"),
     "f.jsonl": ("[" * 100_000, "line 1 must be a JSON object"),
     "g.jsonl": ("\n \n", "at least one example"),
-    "l.jsonl": ('{"a": "x", "a": "y"}', "line 1 must be a JSON object: 'a' is there twice"),
+    "l.jsonl": ('{"a": "x", "a": "y"}', "line 1 must be a JSON object: the key 'a' occurs twice"),
     "h.csv": ("a,a\nx,y", "the names of all columns, each once"),
     "i.csv": ("a,b\nx,y\nz", "line 3 must have 2 cells; received 1"),
     "j.csv": ('a,b\nx,"y', "line 2 must be a row of CSV"),

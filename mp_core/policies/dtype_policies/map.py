@@ -165,7 +165,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         if isinstance(policy, DTypePolicyMap):
             raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         if self._argument is not None and policy != self._default:
-            raise ValueError(f"the key None sets the default policy, which is {self._default} already: not {policy}")
+            raise ValueError(f"the default policy (the key None) is {self._default} already; received {policy}")
         self._default = self._argument = policy
         self._hits.clear()
 
