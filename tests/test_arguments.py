@@ -125,7 +125,7 @@ def test_an_empty_path_is_refused_everywhere(tmp_path, monkeypatch, argument, ca
             ValueError,
             "`max_memory` must be a positive",
         ),
-        (lambda: layers.LayerNormalization().build((None, None)), ValueError, "must have a length"),
+        (lambda: layers.LayerNormalization().build((None, None)), ValueError, "must have known lengths"),
         (lambda: layers.Sequential([abs]), TypeError, "`layer` must be a Layer; received <built-in function abs>"),
         (lambda: tf_keras.mixed_precision.deserialize({}), ValueError, "Unknown policy class_name=None"),
         (lambda: tf_keras.mixed_precision.deserialize({"class_name": ["a"]}), ValueError, "Unknown policy class_name"),

@@ -112,7 +112,7 @@ MAP_ERRORS = [
     (lambda: DTypePolicyMap(policy_map=DTypePolicy("float32")), TypeError, "must be a dict"),
     (lambda: DTypePolicyMap(match="prefix"), ValueError, "`match` must be one of fullmatch, search"),
     (lambda: DTypePolicyMap(policy_map={"a": 123}), ValueError, "Cannot interpret the assigned value by"),
-    (lambda: DTypePolicyMap(policy_map={"(": "float32"}), ValueError, "'\\('.* not a valid regular expression"),
+    (lambda: DTypePolicyMap(policy_map={"(": "float32"}), ValueError, "'\\('.* is not a valid regular expression"),
     (lambda: _map().__setitem__("layer/dense_0", "float16"), ValueError, "layer/dense_0 already exist"),
 ]
 

@@ -122,8 +122,8 @@ def _places(content, part):
 
 
 SHARED = [
-    (_shared_arrays, "its parts have more bytes together than the file"),
-    (_two_arrays, "two of its parts have byte"),
+    (_shared_arrays, "its parts have more bytes than the file"),
+    (_two_arrays, "two of its parts overlap at byte"),
     (_names, "the names in the heap at byte .* overlap"),
 ]
 
@@ -141,7 +141,7 @@ def test_parts_that_overlap_are_refused_before_they_take_memory(make, message):
 
 @pytest.mark.parametrize("length", [0, 8, 50, 95, 96, 200, 1000, 5000])
 def test_a_truncated_file_is_an_error(length):
-    with pytest.raises(ValueError, match=r"no HDF5 file|truncated"):
+    with pytest.raises(ValueError, match=r"not an HDF5 file|truncated"):
         hdf5.read(_bytes(TREE)[:length])
 
 

@@ -106,8 +106,8 @@ def test_variables_give_their_value_and_what_is_no_array_is_refused():
         with pytest.raises(ValueError, match="read-only"):
             mp.interop.to_torch(variable, copy=False)
     for x, message in (
-        (mp.quantize([1.0]), "a QuantizedArray is no array"),
-        (mp.pack(np.eye(2, dtype=np.float32)), "a PackedMatrix is no array"),
+        (mp.quantize([1.0]), "a QuantizedArray cannot be converted to an ndarray"),
+        (mp.pack(np.eye(2, dtype=np.float32)), "a PackedMatrix cannot be converted to an ndarray"),
         (np.ma.masked_array([1.0]), "must not be a masked array"),
         (np.array(["a"]), "`x` must be of NumPy's numbers or of int8"),
         (np.array([None]), "`x` must be of NumPy's numbers"),

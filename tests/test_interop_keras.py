@@ -316,7 +316,7 @@ def _sparse(file):
 
 WEIGHTS = [
     (_missing, r"layer 'three' needs weights \(kernel, bias\) of shapes .* there are \[\(4, 5\)\]"),
-    (_link, "has other messages"),
+    (_link, "is neither a group nor an array"),
     (_bomb, "its arrays are chunked or compressed, which Keras does not write"),
     (_text, "its arrays have elements of class 3"),
     (_array_for_group, "must be a group of arrays"),

@@ -110,7 +110,7 @@ ERRORS = [
     (lambda: layers.GlobalMaxPooling1D()(_x(2, 0, 3)), "have an empty spatial axis"),
     (lambda: layers.GlobalAveragePooling1D()(_x(2, 4, 3), mask=np.ones((2, 3), bool)), "`mask` must have shape"),
     (lambda: layers.BatchNormalization(renorm=True), "no `renorm`"),
-    (lambda: layers.BatchNormalization().build((None, None)), "must have a length"),
+    (lambda: layers.BatchNormalization().build((None, None)), "must have a known length"),
     (lambda: layers.DepthwiseConv2D(3).build((None, 3)), "must be known"),
     (lambda: layers.DepthwiseConv2D(4)(_x(1, 3, 3, 1)), "smaller than its kernel"),
     (lambda: layers.Conv1D(2, 3)(_x(1, 3, 3, 1)), "expected 3 axes"),
@@ -268,7 +268,7 @@ def test_an_output_that_a_users_layer_does_not_return_is_named():
     model = Functional.of_graph(
         Graph([InputLayer((None, 3), name="x"), One(name="y")], {"y": [Node((X,), {})]}, X, Source("y", 0, 1))
     )
-    with pytest.raises(ValueError, match=r"layer 'y' has not returned Source\(layer='y', node=0, output=1\)"):
+    with pytest.raises(ValueError, match=r"layer 'y' must return the output 1 in its call 0, which the graph reads"):
         model(_x(2, 3))
 
 

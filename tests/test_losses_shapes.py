@@ -82,7 +82,7 @@ def test_weights_of_another_shape_are_refused(shape):
 
 
 def test_a_loss_of_all_samples_has_no_weights_of_samples():
-    with pytest.raises(ValueError, match=r"`sample_weight` must be one number, because the loss of all samples is one"):
+    with pytest.raises(ValueError, match=r"`sample_weight` must be one number, as the loss of all samples together"):
         losses.Dice()(np.ones((2, 3)), np.ones((2, 3)), np.ones(2))
     assert losses.Dice()(np.ones((2, 3)), np.zeros((2, 3)), 0.5) == 0.5
 

@@ -376,7 +376,7 @@ F = np.zeros((2, 3), np.float32)
         (lambda: mp.pack(np.zeros((3, 3))), TypeError, "received float64"),
         (lambda: mp.pack(F, dtype="int8"), TypeError, "quantize it first"),
         (lambda: mp.pack(mp.quantize(F), dtype="int8"), TypeError, "`dtype` must be None"),
-        (lambda: mp.pack(mp.quantize(F, axis=0)), ValueError, "one scale or one per column"),
+        (lambda: mp.pack(mp.quantize(F, axis=0)), ValueError, "one number, one per column"),
     ],
 )
 def test_errors(call, error, message):

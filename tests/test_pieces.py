@@ -69,7 +69,7 @@ def test_a_start_with_an_unpooled_prompt_is_not_cut(encoder, tmp_path):
     other = BertEncoder.from_folder(encoder._folder)
     other.set_pooling_include_prompt(False)
     assert other.tokenize("a", prompt="b ", from_start=True).skipped == 2
-    with pytest.raises(ValueError, match="must not be cut at its start: there is the prompt"):
+    with pytest.raises(ValueError, match="must not be cut at its start, where its prompt is"):
         other.tokenize(LONG, prompt="b ", from_start=True)
 
 

@@ -221,7 +221,7 @@ def test_wrong_arrays_are_named():
         plan(np.ones((4, 4), np.float32))
     with pytest.raises(TypeError, match="must be of float32; received int64"):
         plan(np.ones((3, 4), np.int64))
-    with pytest.raises(ValueError, match="must have an array"):
+    with pytest.raises(ValueError, match="must have at least one array"):
         mp.compile(Dense(2))
     with pytest.raises(ValueError, match="int32"):
         mp.compile(Embedding(3, 2), np.array([2**40]))

@@ -165,7 +165,11 @@ X, CODES = np.ones((2, 3), np.float32), np.ones((2, 3), np.int8)
             "`dtype` must be one of int8, uint8, int4, .*received int32",
         ),
         (lambda: mp.quantize(X, dtype="int16"), ValueError, "`scale` must be given for int16"),
-        (lambda: mp.QuantizedArray(CODES.astype("int4"), 1.0, shape=(2, 4)), ValueError, "`shape` must be that of"),
+        (
+            lambda: mp.QuantizedArray(CODES.astype("int4"), 1.0, shape=(2, 4)),
+            ValueError,
+            "`shape` must be the shape of the int4 codes",
+        ),
         (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0], axis=2), ValueError, "`axis` must lie in"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0]), ValueError, "`scale` must broadcast"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, [[1.0], [1.0, 2.0]]), TypeError, "`scale` must be an array"),

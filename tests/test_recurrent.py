@@ -312,7 +312,7 @@ def test_symbols_take_states_and_lengths_that_are_unknown(rng, tmp_path):
     (lambda: layers.RNN(layers.Dense(2)), ValueError, "`cell` must be a Layer with a `state_size`"),
     (lambda: layers.RNN([]), ValueError, "`cells` must be a sequence of cells"),
     (lambda: layers.LSTM(3)(np.ones((2, 5))), ValueError, r"must have shape \(batch, steps, features\)"),
-    (lambda: layers.LSTM(3)(np.ones((2, 0, 5))), ValueError, "must have a step"),
+    (lambda: layers.LSTM(3)(np.ones((2, 0, 5))), ValueError, "must have at least one step"),
     (lambda: layers.LSTM(3)(np.ones((2, 4, 5)), mask=np.ones((2, 5), bool)), ValueError, r"`mask` .* \(2, 4\)"),
     (lambda: layers.LSTM(3)(np.ones((2, 4, 5)), initial_state=np.ones((2, 3))), ValueError, "`initial_state` of"),
     (lambda: layers.GRU(3)(np.ones((2, 4, 5)), initial_state=np.ones((2, 4))), ValueError, r"\[\(2, 3\)\]"),

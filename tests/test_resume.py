@@ -431,7 +431,7 @@ def test_a_state_that_somebody_changed_changes_nothing(tmp_path, damage):
     with open(tmp_path / "state", "wb") as file:
         hdf5.write(file, tree)
     before = second.get_weights()
-    with pytest.raises(ValueError, match="`path` must be a file of"):
+    with pytest.raises(ValueError, match="`filepath` must be a file of"):
         second.load_training_state(tmp_path / "state")
     assert all(map(np.array_equal, second.get_weights(), before))
     assert second.optimizer.iterations.numpy() == 0

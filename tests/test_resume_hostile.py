@@ -135,7 +135,7 @@ def test_each_array_has_the_shape_and_dtype_of_its_variable(path, trained, tmp_p
             continue
         with open(tmp_path / "state", "wb") as file:
             hdf5.write(file, tree | {"arrays": tree["arrays"] | {name: value}})
-        with pytest.raises(ValueError, match=r"`path` must be a file of "):
+        with pytest.raises(ValueError, match=r"`filepath` must be a file of "):
             trained.load_training_state(tmp_path / "state")
         assert bits(trained) == before, (name, change)
         count += 1

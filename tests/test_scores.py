@@ -103,7 +103,7 @@ def test_training_reads_the_score_at_the_same_position(tmp_path):
 
 def test_a_network_that_sees_both_ways_is_not_trained_on_what_it_would_read_wrongly(tmp_path):
     whose_end_pads(tmp_path, "qwen2 both ways")
-    with pytest.raises(ValueError, match="row 0 of `data` ends in the padding token, and this network, which is not"):
+    with pytest.raises(ValueError, match="row 0 of `data` ends in the padding token, which a network"):
         Reranker.from_folder(tmp_path).fit([("a", "b", 1.0)])
 
 

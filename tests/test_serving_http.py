@@ -81,7 +81,7 @@ def test_a_preflight_of_an_allowed_page_needs_no_key(server):
 def test_a_preflight_of_another_page_is_refused(server, origin):
     status, headers, answer = preflight(server, origin)
     assert (status, headers["Access-Control-Allow-Origin"], headers["Vary"]) == (403, None, "Origin")
-    assert f"pages of {origin} may not ask" in answer["error"]["message"]
+    assert f"pages of {origin} may not send requests" in answer["error"]["message"]
 
 
 def test_every_answer_says_that_it_depends_on_the_origin(server):

@@ -125,9 +125,9 @@ def test_what_has_no_size_is_refused(what):
 
 
 def test_examples_differ_in_all_sizes():
-    with pytest.raises(ValueError, match="all different"):
+    with pytest.raises(ValueError, match="each size must differ"):
         Sizes((3, 4), (3, 5))
-    with pytest.raises(ValueError, match="as many"):
+    with pytest.raises(ValueError, match="equally many"):
         Sizes((3,), ())
 
 

@@ -323,7 +323,7 @@ def test_an_added_token_of_which_nothing_is_left_is_refused(tmp_path):
     gone = {"id": 262, "content": "  ", "normalized": True, "special": False, "lstrip": False, "rstrip": False,
             "single_word": False}  # fmt: skip
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
-    with pytest.raises(ValueError, match="nothing is left of the added token '  ' when it is normalized"):
+    with pytest.raises(ValueError, match="the added token '  ' is empty after its normalization"):
         hostile(tmp_path, added_tokens=[gone], normalizer=strip)()
 
 

@@ -87,7 +87,7 @@ def test_a_pass_has_whole_blocks_of_every_sum():
     assert unit_of([SharedSum(100, 1024), SharedSum(100 * 26 * 26, 1024)], 100) == 1024
     assert unit_of([SharedSum(100 * 26 * 26, 1024)], 100) == 256
     assert unit_of([SharedSum(128, 2048)], 128) == 2048
-    with pytest.raises(ValueError, match="sums 7 rows of 3 samples"):
+    with pytest.raises(ValueError, match="received 7 rows and 3 samples"):
         unit_of([SharedSum(7, 1024)], 3)
 
 

@@ -422,7 +422,7 @@ HOSTILE = {
     "e.jsonl": ("3", "line 1 must be a JSON object or list; received 3"),
     "f.jsonl": ("[" * 100_000, "line 1 must be a JSON object"),
     "g.jsonl": ("\n \n", "at least one example"),
-    "l.jsonl": ('{"a": "x", "a": "y"}', "line 1 must be a JSON object: 'a' is there twice"),
+    "l.jsonl": ('{"a": "x", "a": "y"}', "line 1 must be a JSON object: the key 'a' occurs twice"),
     "h.csv": ("a,a\nx,y", "the names of all columns, each once"),
     "i.csv": ("a,b\nx,y\nz", "line 3 must have 2 cells; received 1"),
     "j.csv": ('a,b\nx,"y', "line 2 must be a row of CSV"),
@@ -466,7 +466,7 @@ UNFIT = {
     "a word": ([("a", "b", ["x"])], "cosine", "must be a number or a list of them"),
     "a huge number": ([("a", "b", 10**400)], "cosine", "must be a number"),
     "two lengths": ([("a", [1.0]), ("b", [1.0, 2.0])], "mse", "must have 1 numbers as the first; received 2"),
-    "a short vector": ([("a", [1.0, 2.0])], "mse", "expected numbers: 16; received 2"),
+    "a short vector": ([("a", [1.0, 2.0])], "mse", "expected numbers per label: 16; received 2"),
     "one label": ([(*pair, 1.0) for pair in PAIRS], "cosent", "labels that differ"),
     "an unknown loss": (PAIRS, "hinge", "`loss` must be a TextLoss or one of 'multiple_negatives'"),
 }

@@ -147,9 +147,9 @@ def test_empty_batches_and_channels_have_no_maxima():
 
 
 @pytest.mark.parametrize(("shape", "size", "strides", "message"), [
-    ((2, 4), (2,), (2,), "one to three axes of places"),
-    ((2, 4, 3), (2, 2), (2, 2), "one to three axes of places"),
-    ((2, 4, 3), (5,), (1,), "at most the places"),
+    ((2, 4), (2,), (2,), "one to three spatial lengths"),
+    ((2, 4, 3), (2, 2), (2, 2), "one to three spatial lengths"),
+    ((2, 4, 3), (5,), (1,), "at most the spatial lengths"),
     ((2, 4, 3), (0,), (1,), "`size` must be a positive integer"),
     ((2, 4, 3), (2,), (-1,), "`strides` must be a positive integer"),
 ])  # fmt: skip

@@ -151,7 +151,10 @@ def imported_out(out: Any) -> Array | None:
     except Exception as error:
         raise TypeError(f"`out` must be an array or a plain tensor: {error}") from error
     if not array.flags.writeable:
-        raise ValueError("`out` must be writeable, as DLPack of version 1 can say; received a tensor that does not")
+        raise ValueError(
+            "`out` must be writeable; received a tensor whose DLPack is read-only, or of a version before 1, which "
+            "cannot say that it is writeable: pass a numpy.ndarray"
+        )
     return array
 
 

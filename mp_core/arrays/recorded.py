@@ -229,21 +229,21 @@ class Recording:
             return
         number, begin = found
         if number >= self._input_count or begin != 0 or offsets.shape != self.tape.buffers[number].shape:
-            self.refuse("the computation of offsets, and a part of them,")
+            self.refuse("a computation or a slice of `offsets`", "Pass all offsets as an input")
         self.offsets.append(Offsets(number, rows, shortest, longest))
 
     def refuse(self, what: str, advice: str = "Use the functions of mp_core.ops, or compute it before") -> NoReturn:
         """Raise UnseenError for something that a plan cannot see; :meth:`record` raises it again at the end."""
         self._refused = UnseenError(
-            f"{what} is not an operation of mp_core: a plan cannot see it, and would return what it returned for the "
-            f"example. {advice}"
+            f"{what} is not an operation of mp_core: a plan cannot record it, and each run would use its result for "
+            f"the example inputs. {advice}"
         )
         raise self._refused
 
     def check_open(self) -> None:
         """Raise if the recording is over, which means that some code has kept one of its arrays."""
         if self._is_over:
-            raise UnseenError("an array of a recording that is over was used: a layer must not keep its inputs")
+            raise UnseenError("an array was used after its recording had ended: a layer must not keep its inputs")
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Call an operation with recorded arrays among its arguments, note it, and return its result."""
@@ -324,7 +324,7 @@ class Recording:
     def _mask(self, x: Any) -> Any:
         """Return the condition of :func:`numpy.where` as booleans."""
         if type(x) is Recorded and x.dtype != np.bool_:
-            self.refuse(f"numpy.where by elements of {x.dtype}")
+            self.refuse(f"numpy.where with a condition of dtype {x.dtype}")
         return x if type(x) is Recorded else np.asarray(x, bool)
 
     def _plain(self, x: Any, numbers: bool) -> Any:
@@ -366,7 +366,7 @@ class Recording:
             return x
         if x.dtype.kind in "iu":
             self.refuse(f"{name} with integers for results (cast integers to floats first)")
-        self.refuse(f"{name} by NumPy, as for these arguments,")
+        self.refuse(f"{name} by NumPy (mp_core has no step for these arguments)")
 
 
 def _call_recorded(x: Recorded, operation: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:

@@ -100,14 +100,14 @@ def _add_convert(commands: Any) -> None:
         "--calibrate",
         nargs="+",
         metavar="FILE",
-        help="sample texts, one per line: choose the scales of an encoder from the inputs that its layers get",
+        help="sample texts, one per line: quantize an encoder for the layer inputs that they cause",
     )
     convert.add_argument(
         "--held-out",
         nargs="+",
         default=[],
         metavar="FILE",
-        help="more texts for --calibrate: include their input ranges if that improves the worst of them",
+        help="more texts for --calibrate: use their input ranges too if that improves the worst output",
     )
     convert.add_argument(
         "--saturate",

@@ -54,7 +54,7 @@ _TABLE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         },
     ),
     "plot": (("--plot",), {"metavar": "FILE", "help": "draw the result as .svg or .png (needs matplotlib)"}),
-    "all": (("--all",), {"action": "store_true", "help": "list every tensor, also similar and exact ones"}),
+    "all": (("--all",), {"action": "store_true", "help": "list every tensor: no shared rows, and exact ones too"}),
     "threads": (
         ("--threads",),
         {"type": _threads, "metavar": "N", "help": "number of threads (default: see `mp-core info`)"},

@@ -70,7 +70,7 @@ def _deserialized(config: Any, makers: Makers, named: Named) -> Any:
 
 def _slice(start: Any, stop: Any, step: Any) -> slice:
     if not all(end is None or type(end) is int for end in (start, stop, step)):
-        raise ValueError("an index must be of integers, slices, None and ellipses")
+        raise ValueError("start, stop and step must be integers or None")
     return slice(start, stop, step)
 
 

@@ -170,15 +170,15 @@ def read(data: Any) -> dict[str, Any]:
 
 def _root(reader: "_Reader") -> dict[str, Any]:
     if bytes(reader.part(0, 8)) != _SIGNATURE:
-        raise ValueError("it is no HDF5 file")
+        raise ValueError("it is not an HDF5 file")
     if bytes(reader.part(8, 8)) != bytes((0, 0, 0, 0, 0, 8, 8, 0)):
         raise _unsupported("its superblock is not of version 0 with offsets of 8 bytes")
     base, _, _, _, _, root = reader.unpack("<6Q", 24)
     if base:
-        raise _unsupported("it begins with a block of a user")
+        raise _unsupported("it begins with a user block")
     found = reader.object(root)
     if not isinstance(found, dict):
-        raise ValueError("its root is no group")
+        raise ValueError("its root is not a group")
     return found
 
 
@@ -198,7 +198,7 @@ class _Reader:
         """Return bytes that belong to one part of the file only; :meth:`check_overlap` checks that."""
         self._taken += count
         if self._taken > len(self._data):
-            raise ValueError(f"it is damaged: its parts have more bytes together than the file, {len(self._data)}")
+            raise ValueError(f"it is damaged: its parts have more bytes than the file, {len(self._data)}")
         self._spans.append((start, start + count))
         return self.part(start, count)
 
@@ -206,7 +206,7 @@ class _Reader:
         """Raise ValueError if two parts share a byte."""
         for (_, end), (start, _) in pairwise(sorted(span for span in self._spans if span[0] < span[1])):
             if start < end:
-                raise ValueError(f"it is damaged: two of its parts have byte {start}")
+                raise ValueError(f"it is damaged: two of its parts overlap at byte {start}")
 
     def part(self, start: int, count: int) -> memoryview:
         """Return `count` bytes from `start` on."""
@@ -221,7 +221,7 @@ class _Reader:
     def once(self, address: int, signature: bytes) -> None:
         """Raise ValueError unless the part begins with `signature` and is read for the first time."""
         if address in self._seen or bytes(self.part(address, len(signature))) != signature:
-            raise ValueError(f"it is damaged at byte {address}, where {signature!r} is needed, once")
+            raise ValueError(f"it is damaged: a part at byte {address} must begin with {signature!r}, and be used once")
         self._seen.add(address)
 
     def object(self, address: int) -> Any:
@@ -231,7 +231,8 @@ class _Reader:
             nodes, heap = struct.unpack("<QQ", messages[_SYMBOLS][:16])
             return {name: self.object(child) for name, child in self._entries(nodes, heap)}
         if not {_SPACE, _TYPE, _LAYOUT} <= messages.keys():
-            raise _unsupported(f"the object at byte {address} has other messages: {sorted(messages)}")
+            found = f"it has the messages {sorted(messages)}"
+            raise _unsupported(f"the object at byte {address} is neither a group nor an array: {found}")
         return self._array(messages[_SPACE], messages[_TYPE], messages[_LAYOUT])
 
     def _messages(self, address: int) -> Iterator[tuple[int, memoryview]]:
@@ -247,7 +248,7 @@ class _Reader:
             while start + 8 <= end and count:
                 kind, length, flags = self.unpack("<HHB3x", start)
                 if flags & 2:
-                    raise _unsupported("its objects share messages")
+                    raise _unsupported("its objects have shared messages")
                 data = self.part(start + 8, length)
                 if kind == _CONTINUATION:
                     where, more = struct.unpack("<QQ", data[:16])

@@ -34,9 +34,12 @@ def member(archive: zipfile.ZipFile, name: str, largest: int | None = None) -> b
         raise ValueError(f"it has no entry {name}; it has {', '.join([*found][:10])}")
     info = found[name]
     if info.compress_size > archive.start_dir:  # zipfile would allocate the claimed size
-        raise ValueError(f"{name} would have {info.compress_size} of the {archive.start_dir} bytes in the file")
-    if info.file_size > EXPANSION * max(info.compress_size, 1) or info.file_size > (largest or info.file_size):
-        raise ValueError(f"{name} would have {info.file_size} bytes, from {info.compress_size} in the file")
+        raise ValueError(f"{name} claims {info.compress_size} bytes of a file that has {archive.start_dir}")
+    most = min(EXPANSION * max(info.compress_size, 1), largest or info.file_size)
+    if info.file_size > most:
+        raise ValueError(
+            f"{name} would have {info.file_size} bytes, from {info.compress_size} in the file; allowed are {most}"
+        )
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is compressed by method {info.compress_type}; allowed are 0 (stored) and 8 (Deflate)")
     with archive.open(info) as entry:

@@ -102,7 +102,7 @@ def embed(
         raise ValueError(f"`format` must be one of {', '.join(map(repr, FORMATS))}; received {format!r}")
     folder, target = _real(model, "model"), _real(output, "output")
     if folder in (target, *target.parents):
-        raise FileExistsError(f"the output {target} is inside the model's folder")
+        raise FileExistsError(f"the output {target} is inside the model's folder; choose another place")
     found = pieces(texts, positive_integer(part_size, "part_size"))
     arguments: dict[str, Any] = {
         "normalize": normalize,

@@ -253,7 +253,10 @@ class MultiHeadAttention(ProjectedAttention):
         else:
             given = [name for name, mask in list(masks.items())[:3] if mask is not None]
             if given or use_causal_mask:
-                raise ValueError(f"`{(*given, 'use_causal_mask')[0]}` is for arrays of 3 axes; give `attention_mask`")
+                raise ValueError(
+                    f"`{(*given, 'use_causal_mask')[0]}` is for arrays of 3 axes; received {axes.rank} axes: give "
+                    "`attention_mask`"
+                )
             keep = None if attention_mask is None else axes.mask(as_keep(attention_mask), query, value)
         q, k, v = (axes.rows(x) for x in (self.query_dense(query), self.key_dense(key), self.value_dense(value)))
         context, weights = self._attend(q, k, v, keep, training, return_attention_scores)

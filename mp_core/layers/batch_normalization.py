@@ -84,7 +84,7 @@ class BatchNormalization(Affine):
         """Create the statistics, gamma and beta for inputs of this shape."""
         channels = input_shape[axis_of(self.axis, len(input_shape))]
         if channels is None:
-            raise ValueError(f"the axis that `axis` names must have a length; received input_shape={input_shape}")
+            raise ValueError(f"the axis that `axis` names must have a known length; received input_shape={input_shape}")
         self._channels, self._rank = channels, len(input_shape)
         self._add_gamma_and_beta((channels,))
         self.moving_mean = self._statistic("moving_mean", self.moving_mean_initializer)

@@ -129,7 +129,11 @@ class Attention(Layer):
             )
         query, value, key = (floating(x, self._compute) for x in (*inputs, inputs[1])[:3])
         if query.shape[::2] != key.shape[::2] or key.shape[:2] != value.shape[:2]:
-            raise ValueError(f"The inputs of layer '{self.name}' do not fit: received {[x.shape for x in inputs]}")
+            raise ValueError(
+                f"The inputs of layer '{self.name}' do not fit each other: query, value and key must have shapes "
+                "(batch, targets, size), (batch, sources, any) and (batch, sources, size); "
+                f"received {[x.shape for x in inputs]}"
+            )
         return query, value, key
 
     def _scores(self, query: Array, key: Array) -> Array:

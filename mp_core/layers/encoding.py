@@ -183,8 +183,8 @@ class Discretization(WithSpecRule, Layer):
             parts = [x.astype(np.float32).ravel() for x in islice(batches_in(data), most)]
         values = np.concatenate(parts) if parts else np.empty(0, np.float32)
         if not values.size or not np.isfinite(values).all():
-            what = "none" if not values.size else "others"
-            raise ValueError(f"`data` must have numbers, all of them finite float32 ones; received {what}")
+            what = "none" if not values.size else "some that are not"
+            raise ValueError(f"`data` must have numbers that are finite in float32; received {what}")
         bins = min(self.num_bins, values.size)
         shares = np.arange(1, bins) / bins
         found = np.quantile(values.astype(np.float64), shares, method="interpolated_inverted_cdf")

@@ -60,7 +60,7 @@ class GroupNormalization(Affine):
         groups = channels if self.groups == -1 else self.groups
         if not channels or not groups or channels % groups:
             raise ValueError(
-                f"the axis that `axis` names must have a length of which `groups` is a divisor; received "
+                "the length of the axis that `axis` names must be known, and divisible by `groups`; received "
                 f"groups={self.groups}, axis={self.axis}, input_shape={input_shape}"
             )
         self._channels, self._groups = channels, groups

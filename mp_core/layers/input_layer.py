@@ -68,7 +68,7 @@ class InputLayer(Layer):
         switches = {"sparse": sparse, "ragged": ragged, "optional": optional}
         on = [name for name, value in switches.items() if value is not None and boolean(value, name)]
         if on:
-            raise ValueError(f"`{on[0]}` must be False: mp_core has only dense inputs, none optional; received True")
+            raise ValueError(f"`{on[0]}` must be False: all inputs of mp_core are dense and required; received True")
         if (shape is None) == (batch_shape is None) or (batch_shape is not None and batch_size is not None):
             raise ValueError(
                 "give `shape`, with or without `batch_size`, or `batch_shape` alone; received "

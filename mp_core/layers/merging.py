@@ -94,7 +94,8 @@ class Merge(WithSpecRule, Layer, nameable=False):
             raise self._shape_error(inputs)
 
     def _shape_error(self, inputs: Sequence[Array | Spec]) -> ValueError:
-        return ValueError(f"The inputs of layer '{self.name}' do not fit: received {[x.shape for x in inputs]}")
+        shapes = [x.shape for x in inputs]
+        return ValueError(f"The inputs of layer '{self.name}' do not fit each other: received shapes {shapes}")
 
 
 def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:

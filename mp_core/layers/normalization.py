@@ -117,7 +117,7 @@ class LayerNormalization(Affine):
         self._is_last = self._axes == [rank - 1]
         shape = tuple(n for n in (input_shape[axis] for axis in self._axes) if n is not None)
         if len(shape) < len(axes):
-            raise ValueError(f"the axes that `axis` names must have a length; received input_shape={input_shape}")
+            raise ValueError(f"the axes that `axis` names must have known lengths; received input_shape={input_shape}")
         self._lengths = list(shape)
         self._add_gamma_and_beta(shape)
 
@@ -187,7 +187,7 @@ class RMSNormalization(Layer):
         shape = tuple(input_shape[axis] for axis in self._axes)
         if not axes or len(set(self._axes)) != len(axes) or None in shape:
             raise ValueError(
-                f"`axis` must name different axes, with a length, of inputs {input_shape}; received {self.axis!r}"
+                f"`axis` must name different axes, with known lengths, of inputs {input_shape}; received {self.axis!r}"
             )
         self.axis = sorted(axes)
         self._rank, self._lengths = rank, list(shape)

@@ -47,8 +47,8 @@ def rows_before(x: Any, name: str) -> Array | None:
         return None
     if x.shape[0] != part.samples:
         raise ValueError(
-            f"layer '{name}' draws random numbers for an array of shape {x.shape}, whose first axis is not that of "
-            f"the {part.samples} samples of a pass: use passes=1"
+            f"layer '{name}' draws random numbers for an array of shape {x.shape}, whose first axis must be the "
+            f"{part.samples} samples of a pass: use passes=1"
         )
     return part.before
 

@@ -53,7 +53,7 @@ class PReLU(Layer):
         for axis in shared:
             shape[axis - 1] = 1
         if None in shape:
-            raise ValueError(f"axes that are not shared must have a length; received input_shape={input_shape}")
+            raise ValueError(f"axes that are not shared must have known lengths; received input_shape={input_shape}")
         self.alpha = self.add_weight(shape, initializer=self.alpha_initializer, name="alpha")
 
     def call(self, inputs: Array) -> Array:

@@ -151,7 +151,9 @@ class RNN(Layer):
         """
         self._check_rank(sequences.shape)
         if not sequences.shape[1]:
-            raise ValueError(f"`sequences` of layer '{self.name}' must have a step; received shape {sequences.shape}")
+            raise ValueError(
+                f"`sequences` of layer '{self.name}' must have at least one step; received shape {sequences.shape}"
+            )
         states = self._states_before(len(sequences), initial_state)
         states = map_leaves(lambda x: with_batch_axis_of(sequences, x), states)
         keep = None if mask is None else self._checked_mask(mask, sequences)

@@ -132,7 +132,8 @@ class Normalization(Layer):
         kept = sorted(axis % rank for axis in self.axis if -rank <= axis < rank)
         if len(set(kept)) < len(self.axis) or any(input_shape[axis] is None for axis in kept):
             raise ValueError(
-                f"`axis` must name different axes with lengths; received axis={self.axis}, input_shape={input_shape}"
+                "`axis` must name different axes with known lengths; received "
+                f"axis={self.axis}, input_shape={input_shape}"
             )
         self._broadcast: Any = tuple(input_shape[axis] if axis in kept else 1 for axis in range(rank))
         if self.input_mean is None:

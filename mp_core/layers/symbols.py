@@ -33,7 +33,7 @@ EAGER_ONLY: dict[str, str] = {
     "convert_to_numpy": "gives elements: a symbolic array has none",
     "take_rows": "its table belongs to a layer: use Embedding",
     "token_places": "Keras has no such operation: call it in a layer",
-    "ragged_attention": "functional models take no ragged sequences: call it in a layer",
+    "ragged_attention": "functional models cannot have concatenated texts as inputs: call it in a layer",
     "ragged_pool": "as ragged_attention",
     "ragged_rotary": "as ragged_attention",
     **dict.fromkeys(("arange", "eye", "full", "linspace", "ones", "zeros"), "takes no array, and returns a constant"),
@@ -116,7 +116,7 @@ class KerasTensor(Symbolic):
     # ---- computations
 
     def _no_layer_message(self, what: str) -> str:
-        return f"{what} of {self!r} is not a layer: compute it in the `call` of a Layer, and call that layer instead"
+        return f"{what} of {self!r} is not a layer: compute it in the `call` of a Layer, and call that with it"
 
     def _refuse(self, what: str) -> NoReturn:
         raise TypeError(self._no_layer_message(what))
@@ -146,9 +146,8 @@ class KerasTensor(Symbolic):
         ours = getattr(ops, function.__name__, None)
         if ours is None or row_of(ours) is None:
             self._refuse(f"numpy.{function.__name__}")
-        raise TypeError(
-            f"numpy.{function.__name__} of {self!r} is not an operation: use mp_core.ops.{function.__name__}"
-        )
+        name = function.__name__
+        raise TypeError(f"numpy.{name} of {self!r} is not an operation of mp_core: use mp_core.ops.{name}")
 
     def __getitem__(self, index: Any) -> Any:
         """Return a part; the index may have integers, slices, None and ``...``."""

@@ -57,7 +57,7 @@ _OF_KERAS = {
 }
 """Name in ``keras.models`` -> the module of mp_core that defines it. The module is imported at the first use."""
 
-if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
+if not TYPE_CHECKING:  # so that type checkers report names that are not imported above
 
     def __getattr__(name: str) -> Any:
         """Return a member of ``keras.models`` that another module defines."""

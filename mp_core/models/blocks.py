@@ -40,7 +40,7 @@ __all__ = [
 
 Shape = tuple[int | None, ...]
 
-_FARTHEST = 128  # tokens: all larger distances share a bucket
+_FARTHEST = 128  # distances of at least so many tokens share a bucket
 
 
 dropping: ContextVar[Mapping[str, Callable[..., Any]] | None] = ContextVar("mp_core.models.dropping", default=None)
@@ -185,7 +185,10 @@ class _PositionSums(Slot):
         if ops.cast(self._sums(weights), table.dtype).tobytes() == table.tobytes():
             return {}
         if len(table) > 1:
-            raise ValueError(f"{self.path} was changed; files store positions and types separately, not their sums")
+            raise ValueError(
+                f"{self.path} was changed; files store positions and types separately, and their sums cannot be split: "
+                "restore the sums before you save"
+            )
         tensors: dict[str, Tensor | None] = {weights.name(self.path, "weight"): table[0]}
         for path in (_TYPES, _TASKS):
             if (stored := weights.tensor(path, "weight")) is not None:

@@ -57,7 +57,7 @@ _STANFORD: dict[str, Rule] = {
 }
 """The settings in ``artifact.metadata`` that change the vectors; others configure the index and the training."""
 _LENGTHS = {"query_length", "document_length"}
-_DEFAULT = 32  # tokens of a query
+_DEFAULT = 32  # the default number of tokens of a query
 
 
 def format_of(folder: Path) -> str | None:

@@ -62,4 +62,6 @@ def refuse_stretched(path: Path, tensors: Mapping[str, Array]) -> None:
     for name, x in tensors.items():
         held = 1 + sum((n - 1) * stride for n, stride in zip(x.shape, x.strides, strict=True)) // x.itemsize
         if x.size > max(held, 0):
-            raise ValueError(f"{path}: tensor {name} has {x.size} elements of {held} in the file; expected as many")
+            raise ValueError(
+                f"{path}: tensor {name} has {x.size} elements, but the file stores {held} for it; expected as many"
+            )

@@ -174,7 +174,8 @@ def _log1p(x: Array, times: int) -> Array:
     return x
 
 
-_TOKENS = 128  # whose logits are in memory at once: 16 MB for a vocabulary of 30,000
+_TOKENS = 128
+"""The number of tokens whose logits are in memory at once: 16 MB for a vocabulary of 30,522."""
 
 
 def _activation(head: _Head, config: Mapping[str, Any], path: Any) -> str:

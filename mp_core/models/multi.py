@@ -236,7 +236,8 @@ class MultiVectorEncoder(PromptedModel):
         prefix = self._prompt(prompt, task if prompt is None and prompt_name is None else prompt_name)
         tokens = self._tokens(texts, prefix, self._tokenizers[task], from_start)
         if prefix and tokens.cut and self._tokenizers[task].cuts_start(from_start):
-            raise TextError(tokens.cut[0], f"must not be cut at its start: there is {prefix!r}, which the model needs")
+            must = f"must not be cut at its start, where {prefix!r} is: cut its end, or shorten it"
+            raise TextError(tokens.cut[0], must)
         return tokens
 
     def encode_multi_tokens(

@@ -118,7 +118,7 @@ class PromptedModel(TextModel):
         rows, cut = tokenizer([prefix + text for text in given] if prefix else given, from_start=from_start)
         skipped = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
         if skipped and cut and tokenizer.cuts_start(from_start):
-            raise TextError(cut[0], "must not be cut at its start: there is the prompt, whose tokens are not pooled")
+            raise TextError(cut[0], "must not be cut at its start, where its prompt is: cut its end, or shorten it")
         self._check_lengths(rows, skipped)
         return Tokens(rows, cut, skipped=skipped)
 

@@ -17,11 +17,16 @@ from mp_core.policies.autocast.memory import trim_heap
 
 __all__ = ["Plans", "RaggedTexts", "cut"]
 
-_TOKENS = 512  # of a pass, if no text is longer: activations then stay in or near the L2 cache
-_LEAST_TOKENS = 64  # per thread: with fewer, all threads share one pass
-_MOST_TOKENS = np.iinfo(np.int32).max  # of one call: offsets are int32
-_PLANS = 8  # that an encoder keeps: one for each prompt length in use
-_EXAMPLES = 3, 4  # texts in the two examples from which a plan infers the variable dimensions
+_TOKENS = 512
+"""The tokens of a pass, if no text is longer: its activations stay in or near the L2 cache."""
+_LEAST_TOKENS = 64
+"""The fewest tokens per thread. If a call has fewer, all threads share one pass."""
+_MOST_TOKENS = np.iinfo(np.int32).max
+"""The most tokens of one call: offsets are int32."""
+_PLANS = 8
+"""The most plans that an encoder caches: one for each prompt length in use."""
+_EXAMPLES = 3, 4
+"""The numbers of texts in the two examples from which a plan infers the variable dimensions."""
 
 
 class _Pooled(Layer):

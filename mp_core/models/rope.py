@@ -173,7 +173,8 @@ def angles(rope: Rope, size: int, length: int) -> Array:
     return table
 
 
-_POSITIONS = 2048  # whose float64 angles are in memory at once
+_POSITIONS = 2048
+"""The number of positions whose float64 angles are in memory at once."""
 
 
 def short_of(rope: Rope) -> Rope:

@@ -121,7 +121,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-_SHOWN = 1000  # characters
+_SHOWN = 1000  # the most characters of a value in a message
 
 
 def unexpected(path: Any, entry: str, value: Any, expected: str) -> ValueError:

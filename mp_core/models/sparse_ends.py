@@ -36,7 +36,7 @@ _AUTO_ENCODER: dict[str, Rule] = {
     "input_dim": _COUNT,
     "hidden_dim": _COUNT,
     "k": _COUNT,
-    "k_aux": ANY,  # of training
+    "k_aux": ANY,  # used only in training
     "normalize": SWITCH,
     "dead_threshold": ANY,
 }
@@ -102,7 +102,7 @@ class AutoEncoder:
         file, tensors, _ = tensors_in(folder)
         name = "encoder.weight" if "encoder.weight" in tensors else "decoder.linear.weight"  # tied: one matrix
         own = {"pre_bias": (width,), name: (dim, width), "latent_bias": (dim,)}
-        unused = {"stats_last_nonzero", "decoder.linear.weight"} - {name}  # training statistics, or the same matrix
+        unused = {"stats_last_nonzero", "decoder.linear.weight"} - {name}  # statistics of training, and the tied matrix
         found = {key: tensor for key, tensor in tensors.items() if key not in unused}
         before, matrix, after = checked_tensors(file, found, own)
         return cls(pack(matrix.T), before, after, config["k"], config["normalize"])

@@ -32,7 +32,7 @@ def check_task(task: Any, config: Mapping[str, Any], path: Path) -> int:
     """Return the number of a task; raise ValueError if the folder does not have it, or has no tasks."""
     tasks = config.get(_TASKS)
     if not isinstance(tasks, list) or not tasks or not all(isinstance(name, str) for name in tasks):
-        raise ValueError(f"{path} has no adapters by task: {_TASKS} is {tasks!r}")
+        raise ValueError(f"{path} has no adapters by task: {_TASKS} is {tasks!r}; expected a list of names")
     if task not in tasks:
         raise ValueError(f"`task` must be {choices(tasks)}; received {task!r}")
     return tasks.index(task)

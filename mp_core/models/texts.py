@@ -171,7 +171,7 @@ class TextModel(AdaptedModel):
         """
         if self.model.differs_from_files:
             raise ValueError(
-                f"the weights were trained, and {self._folder} has those from before: `save` them, and read the new "
+                f"the weights were trained, and {self._folder} has the old ones: `save` the model, then open the new "
                 "folder under the policy"
             )
         other = copy(self)
@@ -281,7 +281,7 @@ class TextModel(AdaptedModel):
         home = self._modules.network.relative_to(self._folder).as_posix()
         for file in self._folder.rglob("pytorch_model.bin"):
             if file.parent != self._modules.network and not is_present(file.with_name("model.safetensors")):
-                raise ValueError(f"{file} would be left out: convert it to safetensors first")
+                raise ValueError(f"{file} would be left out of the new folder: convert it to safetensors first")
         save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force, home=home)
 
     @property

@@ -66,7 +66,7 @@ class Recipe:
 
 
 def _named(words: str, *names: str) -> dict[str, str | None]:
-    """Return {entry: token} for a string of tokens, ``-`` for none, and the entries' names without ``_token``."""
+    """Return ``{name}_token`` -> token for each name; `words` has the tokens, separated by spaces, with - for None."""
     found = zip(names, words.split(), strict=True)
     return {f"{name}_token": None if word == "-" else word for name, word in found}
 

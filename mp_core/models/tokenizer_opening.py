@@ -247,7 +247,7 @@ def _check_added(path: Path, tokenizer: Any) -> None:
             raise unexpected(path, f"the number of special tokens of a {texts}", special, f"at most {_MOST_SPECIAL}")
     for token in tokenizer.get_added_tokens_decoder().values():
         if token.normalized and tokenizer.normalizer and not tokenizer.normalizer.normalize_str(token.content):
-            raise ValueError(f"{path}: nothing is left of the added token {token.content!r} when it is normalized")
+            raise ValueError(f"{path}: the added token {token.content!r} is empty after its normalization")
 
 
 _MOST_SPECIAL = 1 << 16
@@ -299,7 +299,7 @@ def layouts(tokenizer: Any, is_pair: bool) -> Iterator[list[tuple[int | None, in
             yield parts
 
 
-_LONGEST_TRIED = 64  # characters: bounds the time that a pattern may take
+_LONGEST_TRIED = 64  # characters of a probe word: a limit bounds the time that a pattern takes
 
 
 def _limit(path: Path, settings: Mapping[str, Any]) -> int | None:

@@ -146,7 +146,10 @@ class Weights:
         for stored in (base, *map(policy_of, others.values())):
             unknown = stored.scheme is None and stored.quantization_mode not in (None, "float8")
             if unknown or "float" not in stored.compute_dtype:
-                raise ValueError(f"{self.path}: layers do not compute under the policy of tensors '{stored.name}'")
+                raise ValueError(
+                    f"{self.path}: layers do not compute under the policy of tensors '{stored.name}'; give another "
+                    "`policy`"
+                )
         found: dict[str, DTypePolicy] = {}
         for path in self.starts:
             name, tensor = self.name(path), self.tensor(path)

@@ -68,7 +68,7 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     """
     past = cast(amax_history, "float32")
     if past.ndim == 0 or len(past) == 0:
-        raise ValueError(f"`amax_history` must have an entry; received shape {past.shape}")
+        raise ValueError(f"`amax_history` must have at least one entry; received shape {past.shape}")
     history = np.roll(past, -1, axis=0)
     history[0] = np.abs(cast(x, "float32")).max(initial=0)
     return history

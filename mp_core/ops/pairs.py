@@ -234,7 +234,7 @@ def _number(value: float, other: Array, argument: str) -> Array:
         found = np.full((1,) if other.ndim else (), np.asarray(value, F64 if floats else dtype))
     except OverflowError:
         kind = "float64" if floats else dtype
-        raise ValueError(f"`{argument}` must be a number that {kind} can hold; received one beyond that") from None
+        raise ValueError(f"`{argument}` must be a number that {kind} can hold; received one out of range") from None
     return constant(cast(constant(found), dtype) if floats else found)
 
 

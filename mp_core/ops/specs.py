@@ -133,7 +133,7 @@ def merged(*lengths: int | None) -> int | None:
     """
     known = {n for n in lengths if n is not None}
     if len(known) > 1:
-        raise ValueError(f"these axes must be equally long; received {sorted(known)}")
+        raise ValueError(f"axes that belong together must be equally long; received lengths {sorted(known)}")
     return known.pop() if known else None
 
 
@@ -387,7 +387,7 @@ def split(x: Operand, indices_or_sections: Any, axis: int = 0) -> list[Spec]:
         pairs = zip((0, *indices_or_sections), (*indices_or_sections, length), strict=True)
         lengths = [None if end is None else end - begin for begin, end in pairs]
         if any(n is not None and n < 0 for n in lengths):
-            raise ValueError(f"`indices_or_sections` must ascend to the length {length} of the axis; received "
+            raise ValueError(f"`indices_or_sections` must ascend from 0 to the length {length} of the axis; received "
                              f"{indices_or_sections}")  # fmt: skip
     return [Spec((*shape[:place], n, *shape[place + 1 :]), _dtype(x)) for n in lengths]
 

@@ -74,12 +74,12 @@ def _pooled(what: str, x: Array, dtype: Any, size: Sequence[int], strides: Seque
                      ((size, "size"), (strides, "strides")))  # fmt: skip
     if not 3 <= x.ndim <= 5 or len(size) != x.ndim - 2 or len(strides) != x.ndim - 2:
         raise ValueError(
-            "`x` must have one to three axes of places between those of the batch and of channels, and `size` and "
-            f"`strides` a number for each; received {x.shape}, {size} and {strides}"
+            "`x` must have shape (batch, one to three spatial lengths, channels), and `size` and `strides` a number "
+            f"for each spatial axis; received shape {x.shape}, size={size} and strides={strides}"
         )
     places = x.shape[1:-1]
     if any(length < span for length, span in zip(places, size, strict=True)):
-        raise ValueError(f"`size` must be at most the places of `x`, {places}; received {size}")
+        raise ValueError(f"`size` must be at most the spatial lengths of `x`, {places}; received {size}")
     if dtype == F64:
         with np.errstate(all="ignore"):
             return np.array(reduce(np.maximum if what == "maxima" else np.add, parts_of_windows(x, size, strides)))

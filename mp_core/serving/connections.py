@@ -75,7 +75,8 @@ class _Reader(h11.Connection):
         if isinstance(event, h11.Data) and event.chunk_start:
             self._free += min(len(event.data), 2 * _CHUNK_BYTES) - _CHUNK_BYTES
             if self._free < 0:
-                raise h11.RemoteProtocolError(f"a body has more than {_FREE_CHUNKS} chunks of few bytes")
+                few = f"{_FREE_CHUNKS} chunks of less than {_CHUNK_BYTES} bytes"
+                raise h11.RemoteProtocolError(f"a body has more than {few}")
         elif isinstance(event, h11.Request):
             self._free = _FREE_CHUNKS * _CHUNK_BYTES
         return event

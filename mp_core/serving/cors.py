@@ -60,7 +60,8 @@ class Origins:
         if origin is None:
             return None
         if not {"*", origin} & {*self.allowed}:
-            raise RefusedError("origin", f"pages of {origin[:200]} may not ask: --cors-allow-origin does not list it")
+            text = f"pages of {origin[:200]} may not send requests: --cors-allow-origin does not list this origin"
+            raise RefusedError("origin", text)
         answered = {
             "Access-Control-Allow-Methods": "GET, POST",
             "Access-Control-Allow-Headers": headers.get("access-control-request-headers", _USUAL),

@@ -214,7 +214,7 @@ def _in_origin_form(scope: Scope, address: re.Match[bytes] | None) -> Scope:
 def _check_address(address: re.Match[bytes] | None) -> None:
     """Raise RefusedError if a target in absolute form has no host, or has a user (RFC 9110, 4.2)."""
     if address is not None and (not address["host"] or b"@" in address["host"]):
-        raise RefusedError("malformed", "an address must be http://HOST/PATH, with a host and without a user")
+        raise RefusedError("malformed", "an address must be http://HOST/PATH, with a host and without a user name")
 
 
 def _check_framing(headers: Headers) -> None:

@@ -47,9 +47,9 @@ def output_file(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
     ValueError
         `path` does not end in `suffix`.
     """
-    path = path_of(path, "path")
+    path = path_of(path, "filepath")
     if not path.name.endswith(suffix):
-        raise ValueError(f"`path` must end in {suffix}; received {path}")
+        raise ValueError(f"`filepath` must end in {suffix}; received {path}")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; use overwrite=True to replace it")
     with new_file(path, force=True) as stream:
@@ -198,11 +198,11 @@ def _check_built(model: "Model") -> None:
 def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
     """Assign the variables of a file, all or none: see :meth:`Trainer.load_weights`."""
     _check_built(model)
-    path = path_of(path, "path")
+    path = path_of(path, "filepath")
     try:
         tree = hdf5.read(_weights_in(path))
     except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"`path` must be a .weights.h5 or .keras file; {path}: {error}") from error
+        raise ValueError(f"`filepath` must be a .weights.h5 or .keras file; {path}: {error}") from error
     pairs: list[tuple[Any, Array]] = []
     of_users: list[tuple[Layer, Mapping[str, Any]]] = []
     for layer, stored in _layers_and_groups(model, tree, set()):
@@ -223,7 +223,7 @@ def load_weights(model: "Model", path: Any, skip_mismatch: bool) -> None:
     try:
         stored_values = [as_stored(np.array(value), v.true_dtype, v.name, copy=False) for v, value in pairs]
     except TypeError as error:
-        raise ValueError(f"`path` must be a file of this model; {path}: {error}") from error
+        raise ValueError(f"`filepath` must be a file of this model; {path}: {error}") from error
 
     def load() -> None:
         assign_each([variable for variable, _ in pairs], stored_values)

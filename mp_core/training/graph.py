@@ -43,7 +43,10 @@ class Values(dict[Source, Any]):
     """Source -> array. If a source is missing, the layer of a user returned fewer outputs than the graph reads."""
 
     def __missing__(self, source: Source) -> Any:
-        raise ValueError(f"layer '{source.layer}' has not returned {source}")
+        raise ValueError(
+            f"layer '{source.layer}' must return the output {source.output} in its call {source.node}, which the graph "
+            "reads; it returned fewer outputs"
+        )
 
 
 class Graph:

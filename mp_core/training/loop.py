@@ -65,7 +65,8 @@ def _run_epochs(model: "Model", source: "_EpochSource", epochs: range, how: FitO
         place = resumed.place
         resumed.begin(model, callbacks)
         if place.epoch > epochs.stop:
-            warnings.warn(f"nothing is trained: {place.epoch} epochs are over, `epochs` is {epochs.stop}", stacklevel=5)
+            text = f"{place.epoch} epochs are over, `epochs` is {epochs.stop}; give more epochs to continue"
+            warnings.warn(f"nothing is trained: {text}", stacklevel=5)
         else:
             source.skip_to(place, epochs.start)
             over = range(epochs.start, place.epoch)

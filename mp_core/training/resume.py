@@ -174,15 +174,15 @@ def save_state(model: "Model", path: Any) -> None:
 
 def load_state(model: "Model", path: Any) -> None:
     """Restore training from a file, all or nothing: see :meth:`Trainer.load_training_state`."""
-    path = path_of(path, "path")
+    path = path_of(path, "filepath")
     try:
         state = _read(hdf5.read(map_file(path)))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"`path` must be a file of save_training_state; {path}: {error}") from error
+        raise ValueError(f"`filepath` must be a file of save_training_state; {path}: {error}") from error
     try:
         state.apply(model)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"`path` must be a file of this model; {path}: {error}") from error
+        raise ValueError(f"`filepath` must be a file of this model; {path}: {error}") from error
     training_state(model).resumed, model.stop_training = state, state.stopped
 
 
@@ -283,7 +283,7 @@ def _decoded(value: Any, arrays: Mapping[str, Any]) -> Any:
         if dtype.kind not in "biuf" and not dtypes.is_float(dtype):
             raise ValueError(f"an array has dtype {name}")
         if not _is_count(number):
-            raise ValueError(f"the number of an array is {number!r}")
+            raise ValueError(f"the number of an array is {number!r}; expected an integer of at least 0")
         stored = np.asarray(arrays[str(number)])
         if stored.dtype.newbyteorder("=") != storable(np.zeros(0, dtype)).dtype:
             raise ValueError(f"an array is stored as {stored.dtype}, which cannot be {name}")

@@ -186,7 +186,7 @@ class Sequential(WithEnds, Model):
             return
         first = self if self.input_layer is None else self.input_layer
         x = map_shapes(lambda shape: Input(batch_shape=shape, dtype=first.compute_dtype, name=self.name), input_shape)
-        for layer in self.layers:  # each gets new zeros: in one run the lengths would shrink from layer to layer
+        for layer in self.layers:  # each gets zeros of its own: in one run, lengths shrink
             _, x = symbolic_call(layer, (x,))
 
     def _symbolic_calls(self) -> list[tuple[Layer, Any]]:

@@ -74,7 +74,8 @@ def longest_for(pattern: str, how: str) -> int:
         raise ValueError(str(error)) from None
     if longest < _SHORT:
         raise ValueError(
-            "matching may take too long: the pattern has repeats or alternatives in repeats, or too many in a row"
+            "matching may take too long: the pattern has repeats or alternatives within a repeat, or too many repeats "
+            "in a row"
         )
     return int(2**longest)
 

@@ -135,13 +135,13 @@ _MODELS = (
 )
 _FILES = (
     Difference("", "^NotImplementedError: Lambda is not a layer of mp_core", "Lambda is refused: see docs/absent.md"),
-    Difference("", r"^ValueError: `path` must end in \.keras; .*\.h5$", "whole models are files of .keras, not .h5"),
+    Difference("", r"^ValueError: `filepath` must end in \.keras; .*\.h5$", "whole models are .keras files, not .h5"),
     Difference(
         "",
         "^TypeError: .* got an unexpected keyword argument '(zipped|max_shard_size)'$",
         "a model is one file, and its weights are one",
     ),
-    Difference("::test_save_to_fileobj$", "^TypeError: `path` must be a path", "models are written to paths"),
+    Difference("::test_save_to_fileobj$", "^TypeError: `filepath` must be a path", "models are written to paths"),
     Difference(
         "::test_save_model_exception_raised", "^AssertionError: False is not true$", "no file is left of a failed save"
     ),

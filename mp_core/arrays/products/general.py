@@ -179,7 +179,9 @@ def _shape(factors: Factors) -> tuple[int, ...]:
         shifted = isinstance(b, PackedMatrix) and b.zero_point is not None and b.dtype is I8
         most = most_exact_k(a.dtype is U8 or zero is not None, shifted)
         if k > most:
-            raise ValueError(f"{a.dtype} products need k <= {most} to be exact in int32; received k = {k}")
+            raise ValueError(
+                f"{a.dtype} products need k <= {most} to be exact in int32; received k = {k}, the last axis of `a`"
+            )
     batch = a.shape[:-2] if len(b.shape) < 3 else _broadcast(a.shape[:-2], b.shape[:-2])
     shape: tuple[int, ...] = batch + a.shape[-2:-1] + (b.shape[-1:] if len(b.shape) > 1 else ())
     return shape

@@ -60,8 +60,8 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
             raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
         if len(b.shape) != 2 or not scales_columns(b, packed=True):
             raise ValueError(
-                "a quantized `b` must be one matrix with one scale or one per column (axis=1), or in groups of a "
-                "multiple of 8, which are symmetric or of int4; "
+                "a quantized `b` must be one matrix whose scales are one number, one per column (axis=1), or one per "
+                "group of rows (a multiple of 8 rows, without zero points unless the codes are int4); "
                 f"received {b.dtype} of shape {b.shape} with scales {b.scale.shape}"
             )
         return pack_quantized(b)

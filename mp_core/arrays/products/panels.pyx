@@ -147,7 +147,7 @@ cdef class PackedMatrix:
         return multiplied(other, self)
 
     def __array__(self, dtype=None, copy=None):
-        raise TypeError("a PackedMatrix is no array: unpack() returns the elements that it holds")
+        raise TypeError("a PackedMatrix cannot be converted to an ndarray: unpack() returns the elements that it holds")
 
     def __reduce__(self):
         return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale, self.zero_point,

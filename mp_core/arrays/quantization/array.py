@@ -100,7 +100,10 @@ class QuantizedArray(QuantizedFields):
         if codes.packed and shape is None and lengths:
             lengths = (*lengths[:-1], 2 * lengths[-1])
         if min(lengths, default=0) < 0 or stored_shape(codes, lengths) != values.shape:
-            raise ValueError(f"`shape` must be that of `values` as {codes.dtype}; received {lengths}, {values.shape}")
+            raise ValueError(
+                f"`shape` must be the shape of the {codes.dtype} codes in `values`; received shape={lengths} and "
+                f"values of shape {values.shape}"
+            )
         plan = plan_of(lengths, axis, group_size)
         if zero_point is not None and codes.is_float:
             raise ValueError(f"`zero_point` must be None for {codes.dtype}; received {zero_point!r}")
@@ -172,7 +175,7 @@ class QuantizedArray(QuantizedFields):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
         """Compute ``np.matmul`` by :func:`mp_core.matmul`; raise TypeError for all other ufuncs."""
         if ufunc is not np.matmul or method != "__call__" or kwargs.keys() - {"out"}:
-            raise TypeError(f"numpy.{ufunc.__name__} takes no QuantizedArray: {_NO_ARRAY}")
+            raise TypeError(f"numpy.{ufunc.__name__} does not accept a QuantizedArray: {_NO_ARRAY}")
         left, right = inputs
         return _matmul(left, right, kwargs.get("out", (None,))[0])
 
@@ -201,7 +204,7 @@ class QuantizedArray(QuantizedFields):
         return html_table(rows, f"{caption}: {share:.0%} of the bytes of float32", left=(0, 1, 2))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        raise TypeError(f"a QuantizedArray is no array: {_NO_ARRAY}")
+        raise TypeError(f"a QuantizedArray cannot be converted to an ndarray: {_NO_ARRAY}")
 
     @property
     def T(self) -> "QuantizedArray":  # noqa: N802
@@ -264,7 +267,10 @@ def _in_pairs(values: Array, dtype: DTypeLike | None, shape: Any) -> tuple[Array
     if codes is None or not codes.packed or (dtype is not None and spelled(dtype) != codes.dtype.name):
         return values, dtype, shape
     if shape is not None and tuple(shape) != values.shape:
-        raise ValueError(f"`shape` must be that of `values` of {codes.dtype}; received {shape}, {values.shape}")
+        raise ValueError(
+            f"`shape` must be the shape of the {codes.dtype} codes in `values`; received shape={shape} and values of "
+            f"shape {values.shape}"
+        )
     packed = np.empty(stored_shape(codes, values.shape), codes.storage)
     pack_pairs(np.asarray(values, order="C").view(I8), packed)
     return packed, codes.dtype, values.shape
@@ -292,8 +298,8 @@ def check_unchanged(q: QuantizedArray) -> None:
     has = [(part.shape, part.dtype) for part in (q.values, q.scale, q.zero_point) if part is not None]
     if has != expected[: len(has)] or not all(x is None or x.flags.c_contiguous for x in (q.scale, q.zero_point)):
         raise ValueError(
-            f"The arrays of a QuantizedArray must keep their shapes and types {expected[: len(has)]}, and scales their "
-            f"order in memory; received {has}"
+            f"The arrays of a QuantizedArray must keep their shapes and types {expected[: len(has)]}, and scales and "
+            f"zero points must stay C-contiguous; received {has}"
         )
 
 

@@ -62,7 +62,9 @@ def arguments(
 
 
 def _no_zero_point(codes: Codes) -> ValueError:
-    return ValueError(f"`zero_point` must be None and `symmetric` True for {codes.dtype}")
+    return ValueError(
+        f"`zero_point` must be None and `symmetric` True for {codes.dtype}, whose codes have no zero point"
+    )
 
 
 def refuse_without_scale(recipe: Recipe, zero_point: Any) -> None:

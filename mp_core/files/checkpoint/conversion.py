@@ -219,7 +219,8 @@ def plan_shards(checkpoint: Checkpoint, rules: Rules) -> list[PlannedShard]:
         for plan in own:
             for name in parts.keys() & plan.parts:
                 raise RequestError(
-                    f"{shard.path}: two tensors would have the name {name!r}; use keep (--keep) for the other one"
+                    f"{shard.path}: two tensors would have the name {name!r}; use keep (--keep) for the tensor whose "
+                    "codes add it"
                 )
             parts |= plan.parts
             for name in (f"{plan.tensor.name}.{suffix}" for suffix in SUFFIXES[1:]):
@@ -237,7 +238,8 @@ def plan_shards(checkpoint: Checkpoint, rules: Rules) -> list[PlannedShard]:
         for name, times in Counter(names).items():
             if times > 1:
                 raise RequestError(
-                    f"{index.name}: two tensors would have the name {name!r}; use keep (--keep) for the other one"
+                    f"{index.name}: two tensors would have the name {name!r}; use keep (--keep) for the tensor whose "
+                    "codes add it"
                 )
     return shards
 

@@ -18,7 +18,7 @@ __all__ = ["Planned", "RequestError", "Rules", "one_policy", "plain_name", "stor
 
 
 _ADDED = re.compile(r"(position|token_type)_embeddings\.weight$|relative_attention_bias\.weight$")
-"""Names of tables whose rows are added to others: they are in no product, so they are never quantized."""
+"""Names of tables whose rows are added to others: no product reads them, so they are never quantized."""
 
 
 class RequestError(ValueError):

@@ -190,6 +190,6 @@ class _Header:
             raise self.refuse(f"tensor {name} has the type {kind}, which mp_core does not read; expected {read}")
         row = lengths[0] if lengths else 1
         if 0 in lengths or row % KINDS[kind].length:
-            needs = f"{KINDS[kind].name} needs a multiple of {KINDS[kind].length}"
-            raise self.refuse(f"tensor {name} has {lengths} numbers along its axes; {needs} in a row")
+            needs = f"expected none of 0, and for {KINDS[kind].name} a multiple of {KINDS[kind].length} in a row"
+            raise self.refuse(f"tensor {name} has {lengths} numbers along its axes; {needs}")
         return name, KINDS[kind], tuple(reversed(lengths)), offset

@@ -142,7 +142,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of a JSON object; raise ValueError if two have the same name."""
     names = dict(pairs)
     if len(names) < len(pairs):
-        raise ValueError(f"{Counter(key for key, _ in pairs).most_common(1)[0][0]!r} is there twice")
+        raise ValueError(f"the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} occurs twice")
     return names
 
 
@@ -182,9 +182,11 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         length = int.from_bytes(start[:8], "little")
         what = f"{path} is not a valid safetensors file"
         if start[8:9] == b"{" and size - 8 < length <= MAX_JSON:
-            raise ValueError(f"{path} is truncated: it has {size} bytes, and a header of {length}")
+            raise ValueError(f"{path} is truncated: it has {size} bytes, and a header of {length} bytes")
         if not 0 < length <= min(size - 8, MAX_JSON):
-            raise ValueError(f"{what}: it has {size} bytes, and a header of {length} (at most {MAX_JSON})")
+            raise ValueError(
+                f"{what}: it has {size} bytes, and a header of {length} bytes; at most {MAX_JSON} are allowed"
+            )
         file.seek(8)
         content = file.read(length)
     if content[:1] != b"{":

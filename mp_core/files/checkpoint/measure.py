@@ -22,7 +22,7 @@ from mp_core.utilities.progress import progress
 
 __all__ = ["inspect", "verify"]
 
-_MEMORY = 2**28  # bytes
+_MEMORY = 2**28  # bytes of working memory
 _LARGEST, _SMALLEST = 65504.0, 2.0**-14  # float16's largest number and smallest normal number
 
 

@@ -118,7 +118,7 @@ def _fields(content: memoryview) -> Iterator[tuple[int, Value]]:
         elif wire in _FIXED:
             size = _FIXED[wire]
         else:
-            raise _DamagedError(f"a field has the wire type {wire}")
+            raise _DamagedError(f"a field has the wire type {wire}; expected 0, 1, 2 or 5")
         if size > len(content) - at:
             raise _DamagedError(f"a field of {size} bytes does not fit")
         yield key >> 3, content[at : at + size]
@@ -174,7 +174,7 @@ def _graph(path: Path, content: memoryview) -> Graph:
     """Read the graph of a model, and the graphs and functions inside it."""
     graphs = _parts(content, 7)
     if len(graphs) != 1:
-        raise _DamagedError(f"it has {len(graphs)} graphs")
+        raise _DamagedError(f"it has {len(graphs)} graphs; expected 1")
     signature = _metadata(graphs[0], 16).get(_SIGNATURE, "")
     listed = {name: kept != "False" for name, kept in _PARAMETER.findall(signature)}
     graph = Graph(signature=listed)

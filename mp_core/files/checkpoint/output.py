@@ -27,7 +27,7 @@ __all__ = [
     "temporary_beside",
 ]
 
-_SPARE_PIPES = 2  # 4 descriptors: removing a folder needs one per level of nesting, and another
+_SPARE_PIPES = 2  # they reserve 4 descriptors: removing a folder needs one per level of nesting, and another
 
 
 class OutFile:

@@ -146,7 +146,7 @@ def positive(scale: Array, what: str) -> Array:
     """Return scales in float32; raise ValueError unless they are positive and finite."""
     scale = scale.astype(np.float32, copy=False)
     if not (np.isfinite(scale) & (scale > 0)).all():
-        raise ValueError(f"{what} must be positive and finite")
+        raise ValueError(f"{what} must be positive and finite; received {scale.min()} to {scale.max()}")
     return scale
 
 
@@ -166,7 +166,7 @@ def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
         try:
             folded[name] = _coded(name, Coding.parse(value), entries)
             if not taken.isdisjoint(folded[name].parts):
-                raise ValueError("it shares a tensor with another name")
+                raise ValueError("one of its tensors belongs to another entry too")
         except ValueError as error:
             raise ValueError(f"{what}: metadata {QUANTIZATION}: {name!r}: {error}") from None
         taken |= folded[name].parts.keys()
@@ -190,7 +190,7 @@ def _coded(name: str, coding: Coding, entries: Mapping[str, Entry]) -> Tensor:
     expected = coding.parts(name, None if zeros is None else zeros.dtype if zeros.dtype in (I8, I32) else I32)
     for part in (f"{name}.{suffix}" for suffix in SUFFIXES):
         if part in entries and (part not in expected or (part == f"{name}.zero_point" and coding.is_float)):
-            raise ValueError(f"there is a tensor {part!r}, which such codes do not have")
+            raise ValueError(f"the file has a tensor {part!r}; codes of this kind do not have it")
     return Tensor(name, {part: _part(entries, part, *kind) for part, kind in expected.items()}, coding)
 
 

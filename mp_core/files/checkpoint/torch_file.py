@@ -146,7 +146,7 @@ def _mapped(whole: Array, placed: _Placed, member: zipfile.ZipInfo | None, what:
         raise ValueError(f"{what} has a storage of {storage.length} {storage.dtype}; its member has {size} bytes")
     numbers = (placed.offset, *placed.shape, *placed.strides)
     if len(placed.shape) != len(placed.strides) or any(type(n) is not int or n < 0 for n in numbers):
-        raise ValueError(f"{what} has an offset, a shape or strides that are no lengths")
+        raise ValueError(f"{what} must have an offset, lengths and strides from 0 on, and a stride for each length")
     if 0 in placed.shape:
         return np.zeros(placed.shape, dtype)
     last = placed.offset + sum((n - 1) * stride for n, stride in zip(placed.shape, placed.strides, strict=True))
@@ -157,7 +157,7 @@ def _mapped(whole: Array, placed: _Placed, member: zipfile.ZipInfo | None, what:
     begin = place + _LOCAL_HEADER
     begin += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")  # a name and extra fields
     if place < 0 or head[:4] != b"PK\x03\x04" or begin + size > len(whole):
-        raise ValueError(f"{what} has a member outside of the file")
+        raise ValueError(f"{what} needs the member data/{storage.key}, which is not within the file")
     elements = whole[begin + placed.offset * dtype.itemsize : begin + size]
     strides = [stride * dtype.itemsize for stride in placed.strides]
     elements = elements[: len(elements) // dtype.itemsize * dtype.itemsize].view(dtype)
@@ -234,7 +234,7 @@ class _Reader:
                 if place != "cpu" and not str(place).startswith("cuda"):
                     raise self.refuse(f"a storage on {_shown(place)}")
                 return _Storage(_STORAGES[storage.name], key, length)
-        raise self.refuse("a persistent id that is no storage")
+        raise self.refuse("a persistent id that is not a storage")
 
     def called(self, stack: list[Any]) -> Any:
         """Pop arguments and an allowed function from the stack; return the result of our function instead."""
@@ -267,13 +267,13 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
 
 def _set_items(stack: list[Any], items: list[Any]) -> None:
     if not isinstance(stack[-1], dict) or len(items) % 2 or not all(isinstance(key, str) for key in items[::2]):
-        raise TypeError("entries of no dictionary, or without names")
+        raise TypeError("entries outside of a dictionary, or without names")
     stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
 
 def _append(stack: list[Any], items: list[Any]) -> None:
     if not isinstance(stack[-1], list):
-        raise TypeError("elements of no list")
+        raise TypeError("elements outside of a list")
     stack[-1].extend(items)
 
 

@@ -286,7 +286,9 @@ def _array(name: str, value: Any) -> Array:
     if value.dtype.name not in CODES.values():
         raise ValueError(f"tensor {name!r} has dtype {value.dtype}; files can store {', '.join(CODES.values())}")
     if name == "__metadata__" or not _is_text(name):
-        raise ValueError(f"a tensor cannot be called {name!r}")
+        raise ValueError(
+            f"the name of a tensor must be text that UTF-8 can encode, not '__metadata__'; received {name!r}"
+        )
     return np.asarray(value)
 
 

@@ -259,7 +259,10 @@ class _FixedWeight(Tensor):
 
     @data.setter
     def data(self, value: Any) -> None:
-        raise RuntimeError("the weights of a TrainableLinear are packed: adapters cannot be merged into them")
+        raise RuntimeError(
+            "the weights of a TrainableLinear are packed: adapters cannot be merged into them. Merge adapters into the "
+            "original model"
+        )
 
 
 class TrainableLinear(PackedLinear, nn.Linear):

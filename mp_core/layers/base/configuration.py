@@ -168,7 +168,7 @@ class Configured(Called):
             if key not in known and value and not open_ended:
                 raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
         if not isinstance(forms, dict) or not all(isinstance(form, dict) for form in forms.values()):
-            raise ValueError(f"`forms` must be a dict of path and dict; received {forms!r}")
+            raise ValueError(f"`forms` must be a dict: path of a layer -> dict; received {forms!r}")
         layer = cls(**{key: value for key, value in config.items() if key in known or open_ended})
         if forms:
             set_configured_forms(layer, forms)
@@ -206,9 +206,9 @@ def constructor_arguments(layer: Configured) -> dict[str, Any]:
         return {}
     if given.config is None:
         raise NotImplementedError(
-            f"{type(layer).__name__} '{layer.name}' was made with arguments that have no names, or are not plain "
-            "values (str, int, float, bool, None, or lists and dicts of them): define `get_config`, which returns the "
-            "arguments, and `from_config` if some of them are objects"
+            f"{type(layer).__name__} '{layer.name}' was made with arguments that a configuration cannot store: they "
+            "have no names, or are not plain values (str, int, float, bool, None, or lists and dicts of them): define "
+            "`get_config`, which returns the arguments, and `from_config` if some of them are objects"
         )
     return dict(given.config)
 

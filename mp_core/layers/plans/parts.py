@@ -287,7 +287,8 @@ def unit_of(shared_sums: Sequence[SharedSum], samples: int) -> int:
         each, rest = divmod(rows, samples)
         if rest or not each:
             raise ValueError(
-                f"a gradient sums {rows} rows of {samples} samples, not the same number for each: use passes=1"
+                f"the rows that a gradient sums must be a multiple of the samples; received {rows} rows and {samples} "
+                "samples: use passes=1"
             )
         unit = math.lcm(unit, block // math.gcd(block, each))
     return unit

@@ -252,7 +252,7 @@ class ForwardPlan(Generic[R]):
         ):
             return found
         if _recording.get():
-            raise UnseenError("a plan was called by a layer that is recorded: call a layer instead")
+            raise UnseenError("a plan was called while a layer was recorded: call the layer of the plan instead")
         return called_under(_locks[0], self._renewed)
 
     def _renewed(self) -> RecordedCall:
@@ -266,7 +266,7 @@ class ForwardPlan(Generic[R]):
     def _recorded(self) -> tuple[object, RecordedCall]:
         """Return the change count before the recording, and a new recording."""
         if not self._examples:
-            raise ValueError("`inputs` must have an array: a plan computes from arrays")
+            raise ValueError("`inputs` must have at least one array, from which the plan computes; received none")
         run_trial(self._layer, *self._tree[0], **self._tree[1])  # builds the layer and packs its kernels
         return count(), record(self._layer, self._tree, self._other_tree, self._sizes, State(self._layer))
 

@@ -169,7 +169,7 @@ def _output_place(x: Any, recording: Recording) -> Any:
     """Return the place of an output; constants, and values that are not arrays, as they are."""
     if type(x) is not Recorded:
         if isinstance(x, str) and NO_VALUES in x:
-            recording.refuse("a string with the elements of an array")
+            recording.refuse("the text of an array")
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex | str | None):
             return x
         recording.refuse(f"a result of type {type(x).__name__}")

@@ -24,7 +24,9 @@ class Sizes:
 
     def __init__(self, first: tuple[int, ...], second: tuple[int, ...]) -> None:
         if len(first) != len(second) or any(map(int.__eq__, first, second)):
-            raise ValueError(f"two examples must have as many sizes, all different; received {first} and {second}")
+            raise ValueError(
+                f"two examples must have equally many sizes, and each size must differ; received {first} and {second}"
+            )
         self.first, self.second = first, second
 
     def __bool__(self) -> bool:
@@ -41,7 +43,7 @@ class Sizes:
         if (first, second) not in pairs:
             raise UnseenError(
                 f"{name} has {first} rows for sizes {self.first} and {second} for {self.second}: a plan for all sizes "
-                "cannot compute how many it has for others"
+                "cannot compute its number of rows for other sizes"
             )
         return pairs.index((first, second))
 
@@ -59,7 +61,7 @@ class Sizes:
                     return pairs.index((first[0] - more, second[0] - more)), more
         raise UnseenError(
             f"an array has shape {first} for sizes {self.first} and {second} for {self.second}: a plan for all sizes "
-            "cannot compute which it has for others"
+            "cannot compute its shape for other sizes"
         )
 
     def check_alike(self, first: list[str], second: list[str]) -> None:
@@ -73,7 +75,9 @@ class Sizes:
     def check_step(self, name: str, size: int, buffers: list[int]) -> None:
         """Raise UnseenError if an operation depends on no size, but one of its arrays does."""
         if size < 0 and any(each >= 0 for each in buffers):
-            raise UnseenError(f"{name} cannot have another number of rows in each run")
+            raise UnseenError(
+                f"{name} cannot have another number of rows in each run, but one of its arrays depends on the sizes"
+            )
 
     def check(self, rows: tuple[int, ...]) -> None:
         """Raise ValueError unless `rows` are valid sizes of a run."""

@@ -18,8 +18,10 @@ __all__ = ["convert_qat", "distill", "prepare_qat"]
 
 M = TypeVar("M", bound=LayerLike)
 
-_EPSILON = 1e-12  # for Adam: gradients of a mean over all numbers of all vectors are as small as its usual 1e-8
-_RATE, _INT8_RATE = 1e-4, 2e-5  # default rates of `distill`. int8 at 1e-4 made MiniLM worse (docs/adapting.md)
+_EPSILON = 1e-12
+"""Adam's epsilon: gradients of a mean over all numbers of all vectors are as small as its default, 1e-8."""
+_RATE, _INT8_RATE = 1e-4, 2e-5
+"""The default rates of :func:`distill`. A rate of 1e-4 made MiniLM in int8 worse: docs/adapting.md."""
 
 
 def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:

@@ -21,8 +21,10 @@ POLICIES = ("bfloat16", "float16", "int8", "int8/weight_only", "int4/64")
 """The policies that are tried by default."""
 
 _ROUNDS = 7
-_MIN_SECONDS = 0.02  # of CPU time per run and round; shorter runs are repeated
-_TIME_TOLERANCE = 0.03  # runs within 3 % of the fastest count as equally fast
+_MIN_SECONDS = 0.02
+"""The CPU seconds of a run in a round: shorter runs are repeated until they take so long."""
+_TIME_TOLERANCE = 0.03
+"""Runs at most 3 % slower than the fastest count as equally fast."""
 
 
 def sensitivity(

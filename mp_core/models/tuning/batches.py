@@ -19,8 +19,10 @@ GROUP = 32
 _MOST_TOKENS = 4096
 """The most tokens in a group of several examples."""
 
-_SHARE = 6  # bits: batch lengths are rounded up by at most 1/32, so that a fit needs only a few plans
-_LEAST_UNIT = 16  # tokens
+_SHARE = 6
+"""The significant bits of a rounded batch length. It is at most 1/32 longer, and a fit needs only a few plans."""
+_LEAST_UNIT = 16
+"""The smallest unit to which batch lengths are rounded up, in tokens."""
 
 
 def ragged_inputs(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:

@@ -27,7 +27,7 @@ __all__ = ["LABELS", "Examples", "read_examples"]
 LABELS = ("label", "labels", "score", "scores")
 """The names of columns of labels."""
 
-_LONGEST = 2**31 - 1  # characters of a field of a CSV file
+_LONGEST = 2**31 - 1  # the most characters of a field of a CSV file
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,8 @@ def _read(
     ]
     if len({column.skipped for column in columns}) > 1:
         raise ValueError(
-            "`prompts` must be of one length: this encoder does not pool them, and pools one batch at once"
+            "`prompts` must have the same number of tokens for all columns, because this encoder skips the tokens of "
+            f"prompts when it pools; received {[column.skipped for column in columns]}"
         )
     return columns, labels
 
@@ -176,10 +177,11 @@ def _labels(examples: Examples, loss: TextLoss, width: int, argument: str) -> Ar
     if labels.shape[1:] not in allowed:
         sizes = " or ".join(str(shape[0]) if shape else "1" for shape in sorted(allowed))
         raise ValueError(
-            f"labels of `{argument}` must be {loss.label}; expected numbers: {sizes}; received {labels[0].size}"
+            f"labels of `{argument}` must be {loss.label}; expected numbers per label: {sizes}; "
+            f"received {labels[0].size}"
         )
     if isinstance(getattr(loss, "loss", loss), CoSENT) and (labels == labels[0]).all():
-        raise ValueError(f"`{argument}` must have labels that differ: they are ordered; all are {labels[0]}")
+        raise ValueError(f"`{argument}` must have labels that differ, to order pairs by them; all are {labels[0]}")
     return labels
 
 

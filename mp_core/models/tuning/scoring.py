@@ -30,7 +30,8 @@ from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["fit_classifier", "fit_head", "fit_reranker", "inputs_and_targets"]
 
-_HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32  # for Adam on unit vectors: close to logistic regression, C=100
+_HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32
+"""Adam's settings for a head on unit vectors. The result is close to logistic regression with C=100."""
 
 
 class TunedScores(TunedModel):
@@ -144,8 +145,8 @@ def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[To
     for place, (row, length) in enumerate(zip(tokens.rows, network.lengths(tokens.rows), strict=True)):
         if len(row) != length:  # attention is not causal: later tokens change the score, so they cannot be dropped
             raise ValueError(
-                f"row {place} of `{argument}` ends in the padding token, and this network, which is not causal, is "
-                "not trained on such texts"
+                f"row {place} of `{argument}` ends in the padding token, which a network that is not causal cannot be "
+                "trained on: remove it from the text"
             )
     return [tokens], targets
 

@@ -37,7 +37,7 @@ def signed(indices: ArrayLike) -> Array:
     """Return indices as an array; raise IndexError for uint64 ones beyond int64, which NumPy would wrap around."""
     index = np.asarray(indices)
     if index.dtype == np.uint64 and index.size and index.max() > np.iinfo(np.int64).max:
-        raise IndexError(f"index {index.max()} is out of bounds")
+        raise IndexError(f"index {index.max()} is out of bounds: indices must fit int64")
     return index
 
 

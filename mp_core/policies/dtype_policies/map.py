@@ -165,10 +165,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         if isinstance(policy, DTypePolicyMap):
             raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         if self._argument is not None and policy != self._default:
-            raise ValueError(
-                "None, the path of a layer that is not built, means the default policy, which can be set once only: "
-                f"it is {self._default}"
-            )
+            raise ValueError(f"the default policy (the key None) is {self._default} already; received {policy}")
         self._default = self._argument = policy
         self._hits.clear()
 

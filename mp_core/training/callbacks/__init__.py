@@ -19,5 +19,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # so that type checkers report unknown names
     __getattr__, __dir__ = refusing("callbacks", __all__)

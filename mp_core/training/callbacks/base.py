@@ -224,7 +224,9 @@ class LambdaCallback(Callback):
         names = (*EVENTS, *ALIASES.values())
         for name, function in functions.items():
             if name.startswith("on_") and (name not in names or not (callable(function) or function is None)):
-                raise TypeError(f"a function by one of the names {', '.join(names)}; received {name}={function!r}")
+                raise TypeError(
+                    f"an argument on_... must be a function and one of {', '.join(names)}; received {name}={function!r}"
+                )
             if function is not None:
                 setattr(self, name, _with_fewer_arguments(function, name) if name in names else function)
 

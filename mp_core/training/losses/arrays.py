@@ -90,7 +90,7 @@ def broadcastable(x: Array, shape: tuple[int, ...], argument: str) -> Array:
     elif 0 < x.ndim < len(shape):
         found = x.reshape(x.shape + (1,) * (len(shape) - x.ndim))
     if found.ndim and not shape:
-        raise ValueError(f"`{argument}` must be one number, because the loss of all samples is one; received {x.shape}")
+        raise ValueError(f"`{argument}` must be one number, as the loss of all samples together; received {x.shape}")
     fits = found.ndim <= len(shape) and all(n in (1, most) for n, most in zip(found.shape, shape, strict=False))
     if not fits:
         raise ValueError(

@@ -100,8 +100,8 @@ def circle(
     others = labels if ref_labels is None else asarray(ref_labels, "ref_labels").reshape(-1)
     if labels.shape != y_pred.shape[:1] or others.shape != references.shape[:1]:
         raise ValueError(
-            f"there must be one label per embedding; received {labels.size} and {others.size} labels for "
-            f"{y_pred.shape} and {references.shape}"
+            "`y_true` and `ref_labels` must have one label per embedding; received "
+            f"{labels.size} and {others.size} labels for embeddings of shapes {y_pred.shape} and {references.shape}"
         )
     same, apart = ops.equal(labels[:, None], others), ops.not_equal(labels[:, None], others)
     distance = ops.maximum(1.0 - ops.matmul(y_pred, references.T), 0.0)

@@ -1,4 +1,4 @@
-"""Metrics: what is known of a model after a number of batches, as in Keras 3, in float32 whatever its policy."""
+"""Metrics of Keras 3: means and counts over batches. Their default dtype is float32 under every policy."""
 
 from typing import TYPE_CHECKING
 
@@ -85,5 +85,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # so that type checkers report unknown names
     __getattr__, __dir__ = refusing("metrics", __all__)

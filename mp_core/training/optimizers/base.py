@@ -22,7 +22,7 @@ from mp_core.training.optimizers.state import OptimizerState, check_variable
 __all__ = ["Optimizer", "Proposal"]
 
 _logger = logging.getLogger(__name__)
-_MAX_STEPS = 2**31 - 1  # steps
+_MAX_STEPS = 2**31 - 1  # the largest value of `iterations`, which is int32
 
 
 class Proposal(NamedTuple):

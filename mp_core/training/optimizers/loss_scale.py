@@ -142,7 +142,7 @@ class ScaledOptimizer(ABC):
 
     @property
     def in_files(self) -> Any:
-        """The optimizer that files store: the inner optimizer, unless Keras 3 has the wrapper's class too."""
+        """The optimizer that files store: the inner one, or the wrapper if Keras 3 has its class."""
         return self.inner_optimizer
 
     @property

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an error
+if not TYPE_CHECKING:  # so that type checkers report unknown names
     __getattr__, __dir__ = refusing("saving", __all__)
 
 

@@ -300,5 +300,5 @@ def _holds_arrays(group: Any) -> bool:
 
 def _array(values: Any) -> Array:
     if not isinstance(values, np.ndarray):
-        raise ValueError("a group is in the place of an array")
+        raise ValueError("expected an array; found a group")
     return np.array(values)

@@ -223,7 +223,7 @@ def _quantized_as(layer: Layer, stored: WeightSource) -> str | None:
     if not isinstance(layer, MatrixLayer) or not layer.built or not layer.form.is_float:
         return None
     shapes, modes = stored.shapes(), ["int8", "float8", "int4/-1"]
-    if len(shapes) > len(saved_variables(layer)) and len(shapes[-1]) == 1:  # the block of each row begins with zeros
+    if len(shapes) > len(saved_variables(layer)) and len(shapes[-1]) == 1:  # the block of each row: 0, ..., 0, 1, ...
         *_, blocks = stored.arrays()
         modes.append(f"int4/{int((blocks == 0).sum())}")
     for mode in modes:
