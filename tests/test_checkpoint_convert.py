@@ -461,4 +461,4 @@ def test_the_names_are_at_hand():
     assert mp.checkpoint.convert is convert
     assert mp.checkpoint.inspect is inspect
     assert mp.checkpoint.verify is verify
-    assert Path(checkpoint.__file__).parent.name == "checkpoint"
+    assert checkpoint is mp.checkpoint

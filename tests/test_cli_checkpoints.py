@@ -171,7 +171,7 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
             ["{model}", "-o", "{out}", "--policy", "int7"],
             "--policy: received 'int7'; did you mean int8? It must be one of float32, float16, bfloat16, ",
         ),
-        (["{model}", "-o", "{out}", "--policy", "int4/3_from_float32"], "power of two"),
+        (["{model}", "-o", "{out}", "--policy", "int4/3_from_float32"], "powers of two"),
         (["{model}", "-o", "{out}", "--policy", "awq/4/64_from_float32"], "received 'awq/4/64_from_float32'"),
         (
             ["{model}", "-o", "{out}", "--policy", "int8", "--map", "int8"],

@@ -265,7 +265,7 @@ CONFIGS = [
     (_huge, ValueError, "layer 'one' has a length of 10000000000000, but"),
     (_huge_inputs, ValueError, "layer 'one' has a length of 1000000000000, but"),
     (_negative, ValueError, "a shape must be integers and None; received -5"),
-    (_other_width, ValueError, r"layer 'one' needs weights \(kernel, bias\) of shapes .*3.*there are"),
+    (_other_width, ValueError, r"layer 'one' needs weights \(kernel, bias\) of shapes .*3.*the stored shapes are"),
     (_no_source, NotImplementedError, "has no output Source.*nobody"),
     (_no_output, NotImplementedError, r"has no output Source\(layer='i', node=0, output=1\)"),
     (_no_output_of_a_model, NotImplementedError, r"has no output Source\(layer='inner', node=0, output=2\)"),
@@ -315,7 +315,7 @@ def _sparse(file):
 
 
 WEIGHTS = [
-    (_missing, r"layer 'three' needs weights \(kernel, bias\) of shapes .* there are \[\(4, 5\)\]"),
+    (_missing, r"layer 'three' needs weights \(kernel, bias\) of shapes .* the stored shapes are \[\(4, 5\)\]"),
     (_link, "is neither a group nor an array"),
     (_bomb, "its arrays are chunked or compressed, which Keras does not write"),
     (_text, "its arrays have elements of class 3"),

@@ -248,6 +248,7 @@ def test_an_adapted_convolution_is_that_of_the_sum(case, policy):
     assert layer.kernel.trainable and not layer.lora_enabled
 
 
+@pytest.mark.slow
 def test_files_of_adapted_convolutions_go_both_ways(keras_files, tmp_path):
     arrays = np.load(keras_files / "Conv.npz")
     theirs, saved, mine = (mp.load_model(keras_files / f"Conv.{name}.keras") for name in ("keras", "plain", "keras"))

@@ -337,6 +337,7 @@ def test_files_of_what_keras_quantized_after_training_open(keras_files, name):
     model.fit(want["x"], want["outputs"], epochs=1, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
@@ -369,6 +370,7 @@ def test_files_of_what_keras_adapted_open(keras_files, kind, mode):
         assert (adapted[0]._lora_variables[0].numpy() != before).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "table"])
 def test_keras_opens_our_adapted_models(keras_files, kind):
     want, found = np.load(keras_files / f"ours.{kind}.npz"), np.load(keras_files / f"ours.{kind}.out.npz")

@@ -44,7 +44,10 @@ def test_ragged_attention_is_that_of_each_sequence(dtype, threads, biased):
 def test_wrong_ragged_operands_are_named():
     x = np.zeros((4, 1, 2), np.float32)
     offsets = np.array([0, 4], np.int32)
-    for wrong in ([0, 5], [-1, 4], [3, 2], [0, 2**31 - 1, -2, 4], [[0, 4]], []):
+    for wrong in ([[0, 4]], []):
+        with pytest.raises(ValueError, match="`offsets` must have one axis"):
+            ops.ragged_attention(x, x, x, np.array(wrong, np.int32))
+    for wrong in ([0, 5], [-1, 4], [3, 2], [0, 2**31 - 1, -2, 4]):
         with pytest.raises(ValueError, match="`offsets` must ascend"):
             ops.ragged_attention(x, x, x, np.array(wrong, np.int32))
     with pytest.raises(TypeError, match="`offsets` must be of int32"):

@@ -69,6 +69,7 @@ def _shapes(tree):
     return [tree] if isinstance(tree[0], int | None) else [shape for part in tree for shape in _shapes(part)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_files_are_those_of_keras_both_ways(folder, name):
     ours, x = load_keras(folder / f"ours {name}.keras"), np.load(folder / f"ours {name}.npy")
@@ -79,6 +80,7 @@ def test_files_are_those_of_keras_both_ways(folder, name):
     assert [w.path for w in theirs.weights] == [w.path for w in ours.weights]
 
 
+@pytest.mark.slow
 def test_masks_beside_states_are_those_of_keras(folder):
     """In Keras 3.15 a layer that is called with states gets no mask; its outputs have that of its inputs."""
     words, start, *want = np.load(folder / "translation.npz").values()

@@ -88,6 +88,7 @@ def test_keras_opens_the_file_and_computes_the_same(folder, name):
         np.testing.assert_allclose(got, other, rtol=1e-5, atol=2e-2 if name == "images" else 1e-6)  # bfloat16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_file_and_that_of_keras_give_back_the_model(folder, name):
     path, found = folder
@@ -99,6 +100,7 @@ def test_the_file_and_that_of_keras_give_back_the_model(folder, name):
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_of_keras_are_loaded(folder, name):
     path, found = folder

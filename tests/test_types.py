@@ -74,5 +74,5 @@ def test_completion_offers_public_names_only(name):
 
 
 def test_help_begins_with_the_public_names():
-    words = set(re.findall(r"\w+", mp.__doc__.partition("Public names.")[2]))
+    words = set(re.findall(r"\w+", mp.__doc__.partition("public names")[2]))
     assert not set(mp.__all__) - words
