@@ -36,7 +36,7 @@ _MODULES = [
 ]  # fmt: skip
 """The public modules."""
 
-_UNLISTED = ("benchmark", "core", "fitting", "plans", "quantization", "training")
+_UNLISTED = ("benchmark", "core", "demo", "fitting", "plans", "quantization", "training")
 """Modules that are attributes too, but may change without notice, except the names in docs/api.md."""
 
 _NAMES = {

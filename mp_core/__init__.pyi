@@ -7,6 +7,7 @@ from mp_core import checkpoint as checkpoint
 from mp_core import config as config
 from mp_core import constraints as constraints
 from mp_core import core as core
+from mp_core import demo as demo
 from mp_core import dtype_policies as dtype_policies
 from mp_core import dtypes as dtypes
 from mp_core import fitting as fitting
