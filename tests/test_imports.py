@@ -104,3 +104,10 @@ def test_modules_have_the_names_that_keras_gives_them():
     assert "mp_core.fitting" not in sys.modules
     """
     processes.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_a_module_with_a_public_name_is_no_package_so_its_classes_are_not_defined_twice():
+    with pytest.raises(ModuleNotFoundError, match=r"'mp_core\.losses' is not a package"):
+        importlib.import_module("mp_core.losses.classes")
+    assert not hasattr(mp.losses, "__path__")
+    assert importlib.import_module("mp_core.optimizers.schedules") is mp.optimizers.schedules

@@ -20,6 +20,8 @@ def face_of(home: ModuleType) -> tuple[list[str], Callable[[], list[str]], Calla
     names: list[str] = home.__all__
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - absent.py knows such a frame by its name
+        if name == "__path__":  # else `import mp_core.losses.classes` would run the files of the home a second time
+            raise AttributeError("a module with a public name is not a package")
         return getattr(home, name)
 
     return names, lambda: names, __getattr__
