@@ -44,7 +44,7 @@ class WeightSource(Protocol):
         """Whether the layer or one of its inner layers has variables."""
 
     def beside(self) -> dict[str, Array]:
-        """Return mp_core's own additional arrays: the result of :meth:`Layer._beside_saved`."""
+        """Return mp_core's own additional arrays: the result of :func:`~mp_core.layers.base.state.extra_arrays`."""
 
     def member(self, name: str) -> "WeightSource":
         """Return the weights of an attribute of the layer, or of a layer in the container, by its name in files."""
