@@ -57,6 +57,7 @@ def test_a_module_of_public_names_has_all_names_of_its_home(name):
     face = getattr(mp, name)
     home = sys.modules[re.search(r"from (mp_core\.\S+) import \*", Path(face.__file__).read_text())[1]]
     assert face.__all__ is home.__all__ and len(FACES) > 15
+    assert face.__doc__ is home.__doc__  # which help() shows
     assert all(getattr(face, each) is getattr(home, each) for each in home.__all__)
 
 
