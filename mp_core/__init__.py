@@ -24,6 +24,7 @@ These are the public names (``dir(mp)`` lists them too). All other modules may c
 import importlib
 import os
 import sys
+from types import ModuleType
 from typing import Any
 
 if sys.platform == "win32":  # Windows has no rpath (install_rpath in meson.build), so say where the library is
@@ -82,6 +83,16 @@ def get_include() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "core", "include")
 
 
+def _import(path: str) -> ModuleType:
+    """Import a module after the packages around it.
+
+    For a module, Python locks first it and then its package. While another thread imports the package, each would wait
+    for the other, and Python would give one of them an incomplete module.
+    """
+    parts = ["mp_core", *path.split(".")]
+    return [importlib.import_module(".".join(parts[:end])) for end in range(2, len(parts) + 1)][-1]
+
+
 def __getattr__(name: str) -> Any:
     """Import a submodule or a public name at its first use.
 
@@ -90,7 +101,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES or name in _UNLISTED:
         return importlib.import_module(f"mp_core.{name}")
     if name in _HOMES:
-        found = globals()[name] = getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
+        found = globals()[name] = getattr(_import(_HOMES[name]), name)
         return found
     from mp_core.utilities.absent import refuse  # needed only for unknown names
 

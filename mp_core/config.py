@@ -7,4 +7,4 @@ from mp_core.policies.config import *  # noqa: F403
 from mp_core.utilities.faces import face_of
 
 if not TYPE_CHECKING:  # a type checker reads the star import
-    __all__, __dir__, __getattr__ = face_of(config)
+    __doc__, __all__, __dir__, __getattr__ = face_of(config)

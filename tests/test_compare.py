@@ -101,6 +101,8 @@ def test_what_computes_one_operation_only_is_not_suspected_of_all(compare):
     assert compare.suspects([SOFTMAX], ["mp_core/core/library/window_pooling.c", "mp_core/core/library.pxd"]) == [
         "mp_core/core/library.pxd"
     ]
+    quantizes, shared = "mp_core/arrays/quantization/calls.pyx", "mp_core/arrays/received.py"
+    assert compare.suspects([SOFTMAX], [quantizes, shared]) == [shared]
 
 
 def test_cells_are_those_of_builds(compare, tracked):

@@ -235,6 +235,16 @@ def test_architecture_lists_the_modules_in_import_order():
     assert stated == [set(layer.strip("()").split(" | ")) for layer in layers]
 
 
+def test_functions_of_architecture_are_in_the_files_beside_them():
+    """In rows ``| `function` | `file` |``, and in text as ``function`` (``file``) or ``function`` in ``file``."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    found = re.findall(r"`([\w.]+)`(?:\s+in\s+|\s+\(| \| )`(mp_core/[\w/]+\.\w+)`", text)
+    assert len(found) > 40
+    for names, path in found:
+        words = set(re.findall(r"\w+", (ROOT / path).read_text()))
+        assert set(names.split(".")) <= words, (names, path)
+
+
 def test_asv_installs_what_the_project_needs():
     lines = (ROOT / "asv_bench/asv.conf.json").read_text().splitlines()
     asv = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))

@@ -104,3 +104,34 @@ def test_modules_have_the_names_that_keras_gives_them():
     assert "mp_core.fitting" not in sys.modules
     """
     processes.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_a_module_with_a_public_name_is_no_package_so_its_classes_are_not_defined_twice():
+    with pytest.raises(ModuleNotFoundError, match=r"'mp_core\.losses' is not a package"):
+        importlib.import_module("mp_core.losses.classes")
+    assert not hasattr(mp.losses, "__path__")
+    assert importlib.import_module("mp_core.optimizers.schedules") is mp.optimizers.schedules
+
+
+def test_threads_that_first_use_a_package_and_a_name_below_it_at_once_both_get_it():
+    """Python locks a module before its package, so without the order of `mp_core.__getattr__` they would collide."""
+    code = """if True:
+        import sys, threading, time
+        import mp_core as mp
+        inside = threading.Event()
+        class Slow:
+            def find_spec(name, path=None, target=None):
+                if name == "mp_core.ops.activations":
+                    inside.set()
+                    time.sleep(0.3)
+        sys.meta_path.insert(0, Slow)
+        found = []
+        first = threading.Thread(target=lambda: found.append(mp.ops.__name__))
+        first.start()
+        inside.wait()
+        found.append(mp.einsum.__name__)
+        first.join()
+        print(sorted(found))
+    """
+    done = processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("['einsum', 'mp_core.ops']\n", "")

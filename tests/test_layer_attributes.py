@@ -92,3 +92,29 @@ def test_padding_of_one_axis_says_where_the_channels_are_as_in_keras():
     config = mp.layers.ZeroPadding1D((1, 2)).get_config()
     assert config.keys() == keras.layers.ZeroPadding1D((1, 2)).get_config().keys()
     assert mp.layers.ZeroPadding1D.from_config(config | {"data_format": "channels_first"}).data_format[9:] == "first"
+
+
+@pytest.mark.parametrize("name", ["flatten", "children", "whole"])
+def test_a_layer_of_a_user_has_any_name_that_keras_leaves_free(tmp_path, name):
+    """Guides of TensorFlow and Keras write `self.flatten = Flatten()`."""
+
+    class Mine(mp.Model):
+        def __init__(self):
+            super().__init__()
+            setattr(self, name, mp.layers.Flatten())
+            self.dense = mp.layers.Dense(2)
+
+        def call(self, x):
+            return self.dense(getattr(self, name)(x))
+
+    model, x, y = Mine(), np.ones((4, 2, 3), np.float32), np.ones((4, 2), np.float32)
+    model.compile("sgd", "mse")
+    model.fit(x, y, verbose=0)
+    assert [layer.name for layer in model.layers] == [getattr(model, name).name, model.dense.name]
+    outputs = model.predict(x, verbose=0)
+    assert np.array_equal(mp.compile(model, x)(x), outputs)
+    model.save(tmp_path / "model.keras")
+    again = mp.load_model(tmp_path / "model.keras", custom_objects={"Mine": Mine})
+    assert np.array_equal(again.predict(x, verbose=0), outputs)
+    model.quantize("int8")
+    assert model.dense.quantized and model.count_params() > 0

@@ -49,7 +49,7 @@ COMPUTED_BY = {
 }
 OF_ALL = re.compile(
     rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|operation|pool\.|runtime|system)"
-    r"|mp_core/core/(__init__|cpu|header|library\.pxd|recording|scopes)|mp_core/arrays/|mp_core/arrays/dtypes|meson"
+    r"|mp_core/core/(__init__|cpu|header|library\.pxd|recording|scopes)|mp_core/arrays/[^/]+$|meson"
 )
 
 

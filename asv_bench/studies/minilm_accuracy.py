@@ -24,7 +24,7 @@ SCHEMES = {
     "float32": ("4", "what the others are compared with"),
     "mixed_bfloat16": ("4, read as 2", "nothing may be lost"),
     "int8": ("1", "the first choice: fastest, and no sample is needed"),
-    "int8/fixed": ("1", "the same with a sample: no row's outlier costs the others their digits"),
+    "int8/fixed": ("1", "you have a sample: fixed scales, so an outlier does not coarsen the other inputs of its row"),
     "int8/weight_only": ("1", "accuracy before speed; with float16 too"),
     "int8/weight_only/64": ("1 + 4/64", "weights with outliers inside a channel"),
     "float8_e4m3fn": ("1", "models that were made for float8"),

@@ -6,6 +6,7 @@ from typing import Any, Self
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.base.building import has_argument
+from mp_core.layers.base.state import flat_layers
 from mp_core.layers.elementwise import rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import from_masks
@@ -227,7 +228,7 @@ def _checked(layer: "Layer", argument: str) -> Any:
 
 def _renamed(layer: "Layer", prefix: str, **changes: Any) -> Any:
     """Return a new layer with the configuration of another one, a prefixed name, and `changes`."""
-    known = {type(part).__name__: type(part) for part in layer.flatten()}
+    known = {type(part).__name__: type(part) for part in flat_layers(layer)}
     config = layer.get_config() | {"name": f"{prefix}{layer.name.removeprefix(prefix)}"} | changes
     with custom_object_scope(known):
         return type(layer).from_config(config)

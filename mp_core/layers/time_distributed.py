@@ -9,6 +9,7 @@ from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.base.building import has_argument
 from mp_core.layers.base.call import samples_are_independent
+from mp_core.layers.base.state import flat_layers
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape
@@ -66,7 +67,7 @@ class TimeDistributed(Wrapping):
         self._check_steps(inputs.shape)
         keep = None if mask is None else self._checked(mask, inputs)
         batch, steps = inputs.shape[:2]
-        if steps and not all(_keeps_apart(part, bool(training)) for part in self.layer.flatten()):
+        if steps and not all(_keeps_apart(part, bool(training)) for part in flat_layers(self.layer)):
             each = [self._returned(inputs[:, i], None if keep is None else keep[:, i], training) for i in range(steps)]
             return ops.stack(each, axis=1)
         if keep is not None:

@@ -8,6 +8,7 @@ from mp_core.files.deserialization import VALUES, value_of
 from mp_core.layers.base.call import returns_list
 from mp_core.layers.base.configuration import is_ours
 from mp_core.layers.base.ends import WithEnds
+from mp_core.layers.base.state import flat_layers
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
@@ -212,7 +213,7 @@ def count_of_outputs(layer: Layer, node: Node) -> int | None:
 
 def _may_make_mask(layer: Layer) -> bool:
     """Whether a layer, or one inside it, may return a mask for inputs without one; assume so for user classes."""
-    parts = (part for part in layer.flatten() if isinstance(part, Layer))
+    parts = (part for part in flat_layers(layer) if isinstance(part, Layer))
     return any(
         getattr(part, "mask_zero", isinstance(part, Masking) or not is_ours(type(part).compute_mask)) for part in parts
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.layers.base.state import metrics_among
+from mp_core.layers.base.state import flat_layers, metrics_among
 from mp_core.training.metrics import Metric
 
 __all__ = ["flat_logs", "metrics_in", "results_of"]
@@ -16,7 +16,7 @@ def metrics_in(model: Any) -> list[Metric]:
 
     Lists, tuples and dictionaries are searched too. Metrics of models inside the model are left out.
     """
-    layers = [layer for layer in model.flatten() if layer is model or not hasattr(layer, "train_step")]
+    layers = [layer for layer in flat_layers(model) if layer is model or not hasattr(layer, "train_step")]
     return metrics_among(layers)
 
 

@@ -15,6 +15,7 @@ from mp_core.layers.base.building import enclosing_path, has_argument
 from mp_core.layers.base.call import array_arguments
 from mp_core.layers.base.configuration import constructor_arguments, is_ours
 from mp_core.layers.base.ends import Ends, WithEnds, claim, replace_claim, replaceable_property
+from mp_core.layers.base.state import children_of
 from mp_core.layers.base.symbolic import spec_of
 from mp_core.layers.masks import mask_after
 from mp_core.layers.registry import KERAS, layer_classes
@@ -74,7 +75,7 @@ class Model(Trainer, Layer):
     @replaceable_property
     def layers(self) -> Any:
         """The layers among the attributes, or the list that a subclass assigns."""
-        return [part for part in self.children() if isinstance(part, Layer)]
+        return [part for part in children_of(self) if isinstance(part, Layer)]
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
@@ -240,12 +241,11 @@ class Functional(WithEnds, Model):
         values, _ = self._run_graph(self._bind(self._call_graph.inputs, inputs), masks, training)
         return _unpacked(map_leaves(values.__getitem__, self._call_graph.outputs))
 
-    def whole(self, inputs: Any) -> Any:
-        """Return the inputs; floats are converted to integers where layers read integers."""
-        graph, given = self._call_graph, self._bind(self._call_graph.inputs, inputs)
-        found = {name: graph.by_name[name].with_integers(x, **graph.rows_read[name]) for name, x in given.items()}  # type: ignore[attr-defined]
-        changed = any(x is not given[name] for name, x in found.items())
-        return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else inputs
+    def _with_integer_inputs(self, x: Any) -> Any:
+        graph, given = self._call_graph, self._bind(self._call_graph.inputs, x)
+        found = {name: graph.by_name[name].with_integers(part, **graph.rows_read[name]) for name, part in given.items()}  # type: ignore[attr-defined]
+        changed = any(part is not given[name] for name, part in found.items())
+        return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else x
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks of the outputs; layers run only if a later layer computes its mask from their outputs."""

@@ -12,6 +12,7 @@ from mp_core.core.changes import undone_if_it_fails
 from mp_core.files import hdf5
 from mp_core.files.checkpoint.maps import map_file
 from mp_core.files.hdf5 import storable
+from mp_core.layers.base.state import flat_layers
 from mp_core.layers.seeds import StateHolder
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.autocast.variable import assign_each, restore_on_failure
@@ -188,7 +189,7 @@ def load_state(model: "Model", path: Any) -> None:
 
 def state_variables(model: "Model") -> list[AutoCastVariable]:
     """Return the weights, and the variables that layers keep between calls: random states and recurrent states."""
-    held = (item for layer in model.flatten() for item in leaves(vars(layer)))
+    held = (item for layer in flat_layers(model) for item in leaves(vars(layer)))
     kept = (v for item in held if isinstance(item, StateHolder) for v in leaves(item.variables))
     return [*model.weights, *{id(v): v for v in kept}.values()]
 

@@ -137,9 +137,8 @@ class Sequential(WithEnds, Model):
         """Return the inputs, cast by the input layer if there is one."""
         return inputs if self.input_layer is None else self.input_layer.fitted(inputs, self._rows_read)
 
-    def whole(self, inputs: Any) -> Any:
-        """Return the inputs; floats are converted to integers if the first layer reads integers."""
-        return inputs if self.input_layer is None else self.input_layer.with_integers(inputs, self._rows_read)
+    def _with_integer_inputs(self, x: Any) -> Any:
+        return x if self.input_layer is None else self.input_layer.with_integers(x, self._rows_read)
 
     @property
     def _rows_read(self) -> int | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mp_core.layers import Layer
 from mp_core.layers.base.configuration import is_ours
 from mp_core.layers.base.losses import added_losses
+from mp_core.layers.base.state import flat_layers
 from mp_core.training.measured import Measured
 from mp_core.training.nesting import is_nested
 from mp_core.training.planned_calls import PlannedCalls
@@ -117,7 +118,7 @@ class Trainer(Measured):
 
     def _with_integer_inputs(self, x: Any) -> Any:
         """Return the inputs; floats are converted to integers if an integer Input or an Embedding reads them."""
-        return getattr(self, "whole", lambda inputs: inputs)(x)
+        return x
 
     # ---- training
 
@@ -403,7 +404,7 @@ class Trainer(Measured):
 
     def _first_sample(self, x: Any) -> Any:
         """Return a batch of the first sample; the whole batch if a stateful layer depends on the batch size."""
-        if any(getattr(layer, "stateful", False) for layer in cast(Any, self).flatten()):
+        if any(getattr(layer, "stateful", False) for layer in flat_layers(cast(Any, self))):
             return x
         return map_leaves(lambda array: array[:1], x)
 

@@ -16,6 +16,7 @@ from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.scopes import called_in
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.quantization import PolicyOwner
+from mp_core.layers.base.state import flat_layers
 from mp_core.utilities.names import snake_case
 from mp_core.utilities.system import lock_for_forks
 from mp_core.utilities.tree import leaves, map_leaves
@@ -70,11 +71,11 @@ def with_path(build: Callable[..., None]) -> Callable[..., None]:
     @wraps(build)
     def build_placed(self: "Built", *args: Any, **kwargs: Any) -> None:
         if self._path is None:
-            undone_if_it_fails(contents_of(self.flatten()), self._build_first, build, args, kwargs)
+            undone_if_it_fails(contents_of(flat_layers(self)), self._build_first, build, args, kwargs)
         elif enclosing_path.get() == self._path:  # super().build(...)
             build(self, *args, **kwargs)
         elif self.built:
-            undone_if_it_fails(contents_of(self.flatten()), self._build_once_more, build, args, kwargs)
+            undone_if_it_fails(contents_of(flat_layers(self)), self._build_once_more, build, args, kwargs)
         else:
             raise RuntimeError(
                 f"Another thread is building layer '{self.name}', or was building it when this process was forked: "
@@ -125,7 +126,7 @@ class Built(PolicyOwner):
 
         A layer of mp_core does so only if it holds other layers or has an activity regularizer.
         """
-        is_plain = type(self).call.__module__.startswith("mp_core.layers.") and len(list(self.flatten())) == 1
+        is_plain = type(self).call.__module__.startswith("mp_core.layers.") and len(list(flat_layers(self))) == 1
         return not is_plain or "activity_regularizer" in self._penalties
 
     def _build_once_more(self, build: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from mp_core.layers import activations, initializers
 from mp_core.layers.base.building import set_configured_forms
 from mp_core.layers.base.call import Called
 from mp_core.layers.base.penalties import serialized
+from mp_core.layers.base.state import flat_layers
 from mp_core.policies import dtype_policies
 from mp_core.policies.dtype_policies import QUANTIZATION_MODES, DTypePolicy, FloatDTypePolicy
 from mp_core.policies.dtype_policies.map import policy_at
@@ -132,7 +133,7 @@ class Configured(Called):
     def _forms_in_config(self) -> dict[str, dict[str, Any]]:
         """Return the forms of matrices that do not follow from their policies, by their paths below this layer."""
         forms = {}
-        for part in self.flatten():
+        for part in flat_layers(self):
             given = self._policy() if part is self else policy_at(self._dtype_policy, part.path)
             form = part._form_in_config(given)
             if form is not None:

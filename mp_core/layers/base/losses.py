@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from mp_core.arrays.holding import current_recording, is_in_trial
 from mp_core.arrays.recorded import Symbolic
 from mp_core.layers.base.penalties import penalties_in
-from mp_core.layers.base.state import VariableOwner
+from mp_core.layers.base.state import VariableOwner, flat_layers
 from mp_core.layers.parts import batch_size_of, require_whole_batch
 from mp_core.utilities.tree import leaves
 
@@ -41,7 +41,7 @@ def forget_added(layer: VariableOwner, arguments: Any) -> None:
     """Drop the losses of earlier calls of a layer and those below it, unless `arguments` are symbolic."""
     kept = _loss_store()
     if kept and not any(isinstance(x, Symbolic) for x in leaves(arguments)):
-        for part in layer.flatten():
+        for part in flat_layers(layer):
             kept.pop(part, None)
 
 
@@ -117,5 +117,5 @@ class LossOwner(VariableOwner):
         [3.0]
         """
         kept = _loss_store()
-        added = [loss for part in self.flatten() for loss in kept.get(part, [])] if kept else []
+        added = [loss for part in flat_layers(self) for loss in kept.get(part, [])] if kept else []
         return [*added, *super().losses]

@@ -13,6 +13,7 @@ from mp_core.arrays.quantization.codes import CODES
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.losses import LossOwner
+from mp_core.layers.base.state import flat_layers
 from mp_core.layers.filters import chooser
 from mp_core.layers.forms import Form
 from mp_core.policies import dtype_policies
@@ -190,7 +191,7 @@ class PolicyOwner(LossOwner):
         return self._copy_under(self._get_policy(policy))
 
     def _copy_under(self, policy: DTypePolicy) -> Self:
-        parts = list(self.flatten())
+        parts = list(flat_layers(self))
         if not self.built or any(part.quantized for part in parts):
             state = "quantized" if self.built else "not built"
             raise ValueError(f"`with_policy` needs a built layer with unquantized weights; '{self.name}' is {state}.")
@@ -202,7 +203,7 @@ class PolicyOwner(LossOwner):
                 raise ValueError(f"`with_policy` needs floating-point dtypes; '{part.name}' would store {wanted}")
             moved |= {id(v): v.stored_as(wanted if part._follows_policy(v) else None) for v in part.own_variables()}
         copy = deepcopy(self, moved)
-        for part in copy.flatten():
+        for part in flat_layers(copy):
             if not part._keeps_dtype:
                 part._dtype_policy = part._get_policy(plain)
                 part._apply_policy()
@@ -268,7 +269,7 @@ class PolicyOwner(LossOwner):
     ) -> None:
         """Quantize this layer and those below it that match `filters`, each under ``policy_of(layer)``."""
         family, chosen = mode.partition("/")[0], chooser(filters)
-        every = [part for part in self.flatten() if part._can_quantize(type_check)]
+        every = [part for part in flat_layers(self) if part._can_quantize(type_check)]
         known = [part for part in every if chosen(part)]
         if filters is not None and not known:
             raise ValueError(f"`filters` must choose one of {[part.name for part in every]}; received {filters!r}")
@@ -365,7 +366,7 @@ def quantized_forms(layer: PolicyOwner, policy: DTypePolicy) -> Forms:
     Subclasses of quantizable layers are included, unless they define ``call``. A layer that does not compute in the
     mode of its policy, as an Embedding in float8, is left out.
     """
-    forms = [(part, part._quantized_form(policy_at(policy, part.path))) for part in layer.flatten()]
+    forms = [(part, part._quantized_form(policy_at(policy, part.path))) for part in flat_layers(layer)]
     return [(part, form) for part, form in forms if form is not None]
 
 

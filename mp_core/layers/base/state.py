@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VariableOwner",
+    "children_of",
     "cleared_by_loading",
     "extra_arrays",
+    "flat_layers",
     "metrics_among",
     "penalties_of",
     "restore_extra_arrays",
@@ -45,6 +47,27 @@ _STATE: dict[str, Any] = {
 """The attributes that every pickle must have, and their types."""
 _SYMBOLIC = ("_origin", "_ends")
 """Attributes that copies drop: the copy was not called with the symbolic arrays of the original."""
+
+
+def children_of(layer: "VariableOwner") -> Iterator["Layer"]:
+    """Yield the layers among the attributes of a layer, also in lists, tuples and dicts, in order of assignment.
+
+    Code of mp_core calls this and :func:`flat_layers`, not the methods: a user's layer may have an attribute called
+    `children` or `flatten`, such as a :class:`~mp_core.layers.Flatten`.
+    """
+    return cast("Iterator[Layer]", (item for item in leaves(vars(layer)) if isinstance(item, VariableOwner)))
+
+
+def flat_layers(layer: "VariableOwner") -> Iterator["Layer"]:
+    """Yield a layer and all layers below it, each once."""
+    seen: set[int] = set()
+    waiting = [cast("Layer", layer)]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            waiting.extend(reversed([*children_of(part)]))
 
 
 def metrics_among(owners: "Iterable[VariableOwner]") -> list[Any]:
@@ -101,7 +124,7 @@ class VariableOwner:
     @trainable.setter
     def trainable(self, value: bool) -> None:
         on = boolean(value, "trainable")
-        for layer in self.flatten():
+        for layer in flat_layers(self):
             vars(layer)["trainable"] = on
 
     @property
@@ -275,7 +298,7 @@ class VariableOwner:
 
     def children(self) -> Iterator["Layer"]:
         """Yield the layers among the attributes, also in lists, tuples and dicts, in order of assignment."""
-        return cast("Iterator[Layer]", (item for item in leaves(vars(self)) if isinstance(item, VariableOwner)))
+        return children_of(self)
 
     def own_variables(self) -> list[AutoCastVariable]:
         """Return the variables of this layer, without those below it: first those of :meth:`add_weight`."""
@@ -283,24 +306,17 @@ class VariableOwner:
 
     def flatten(self) -> Iterator["Layer"]:
         """Yield this layer and all layers below it, each once."""
-        seen: set[int] = set()
-        waiting = [cast("Layer", self)]
-        while waiting:
-            layer = waiting.pop()
-            if id(layer) not in seen:
-                seen.add(id(layer))
-                yield layer
-                waiting.extend(reversed([*layer.children()]))
+        return flat_layers(self)
 
     def _flatten_layers(self, include_self: bool = True, recursive: bool = True) -> list["Layer"]:
         """Return the layers as a list, as Keras' method of this name; users call it in their ``get_config``."""
-        layers = list(self.flatten()) if recursive else [cast("Layer", self), *self.children()]
+        layers = list(flat_layers(self)) if recursive else [cast("Layer", self), *children_of(self)]
         return layers if include_self else layers[1:]
 
     @property
     def weights(self) -> list[AutoCastVariable]:
         """The variables: the trainable ones of this layer, its other ones, then those of its children."""
-        found = (sorted(layer.own_variables(), key=lambda v: not v.trainable) for layer in self.flatten())
+        found = (sorted(layer.own_variables(), key=lambda v: not v.trainable) for layer in flat_layers(self))
         return list({id(v): v for variables in found for v in variables}.values())
 
     @property
@@ -328,7 +344,7 @@ class VariableOwner:
         >>> [metric.name for metric in layer.metrics]
         ['seen']
         """
-        return metrics_among(self.flatten())
+        return metrics_among(flat_layers(self))
 
     @property
     def metrics_variables(self) -> list[AutoCastVariable]:
@@ -337,7 +353,7 @@ class VariableOwner:
 
     def _seed_states(self) -> list[AutoCastVariable]:
         """Return the states of the generators of random numbers in this layer and those below it."""
-        held = (item for layer in self.flatten() for item in leaves(vars(layer)))
+        held = (item for layer in flat_layers(self) for item in leaves(vars(layer)))
         return list({id(x): x.state for x in held if isinstance(x, SeedGenerator)}.values())
 
     def count_params(self) -> int:
@@ -347,7 +363,7 @@ class VariableOwner:
     @property
     def trainable_weights(self) -> list[AutoCastVariable]:
         """The variables that training changes by gradients."""
-        frozen = {id(v) for layer in self.flatten() if not layer.trainable for v in layer.weights}
+        frozen = {id(v) for layer in flat_layers(self) if not layer.trainable for v in layer.weights}
         return [v for v in self.weights if v.trainable and id(v) not in frozen]
 
     @property
@@ -366,7 +382,7 @@ class VariableOwner:
     @property
     def weight_bytes(self) -> int:
         """The size of the variables in bytes, in the dtypes in which calls read them."""
-        return sum(layer._read_bytes() for layer in self.flatten())
+        return sum(layer._read_bytes() for layer in flat_layers(self))
 
     def _read_bytes(self) -> int:
         variables = self.own_variables()

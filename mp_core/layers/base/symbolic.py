@@ -12,6 +12,7 @@ from mp_core.arrays.holding import run_trial
 from mp_core.core.scopes import called_in
 from mp_core.layers.base.building import Built, build_for, inherited_training
 from mp_core.layers.base.ends import WithOrigin, note_call_of
+from mp_core.layers.base.state import flat_layers
 from mp_core.layers.shapes import Shape, WithSpecRule, map_shapes
 from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.ops.specs import Spec
@@ -154,7 +155,7 @@ def _is_formula_enough(layer: "Layer", x: KerasTensor) -> bool:
     A trial run is needed for the dtype of results that are not floats, and to check the inputs of built layers.
     """
     is_cast = layer.autocast and layer._output is not None and dtypes.is_float(dtypes.parse(x.dtype))
-    return is_cast and not (layer.built and layer.weights) and next(islice(layer.flatten(), 1, None), None) is None
+    return is_cast and not (layer.built and layer.weights) and next(islice(flat_layers(layer), 1, None), None) is None
 
 
 def _specs_by_user(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -169,7 +170,7 @@ def _specs_by_user(layer: "Layer", args: tuple[Any, ...], kwargs: dict[str, Any]
     named = {f"{name}_shape": map_leaves(lambda x: x.shape, x) for name, x in kwargs.items()}
     if not layer.is_placed:
         build_for(layer, args, kwargs)
-    if not all(part.built for part in layer.flatten()):
+    if not all(part.built for part in flat_layers(layer)):
         return None
     found = layer.compute_output_shape(*shapes, **named)
     compute: Any = dtypes.ALLOWED.get(layer.compute_dtype)

@@ -117,7 +117,7 @@ class ForwardPlan(Generic[R]):
         others: tuple[tuple[Any, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
         self._layer, self._sizes = layer, Sizes(sizes, others[1])
-        self._tree: Any = self._whole(map_leaves(as_example, inputs)), map_leaves(as_example, options)
+        self._tree: Any = self._with_integers(map_leaves(as_example, inputs)), map_leaves(as_example, options)
         self._other_tree: Any = map_leaves(as_example, (others[0], options))
         self._last: tuple[object, RecordedCall | None] = None, None  # (count() when it was checked last, the recording)
         self.refresh()
@@ -149,13 +149,13 @@ class ForwardPlan(Generic[R]):
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
         """Return the arrays of a call in the order of the examples, converted to their dtypes and layouts."""
         wanted = {name: x for name, x in self._tree[1].items() if name in options or has_array(x)}
-        found = list(pairs((self._tree[0], wanted), (self._whole(inputs), options)))
+        found = list(pairs((self._tree[0], wanted), (self._with_integers(inputs), options)))
         return [matching(x, example, index) for index, (example, x) in enumerate(found)]
 
-    def _whole(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _with_integers(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the inputs of a call, with floats converted to integers where the model itself converts them."""
-        whole = getattr(self._layer, "whole", None)
-        return inputs if whole is None or len(inputs) != 1 else (whole(inputs[0]),)
+        convert = getattr(self._layer, "_with_integer_inputs", None)
+        return inputs if convert is None or len(inputs) != 1 else (convert(inputs[0]),)
 
     def run_rows(self, arrays: list[Array], rows: tuple[int, ...]) -> Any:
         """Return the outputs for arrays with `rows`, one number for each of the plan's sizes.

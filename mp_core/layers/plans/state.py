@@ -11,6 +11,7 @@ from mp_core.core.changes import Contents
 from mp_core.layers import Layer
 from mp_core.layers.base.building import inherited_training
 from mp_core.layers.base.contents import LayerContents
+from mp_core.layers.base.state import flat_layers
 from mp_core.policies.autocast import AutoCastVariable, scope_dtype
 
 __all__ = ["SURROUNDINGS", "State"]
@@ -45,7 +46,7 @@ class State:
 
     def add(self, layer: Layer) -> None:
         """Add a layer and its sublayers to the dependencies. Call this before the layer computes."""
-        layers = [part for part in layer.flatten() if id(part) not in self._layers]
+        layers = [part for part in flat_layers(layer) if id(part) not in self._layers]
         self._layers |= {id(part): part for part in layers}
         parts = LayerContents(layers)
         self._known &= parts.is_known or self._is_known

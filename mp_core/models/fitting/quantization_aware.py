@@ -11,7 +11,7 @@ from mp_core.layers.forms import Codes
 from mp_core.layers.forms.trained import TrainedCodes
 from mp_core.layers.matrix import set_form
 from mp_core.models.fitting.calibration import calibrate
-from mp_core.models.fitting.running import LayerLike
+from mp_core.models.fitting.running import LayerLike, parts_of
 from mp_core.utilities.arguments import boolean, number, positive_integer
 
 __all__ = ["convert_qat", "distill", "prepare_qat"]
@@ -216,7 +216,7 @@ def _kernels(model: object) -> list[Any]:
     """Return the layers with a kernel."""
     if not isinstance(model, LayerLike):
         raise TypeError(f"`model` must be a Layer, or have its methods; received {type(model).__name__}")
-    return [layer for layer in model.flatten() if isinstance(layer, Dense | EinsumDense)]
+    return [layer for layer in parts_of(model) if isinstance(layer, Dense | EinsumDense)]
 
 
 def _check(layer: Dense | EinsumDense) -> None:

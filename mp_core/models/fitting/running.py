@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from mp_core.arrays import Array, as_mask
 from mp_core.layers import Layer
+from mp_core.layers.base.state import flat_layers
 
-__all__ = ["LayerLike", "ModelCall", "calls_of", "layers_by_path", "mask_of"]
+__all__ = ["LayerLike", "ModelCall", "calls_of", "layers_by_path", "mask_of", "parts_of"]
 
 
 @runtime_checkable
@@ -35,6 +36,11 @@ class ModelCall(NamedTuple):
     kwargs: dict[str, Any]
 
 
+def parts_of(model: LayerLike) -> Iterator[Any]:
+    """Yield all layers of a model, also of a layer with an attribute called `flatten`."""
+    return flat_layers(model) if isinstance(model, Layer) else model.flatten()
+
+
 def calls_of(model: object, sample: Any, argument: str = "sample") -> list[ModelCall]:
     """Return the calls of a sample: a list or iterator is several calls; a tuple or dict is the arguments of one call.
 
@@ -56,7 +62,7 @@ def calls_of(model: object, sample: Any, argument: str = "sample") -> list[Model
             "`model` must be a Layer, or have its methods `__call__`, `flatten`, `weight_bytes` and `with_policy`; "
             f"received {type(model).__name__}"
         )
-    for layer in model.flatten():
+    for layer in parts_of(model):
         if isinstance(layer, Layer) and layer.quantized:
             raise ValueError(f"`model` must have unquantized weights; layer '{layer.path}' is quantized")
     inputs = list(sample) if isinstance(sample, list | Iterator) else [sample]
@@ -82,7 +88,7 @@ def mask_of(model: LayerLike, call: ModelCall) -> Array | None:
 def layers_by_path(model: LayerLike) -> dict[str, Layer]:
     """Return path -> layer of a model; raise ValueError if two layers have the same path."""
     layers: dict[str, Layer] = {}
-    for part in model.flatten():
+    for part in parts_of(model):
         if isinstance(part, Layer) and layers.setdefault(str(part.path), part) is not part and part.built:
             raise ValueError(f"two layers of `model` have the path '{part.path}': give them different names")
     return layers

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from mp_core.layers import Input, InputLayer, Layer
 from mp_core.layers.base.configuration import is_ours
+from mp_core.layers.base.state import flat_layers
 from mp_core.layers.symbols import KerasTensor
 from mp_core.training.graph import Source, graph_in
 from mp_core.training.models import Functional, Model, takes_graph
@@ -82,7 +83,7 @@ def clone_model(
 def _objects_of(model: Model) -> dict[str, Any]:
     """Return name -> class or function of the user, for everything that a model contains."""
     trained = model.get_compile_config() if model.compiled else {}
-    found = [*map(type, model.flatten()), *leaves(trained), *map(type, leaves(trained))]
+    found = [*map(type, flat_layers(model)), *leaves(trained), *map(type, leaves(trained))]
     named = [getattr(item, "_registered", item) for item in found if callable(item) and hasattr(item, "__name__")]
     return {item.__name__: item for item in named if not is_ours(item) and item.__module__ != "builtins"}
 

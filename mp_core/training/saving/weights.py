@@ -13,7 +13,7 @@ from mp_core.layers.base.building import are_by_argument, build_shapes_of, enclo
 from mp_core.layers.base.configuration import is_ours
 from mp_core.layers.base.ends import WithEnds, find_ends
 from mp_core.layers.base.quantization import form_under, policy_of
-from mp_core.layers.base.state import cleared_by_loading, restore_extra_arrays, saved_variables
+from mp_core.layers.base.state import cleared_by_loading, flat_layers, restore_extra_arrays, saved_variables
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.layers.names_in_files import layers_by_name, layers_in, names_in_list
 from mp_core.layers.operation import Operation
@@ -44,7 +44,7 @@ class WeightSource(Protocol):
         """Whether the layer or one of its inner layers has variables."""
 
     def beside(self) -> dict[str, Array]:
-        """Return mp_core's own additional arrays: the result of :meth:`Layer._beside_saved`."""
+        """Return mp_core's own additional arrays: the result of :func:`~mp_core.layers.base.state.extra_arrays`."""
 
     def member(self, name: str) -> "WeightSource":
         """Return the weights of an attribute of the layer, or of a layer in the container, by its name in files."""
@@ -162,7 +162,7 @@ def _pairs(part: TranslatedLayer, stored: WeightSource) -> Iterator[tuple[Layer,
 
 def build_by_calling(model: Layer) -> None:
     """Call a built model once if inner layers of users' layers are not built; ignore an error of the call."""
-    parts = (layer for layer in model.flatten() if isinstance(layer, Layer))
+    parts = (layer for layer in flat_layers(model) if isinstance(layer, Layer))
     if model.built and not all(layer.built for layer in parts):
         with suppress(ValueError):
             _run(model)
@@ -173,7 +173,7 @@ def _run(model: Layer) -> None:
 
     Inner layers that are built get paths below the path of their layer.
     """
-    parts = (layer for layer in model.flatten() if isinstance(layer, Layer) and not isinstance(layer, Functional))
+    parts = (layer for layer in flat_layers(model) if isinstance(layer, Layer) and not isinstance(layer, Functional))
     layers = [layer for layer in parts if layer.built]
     try:
         for layer in layers:
