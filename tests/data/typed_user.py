@@ -5,6 +5,7 @@ from typing import Any, assert_type
 import numpy as np
 
 import mp_core as mp
+from mp_core.optimizers.schedules import CosineDecay
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +33,8 @@ assert_type(Twice()(x), tuple[Array, int])
 mp.quantise(x)  # type: ignore[attr-defined]
 layer.quantise("int8")  # type: ignore[attr-defined]
 mp.matmul(x)  # type: ignore[call-arg]
+assert_type(mp.optimizers.Adam(CosineDecay(0.1, 10)), mp.optimizers.Adam)
+assert_type(CosineDecay(0.1, 10), mp.optimizers.schedules.CosineDecay)
 model = mp.Sequential([mp.Input((3,)), layer])
 assert_type(model.fit(x, x), mp.callbacks.History)
 assert_type(model.fit(x, x).history, dict[str, list[Any]])

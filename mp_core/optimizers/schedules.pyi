@@ -1,0 +1,1 @@
+from mp_core.training.optimizers.schedules import *  # noqa: F403
