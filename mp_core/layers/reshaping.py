@@ -152,7 +152,7 @@ class Reshape(WithSpecRule, Layer):
             raise ValueError(f"`target_shape` must be lengths, at most one of them -1; received {target_shape!r}")
 
     def call(self, inputs: Array) -> Array:
-        """Return the inputs in the shape (batch, *target_shape)."""
+        """Return the inputs in the shape ``(batch, *target_shape)``."""
         elements, known = math.prod(inputs.shape[1:]), math.prod(n for n in self.target_shape if n != -1)
         rest = elements // known if known else 0
         shape = [rest if n == -1 else n for n in self.target_shape]

@@ -34,7 +34,7 @@ _PARAMETERS = """
     activation : str or callable, optional
     use_bias : bool
     kernel_initializer, bias_initializer : str, dict or callable
-        The kernel has the shape (*kernel_size, filters, channels).
+        The kernel has the shape ``(*kernel_size, filters, channels)``.
     **kwargs
         Arguments of :class:`Layer`.
 
@@ -95,7 +95,7 @@ class _ConvTranspose(ConvolutionBase):
             )
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the kernel, shape (*kernel_size, filters, channels), and the bias."""
+        """Create the kernel, shape ``(*kernel_size, filters, channels)``, and the bias."""
         channels = self._channels(input_shape)
         if not channels:
             raise ValueError(f"The channels of the inputs to layer '{self.name}' must be known; received {input_shape}")

@@ -31,7 +31,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
 
     Returns
     -------
-    ndarray, shape (*indices.shape, columns)
+    ndarray, shape ``(*indices.shape, columns)``
 
     Raises
     ------

@@ -341,7 +341,7 @@ class Form:
         """
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return rows of a table, shape (*indices.shape, columns), in the dtype `compute`.
+        """Return rows of a table, shape ``(*indices.shape, columns)``, in the dtype `compute`.
 
         Only these rows are cast or dequantized.
         """
