@@ -78,6 +78,7 @@ def test_suspected_are_the_changed_files_that_compute_a_slower_cell(compare):
     shared, page = "mp_core/core/kernels/simd/avx2.h", "mp_core/models/texts.py"
     assert compare.suspects([SOFTMAX], [softmax, panel, shared, page]) == [softmax, shared]
     assert softmax in compare.report({SOFTMAX: 1.5}, [softmax, panel])
+    assert not compare.suspects([SOFTMAX], [panel, "mp_core/layers/dense.py"])  # which fails no gate
     assert panel not in compare.report({SOFTMAX: 1.5}, [softmax, panel])
 
 
