@@ -166,9 +166,9 @@ def angles(rope: Rope, size: int, length: int) -> Array:
     for begin in range(0, length, _POSITIONS):
         rows = table[begin : begin + _POSITIONS]
         positions = np.arange(begin, begin + len(rows), dtype=F32)[:, np.newaxis]
-        turned = (positions * frequencies.astype(F32)).astype(np.float64)
-        rows[:, : len(powers)] = np.cos(turned) * factor
-        rows[:, len(powers) :] = np.sin(turned) * factor
+        radians = (positions * frequencies.astype(F32)).astype(np.float64)
+        rows[:, : len(powers)] = np.cos(radians) * factor
+        rows[:, len(powers) :] = np.sin(radians) * factor
     table.flags.writeable = False  # so that plans can share it
     return table
 

@@ -1,5 +1,6 @@
 #include "library/elementwise.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -104,9 +105,9 @@ static void compare(mp_elementwise_function function, const float *x, const floa
 }
 
 /* Compute n elements, at most MP_CHUNK; `at` are the operands' addresses. */
-static void run_piece(const mp_elementwise *e, const char *const *at, ptrdiff_t n, char *out) {
+static void run_piece(const mp_elementwise *e, const char *const *at, int operands, ptrdiff_t n, char *out) {
     mp_chunk_floats buffer[2];
-    const int masked = e->function == MP_WHERE, operands = mp_elementwise_operands[e->function];
+    const int masked = e->function == MP_WHERE;
     const float *x = widened(e, e->operand + masked, at[masked], n, buffer[0].at), *y = NULL;
     if (operands > 1) y = widened(e, e->operand + masked + 1, at[masked + 1], n, buffer[1].at);
     if (e->activation != MP_LINEAR) {
@@ -114,6 +115,7 @@ static void run_piece(const mp_elementwise *e, const char *const *at, ptrdiff_t 
         x = buffer[0].at;
     }
     if (e->out_format == MP_BOOL) {
+        assert(y); /* comparisons have two operands */
         compare(e->function, x, y, n, out);
         return;
     }
@@ -128,6 +130,7 @@ void mp_run_elementwise(void *context, ptrdiff_t task) {
     const mp_elementwise *e = context;
     const int last = e->axes - 1, operands = mp_elementwise_operands[e->function];
     const ptrdiff_t end = mp_min((task + 1) * e->share, e->lines * e->pieces);
+    assert(operands >= (e->function == MP_WHERE ? 3 : 1));
     for (ptrdiff_t piece = task * e->share; piece < end; piece++) {
         const ptrdiff_t line = piece / e->pieces, first = piece % e->pieces * MP_CHUNK;
         const char *at[MP_MOST_OPERANDS];
@@ -135,6 +138,6 @@ void mp_run_elementwise(void *context, ptrdiff_t task) {
         for (ptrdiff_t axis = last - 1, rest = line; axis >= 0; rest /= e->shape[axis--])
             for (int i = 0; i < operands; i++) at[i] += rest % e->shape[axis] * e->operand[i].stride[axis];
         char *out = e->out + (line * e->shape[last] + first) * e->out_size;
-        run_piece(e, at, mp_min(e->shape[last] - first, MP_CHUNK), out);
+        run_piece(e, at, operands, mp_min(e->shape[last] - first, MP_CHUNK), out);
     }
 }

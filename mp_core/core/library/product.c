@@ -4,6 +4,7 @@
  * NC columns after NC columns, in these KC elements of K after KC elements, with one call of a kernel for each panel,
  * or for each micro-panel of its copy. (If B is multiplied in place by at most MR rows, one call has all NC columns; if
  * B is transposed, one call has all of K.) */
+#include <assert.h>
 #include <string.h>
 
 #include "library/runtime.h"
@@ -143,6 +144,7 @@ static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, p
     const ptrdiff_t block = g->shape.k_block, bytes = g->shape.n * (ptrdiff_t)sizeof(float);
     const float *row = p->b.group_scale + first / block * p->n + column;
     const int in_place = g->shape.m <= MP_ROWS && g->shape.n % MP_LANES == 0;
+    assert(in_place || scales); /* a plan whose scales are not read in place has scratch for them */
     g->accumulators.block_scale = in_place ? row : scales;
     g->accumulators.block_scale_ld = in_place ? p->n : MP_PANEL;
     for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++, row += p->n) {
