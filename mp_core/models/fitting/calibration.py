@@ -11,8 +11,9 @@ from mp_core.arrays.dtypes import finfo
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.layers import Dense, EinsumDense
 from mp_core.layers.forms import Inputs
-from mp_core.models.fitting.observing import InputStatistics, observe
-from mp_core.models.fitting.rounding import quantize_for
+from mp_core.layers.forms.observed import InputStatistics
+from mp_core.layers.forms.rounding import quantize_for
+from mp_core.models.fitting.observing import observe
 from mp_core.models.fitting.running import LayerLike, calls_of, layers_by_path
 from mp_core.models.fitting.trial import Trial
 from mp_core.ops import cast

@@ -10,9 +10,13 @@ from mp_core.arrays.quantization import QuantizedArray, dequantize, quantize
 from mp_core.ops import matmul
 from mp_core.policies.dtype_policies import Scheme
 
-__all__ = ["quantize_for"]
+__all__ = ["DAMPING", "Nearest", "quantize_for", "rounded_for"]
 
-_DAMPING = 0.01  # added to each second moment, relative to their mean, because a sample is incomplete
+DAMPING = 0.01
+"""What is added to each second moment, relative to their mean, because a sample is incomplete."""
+Nearest = Callable[[Array, int], Array]
+"""A function of a column and its index that returns the nearest numbers that have codes, in float32."""
+
 _BLOCK = 128  # columns rounded one by one before one product propagates their errors into all later columns
 
 
@@ -45,10 +49,34 @@ def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray
     >>> scheme.quantize(lines).values, quantize_for(lines, scheme, np.ones((4, 4))).values
     (array([[127,  10,  10,  10]], dtype=int8), array([[127,  10,  11,  10]], dtype=int8))
     """
+    q = scheme.quantize(cast(lines, F32))
+    return quantize(
+        rounded_for(lines, _rounding_function(q), moments), axis=q.axis, dtype=q.dtype, group_size=q.group_size,
+        scale=q.scale, zero_point=q.zero_point,
+    )  # fmt: skip
+
+
+def rounded_for(lines: Array, nearest: Nearest, moments: Array, damping: float = DAMPING) -> Array:
+    """Return a matrix rounded column by column, with the propagation of errors of :func:`quantize_for`.
+
+    Parameters
+    ----------
+    lines : ndarray, shape (outputs, inputs)
+        Finite floats.
+    nearest : callable
+        See :data:`Nearest`.
+    moments : ndarray, shape (inputs, inputs)
+        As in :func:`quantize_for`.
+    damping : float
+        What is added to each moment, relative to the mean of the diagonal.
+
+    Returns
+    -------
+    ndarray of float32, shape (outputs, inputs)
+        Numbers that `nearest` returned.
+    """
     exact = cast(lines, "float64")
-    q = scheme.quantize(cast(exact, F32))
-    nearest = _rounding_function(q)
-    order, owed = _feedback(moments)
+    order, owed = _feedback(moments, damping)
     wanted, rounded = np.ascontiguousarray(exact.T)[order], np.empty_like(exact.T, F32, order="C")
     for first in range(0, len(wanted), _BLOCK):
         block = wanted[first : first + _BLOCK]
@@ -59,13 +87,10 @@ def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray
             errors[j] = rounded[column] - exact[:, column]
             block[j + 1 :] -= weights[j, j + 1 : len(block), np.newaxis] * errors[j]
         wanted[first + len(block) :] -= matmul(weights[:, len(block) :].T, cast(errors, F32))
-    return quantize(
-        np.ascontiguousarray(rounded.T), axis=q.axis, dtype=q.dtype, group_size=q.group_size, scale=q.scale,
-        zero_point=q.zero_point,
-    )  # fmt: skip
+    return np.ascontiguousarray(rounded.T)
 
 
-def _rounding_function(q: QuantizedArray) -> Callable[[Array, int], Array]:
+def _rounding_function(q: QuantizedArray) -> Nearest:
     """Return a function (column, index) that rounds a column of the matrix to the values of its codes."""
     lines, count = q.shape[0], q.scale.shape[1]
     group = q.group_size or max(q.shape[1], 1)
@@ -86,7 +111,7 @@ def _rounding_function(q: QuantizedArray) -> Callable[[Array, int], Array]:
     return nearest
 
 
-def _feedback(moments: Array) -> tuple[Array, Array]:
+def _feedback(moments: Array, share: float) -> tuple[Array, Array]:
     """Return the order of the columns, and the matrix U of :func:`quantize_for` in this order."""
     diagonal = cast(moments, "float64").diagonal()
     order = np.argsort(-diagonal, kind="stable")
@@ -95,7 +120,7 @@ def _feedback(moments: Array) -> tuple[Array, Array]:
     if not peak > 0:
         return order, weights
     h = cast(moments[np.ix_(order, order)] / peak, "float32")
-    damping = np.float32(_DAMPING * math.fsum(diagonal / peak) / len(order))
+    damping = np.float32(share * math.fsum(diagonal / peak) / len(order))
     h[np.diag_indices_from(h)] += damping
     for last in range(len(order), 0, -_BLOCK):
         first = max(last - _BLOCK, 0)
