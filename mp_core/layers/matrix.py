@@ -231,12 +231,13 @@ class MatrixLayer(Layer):
         return not self.built or self.form.is_float or self.form.fits(policy)
 
     def _saved_variables(self) -> list[AutoCastVariable]:
-        """Return the variables in the order of Keras' files: matrix, bias, scales."""
+        """Return the variables in the order of Keras' files: matrix, bias, scales; late variables after the bias."""
         variables, bias = self.own_variables(), vars(self).get("bias")
         if bias is None:
             return variables
-        matrix = next(iter(self.form.variables.values()))
-        return [matrix, bias, *(variable for variable in variables if variable is not matrix and variable is not bias)]
+        name, first = next(iter(self.form.variables_of().items()))
+        begin = [bias] if first.late else [self.form.variables[name], bias]
+        return [*begin, *(variable for variable in variables if all(variable is not known for known in begin))]
 
     def _quantized_form(self, policy: DTypePolicy) -> Form | None:
         mode = policy.quantization_mode

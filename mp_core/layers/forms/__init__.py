@@ -1,6 +1,7 @@
 """Forms: how layers store their matrices and multiply by them. ``FORMS`` lists all forms."""
 
 from mp_core.layers.forms.codes import Codes
+from mp_core.layers.forms.fitted import KerasAWQ, KerasGPTQ
 from mp_core.layers.forms.form import Float, Form, Geometry, Variable
 from mp_core.layers.forms.keras import KerasFloat8, KerasInt4, KerasInt8
 from mp_core.layers.forms.products import Inputs
@@ -13,7 +14,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-FORMS: dict[str, type[Form]] = {form.name: form for form in (Float, Codes, KerasInt8, KerasInt4, KerasFloat8)}
+_OURS = (Float, Codes, KerasInt8, KerasInt4, KerasFloat8, KerasGPTQ, KerasAWQ)
+FORMS: dict[str, type[Form]] = {form.name: form for form in _OURS}
 """Name -> form. A form with Keras' variables has the name of its quantization mode."""
 
 
@@ -38,7 +40,7 @@ def add_form(form: type[Form]) -> type[Form]:
     ... class Ternary(Codes):
     ...     name = "ternary"
     >>> modes(tables=False)  # layers can now be quantized to it
-    ('int8', 'int4', 'float8', 'ternary')
+    ('int8', 'int4', 'float8', 'gptq', 'awq', 'ternary')
     >>> del FORMS["ternary"]
     """
     if not (isinstance(form, type) and issubclass(form, Form)):
@@ -78,7 +80,7 @@ def modes(*, tables: bool) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> modes(tables=False), modes(tables=True)  # tables have no float8 form
-    (('int8', 'int4', 'float8'), ('int8', 'int4'))
+    >>> modes(tables=False), modes(tables=True)  # tables have none of the others
+    (('int8', 'int4', 'float8', 'gptq', 'awq'), ('int8', 'int4'))
     """
     return tuple(name for name, form in FORMS.items() if name in QUANTIZATION_MODES and (form.looks_up or not tables))

@@ -222,8 +222,9 @@ class Form:
 
     def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:
         """Create the variables in place of the float variable of a layer."""
-        self.add(add_weight, self.encoded(floats.numpy(), dtype))
-        self.add(add_weight, late=True)
+        values = self.encoded(floats.numpy(), dtype)
+        self.add(add_weight, values)
+        self.add(add_weight, values, late=True)
 
     def assign(self, floats: Array, dtype: str) -> None:
         """Assign floats to the variables. Read-only arrays that nobody else can write to are not copied."""

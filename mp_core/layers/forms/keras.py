@@ -158,32 +158,56 @@ class KerasInt4(_IntegerForm):
         if self.block < 0:
             return QuantizedArray(packed, 1.0 / np.expand_dims(scale, g.shared_axis), None, axis, None, _INT4, shape)
         zero, group = self.variables[f"{g.name}_zero"].numpy(), min(self.block, LARGEST_GROUP)
-        block, in_runs = self.variables["g_idx"].derived(
-            ("blocks", scale.shape), self._block_reader(scale.shape[g.shared_axis])
-        )
+        read = group_reader(g.owner, self.block, scale.shape[g.shared_axis], whole=True)
+        block, in_runs = self.variables["g_idx"].derived(("blocks", scale.shape), read)
         if in_runs and zero.size and -8 <= zero.min() <= zero.max() <= 7:
             return QuantizedArray(packed, scale, zero if zero.any() else None, axis, group, _INT4, shape)
-        codes = unpack_int4(self.stored, g.columns, axis=-1).astype(np.int16) - zero.take(block, g.shared_axis)
-        if in_runs and codes.size and -128 <= codes.min() <= codes.max() <= 127:
-            return QuantizedArray(codes.astype(np.int8), scale, None, axis, group)
-        floats: Array = codes * scale.take(block, g.shared_axis)
-        return floats
+        codes = unpack_int4(self.stored, g.columns, axis=-1)
+        return grouped(codes, scale, zero, block, group if in_runs else None, g.shared_axis)
 
-    def _block_reader(self, blocks: int) -> Callable[[Array], tuple[Array, bool]]:
-        """Return a function of ``g_idx`` that returns the block of each row, and whether blocks are consecutive rows.
 
-        Blocks are consecutive when they are created; files may hold others.
-        """
+def grouped(
+    codes: Array, scale: Array, zero: Array, index: Array, group: int | None, axis: int
+) -> QuantizedArray | Array:
+    """Return ``(codes - zero[index]) * scale[index]``: differences in int8 if they fit and groups are runs, else floats.
 
-        def read(stored: Array) -> tuple[Array, bool]:
-            with np.errstate(invalid="ignore"):
-                index = stored.astype(np.intp)
-            if not np.array_equal(index, stored) or (index.size and not 0 <= index.min() <= index.max() < blocks):
-                raise ValueError(f"`g_idx` of layer '{self.geometry.owner}' must hold integers from 0 to {blocks - 1}")
-            size = min(self.block, max(index.size, 1))
-            return index, np.array_equal(index, np.arange(index.size) // size)
+    Parameters
+    ----------
+    codes : ndarray of int8 or uint8, with two axes
+    scale, zero : ndarray
+        One element for each group along `axis`.
+    index : ndarray of int
+        The group of each element along `axis`.
+    group : int or None
+        The length of a group if groups are consecutive elements; None if they are not.
+    axis : int
+    """
+    differences = codes.astype(np.int16) - zero.take(index, axis)
+    if group is not None and differences.size and -128 <= differences.min() <= differences.max() <= 127:
+        return QuantizedArray(differences.astype(np.int8), scale, None, (1 - axis,), group)
+    floats: Array = differences * scale.take(index, axis)
+    return floats
 
-        return read
+
+def group_reader(
+    owner: str, size: int, groups: int, *, whole: bool = False
+) -> Callable[[Array], tuple[Array, bool]]:
+    """Return a function of ``g_idx`` that returns the group of each input, and whether groups are consecutive inputs.
+
+    Groups are consecutive when they are created; files may hold others. With `whole` the numbers must be integers, else
+    their integer part counts.
+    """
+
+    def read(stored: Array) -> tuple[Array, bool]:
+        with np.errstate(invalid="ignore"):
+            index = stored.astype(np.intp)
+        is_valid = np.isfinite(stored).all() and (not whole or np.array_equal(index, stored))
+        if not is_valid or (index.size and not 0 <= index.min() <= index.max() < groups):
+            raise ValueError(f"`g_idx` of layer '{owner}' must hold integers from 0 to {groups - 1}")
+        length = min(size, max(index.size, 1))
+        return index, np.array_equal(index, np.arange(index.size) // length)
+
+    return read
 
 
 class KerasFloat8(Float):
