@@ -91,7 +91,6 @@ ABSENT: dict[str, dict[str, str]] = {
         "set_epsilon": "each layer has its own `epsilon`",
     },
     "quantizers": {
-        "AWQConfig GPTQConfig": "is a dtype policy, whose scheme may be GPTQ's or AWQ's: `mp.dtype_policies`",
         "Quantizer": "is the base of the classes here",
     },
     "optimizers": {

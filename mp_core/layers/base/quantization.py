@@ -6,12 +6,14 @@ fails, none is changed.
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from functools import partial
 from typing import Any, Self
 
 from mp_core.arrays import dtypes
 from mp_core.arrays.quantization.codes import CODES
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.layers.base.contents import contents_of
+from mp_core.layers.base.fitted_blocks import convert_on_sample
 from mp_core.layers.base.losses import LossOwner
 from mp_core.layers.base.state import flat_layers
 from mp_core.layers.filters import chooser
@@ -221,11 +223,14 @@ class PolicyOwner(LossOwner):
         ----------
         mode : str, optional
             The part of a policy's name before ``_from_``: ``"int8"``, ``"int8/weight_only"``, ``"int4"`` (blocks of
-            128), ``"int4/<block size>"`` or ``"float8"``. Not needed with a `config`.
+            128), ``"int4/<block size>"``, ``"gptq/<bits>/<group size>"``, ``"awq/4/<group size>"`` or ``"float8"``. Not
+            needed with a `config`.
         type_check : bool
             Reject subclasses of the layers that have an implementation.
         config : QuantizationConfig, optional
-            One of :mod:`mp_core.quantizers` or of Keras, with the default quantizers of its mode.
+            One of :mod:`mp_core.quantizers` or of Keras, with the default quantizers of its mode. With the dataset of
+            a GPTQConfig or an AWQConfig, the kernels of the blocks that it names are fitted to this sample, block after
+            block; the layers outside of all blocks stay floats.
         filters : str, sequence of str or callable, optional
             Quantize only these layers: regular expressions that are searched in a layer's name, or a function of the
             layer. The policies of the layers that hold them do not change.
@@ -253,11 +258,15 @@ class PolicyOwner(LossOwner):
             raise ValueError(f"Cannot quantize a layer that isn't yet built. Layer '{self.name}' isn't built yet.")
         if _is_quantized(self):
             raise already_quantized(self, f"mode={mode}")
+        convert = None
+        if getattr(config, "dataset", None) is not None:
+            convert = partial(convert_on_sample, self, config, _convert)
         self._quantize_parts(
             mode,
             lambda part: _policy_of_mode(part._mode_under(mode, quantizers), part._policy().name),
             type_check,
             filters,
+            convert,
         )
 
     def _quantize_parts(
@@ -266,8 +275,12 @@ class PolicyOwner(LossOwner):
         policy_of: Callable[["PolicyOwner"], DTypePolicy],
         type_check: bool = True,
         filters: Any = None,
+        convert: "Callable[[Forms], None] | None" = None,
     ) -> None:
-        """Quantize this layer and those below it that match `filters`, each under ``policy_of(layer)``."""
+        """Quantize this layer and those below it that match `filters`, each under ``policy_of(layer)``.
+
+        `convert` converts the layers to their forms. Default: without a sample.
+        """
         family, chosen = mode.partition("/")[0], chooser(filters)
         every = [part for part in flat_layers(self) if part._can_quantize(type_check)]
         known = [part for part in every if chosen(part)]
@@ -286,11 +299,11 @@ class PolicyOwner(LossOwner):
         policies = [policy_of(part) for part in parts]
         forms: Forms = [(part, part._form_under(policy)) for part, policy in zip(parts, policies, strict=True)]
         whole = own if filters is None else None
-        undone_if_it_fails(contents_of([self, *parts]), self._convert_below, forms, whole)
+        undone_if_it_fails(contents_of([self, *parts]), self._convert_below, convert or _convert, forms, whole)
 
-    def _convert_below(self, forms: "Forms", own: DTypePolicy | None) -> None:
+    def _convert_below(self, convert: "Callable[[Forms], None]", forms: "Forms", own: DTypePolicy | None) -> None:
         """Convert layers to forms; if this layer is not among them, set its policy `own`, unless that is None."""
-        _convert(forms)
+        convert(forms)
         is_among = any(part is self for part, _ in forms)
         if own is not None or is_among:
             self.quantized = True

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.layers.forms.form import Float
+from mp_core.layers.forms.form import Float, Form
 from mp_core.ops import cast, matmul
 
 __all__ = ["InputStatistics", "ObservedFloat"]
@@ -72,11 +72,11 @@ class ObservedFloat(Float):
 
     Parameters
     ----------
-    form : Float
-        The replaced form; its variables are shared.
+    form : Form
+        The replaced form, a Float; its variables are shared.
     """
 
-    def __init__(self, form: Float) -> None:
+    def __init__(self, form: Form) -> None:
         vars(self).update(vars(form))
         self.sums = _RunningStatistics(form.geometry.rows)
         self.mask: Array | None = None

@@ -13,7 +13,9 @@ from mp_core.ops.fake_quant import fake_quant_with_min_max_vars
 from mp_core.ops.float8 import compute_float8_amax_history, compute_float8_scale, quantize_and_dequantize
 from mp_core.policies.quantizers.abs_max import abs_max_quantize, abs_max_quantize_grouped_with_zero_point
 from mp_core.policies.quantizers.configurations import (
+    AWQConfig,
     Float8QuantizationConfig,
+    GPTQConfig,
     Int4QuantizationConfig,
     Int8QuantizationConfig,
     QuantizationConfig,
@@ -23,9 +25,10 @@ from mp_core.policies.quantizers.quantizer import AbsMaxQuantizer, deserialize, 
 from mp_core.utilities.absent import refusing
 
 __all__ = [
-    "AbsMaxQuantizer", "Float8QuantizationConfig", "Int4QuantizationConfig", "Int8QuantizationConfig",
-    "QuantizationConfig", "abs_max_quantize", "abs_max_quantize_grouped_with_zero_point", "compute_float8_amax_history",
-    "compute_float8_scale", "deserialize", "fake_quant_with_min_max_vars", "get", "pack_int4",
+    "AWQConfig", "AbsMaxQuantizer", "Float8QuantizationConfig", "GPTQConfig", "Int4QuantizationConfig",
+    "Int8QuantizationConfig", "QuantizationConfig", "abs_max_quantize",
+    "abs_max_quantize_grouped_with_zero_point", "compute_float8_amax_history", "compute_float8_scale", "deserialize",
+    "fake_quant_with_min_max_vars", "get", "pack_int4",
     "quantize_and_dequantize", "serialize", "unpack_int4",
 ]  # fmt: skip
 
