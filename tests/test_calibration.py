@@ -12,8 +12,8 @@ from tiny_bert import TEXTS
 from mp_core import calibrate, config, dequantize, layers
 from mp_core.cli import demo
 from mp_core.dtype_policies import DTypePolicyMap, Scheme, policy_of
-from mp_core.models import BertEncoder
 from mp_core.layers.forms.rounding import quantize_for
+from mp_core.models import BertEncoder
 
 INT8 = "int8_from_mixed_bfloat16"
 

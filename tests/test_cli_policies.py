@@ -155,6 +155,6 @@ def test_an_error_names_the_policies_that_there_are(capsys, command, word, reaso
 
 
 @pytest.mark.parametrize("word", ["gptq/4/64_from_float32", "awq/4/64_from_float32", "ternary_from_float32"])
-def test_a_policy_that_only_names_weights_is_refused(capsys, word):
+def test_a_policy_without_a_scheme_is_refused(capsys, word):
     err = usage_error(capsys, "embed", "m", "--policy", word)
-    assert f"must be a policy that layers compute in; {word!r} only describes weights" in err
+    assert f"must be a policy that folders can hold; {word!r} has no scheme" in err

@@ -134,8 +134,7 @@ def _norm():
     return layer
 
 
-TWO = r"Invalid quantization mode. Expected one of \('int8', 'int4'\). Received: "
-THREE = r"Invalid quantization mode. Expected one of \('int8', 'int4', 'float8'\). Received: "
+OF_TABLES = r"Invalid quantization mode. Expected one of \('int8', 'int4', 'ternary'\). Received: "
 QUANTIZE_ERRORS = [
     (lambda: layers.Dense(2).quantize("int8"), ValueError, "Cannot quantize a layer that isn't yet built."),
     (_twice, ValueError, "is already quantized with dtype_policy='int8_from_float32'. Received: mode=int8"),
@@ -152,13 +151,11 @@ QUANTIZE_ERRORS = [
     (_subclass, NotImplementedError, "MyDense cannot be quantized"),
     (lambda: _norm().quantize("int8"), NotImplementedError, "LayerNormalization cannot be quantized"),
     (lambda: setattr(_built(), "dtype_policy", "gptq/4/128_from_float32"), ValueError, "Implicitly enabling GPTQ"),
-    (lambda: _built().quantize("awq"), NotImplementedError, THREE + "mode=awq"),
-    (lambda: _built().quantize("gptq/4/128"), NotImplementedError, THREE + "mode=gptq/4/128"),
-    (lambda: setattr(_built(), "dtype_policy", "awq/4/128_from_float32"), NotImplementedError, THREE + "mode=awq"),
-    (lambda: _built(dtype="ternary_from_float32"), NotImplementedError, THREE + "quantization_mode=ternary"),
-    (lambda: _embedding().quantize("float8"), NotImplementedError, TWO + "mode=float8"),
-    (lambda: _embedding("float8_from_float32"), NotImplementedError, TWO + "quantization_mode=float8"),
-    (lambda: _embedding("awq/4/64_from_float32"), NotImplementedError, TWO + "quantization_mode=awq"),
+    (lambda: _built().quantize("awq"), ValueError, "Expected 'awq/<weight_bits>/<group_size>'"),
+    (lambda: _built().quantize("gptq/5/128"), ValueError, "only supports 2 or 3 or 4 or 8-bit"),
+    (lambda: _embedding().quantize("float8"), NotImplementedError, OF_TABLES + "mode=float8"),
+    (lambda: _embedding("float8_from_float32"), NotImplementedError, OF_TABLES + "quantization_mode=float8"),
+    (lambda: _embedding("awq/4/64_from_float32"), NotImplementedError, OF_TABLES + "quantization_mode=awq"),
     (lambda: layers.EinsumDense("abc,acd->abd", (None, 5), dtype="int8_from_float32").build((1, 2, 3)),
      NotImplementedError, "A quantized EinsumDense needs an equation"),
 ]  # fmt: skip

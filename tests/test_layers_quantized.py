@@ -309,7 +309,7 @@ def test_a_policy_that_is_set_makes_keras_variables_in_keras_order(policy, names
         assert len(layer.trainable_weights) == trainable
 
 
-@pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8"])
+@pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8", "gptq/4/8", "awq/4/8", "ternary"])
 def test_a_copy_under_a_quantized_policy_is_quantized_where_layers_know_how(mode):
     stack = layers.Sequential([layers.Embedding(9, 24), layers.Dense(4), layers.LayerNormalization()], name="stack")
     ids = np.array([[1, 2]])
@@ -318,10 +318,9 @@ def test_a_copy_under_a_quantized_policy_is_quantized_where_layers_know_how(mode
     twin.quantize(mode)
     copied = stack.with_policy(f"{mode}_from_float32")
     exact = stack(ids)  # our formulas for the copy, Keras' for `quantize`
-    np.testing.assert_allclose(copied(ids), twin(ids), atol=(0.02 if "8" in mode else 0.5) * np.abs(exact).max())
-    assert [layer.quantized for layer in copied.layers] == [mode != "float8", True, False]
-    with pytest.raises(NotImplementedError, match="Invalid quantization mode"):
-        stack.with_policy("ternary_from_float32")
+    np.testing.assert_allclose(copied(ids), twin(ids), atol=(0.02 if "t8" in mode else 0.5) * np.abs(exact).max())
+    has_table = not mode.startswith(("float8", "gptq", "awq"))
+    assert [layer.quantized for layer in copied.layers] == [has_table, True, False]
 
 
 @pytest.mark.parametrize("mode", ["int8", "float8"])

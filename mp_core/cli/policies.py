@@ -48,11 +48,11 @@ def table_of_policies() -> str:
 
 
 def policy(word: str) -> str:
-    """Check that a word is a policy that layers can compute in; return the full name of the policy."""
+    """Check that a word is a policy that folders of weights can hold; return the full name of the policy."""
     chosen = _read(dtype_policies.policy_of, word)
     compute_dtype = chosen.compute_dtype
     if chosen.scheme is None and chosen.quantization_mode not in (None, "float8"):
-        raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {word!r} only describes weights")
+        raise argparse.ArgumentTypeError(f"must be a policy that folders can hold; {word!r} has no scheme")
     if "float" not in compute_dtype:
         raise argparse.ArgumentTypeError(
             f"must compute in a floating-point dtype; {word!r} computes in {compute_dtype}"

@@ -85,6 +85,14 @@ class EinsumDense(AdaptableLayer):
         labels = inputs.partition(",")[2]
         return {axis for axis, label in enumerate(labels) if label not in outputs}, len(labels)
 
+    @classmethod
+    def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
+        columns = config.get("gptq_unpacked_column_size")  # of Keras' codes: the form computes it from the kernel
+        if columns is not None:
+            config = {key: value for key, value in config.items() if key != "gptq_unpacked_column_size"}
+            positive_integer(columns, "gptq_unpacked_column_size")
+        return super()._under_quantizers(config, quantizers)
+
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel and bias for inputs of this shape."""
         labels, order = parse(self.equation, len(input_shape)), _order(self.equation, len(input_shape))

@@ -8,7 +8,6 @@ import numpy as np
 from mp_core.arrays import Array, asarray
 from mp_core.layers.base.state import VariableOwner, flat_layers
 from mp_core.layers.forms.observed import InputStatistics, ObservedFloat
-from mp_core.layers.plans.scopes import eager
 
 if TYPE_CHECKING:
     from mp_core.layers.forms.fitted import KerasGPTQ
@@ -110,6 +109,8 @@ def _structure(model: VariableOwner, config: Any) -> tuple[list[Any], list[Any]]
 
 def _observe(block: Any, inputs: list[Any], parts: "list[MatrixLayer]") -> list[InputStatistics]:
     """Call a block with all inputs, and return the statistics of the inputs of some of its layers."""
+    from mp_core.layers.plans.scopes import eager  # its package imports layers, which derive from classes here
+
     forms = [part.form for part in parts]
     observing = [ObservedFloat(form) for form in forms]
     for part, observed in zip(parts, observing, strict=True):

@@ -5,6 +5,7 @@ from mp_core.layers.forms.fitted import KerasAWQ, KerasGPTQ
 from mp_core.layers.forms.form import Float, Form, Geometry, Variable
 from mp_core.layers.forms.keras import KerasFloat8, KerasInt4, KerasInt8
 from mp_core.layers.forms.products import Inputs
+from mp_core.layers.forms.ternary import Ternary
 from mp_core.policies.dtype_policies import QUANTIZATION_MODES, DTypePolicy
 
 __all__ = ["FORMS", "Codes", "Float", "Form", "Geometry", "Inputs", "Variable", "add_form", "form_of", "modes"]
@@ -14,7 +15,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_OURS = (Float, Codes, KerasInt8, KerasInt4, KerasFloat8, KerasGPTQ, KerasAWQ)
+_OURS = (Float, Codes, KerasInt8, KerasInt4, KerasFloat8, KerasGPTQ, KerasAWQ, Ternary)
 FORMS: dict[str, type[Form]] = {form.name: form for form in _OURS}
 """Name -> form. A form with Keras' variables has the name of its quantization mode."""
 
@@ -36,12 +37,14 @@ def add_form(form: type[Form]) -> type[Form]:
 
     Examples
     --------
+    >>> ours = FORMS["ternary"]
     >>> @add_form
-    ... class Ternary(Codes):
+    ... class Unpacked(Form):
     ...     name = "ternary"
-    >>> modes(tables=False)  # layers can now be quantized to it
-    ('int8', 'int4', 'float8', 'gptq', 'awq', 'ternary')
-    >>> del FORMS["ternary"]
+    >>> FORMS["ternary"].__name__
+    'Unpacked'
+    >>> add_form(ours).__name__
+    'Ternary'
     """
     if not (isinstance(form, type) and issubclass(form, Form)):
         raise TypeError(f"`form` must be a subclass of Form; received {form!r}")
@@ -81,6 +84,6 @@ def modes(*, tables: bool) -> tuple[str, ...]:
     Examples
     --------
     >>> modes(tables=False), modes(tables=True)  # tables have none of the others
-    (('int8', 'int4', 'float8', 'gptq', 'awq'), ('int8', 'int4'))
+    (('int8', 'int4', 'float8', 'gptq', 'awq', 'ternary'), ('int8', 'int4', 'ternary'))
     """
     return tuple(name for name, form in FORMS.items() if name in QUANTIZATION_MODES and (form.looks_up or not tables))

@@ -143,9 +143,7 @@ class KerasGPTQ(Form):
         grid = _Grid.of(lines, self.bits, self._group, False, dtype)
         return self._values(grid.codes(lines), grid)
 
-    def fitted(
-        self, floats: Array, seen: InputStatistics, settings: Mapping[str, Any], dtype: str
-    ) -> dict[str, Array]:
+    def fitted(self, floats: Array, seen: InputStatistics, settings: Mapping[str, Any], dtype: str) -> dict[str, Array]:
         """Return the values of the variables, rounded for inputs.
 
         Parameters
@@ -194,7 +192,8 @@ class KerasGPTQ(Form):
         g, lines = self.geometry, self._as_stored()
         if g.order == tuple(range(len(g.order))) and self._lines_shape == g.lines_shape:
             return lines
-        return g.transposed(g.arranged(_as_floats(lines).T))
+        floats: Array = g.transposed(g.arranged(_as_floats(lines).T))
+        return floats
 
     def _as_stored(self) -> QuantizedArray | Array:
         """Return the stored matrix, (outputs, inputs); floats if no QuantizedArray can hold it."""
@@ -232,9 +231,7 @@ class KerasAWQ(KerasGPTQ):
         """Return the nearest codes; all scales of inputs are 1."""
         return super().encoded(floats, dtype) | {"awq_scales": np.ones(self._lines_shape[1], F32)}
 
-    def fitted(
-        self, floats: Array, seen: InputStatistics, settings: Mapping[str, Any], dtype: str
-    ) -> dict[str, Array]:
+    def fitted(self, floats: Array, seen: InputStatistics, settings: Mapping[str, Any], dtype: str) -> dict[str, Array]:
         """Return the values of the variables, with the best scales of a grid of ratios (``num_grid_points``).
 
         With m the largest magnitude of each input, ratio r has the scales ``max(m^r, 1e-4)``, divided by the root of
@@ -261,7 +258,8 @@ class KerasAWQ(KerasGPTQ):
     def matrix(self) -> QuantizedArray | Array:
         """The kernel as float32: a QuantizedArray has no scales of inputs."""
         g, lines = self.geometry, _as_floats(self._as_stored()) / self._scales
-        return g.transposed(g.arranged(lines.T))
+        floats: Array = g.transposed(g.arranged(lines.T))
+        return floats
 
     @property
     def _scales(self) -> Array:

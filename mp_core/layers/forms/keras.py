@@ -169,7 +169,7 @@ class KerasInt4(_IntegerForm):
 def grouped(
     codes: Array, scale: Array, zero: Array, index: Array, group: int | None, axis: int
 ) -> QuantizedArray | Array:
-    """Return ``(codes - zero[index]) * scale[index]``: differences in int8 if they fit and groups are runs, else floats.
+    """Return ``(codes - zero[index]) * scale[index]``: int8 codes if differences fit and groups are runs, or floats.
 
     Parameters
     ----------
@@ -189,9 +189,7 @@ def grouped(
     return floats
 
 
-def group_reader(
-    owner: str, size: int, groups: int, *, whole: bool = False
-) -> Callable[[Array], tuple[Array, bool]]:
+def group_reader(owner: str, size: int, groups: int, *, whole: bool = False) -> Callable[[Array], tuple[Array, bool]]:
     """Return a function of ``g_idx`` that returns the group of each input, and whether groups are consecutive inputs.
 
     Groups are consecutive when they are created; files may hold others. With `whole` the numbers must be integers, else

@@ -63,10 +63,27 @@ class KerasWeights:
         """Return the variables as Keras saves them: int4 codes are packed, and LoRA is merged into the kernel."""
         import keras
 
+        mode = getattr(self._layer, "quantization_mode", None)
+        if mode in ("gptq", "awq") and hasattr(self._layer, "quantized_kernel"):
+            return self._fitted(mode)
         store: dict[str, Any] = {}
         if isinstance(self._layer, keras.Layer):
             self._layer.save_own_variables(store)
         return [keras.ops.convert_to_numpy(store[key]) for key in sorted(store, key=int)]
+
+    def _fitted(self, mode: str) -> list[Any]:
+        """Return the variables of a layer under gptq or awq, in the order in which Keras reads them.
+
+        What Keras 3.15 writes itself lacks the zero points of these modes.
+        """
+        import keras
+
+        if not getattr(self._layer, f"is_{mode}_calibrated", False):
+            raise ValueError(
+                f"layer '{self._layer.name}' has policy {mode}, but no codes yet: quantize the model first"
+            )
+        own = (getattr(self._layer, name) for name in self._layer.variable_serialization_spec[mode])
+        return [keras.ops.convert_to_numpy(variable) for variable in own if variable is not None]
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the variables."""
