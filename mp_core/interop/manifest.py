@@ -22,21 +22,11 @@ _MOST = 1 << 30  # most bytes of the journal: enough for some million parts
 
 @dataclass(frozen=True, slots=True)
 class OutputPart:
-    """A part of a job; one task writes it into one file.
+    """A part of a job; one task writes it into one file."""
 
-    Attributes
-    ----------
-    name : str
-        The name of the file in the output folder.
-    key : str
-        A digest of the inputs.
-    arguments : tuple
-        The task and its arguments.
-    """
-
-    name: str
-    key: str
-    arguments: tuple[Any, ...] = ()
+    name: str  # The name of the file in the output folder.
+    key: str  # A digest of the inputs.
+    arguments: tuple[Any, ...] = ()  # The task and its arguments.
 
 
 class Manifest:

@@ -268,14 +268,7 @@ def _config(names: list[str], layers: list[AdaptableLayer]) -> dict[str, Any]:
 
 
 def _read(folder: Path, layers: Mapping[str, AdaptableLayer]) -> list[tuple[AdaptableLayer, float, Array, Array]]:
-    """Return the layers of an adapter folder, each with its alpha and its two matrices.
-
-    Parameters
-    ----------
-    folder : Path
-    layers : mapping of str to AdaptableLayer
-        Name of the module in transformers -> the layer.
-    """
+    """Return the layers of an adapter folder, each with its alpha and two matrices; `layers` has their module names."""
     path = folder / _CONFIG
     config = read_object(path)
     on = {name: value for name, value in config.items() if name in _RULES or (value and name != "alpha_pattern")}

@@ -19,21 +19,11 @@ __all__ = ["EmbeddingGemmaEncoder", "EmbeddingGemmaSettings", "Factor"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingGemmaSettings(GatedSettings):
-    """The settings of EmbeddingGemma 2.
+    """The settings of EmbeddingGemma 2."""
 
-    Attributes
-    ----------
-    signal_size : int
-        The length of a signal.
-    output_size : int
-        The length of the vectors after the final projection.
-    heads : tuple of (int, int)
-        (number of key and value heads, head size) of each block.
-    """
-
-    signal_size: int
-    output_size: int
-    heads: tuple[tuple[int, int], ...]
+    signal_size: int  # The length of a signal.
+    output_size: int  # The length of the vectors after the final projection.
+    heads: tuple[tuple[int, int], ...]  # (number of key and value heads, head size) of each block.
 
     @property
     def vector_size(self) -> int:
@@ -51,12 +41,7 @@ class EmbeddingGemmaSettings(GatedSettings):
 
 
 class Factor(Part):
-    """A layer that multiplies vectors by one stored number.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (1,)
-    """
+    """A layer that multiplies vectors by one stored number."""
 
     tensors = (("weight", "table"),)
 

@@ -37,20 +37,11 @@ TASKS = ("query", "document")
 
 @dataclass(frozen=True, slots=True)
 class LateSettings:
-    """The settings for queries and documents in a multi-vector encoder's folder.
+    """The settings for queries and documents in a multi-vector encoder's folder."""
 
-    Attributes
-    ----------
-    skipped : mapping of str to frozenset of int
-        Task -> the tokens whose vectors are dropped.
-    kept : frozenset of int or None
-        If given, only vectors of these tokens are kept in documents.
-    expansion : tuple of (int, int, bool) or None
-        (length to which queries are padded, padding token, whether other tokens attend to the padding).
-    """
-
-    skipped: Mapping[str, frozenset[int]]
-    kept: frozenset[int] | None
+    skipped: Mapping[str, frozenset[int]]  # Task -> the tokens whose vectors are dropped.
+    kept: frozenset[int] | None  # If given, only vectors of these tokens are kept in documents.
+    # (length to which queries are padded, padding token, whether other tokens attend to the padding).
     expansion: tuple[int, int, bool] | None
 
 

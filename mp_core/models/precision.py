@@ -16,21 +16,11 @@ PRECISIONS = ("float32", *CODES, "binary", "ubinary")
 
 
 def with_precision(embeddings: Array, precision: str, ranges: Any = None) -> Array:
-    """Return embeddings in a precision.
+    """Return float32 embeddings, shape (n, dim), in one of `PRECISIONS`.
 
-    Parameters
-    ----------
-    embeddings : ndarray of float32, shape (n, dim)
-    precision : str
-        One of `PRECISIONS`.
-    ranges : array of float32, shape (2, dim) or (2, 1), optional
-        For int8 and uint8: the numbers with the smallest and the largest code. Default: the minimum and the maximum of
-        the embeddings in each dimension.
-
-    Raises
-    ------
-    ValueError
-        `ranges` is needed for a single embedding, which has no range.
+    For int8 and uint8, `ranges` of shape (2, dim) or (2, 1) hold the numbers with the smallest and the largest code.
+    They default to the minimum and the maximum of the embeddings in each dimension, which a single embedding does not
+    have.
 
     Examples
     --------

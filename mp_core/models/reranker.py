@@ -394,12 +394,7 @@ class Reranker(TextModel):
 def ranked(scores: Array, activation: Callable[[Array], Array]) -> list[tuple[int, float]]:
     """Return (index, activated score) of each score, highest first; equal scores keep their order.
 
-    Parameters
-    ----------
-    scores : ndarray of float32, shape (n,)
-        The scores before the activation.
-    activation : callable
-        A monotonic function; different scores may become equal.
+    They are ranked before the monotonic activation, after which different scores may be equal.
     """
     shown = activation(scores)
     return [(int(index), float(shown[index])) for index in np.argsort(-scores, kind="stable")]

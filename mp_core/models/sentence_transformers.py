@@ -57,13 +57,7 @@ def check_options(options: Options) -> None:
 
 
 def also_named(argument: str) -> Callable[[F], F]:
-    """Let callers pass the first argument of a method under its names in sentence-transformers too.
-
-    Parameters
-    ----------
-    argument : str
-        Its name in mp_core. In sentence-transformers it is ``inputs``, before version 6 ``sentences``.
-    """
+    """Let callers pass `argument`, the first of a method, under its names in sentence-transformers too."""
 
     def decorated(method: F) -> F:
         @wraps(method)

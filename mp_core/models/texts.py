@@ -48,24 +48,12 @@ Text = str | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokenized texts or pairs of texts.
+    """Tokenized texts or pairs of texts."""
 
-    Attributes
-    ----------
-    rows : list of ndarray of int32
-        The vocabulary indices of each text, special tokens included.
-    cut : list of int
-        The indices of truncated texts.
-    types : list of ndarray of int, optional
-        The type of each token, if the network has several types.
-    skipped : int
-        The number of prompt tokens at the start of each text that are attended to, but not pooled.
-    """
-
-    rows: list[Array]
-    cut: list[int] = field(default_factory=list)
-    types: list[Array] | None = None
-    skipped: int = 0
+    rows: list[Array]  # The vocabulary indices of each text, special tokens included.
+    cut: list[int] = field(default_factory=list)  # The indices of truncated texts.
+    types: list[Array] | None = None  # The type of each token, if the network has several types.
+    skipped: int = 0  # The number of prompt tokens at the start of each text that are attended to, but not pooled.
 
     def __len__(self) -> int:
         return len(self.rows)

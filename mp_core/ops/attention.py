@@ -106,34 +106,18 @@ def dot_product_attention(
 
 
 class Attended(NamedTuple):
-    """The checked arguments of attention.
+    """The checked arguments of attention."""
 
-    Attributes
-    ----------
-    operands : tuple of ndarray
-        Query, key and value, in one float type.
-    shape : tuple of int
-        The shape of the scores: (n, heads, targets, sources).
-    scale : float
-    reach : tuple of int
-        How many positions a target attends to before and after its own, as the kernels take it.
-    keep, bias : ndarray or None
-        Mask and bias, broadcastable to the scores, with the full length of the sources. If no kernel is used, `keep`
-        includes the reach.
-    runs_in_c : bool
-        Whether kernels compute it. They do not in float64, or if there are no elements.
-    softcap : float
-        0 if scores are not capped.
-    """
-
-    operands: tuple[Array, Array, Array]
-    shape: tuple[int, int, int, int]
+    operands: tuple[Array, Array, Array]  # Query, key and value, in one float type.
+    shape: tuple[int, int, int, int]  # The shape of the scores: (n, heads, targets, sources).
     scale: float
-    reach: tuple[int, int]
+    reach: tuple[int, int]  # How many positions a target attends to before and after its own, as the kernels take it.
+    # `keep`, `bias`: Mask and bias, broadcastable to the scores, with the full length of the sources. If no kernel is
+    # used, `keep` includes the reach.
     keep: Array | None
     bias: Array | None
-    runs_in_c: bool
-    softcap: float
+    runs_in_c: bool  # Whether kernels compute it. They do not in float64, or if there are no elements.
+    softcap: float  # 0 if scores are not capped.
 
     def settings(self) -> tuple[tuple[float, float], tuple[int, int], Array | None, tuple[Array, Array] | None]:
         """Return the arguments of the kernels after operands and result."""

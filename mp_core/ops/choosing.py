@@ -19,12 +19,7 @@ __all__ = ["TopK", "argsort", "repeat", "roll", "sort", "take", "tile", "top_k"]
 
 
 class TopK(NamedTuple):
-    """The result of :func:`top_k`.
-
-    Attributes
-    ----------
-    values, indices : ndarray
-    """
+    """The result of :func:`top_k`."""
 
     values: Any
     indices: Any

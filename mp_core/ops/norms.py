@@ -41,20 +41,11 @@ _RANGES = {F32: _Range(2.0**-100, 2.0**126, 2.0**100, 2.0**-96), F64: _Range(2.0
 
 
 class Squared(NamedTuple):
-    """Vectors, each times a power of two, and the sums of their squares.
-
-    Attributes
-    ----------
-    x : ndarray
-    squares : ndarray
-        The summed axes have length 1.
-    by : ndarray or None
-        The powers of two; None: all are 1.
-    """
+    """Vectors, each times a power of two, and the sums of their squares."""
 
     x: Array
-    squares: Array
-    by: Array | None
+    squares: Array  # The summed axes have length 1.
+    by: Array | None  # The powers of two; None: all are 1.
 
 
 def squared(x: Array, axis: Any, epsilon: float = 0.0) -> Squared:

@@ -19,60 +19,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call, split as Keras' operation class takes them.
+    """The arguments of a call, split as Keras' operation class takes them."""
 
-    Attributes
-    ----------
-    operands : list
-        The positional operands.
-    named : dict
-        Optional operands, by name.
-    options : dict
-        The arguments of the class's constructor.
-    """
-
-    operands: list[Any]
-    named: dict[str, Any]
-    options: dict[str, Any]
+    operands: list[Any]  # The positional operands.
+    named: dict[str, Any]  # Optional operands, by name.
+    options: dict[str, Any]  # The arguments of the class's constructor.
 
 
 @dataclass(frozen=True)
 class Row:
-    """An operation of :mod:`mp_core.ops`, and how its arguments correspond to those of Keras' class.
+    """An operation of :mod:`mp_core.ops`, and how its arguments correspond to those of Keras' class."""
 
-    Attributes
-    ----------
-    name : str
-        The name of Keras' class.
-    function : callable
-        The operation.
-    rule : callable
-        Computes shape and dtype of the results: see :mod:`mp_core.ops.specs`.
-    operands : tuple of str
-        The parameters of `function` that are arrays or numbers. Those with defaults are passed by name.
-    options : mapping of str to str
-        Parameter of the class's constructor -> parameter of `function`.
-    home : str
-        The module below ``keras.src.ops`` that defines the class.
-    names : mapping of str to str
-        Operand passed by name -> Keras' name of it, if that differs.
-    defaults : mapping of str to object
-        Option -> its default in Keras, if `function` has another default.
-    forms : mapping of str to pair of callable
-        Option whose values differ in meaning -> (our value to Keras', Keras' value to ours).
-    fixed : mapping of str to tuple
-        Constructor parameter that `function` lacks -> its values under which the class computes what `function` does.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    rule: Rule
+    name: str  # The name of Keras' class.
+    function: Callable[..., Any]  # The operation.
+    rule: Rule  # Computes shape and dtype of the results: see `mp_core.ops.specs`.
+    # The parameters of `function` that are arrays or numbers. Those with defaults are passed by name.
     operands: tuple[str, ...] = ("x",)
+    # Parameter of the class's constructor -> parameter of `function`.
     options: Mapping[str, str] = field(default_factory=dict)
-    home: str = "numpy"
+    home: str = "numpy"  # The module below ``keras.src.ops`` that defines the class.
+    # Operand passed by name -> Keras' name of it, if that differs.
     names: Mapping[str, str] = field(default_factory=dict)
+    # Option -> its default in Keras, if `function` has another default.
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    # Option whose values differ in meaning -> (our value to Keras', Keras' value to ours).
     forms: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = field(default_factory=dict)
+    # Constructor parameter that `function` lacks -> its values under which the class computes what `function` does.
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @cached_property

@@ -34,22 +34,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The replacement of a function.
+    """The replacement of a function."""
 
-    Attributes
-    ----------
-    module, name : str
-        The module in which Keras' backend defines the function, and its name.
-    make : callable
-        Original -> replacement. The replacement calls the original for arguments that mp_core does not support.
-    cases : callable
-        Yields the cases of the self-test.
-    """
-
-    module: str
+    module: str  # `module`, `name`: The module in which Keras' backend defines the function, and its name.
     name: str
+    # Original -> replacement. The replacement calls the original for arguments that mp_core does not support.
     make: Callable[[Function], Function]
-    cases: Callable[[], Iterator[Case]]
+    cases: Callable[[], Iterator[Case]]  # Yields the cases of the self-test.
 
 
 def _value(x: Any) -> Any:

@@ -33,8 +33,6 @@ class LayerContents:
         Attributes of the layers, and of the forms of their matrices. We are notified of every change.
     containers : list of list, dict and set
         All others, including the attributes of other objects. Nothing notifies us of changes.
-    variables : list of AutoCastVariable
-    arrays : list of ndarray
     is_known : bool
         Whether all classes and functions are mp_core's, NumPy's or builtins; others may depend on hidden state.
     """

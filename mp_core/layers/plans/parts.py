@@ -49,18 +49,11 @@ in order."""
 
 
 class PartDescription(NamedTuple):
-    """The outputs and sums of a part.
+    """The outputs and sums of a part."""
 
-    Attributes
-    ----------
-    outputs : list of (shape, dtype, bool)
-        For each output; the bool says whether it depends on samples.
-    shared_sums : list of SharedSum
-        The sums over rows, in the order of the running sums.
-    """
-
+    # list of (shape, dtype, bool): For each output; the bool says whether it depends on samples.
     outputs: list[tuple[tuple[int, ...], Any, bool]]
-    shared_sums: list[SharedSum]
+    shared_sums: list[SharedSum]  # The sums over rows, in the order of the running sums.
 
 
 class PartGradients(Differentiable):
@@ -299,20 +292,11 @@ def unit_of(shared_sums: Sequence[SharedSum], samples: int) -> int:
 
 @dataclass(frozen=True)
 class PartRun:
-    """A part that has run forwards. It holds the memory of its activations until it runs backwards, or :meth:`end`.
-
-    Attributes
-    ----------
-    outputs : list of ndarray
-    aux : Any
-        The other result of the function.
-    assigned : list of (AutoCastVariable, ndarray)
-        The assignments that the function makes.
-    """
+    """A part that has run forwards. It holds the memory of its activations until it runs backwards, or :meth:`end`."""
 
     outputs: list[Array]
-    aux: Any
-    assigned: Assigned
+    aux: Any  # The other result of the function.
+    assigned: Assigned  # The assignments that the function makes.
     _d: list[Array]
     _found: list[Any]
     _plan: RecordedCall

@@ -52,39 +52,24 @@ def _all_full(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedArchitecture(Architecture):
-    """A network with rotary positions and gated perceptrons, as ``transformers`` writes it.
-
-    Attributes
-    ----------
-    kinds : callable
-        ``(config, blocks, path)`` -> the kind of attention of each block, if ``layer_types`` is absent.
-    kinds_of : tuple of str
-        The allowed kinds of attention.
-    window : tuple of (str, int)
-        The entry of ``config.json`` for the width of the sliding window, and its default.
-    is_causal : bool
-        Whether attention is causal, unless ``config.json`` overrides it.
-    thetas : mapping of str to tuple of (str, float)
-        Kind of attention -> the entry that gives theta if ``rope_parameters`` does not, and its default. Empty: no
-        rotary positions.
-    head_dim : int or None
-        The default of ``head_dim``; None: ``hidden_size / num_attention_heads``.
-    score_entry : str or None
-        The entry of ``config.json`` for d in the score scale ``1 / sqrt(d)``. None: d is ``head_dim``.
-    softcap_entry : str or None
-        The entry of ``config.json`` for the cap of the scores. It must be in `defaults` too.
-    """
+    """A network with rotary positions and gated perceptrons, as ``transformers`` writes it."""
 
     settings: type[Settings] = GatedSettings
     embeddings: type[Embeddings] = GatedEmbeddings
     encoder: type[Encoder] = GatedEncoder
+    # ``(config, blocks, path)`` -> the kind of attention of each block, if ``layer_types`` is absent.
     kinds: Callable[[Mapping[str, Any], int, Any], list[str]] = _all_full
-    kinds_of: tuple[str, ...] = (FULL,)
+    kinds_of: tuple[str, ...] = (FULL,)  # The allowed kinds of attention.
+    # The entry of ``config.json`` for the width of the sliding window, and its default.
     window: tuple[str, int] = ("sliding_window", 4096)
-    is_causal: bool = False
+    is_causal: bool = False  # Whether attention is causal, unless ``config.json`` overrides it.
+    # Kind of attention -> the entry that gives theta if ``rope_parameters`` does not, and its default. Empty: no rotary
+    # positions.
     thetas: Mapping[str, tuple[str, float]] = field(default_factory=lambda: {FULL: ("rope_theta", 10_000.0)})
-    head_dim: int | None = None
+    head_dim: int | None = None  # The default of ``head_dim``; None: ``hidden_size / num_attention_heads``.
+    # The entry of ``config.json`` for d in the score scale ``1 / sqrt(d)``. None: d is ``head_dim``.
     score_entry: str | None = None
+    # The entry of ``config.json`` for the cap of the scores. It must be in `defaults` too.
     softcap_entry: str | None = None
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:

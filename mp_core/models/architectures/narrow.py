@@ -18,15 +18,9 @@ __all__ = ["ALBERT", "ELECTRA"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowSettings(Settings):
-    """The settings of a network with short embeddings.
+    """The settings of a network with short embeddings."""
 
-    Attributes
-    ----------
-    embedding_size : int
-        The length of a word embedding.
-    """
-
-    embedding_size: int
+    embedding_size: int  # The length of a word embedding.
 
     @property
     def embedding_width(self) -> int:

@@ -120,13 +120,7 @@ _STACKED = re.compile(r"(.*\bmlp\.experts)\.mlp\.(w1|w2)")
 
 
 def _split_experts(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
-    """Return the tensors with one matrix for each expert, of shape (outputs, inputs), instead of stacked ones.
-
-    Raises
-    ------
-    ValueError
-        The rows of a stacked matrix cannot be divided by the number of experts.
-    """
+    """Return the tensors with one matrix (outputs, inputs) per expert; raise ValueError if rows cannot be divided."""
     experts: int = settings.routing.experts  # type: ignore[attr-defined]
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

@@ -39,12 +39,7 @@ class StaticEmbeddings(Embeddings):
 
 
 class StaticWeights(StaticEmbeddings):
-    """One number for each token, in float32 under every policy.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (vocabulary,)
-    """
+    """One number for each token, in float32 under every policy: `table` has the shape (vocabulary,)."""
 
     tensors = (("weight", "table"),)
 

@@ -167,7 +167,7 @@ def _largest_weights(kernels: dict[str, Array], seen: Mapping[str, InputStatisti
     """Return path -> ``max|w_j|`` of each input j.
 
     Kernels whose inputs have the same ranges get the root mean square of their values, and so the same scales of
-    inputs. For a single kernel the result has the bits of its own value.
+    inputs.
     """
     ranges = {path: (seen[path].low.tobytes(), seen[path].high.tobytes()) for path in kernels}
     largest: dict[tuple[bytes, bytes], list[Array]] = {}

@@ -16,19 +16,11 @@ _ROWS = 512  # rows per product: constant, so that sums do not depend on how the
 
 
 class InputStatistics(NamedTuple):
-    """Statistics of the inputs of a layer on a sample.
+    """Statistics of the inputs of a layer on a sample."""
 
-    Attributes
-    ----------
-    low, high : ndarray, shape (inputs,)
-        The range of each input, which always contains 0.
-    moments : ndarray, shape (inputs, inputs)
-        ``sum x x'`` over the inputs x, in float64.
-    """
-
-    low: Array
+    low: Array  # `low`, `high`: shape (inputs,): The range of each input, which always contains 0.
     high: Array
-    moments: Array
+    moments: Array  # shape (inputs, inputs): ``sum x x'`` over the inputs x, in float64.
 
     def with_ranges_of(self, other: "InputStatistics") -> "InputStatistics":
         """Return a copy with ranges that also contain the ranges of `other`."""
@@ -70,13 +62,7 @@ class _RunningStatistics:
 
 
 class _ObservedFloat(Float):
-    """A Float form that records the rows it multiplies; with a `mask` of their axes, only rows where it is True.
-
-    Parameters
-    ----------
-    form : Float
-        The replaced form; its variables are shared.
-    """
+    """A Float form that records the rows it multiplies; with a `mask` of their axes, only rows where it is True."""
 
     def __init__(self, form: Float) -> None:
         vars(self).update(vars(form))
@@ -93,22 +79,9 @@ class _ObservedFloat(Float):
 def observe(
     model: LayerLike, calls: list[ModelCall], layers: dict[str, Any], argument: str = "sample"
 ) -> dict[str, InputStatistics]:
-    """Run the model, and return path -> statistics of the inputs of some layers.
+    """Run a copy of the caller's model, and return path -> statistics of the inputs of some layers with float kernels.
 
-    Parameters
-    ----------
-    model : LayerLike
-        A copy of the caller's model.
-    calls : list of ModelCall
-    layers : dict of str to Layer
-        Path -> layer of `model` with a float kernel.
-    argument : str
-        The caller's name of the argument with the calls, for errors.
-
-    Raises
-    ------
-    ValueError
-        A layer got no inputs, or inputs that are not finite.
+    Raise ValueError, which calls the calls `argument`, if a layer got no inputs, or inputs that are not finite.
     """
     forms = {path: layer.form for path, layer in layers.items()}
     observing = {path: _ObservedFloat(form) for path, form in forms.items()}

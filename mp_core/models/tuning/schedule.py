@@ -13,20 +13,7 @@ __all__ = ["WarmupLinear"]
 class WarmupLinear(LearningRateSchedule):
     """``peak * step / warmup`` for the first steps, then ``peak * (steps - step) / (steps - warmup)``.
 
-    The ``"linear"`` schedule of transformers and sentence-transformers.
-
-    Parameters
-    ----------
-    peak : float
-    steps : int
-        The number of training steps.
-    warmup : int
-        The number of steps after which the rate is `peak`.
-
-    Raises
-    ------
-    ValueError
-        `peak` is not above 0, `steps` is not a positive integer, or `warmup` is not from 0 to `steps`.
+    This is the ``"linear"`` schedule of transformers and sentence-transformers. `warmup` is at most `steps`.
 
     Examples
     --------
