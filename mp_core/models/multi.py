@@ -61,13 +61,6 @@ def max_similarity(queries: Sequence[Any], documents: Sequence[Any], *, dtype: s
     ndarray of float32, shape (queries, documents)
         0 for a query without vectors, minus infinity for a document without any.
 
-    Raises
-    ------
-    TypeError
-        Vectors are not floats.
-    ValueError
-        `dtype` is not one of these, or the matrices do not have the same width.
-
     Examples
     --------
     >>> query, document = np.eye(2, dtype=np.float32), np.array([[0.5, 0.25], [1, 0]], np.float32)
@@ -159,11 +152,6 @@ class MultiVectorEncoder(PromptedModel):
             ColBERT.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`.
-
-        Raises
-        ------
-        OSError, ValueError, ImportError
-            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, *_read(folder), policy)
@@ -194,11 +182,6 @@ class MultiVectorEncoder(PromptedModel):
         -------
         list of ndarray of float32, shapes (tokens, dim)
             In the order of `texts`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.encode`; or `task` is unknown.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
         return self.encode_multi_tokens(tokens, batch_size, show_progress, task=task)
@@ -242,13 +225,8 @@ class MultiVectorEncoder(PromptedModel):
     ) -> list[Array]:
         """Return the token vectors of tokenized texts: :meth:`encode_multi` after :meth:`tokenize`.
 
-        Parameters
-        ----------
-        tokens : Tokens
-        batch_size, show_progress, task
-            Those of :meth:`encode_multi`.
-        on_batch : callable, optional
-            Called after each batch with its number of texts.
+        `on_batch` is called after each batch with its number of texts; the other arguments are those of
+        :meth:`encode_multi`.
         """
         return self.each(partial(self._vectors, task=task), tokens, batch_size, show_progress, on_batch)
 

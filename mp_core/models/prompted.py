@@ -31,22 +31,7 @@ class TextError(ValueError):
 
 
 class PromptedModel(TextModel):
-    """A network with its tokenizer and prompts.
-
-    Parameters
-    ----------
-    folder, modules, policy
-        Those of :class:`TextModel`.
-
-    Attributes
-    ----------
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text.
-    default_prompt_name : str or None
-        The name of the default prompt.
-    dim : int
-        The length of a vector; subclasses set it.
-    """
+    """A network with its tokenizer and prompts, and vectors of the length `dim`, which subclasses set."""
 
     dim: int
 
@@ -81,11 +66,6 @@ class PromptedModel(TextModel):
         -------
         Tokens
             Its attribute `cut` lists the truncated texts.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As the method that encodes texts.
         """
         return self._tokens(texts, self._prompt(prompt, prompt_name), self._tokenizer, from_start)
 
@@ -98,15 +78,7 @@ class PromptedModel(TextModel):
         prompt: str | None = None,
         prompt_name: str | None = None,
     ) -> list[list[Piece]]:
-        """Return all tokens of each prompt and text, with their positions.
-
-        Parameters
-        ----------
-        texts, special, most
-            Those of :meth:`TextModel.pieces`.
-        prompt, prompt_name
-            Those of the method that encodes texts.
-        """
+        """Return all tokens of each prompt and text, with their positions: see :meth:`TextModel.pieces`."""
         prefix = self._prompt(prompt, prompt_name)
         return super().pieces([prefix + text for text in list_of_texts(texts, "texts")], special=special, most=most)
 

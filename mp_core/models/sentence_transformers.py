@@ -132,13 +132,7 @@ class _Card:
 
 
 class SentenceTransformerNames:
-    """The methods and attributes of ``SentenceTransformer`` that the library's evaluators and utilities use.
-
-    Attributes
-    ----------
-    device : str
-        ``"cpu"``.
-    """
+    """The methods and attributes of ``SentenceTransformer`` that the library's evaluators and utilities use."""
 
     device: ClassVar[str] = "cpu"
     model_card_data: ClassVar[_Card] = _Card()
@@ -201,11 +195,6 @@ class SentenceTransformerNames:
         ndarray of float32, shape (n, m)
             A tensor if `embeddings1` is one. (The library always returns a tensor.)
 
-        Raises
-        ------
-        ValueError
-            The vectors differ in length.
-
         Examples
         --------
         >>> names = SentenceTransformerNames()
@@ -218,22 +207,9 @@ class SentenceTransformerNames:
         return _like(embeddings1, _MATRICES[self._similarity](a, b))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of ``embeddings1[i]`` and ``embeddings2[i]`` for each i.
+        """Return the similarity of ``embeddings1[i]`` and ``embeddings2[i]`` for each i, float32 of shape (n,).
 
-        Parameters
-        ----------
-        embeddings1, embeddings2 : arrays or tensors of torch, shape (n, dim), or (dim,) for one
-            They are compared in float32.
-
-        Returns
-        -------
-        ndarray of float32, shape (n,)
-            A tensor if `embeddings1` is one.
-
-        Raises
-        ------
-        ValueError
-            The shapes differ.
+        Both are as in :meth:`similarity`, and have the same shape.
         """
         a, b = _rows(embeddings1, "embeddings1"), _rows(embeddings2, "embeddings2")
         if a.shape != b.shape:

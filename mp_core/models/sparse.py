@@ -119,13 +119,7 @@ class SparseVectors:
         return out
 
     def similarity(self, other: "SparseVectors") -> Array:
-        """Return the scalar products of all pairs of vectors, float32 of shape (n, m).
-
-        Raises
-        ------
-        ValueError
-            The vectors differ in length.
-        """
+        """Return the scalar products of all pairs of vectors, float32 of shape (n, m)."""
         if self.dim != other.dim:
             raise ValueError(f"`other` must have vectors of {self.dim} numbers; received {other.dim}")
         used = np.unique(self.indices)
@@ -197,11 +191,6 @@ class SparseEncoder(PromptedModel):
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`. The paths of the head's layers are ``head/dense``,
             ``head/norm`` and ``head/output``. Static weights are float32 under every policy.
-
-        Raises
-        ------
-        OSError, ValueError, ImportError
-            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, _read(folder), policy)
@@ -236,12 +225,6 @@ class SparseEncoder(PromptedModel):
         -------
         SparseVectors
             In the order of `texts`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.encode`; or `max_active_dims` is not a positive integer, or no route
-            matches `task`.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
         return self.encode_sparse_tokens(tokens, batch_size, show_progress, max_active_dims=max_active_dims, task=task)
@@ -286,13 +269,8 @@ class SparseEncoder(PromptedModel):
     ) -> SparseVectors:
         """Return the sparse vectors of tokenized texts: :meth:`encode_sparse` after :meth:`tokenize`.
 
-        Parameters
-        ----------
-        tokens : Tokens
-        batch_size, show_progress, max_active_dims, task
-            Those of :meth:`encode_sparse`.
-        on_batch : callable, optional
-            Called after each batch with its number of texts.
+        `on_batch` is called after each batch with its number of texts; the other arguments are those of
+        :meth:`encode_sparse`.
         """
         most = self._modules.max_active_dims
         if max_active_dims is not None:

@@ -109,7 +109,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
             A file is missing or unreadable.
         ValueError
             The content of a file is not as expected, or a setting is unknown: the message names the file, the entry or
-            tensor, its value and the expected values. Or `truncate_dim` is not a positive integer.
+            tensor, its value and the expected values.
         ImportError
             The tokenizers package is missing.
         """
@@ -130,13 +130,6 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         task : str
             An entry of ``lora_adaptations`` in ``config.json``; its instruction becomes the default prompt. Or a task
             for which the folder's ``Router`` has a route, such as ``"query"``.
-
-        Raises
-        ------
-        OSError
-            The folder does not exist any more.
-        ValueError
-            The folder has no such adapter or route, or its shapes do not fit.
 
         Examples
         --------
@@ -247,12 +240,10 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         Raises
         ------
         TypeError
-            A text or the prompt is not a str, `texts` have no defined order, a switch is not a bool, or an argument is
-            unknown.
+            A text is not a str, or `texts` have no defined order.
         ValueError
-            `batch_size` or `truncate_dim` is not a positive integer; `prompt_name` is unknown, or given together with
-            `prompt`; a text has no token, or a character that UTF-8 cannot encode; one of `options` has an unsupported
-            value, or repeats `normalize`; or int8 or uint8 is requested for a single text.
+            A text has no token, or a character that UTF-8 cannot encode; `prompt_name` is unknown; or int8 or uint8 is
+            requested for a single text, which has no range.
         """
         check_options(options)
         if "normalize_embeddings" in options:
@@ -276,23 +267,9 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         *,
         truncate_dim: int | None = None,
     ) -> Array:
-        """Embed tokenized texts: :meth:`encode` after :meth:`tokenize`.
+        """Embed tokenized texts: :meth:`encode` after :meth:`tokenize`, with the same bits.
 
-        Parameters
-        ----------
-        tokens : Tokens
-        batch_size, normalize, truncate_dim
-            Those of :meth:`encode`.
-
-        Returns
-        -------
-        ndarray of float32, shape (len(tokens), dim)
-            The same bits as from :meth:`encode`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`encode`.
+        `batch_size`, `normalize` and `truncate_dim` are those of :meth:`encode`.
         """
         return self._embeddings(tokens, *self._checked_arguments(batch_size, normalize, truncate_dim))
 
@@ -394,11 +371,9 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
 
         Raises
         ------
-        OSError
-            A file is missing or unreadable.
         TypeError, ValueError
-            An argument is invalid; `data` are damaged or do not fit the loss (the message names the row); a layer holds
-            codes; or the architecture has no gradients. Weights have not changed.
+            `data` are damaged or do not fit the loss (the message names the row); a layer holds codes; or the
+            architecture has no gradients. Weights have not changed.
 
         Examples
         --------
@@ -442,17 +417,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         self._use_modules(self._modules)
 
     def set_pooling_include_prompt(self, include_prompt: bool) -> None:
-        """Set whether the tokens of a prompt are pooled too. For INSTRUCTOR they must not be.
-
-        Parameters
-        ----------
-        include_prompt : bool
-
-        Raises
-        ------
-        TypeError
-            It is not a bool.
-        """
+        """Set whether the tokens of a prompt are pooled too. For INSTRUCTOR they must not be."""
         self._change(include_prompt=boolean(include_prompt, "include_prompt"))
 
     def _change(self, **settings: Any) -> None:
@@ -473,13 +438,6 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         -------
         ndarray of float32, shape (n, dim)
             The pooled vectors, neither normalized nor truncated.
-
-        Raises
-        ------
-        TypeError
-            `ids` are not integers, or `ids` or `mask` is a masked array.
-        ValueError
-            A shape is wrong, an index is outside the vocabulary, or a row of `mask` has no token.
         """
         ids = imported(ids, "ids")
         if ids.dtype.kind not in "iu":

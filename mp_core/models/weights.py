@@ -112,7 +112,7 @@ class Weights:
         drop_pages(tensor.values if isinstance(tensor, QuantizedArray) else tensor)
 
     def policy(self) -> DTypePolicy:
-        """Return the policy of the checkpoint, a map if layers differ; raise ValueError if they cannot read its codes."""
+        """Return the policy of the checkpoint, a map if layers differ; ValueError if they cannot read its codes."""
         default, others = self.stored
         base = policy_of("float32" if default is None else default)
         for stored in (base, *map(policy_of, others.values())):

@@ -75,11 +75,9 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_o
 
     Raises
     ------
-    TypeError
-        `sample` does not fit the model.
     ValueError
-        `model` is not built, or is quantized; `policy` quantizes no Dense or EinsumDense layer; `alpha` is not from 0
-        to 1; `sample` or `held_out` gives a layer no inputs, or Inf or NaN; a kernel has Inf or NaN.
+        `model` is not built, or is quantized; `policy` quantizes no Dense or EinsumDense layer; `sample` or `held_out`
+        gives a layer no inputs, or Inf or NaN.
 
     References
     ----------

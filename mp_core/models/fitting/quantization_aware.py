@@ -94,11 +94,6 @@ def convert_qat(model: LayerLike) -> None:
     model : Layer
         Or an object with its methods.
 
-    Raises
-    ------
-    ValueError
-        No layer is prepared, or a scale is no longer finite.
-
     Examples
     --------
     >>> import numpy as np
@@ -163,11 +158,6 @@ def distill(
     Returns
     -------
     TextEncoder or Reranker
-
-    Raises
-    ------
-    ValueError
-        `texts` is empty, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
 
     Examples
     --------

@@ -53,11 +53,8 @@ def sensitivity(
 
     Raises
     ------
-    TypeError
-        `sample` does not fit the model, or an output is not a floating-point array.
     ValueError
-        `model` has no weights, is not built, or is quantized; a policy is unknown or a map; or the float32 outputs are
-        empty or not finite.
+        `model` has no weights, is not built, or is quantized; or the float32 outputs are empty or not finite.
 
     Examples
     --------
@@ -109,11 +106,8 @@ def choose_policy(
 
     Raises
     ------
-    TypeError
-        As for :func:`sensitivity`; or a function `metric` does not return a number.
     ValueError
-        As for :func:`sensitivity`; `max_error` is negative or not finite; or `metric` is unknown, cannot measure the
-        outputs, or exceeds the budget even for float32.
+        As for :func:`sensitivity`; or `metric` cannot measure the outputs, or exceeds the budget even for float32.
 
     Examples
     --------
