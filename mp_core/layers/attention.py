@@ -32,8 +32,7 @@ with_dropout_parameters = documented(
         Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
     seed : int or SeedGenerator, optional
         Source of the random numbers for `dropout`.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 """
 )
 """Decorator of attention layers: adds the parameters of dropout to the docstring."""

@@ -81,7 +81,6 @@ class BatchNormalization(Affine):
         self.moving_variance_initializer = initializers.checked(moving_variance_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the statistics, gamma and beta for inputs of this shape."""
         channels = input_shape[axis_of(self.axis, len(input_shape))]
         if channels is None:
             raise ValueError(f"the axis that `axis` names must have a known length; received input_shape={input_shape}")
@@ -96,13 +95,8 @@ class BatchNormalization(Affine):
     def call(self, inputs: Array, training: bool | None = False, mask: ArrayLike | None = None) -> Array:
         """Return the normalized inputs in the compute dtype.
 
-        Parameters
-        ----------
-        inputs : ndarray
-        training : bool, optional
-        mask : array-like of bool, optional
-            In training, only elements where it is True count for the statistics. It must broadcast to the shape of
-            the inputs without the last axis, with the same number of axes.
+        In training, only elements where `mask` is True count for the statistics. It must broadcast to the shape of the
+        inputs without the last axis, with the same number of axes.
         """
         if inputs.ndim != self._rank or inputs.shape[self.axis] != self._channels:
             raise ValueError(

@@ -63,7 +63,6 @@ class NonNeg(Constraint):
     """
 
     def __call__(self, w: Any) -> Array:
-        """Return the constrained value."""
         return ops.maximum(asarray(w, "w"), 0.0)
 
 

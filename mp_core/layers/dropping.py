@@ -24,8 +24,7 @@ __all__ = [
 
 _SEED = """seed : int or SeedGenerator, optional
         Source of the random numbers. The same seed gives the same numbers in every process. Default: a new seed.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 _RATE = f"""
     Parameters

@@ -33,8 +33,7 @@ class CategoryEncoding(Layer):
         "multi_hot" has 1 for each integer that occurs, "count" the number of its occurrences.
     sparse : bool
         An argument of Keras; it must be False.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -54,17 +53,7 @@ class CategoryEncoding(Layer):
     def call(self, inputs: Array, count_weights: Array | None = None) -> Array:
         """Return the vectors in the dtype of the variables, as Keras does.
 
-        Parameters
-        ----------
-        inputs : ndarray
-        count_weights : ndarray, optional
-            In mode "count": the weight of each integer.
-
-        Raises
-        ------
-        ValueError
-            An integer is out of range; `count_weights` are passed in another mode, or their shape differs from that of
-            `inputs`.
+        In mode "count", `count_weights` of the shape of `inputs` are the weights of the integers.
         """
         if count_weights is not None and (self.output_mode != "count" or count_weights.shape != inputs.shape):
             raise ValueError(
@@ -92,8 +81,7 @@ class Discretization(WithSpecRule, Layer):
         "int" returns interval numbers; the other modes encode them as :class:`CategoryEncoding` does.
     sparse : bool
         An argument of Keras; it must be False.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -163,8 +151,6 @@ class Discretization(WithSpecRule, Layer):
 
         Raises
         ------
-        TypeError
-            `data` has another type.
         ValueError
             The layer was made with `bin_boundaries`; `data` is empty or has numbers that are not finite. Nothing has
             changed.
@@ -191,13 +177,7 @@ class Discretization(WithSpecRule, Layer):
         self.bin_boundaries = found.astype(np.float32).tolist()
 
     def call(self, inputs: Array) -> Array:
-        """Return interval numbers in int32, or vectors in the compute dtype.
-
-        Raises
-        ------
-        ValueError
-            There are no boundaries: :meth:`adapt` was not called.
-        """
+        """Return interval numbers in int32, or vectors in the compute dtype, once there are boundaries."""
         if self.bin_boundaries is None:
             raise ValueError(f"layer '{self.name}' has no boundaries yet: call `adapt` first, or give `bin_boundaries`")
         x = ops.cast(inputs, F32) if dtypes.is_float(inputs.dtype) else inputs

@@ -54,7 +54,6 @@ class GroupNormalization(Affine):
         self.axis = integer(axis, "axis")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create gamma and beta for inputs of this shape."""
         self._rank = len(input_shape)
         channels = input_shape[axis_of(self.axis, self._rank)]
         groups = channels if self.groups == -1 else self.groups
@@ -67,7 +66,6 @@ class GroupNormalization(Affine):
         self._add_gamma_and_beta((channels,))
 
     def call(self, inputs: Array) -> Array:
-        """Return the normalized inputs in the compute dtype."""
         axis = self.axis % self._rank
         if inputs.ndim != self._rank or inputs.shape[axis] != self._channels:
             raise ValueError(

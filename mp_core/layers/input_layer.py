@@ -33,8 +33,7 @@ class InputLayer(Layer):
         Instead of `batch_shape`: the shape of one sample. As in tf.keras, the argument may be named `input_shape`.
     batch_size : int, optional
         Only with `shape`; default: any.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -99,13 +98,7 @@ class InputLayer(Layer):
         return super().get_config() | {"dtype": self.dtype}
 
     def call(self, inputs: Array, rows: int | None = None) -> Array:
-        """Return the inputs in the dtype of this layer; see :meth:`fitted` for `rows`.
-
-        Raises
-        ------
-        ValueError
-            The shape of the inputs does not fit `batch_shape`.
-        """
+        """Return the inputs in the dtype of this layer; see :meth:`fitted` for `rows`."""
         inputs = self.fitted(inputs, rows)
         if any(n not in (None, length) for n, length in zip(self.batch_shape[1:], inputs.shape[1:], strict=True)):
             raise self._shape_error(inputs)
@@ -114,19 +107,9 @@ class InputLayer(Layer):
     def fitted(self, inputs: Array, rows: int | None = None) -> Array:
         """Return the inputs with the number of axes and the dtype of this layer, as :class:`Sequential` needs them.
 
-        As in Keras, lengths are not checked, and one last axis of length 1 is added or removed if necessary.
-
-        Parameters
-        ----------
-        inputs : ndarray
-        rows : int, optional
-            Only an :class:`Embedding` with this many rows reads the inputs. Then integers are not cast if the dtype can
-            represent all of its indices: the look-up would cast them back, and plans cannot cast integers.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes.
+        As in Keras, lengths are not checked, and one last axis of length 1 is added or removed if necessary. `rows` is
+        given if only an :class:`Embedding` with this many rows reads the inputs. Then integers are not cast if the
+        dtype can represent all of its indices: the look-up would cast them back, and plans cannot cast integers.
         """
         if not isinstance(inputs, np.ndarray):
             raise TypeError(f"`inputs` of '{self.name}' must be an array; received {inputs!r:.200}")
@@ -188,11 +171,6 @@ def Input(  # noqa: N802 - Keras' name
     name : str, optional
     sparse, ragged, tensor, optional
         Arguments of Keras; they must be False or None.
-
-    Raises
-    ------
-    ValueError
-        Not exactly one of `shape` and `batch_shape` is given; an argument that must be off is on.
 
     Examples
     --------

@@ -25,8 +25,7 @@ with_affine_parameters = documented(
     center, scale : bool
         Whether to add beta, and whether to multiply by gamma.
     beta_initializer, gamma_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 """
 )
 """Decorator of subclasses of :class:`Affine`: adds the parameters of its constructor to the docstring."""
@@ -76,7 +75,6 @@ class LayerNormalization(Affine):
 
     Examples
     --------
-    >>> import numpy as np
     >>> LayerNormalization(epsilon=0.0)(np.array([[1.0, 3.0]]))
     array([[-1.,  1.]], dtype=float32)
     """
@@ -104,7 +102,6 @@ class LayerNormalization(Affine):
         self.axis = axis_or_axes(axis)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create gamma and beta for inputs of this shape."""
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
         rank = len(input_shape)
         self._axes = sorted(axis % rank for axis in axes if -rank <= axis < rank)
@@ -146,7 +143,6 @@ class LayerNormalization(Affine):
         return outputs if self._is_last else from_last(outputs, self._axes, shape)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return super().get_config() | {"axis": self.axis if self._original_axes is None else self._original_axes}
 
 
@@ -158,12 +154,10 @@ class RMSNormalization(Layer):
     axis : int or sequence of int
         The axes that are normalized together. After the layer is built, the attribute is a sorted list, as in Keras.
     epsilon : float
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
-    >>> import numpy as np
     >>> RMSNormalization(epsilon=0.0)(np.array([[1.0, -1.0]]))
     array([[ 1., -1.]], dtype=float32)
     """
@@ -180,7 +174,6 @@ class RMSNormalization(Layer):
         self.epsilon = number(epsilon, "epsilon", 0.0)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the scale for inputs of this shape."""
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
         rank = len(input_shape)
         self._axes = sorted(axis % rank for axis in axes if -rank <= axis < rank)

@@ -25,13 +25,7 @@ current_part: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", d
 
 
 def rows_before(x: Any, name: str) -> Array | None:
-    """Return the number of samples of the batch before those in `x`; None if `x` holds the whole batch.
-
-    Raises
-    ------
-    ValueError
-        The first axis of `x`, an array of layer `name`, is not the batch axis.
-    """
+    """Return the number of samples of the batch before those in `x`; None if `x` holds the whole batch."""
     part = current_part.get()
     if part is None:
         return None

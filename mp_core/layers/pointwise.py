@@ -26,8 +26,7 @@ class Activation(Layer):
     Parameters
     ----------
     activation : str or callable
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -45,7 +44,6 @@ class Activation(Layer):
         self.activation = activations.get(activation)
 
     def call(self, inputs: Array) -> Array:
-        """Return the activation of the inputs."""
         outputs: Array = self.activation(inputs)
         return outputs
 
@@ -60,8 +58,7 @@ class ReLU(Layer):
     ----------
     max_value : float, optional
     negative_slope, threshold : float
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -96,8 +93,7 @@ class LeakyReLU(Layer):
     Parameters
     ----------
     negative_slope : float
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -127,8 +123,7 @@ class ELU(Layer):
     Parameters
     ----------
     alpha : float
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -159,13 +154,7 @@ class Softmax(Layer):
     ----------
     axis : int or sequence of int
         The axes over which the outputs sum to 1.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `axis` names an axis twice.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -197,8 +186,7 @@ class Masking(Layer):
     Parameters
     ----------
     mask_value : float
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -259,8 +247,7 @@ class ActivityRegularization(Identity):
     ----------
     l1, l2 : float
         At least 0.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -281,7 +268,6 @@ class ActivityRegularization(Identity):
         super().__init__(activity_regularizer=penalty, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         config = super().get_config()
         config.pop("activity_regularizer", None)
         return config

@@ -31,8 +31,7 @@ _PARAMETERS = """
     padding : {"valid", "same"}
         With "same", windows may exceed the inputs; only elements within the inputs count.
     data_format : {"channels_last", "channels_first"}, optional
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 _GLOBAL_PARAMETERS = """
 
@@ -41,8 +40,7 @@ _GLOBAL_PARAMETERS = """
     data_format : {"channels_last", "channels_first"}, optional
     keepdims : bool
         Whether to keep the spatial axes with length 1.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 
@@ -76,13 +74,7 @@ class _Pooling(Spatial):
         self.data_format = data_format_of(data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, with the axes of the inputs.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes, or are smaller than a window.
-        """
+        """Return the outputs, with the axes of the inputs."""
         self._check_rank(inputs)
         x = self._channels_last(floating(inputs, self._compute))
         if self.padding == "valid" and any(n < size for n, size in zip(x.shape[1:-1], self.pool_size, strict=True)):

@@ -155,16 +155,8 @@ class Cell(Layer, nameable=False):
     def over_time(self, sequences: Array, training: Any) -> tuple[Array, Callable[[Array, Any], tuple[Array, Any]]]:
         """Compute ``inputs @ kernel + bias`` for all steps in one product; return it and a function for one step.
 
-        Parameters
-        ----------
-        sequences : ndarray, shape (batch, steps, features)
-        training : bool or None
-
-        Returns
-        -------
-        parts : ndarray, shape (steps, batch, gates * units)
-        step : callable
-            ``step(part, states)`` returns the outputs and the new states.
+        The product has the shape (steps, batch, gates * units); ``step(part, states)`` returns the outputs and the new
+        states.
         """
         draws = self.draws(training)
 

@@ -77,7 +77,6 @@ class L1L2(Regularizer):
         self.l1, self.l2 = number(l1, "l1", 0), number(l2, "l2", 0)
 
     def __call__(self, x: Any) -> Any:
-        """Return the penalty of a variable or an array, a number."""
         x = _value(x)
         parts = []
         if self.l1:
@@ -135,11 +134,6 @@ class OrthogonalRegularizer(Regularizer):
     factor : float
     mode : {"rows", "columns"}
 
-    Raises
-    ------
-    ValueError
-        `mode` is neither "rows" nor "columns"; the variable does not have two axes.
-
     Examples
     --------
     >>> OrthogonalRegularizer(1.0)(np.float32([[1.0, 0.0], [0.0, 2.0]]))
@@ -154,7 +148,6 @@ class OrthogonalRegularizer(Regularizer):
         self.factor, self.mode = number(factor, "factor"), mode
 
     def __call__(self, x: Any) -> Any:
-        """Return the penalty of a matrix, a number."""
         x = _value(x)
         if x.ndim != 2:
             raise ValueError(f"Inputs to OrthogonalRegularizer must have two axes; received the shape {x.shape}")

@@ -23,8 +23,7 @@ class Flatten(Layer):
     ----------
     data_format : {"channels_last", "channels_first"}, optional
         Position of the channels axis in the inputs; default: last. Channels vary fastest in the outputs.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -58,8 +57,7 @@ class Permute(Layer):
     ----------
     dims : sequence of int
         The axes in their new order. Axis 1 is the first after the batch axis.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -95,8 +93,7 @@ class RepeatVector(Layer):
     Parameters
     ----------
     n : int
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -129,8 +126,7 @@ class Reshape(WithSpecRule, Layer):
     ----------
     target_shape : sequence of int
         Without the batch axis. One length may be -1: it is computed from the number of elements.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -162,13 +158,7 @@ class Reshape(WithSpecRule, Layer):
         return outputs
 
     def specs_after(self, inputs: Spec) -> Spec:
-        """Return the spec of the outputs; lengths of the inputs may be unknown.
-
-        Raises
-        ------
-        ValueError
-            The number of elements does not fit `target_shape`.
-        """
+        """Return the spec of the outputs; lengths of the inputs may be unknown."""
         shape = self._shape_after(inputs.shape)
         if shape is None:
             raise self._shape_error(inputs.shape)

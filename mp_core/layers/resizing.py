@@ -23,8 +23,7 @@ _WIDTHS = """
     {name} : int, or sequence of (int or pair of int)
         Widths (before, after) for each spatial axis; one number is used for both. With one spatial axis, a single pair.
     data_format : {{"channels_last", "channels_first"}}, optional
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 _SIZES = """
 
@@ -35,8 +34,7 @@ _SIZES = """
     data_format : {"channels_last", "channels_first"}, optional
     interpolation : {"nearest"}
         mp_core has none of Keras' other values.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 
@@ -96,13 +94,7 @@ class _Cropping(_AtBorders):
         self._set_widths(cropping, data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return a view of the inputs.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes, or nothing would remain.
-        """
+        """Return a view of the inputs."""
         self._check_rank(inputs)
         widths = self._all_widths()
         if any(sum(pair) >= n for n, pair in zip(inputs.shape, widths, strict=True) if sum(pair)):
@@ -125,13 +117,7 @@ class _ZeroPadding(_AtBorders):
         self._set_widths(padding, data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return a new array.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes.
-        """
+        """Return a new array."""
         self._check_rank(inputs)
         return ops.pad_zeros(inputs, self._all_widths())
 
@@ -166,13 +152,7 @@ class _UpSampling(Spatial):
         self.interpolation = interpolation
 
     def call(self, inputs: Array) -> Array:
-        """Return a new array.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes.
-        """
+        """Return a new array."""
         self._check_rank(inputs)
         pairs = list(zip(inputs.shape, self._factors(), strict=True))
         apart = inputs.reshape([n for length, _ in pairs for n in (length, 1)])

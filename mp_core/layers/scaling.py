@@ -28,8 +28,7 @@ class Rescaling(Layer):
     ----------
     scale, offset : float or array-like
         An array has one number for each channel (last axis).
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -66,13 +65,7 @@ class Normalization(Layer):
         The statistics. Without them, they are variables that :meth:`adapt` or a file sets.
     invert : bool
         Whether to return ``inputs * sqrt(variance) + mean`` instead.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        Only one of `mean` and `variance` is given; their shapes differ, or have more axes than `axis` names.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -123,7 +116,6 @@ class Normalization(Layer):
         return ops.cast(np.broadcast_to(self._read(given, F32, variable), self._broadcast), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return super().get_config() | {"mean": self.input_mean, "variance": self.input_variance}
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -158,8 +150,6 @@ class Normalization(Layer):
 
         Raises
         ------
-        TypeError
-            `data` has another type.
         ValueError
             The layer was made with `mean` and `variance`; there are no data; the shape of a batch does not fit the
             first batch or the layer. Nothing has changed.
@@ -242,8 +232,7 @@ class UnitNormalization(Layer):
     Parameters
     ----------
     axis : int or sequence of int
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------

@@ -31,8 +31,7 @@ _PARAMETERS = """
     activation : str or callable, optional
     use_bias : bool
     depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 

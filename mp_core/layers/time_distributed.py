@@ -28,13 +28,7 @@ class TimeDistributed(Wrapping):
     ----------
     layer : Layer
         A layer or model with one input.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `layer` is not a layer.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -49,20 +43,14 @@ class TimeDistributed(Wrapping):
     supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
-        """Build the layer for one step of inputs of this shape."""
         self._check_steps(input_shape)
         if not self.layer.is_placed:
             self.layer.build((input_shape[0], *input_shape[2:]))
 
     def call(self, inputs: Array, training: bool | None = None, mask: Any = None) -> Array:
-        """Return the outputs, shape (batch, steps, ...).
+        """Return the outputs, shape (batch, steps, ...); `inputs` and `mask` begin with the axes (batch, steps) too.
 
-        Parameters
-        ----------
-        inputs : ndarray, shape (batch, steps, ...)
-        training : bool, optional
-        mask : array-like of bool, shape (batch, steps, ...), optional
-            The layer gets the mask of each step, if its ``call`` has an argument ``mask``.
+        The layer gets the mask of each step, if its ``call`` has an argument ``mask``.
         """
         self._check_steps(inputs.shape)
         keep = None if mask is None else self._checked(mask, inputs)

@@ -182,7 +182,6 @@ class Positions(TypedPart):
     """The embeddings of positions and types, stored as sums: ``table[type, position]`` has the length `width`."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         shape = self.types, self.settings.max_position_embeddings, self.settings.embedding_width
         self.table = self.add_weight(shape, "zeros", name="table")
 
@@ -230,7 +229,6 @@ class Embeddings(TypedPart):
     """Word embeddings plus embeddings of positions and types, normalized."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         s = self.settings
         self.word = self.vocabulary("word")
         self.position = self.part(Positions, s, types=self.types, name="position")
@@ -278,7 +276,6 @@ class Attention(Part):
     """Multi-head self-attention."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the projections."""
         width = self.settings.hidden_size
         names = ("query", "key", "value", "attention_output")
         self.query, self.key, self.value, self.attention_output = (self.dense(name, width, width) for name in names)
@@ -300,7 +297,6 @@ class Block(Part):
     attention_kind: type[Part] = Attention
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         width, inner = self.settings.hidden_size, self.settings.intermediate_size
         self.attention = self.part(self.attention_kind, self.settings, shape=input_shape, name="attention")
         self.attention_norm = self.normalization("attention_norm")
@@ -325,7 +321,6 @@ class PositionBias(Part):
     tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         shape = self.settings.position_buckets, self.settings.num_attention_heads
         self.table = self.add_weight(shape, "zeros", name="table")
 
@@ -361,7 +356,6 @@ class Encoder(Part):
     pads: ClassVar[bool] = False  # Whether plans of ragged texts need a `padding`.
 
     def build(self, input_shape: Shape) -> None:
-        """Create the blocks."""
         s = self.settings
         self.position_bias = self.part(PositionBias, s, name="position_bias") if s.position_buckets else None
         self.blocks = [

@@ -27,7 +27,6 @@ class EmbeddingGemmaSettings(GatedSettings):
 
     @property
     def vector_size(self) -> int:
-        """The length of the network's output vectors."""
         return self.output_size
 
     @property
@@ -36,7 +35,6 @@ class EmbeddingGemmaSettings(GatedSettings):
         return (self.num_attention_heads, *sorted({shared for shared, _ in self.heads}), self.num_hidden_layers)
 
     def heads_of(self, index: int) -> tuple[int, int]:
-        """Return the number of key and value heads of a block, and the head size."""
         return self.heads[index]
 
 
@@ -46,7 +44,6 @@ class Factor(Part):
     tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the number, which is not trained."""
         self.table = self.add_weight((1,), "ones", autocast=False, trainable=False, name="table")
 
     def call(self, hidden: Array) -> Array:
@@ -62,7 +59,6 @@ class EmbeddingGemmaBlock(GatedBlock):
     settings: EmbeddingGemmaSettings
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         GatedBlock.build(self, input_shape)
         s = self.settings
         self.signal_gate = self.dense("signal_gate", s.signal_size, s.hidden_size, s.hidden_act, bias=False)

@@ -43,7 +43,6 @@ class ExpertRouter(Part):
         self.experts = experts
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((self.experts, self.settings.hidden_size), "zeros", autocast=False, name="table")
 
     def call(self, hidden: Array) -> Array:
@@ -64,7 +63,6 @@ class Experts(Part):
         self.routing = routing
 
     def build(self, input_shape: Shape) -> None:
-        """Create the router and the perceptrons."""
         s, numbers = self.settings, range(self.routing.experts)
         width, inner = s.hidden_size, s.intermediate_size
         self.router = self.part(ExpertRouter, s, self.routing.experts, name="router")

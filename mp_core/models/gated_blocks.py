@@ -88,12 +88,10 @@ class GatedSettings(Settings):
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
         return self.head_dim
 
     @property
     def is_relative(self) -> bool:
-        """Whether only the distances of positions matter, as with rotary positions or position biases."""
         return True
 
     @property
@@ -103,7 +101,6 @@ class GatedSettings(Settings):
 
     @property
     def overflowing(self) -> tuple[str, ...]:
-        """The names of layers whose outputs exceed the range of float16; they compute in float32 instead."""
         return self.layout.overflowing
 
     def heads_of(self, index: int) -> tuple[int, int]:
@@ -123,7 +120,6 @@ class RootMeanSquare(Part):
         self.width = width
 
     def build(self, input_shape: Shape) -> None:
-        """Create the scale."""
         self.scale = self.add_weight((self.width,), "zeros", autocast=False, name="scale")
 
     def call(self, hidden: Array) -> Array:
@@ -152,7 +148,6 @@ class TokenTypes(TypedPart):
     """The embeddings of token types."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((self.types, self.settings.hidden_size), "zeros", name="table")
 
     def slots(self) -> list[Slot]:
@@ -172,7 +167,6 @@ class GatedEmbeddings(Embeddings, GatedPart):
     settings: GatedSettings
 
     def build(self, input_shape: Shape) -> None:
-        """Create the tables and the norm."""
         s = self.settings
         self.word = self.vocabulary("word")
         self.token_type = None
@@ -279,7 +273,6 @@ class GatedBlock(NumberedPart):
     """Attention and a perceptron, gated or not, with the norms that the layout gives."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         s, width, inner = self.settings, self.settings.hidden_size, self.settings.intermediate_size
         layout = s.layout
         normed = layout.normed_inputs and layout.normed_embeddings and not self.index  # then the embeddings did it
@@ -364,7 +357,6 @@ class GatedEncoder(Encoder, GatedPart):
     block_kind: ClassVar[type[GatedBlock]] = GatedBlock
 
     def build(self, input_shape: Shape) -> None:
-        """Create the blocks."""
         s = self.settings
         self.blocks = [
             self.part(self.block_kind, s, index, shape=input_shape, name=f"layer_{index}")
@@ -375,7 +367,6 @@ class GatedEncoder(Encoder, GatedPart):
         self.norm = self.norm_of("norm") if s.layout.normed_inputs else None
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the output of the last block; `keep` and `offsets` are those of :func:`attend`."""
         if self.settings.layout.normed_inputs:
             hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
         length = self.settings.max_length if offsets is not None else hidden.shape[1]

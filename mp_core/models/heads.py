@@ -140,7 +140,6 @@ class Scores(Part):
         self.labels = labels
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         head, width = self.head, self.settings.hidden_size
         self.inner = None
         if "head/dense" in head.tensors:
@@ -185,7 +184,6 @@ class TokenLogit(Part):
         self.answers, self.tied = answers, tied
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((1, self.settings.hidden_size), "zeros", autocast=False, name="table")
 
     def slots(self) -> list[Slot]:

@@ -72,7 +72,6 @@ class _Transform(Part):
         self._activation, self._biases = activation, biases
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         width = self.settings.hidden_size
         self.inner = self.dense("dense", width, width, self._activation, self._biases[0])
         self.norm = self.normalization("norm", self._biases[1])

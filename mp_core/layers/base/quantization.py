@@ -174,8 +174,7 @@ class PolicyOwner(LossOwner):
         Raises
         ------
         ValueError
-            The layer is not built; weights are quantized already; weights to quantize are not finite; a dtype of
-            `policy` is not floating-point.
+            The layer is not built, or weights are quantized already or not finite.
         NotImplementedError
             A layer does not compute in a quantization mode of `policy`.
 
@@ -233,9 +232,8 @@ class PolicyOwner(LossOwner):
         Raises
         ------
         ValueError
-            The layer is not built, is quantized already, or has weights that are not finite; `mode` does not exist or
-            does not fit the layer's policy; `config` has another mode than `mode`, or other quantizers; `filters` are
-            invalid, or match no layer that can be quantized.
+            The layer is not built, is quantized already, or has weights that are not finite; `mode` does not fit the
+            layer's policy; or `filters` match no layer that can be quantized.
         NotImplementedError
             The layer, or mp_core, does not compute in `mode`. After any error nothing has changed.
 

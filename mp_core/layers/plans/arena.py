@@ -20,18 +20,7 @@ _PATIENCE = 0.05  # seconds after which a waiting thread checks again, since a c
 def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
     """Return offsets of buffers in one block, and its size; buffers that are in use at the same time do not overlap.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        The bytes of each buffer.
-    lives : sequence of (int, int)
-        The first and the last step that uses each buffer.
-
-    Returns
-    -------
-    offsets : list of int
-        Multiples of 64.
-    size : int
+    Each buffer has a size in bytes, and the first and the last step that uses it. Offsets are multiples of 64.
 
     Examples
     --------
@@ -72,15 +61,10 @@ class Lease:
 
 
 class Arenas:
-    """A pool of memory blocks for runs of plans.
+    """A pool of at most `most` memory blocks for runs of plans; further runs wait.
 
     A run that is interrupted, for example by an exception in a signal handler, does not give its block back. Its lease
     ends when Python collects it, and the block is freed then.
-
-    Parameters
-    ----------
-    most : int
-        The most blocks that are lent at once. Further runs wait.
     """
 
     def __init__(self, most: int) -> None:

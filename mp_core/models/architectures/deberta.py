@@ -45,7 +45,6 @@ class WordEmbeddings(Embeddings):
     """Normalized word embeddings."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table and the norm."""
         self.word = self.vocabulary("word")
         self.norm = self.normalization("norm")
 
@@ -66,7 +65,6 @@ class DistanceEmbeddings(Part):
     settings: DebertaSettings
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((2 * self.settings.span, self.settings.hidden_size), "zeros", name="table")
 
     def call(self, hidden: Array) -> Array:
@@ -173,7 +171,6 @@ class DebertaEncoder(Encoder):
         ]
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the output of the last block; `keep` and `offsets` are those of :func:`attend`."""
         how = None if offsets is None else padding.get()
         if how is not None:
             hidden, keep, offsets = take_rows(hidden, how.tokens, hidden.dtype), how.keep[:, None, None, :], None
@@ -196,7 +193,6 @@ class DebertaArchitecture(Architecture):
     """DeBERTa as ``transformers`` writes it."""
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         for entry, allowed in _NEEDED.items():
             if config.get(entry) not in allowed:
                 raise unexpected(path, entry, config.get(entry), f"{allowed[0]!r}, as in DeBERTa-v3")

@@ -73,7 +73,6 @@ class GatedArchitecture(Architecture):
     softcap_entry: str | None = None
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         found: Any = Architecture.read(self, config, path)  # super() fails in classes with slots
         heads, name = found.num_attention_heads, "num_key_value_heads"
         shared = _positive(config, name, self.defaults[name], heads, path) if name in self.defaults else heads
@@ -103,7 +102,6 @@ class GatedArchitecture(Architecture):
         return settings
 
     def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         gated = cast(GatedSettings, settings)
         found, width = Architecture.shapes(self, settings, config), self.entry("hidden_size")
         heads = " * ".join(map(self.entry, ("num_attention_heads", "head_dim")))

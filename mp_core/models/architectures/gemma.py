@@ -146,7 +146,6 @@ class EmbeddingGemmaArchitecture(GatedArchitecture):
         return settings
 
     def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
-        """Return the path of a layer -> the settings that give the lengths of its weight's axes."""
         signals = {"encoder/layer_{}/signal_output": ("hidden_size", "signal_size")}
         last = {"encoder/projection": ("output_size", "hidden_size")}
         return GatedArchitecture._axes(self, settings) | signals | last

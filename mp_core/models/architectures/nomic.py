@@ -81,7 +81,6 @@ class ExpertArchitecture(GatedArchitecture):
     __slots__ = ()
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         found: Any = GatedArchitecture.read(self, config, path)
         numbers = {entry: config.get(entry, default) for entry, default in _ROUTING.items()}
         for entry, value in numbers.items():
@@ -97,7 +96,6 @@ class ExpertArchitecture(GatedArchitecture):
         return settings
 
     def names(self, settings: Settings) -> dict[str, str]:
-        """Return the path of each layer -> the start of its tensor names, without the prefix."""
         routing: Routing = settings.routing  # type: ignore[attr-defined]
         names = GatedArchitecture.names(self, settings)
         for block in filter(routing.has, range(settings.num_hidden_layers)):
@@ -107,7 +105,6 @@ class ExpertArchitecture(GatedArchitecture):
         return names
 
     def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         routing: Routing = settings.routing  # type: ignore[attr-defined]
         found = GatedArchitecture.shapes(self, settings, config)
         if settings.num_hidden_layers == 1:

@@ -25,7 +25,6 @@ class StaticEmbeddings(Embeddings):
     """Word embeddings without positions, types or norms."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.word = self.vocabulary("word")
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
@@ -44,7 +43,6 @@ class StaticWeights(StaticEmbeddings):
     tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((self.settings.vocab_size,), "zeros", autocast=False, name="table")
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:

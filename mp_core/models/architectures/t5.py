@@ -22,7 +22,6 @@ class T5Architecture(GatedArchitecture):
     perceptron: str = "relu"
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         projection = config.get("feed_forward_proj", self.perceptron)
         if not isinstance(projection, str):
             raise unexpected(

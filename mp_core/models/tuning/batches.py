@@ -97,7 +97,6 @@ class TextBatches(Batches):
 
     @property
     def steps(self) -> int:
-        """The number of batches in an epoch."""
         return -(-len(self.columns[0]) // self.size)
 
     def epoch(self, number: int) -> Iterator[Batch]:

@@ -29,12 +29,10 @@ class WarmupLinear(LearningRateSchedule):
         self.warmup = int(warmup)
 
     def __call__(self, step: Any) -> np.float32:
-        """Return the learning rate of a step; the first one is 0."""
         place = min(float(step), float(self.steps))
         if place < self.warmup:
             return np.float32(self.peak * place / self.warmup)
         return np.float32(self.peak * (self.steps - place) / max(self.steps - self.warmup, 1))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return {"peak": self.peak, "steps": self.steps, "warmup": self.warmup}

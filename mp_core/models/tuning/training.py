@@ -84,7 +84,6 @@ class TunedModel(Model):
         return self._updated_metrics(loss, groups)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluate a batch, and return the running metrics."""
         if not isinstance(data[0], list):
             return super().test_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
