@@ -11,6 +11,7 @@ from mp_core.arrays.dtypes import is_float
 from mp_core.files.family import Family
 from mp_core.ops.norms import length
 from mp_core.utilities.arguments import axis_or_axes, number, share
+from mp_core.utilities.docstrings import shown
 from mp_core.utilities.registry import own_config
 
 __all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm", "deserialize", "get", "serialize"]
@@ -53,14 +54,9 @@ class Constraint:
         return cls(**own_config(config, cls.__name__))
 
 
+@shown("{}()(np.float32([-1.0, 2.0]))", "array([0., 2.], dtype=float32)")
 class NonNeg(Constraint):
-    """Replace negative numbers by 0.
-
-    Examples
-    --------
-    >>> NonNeg()(np.float32([-1.0, 2.0]))
-    array([0., 2.], dtype=float32)
-    """
+    """Replace negative numbers by 0."""
 
     def __call__(self, w: Any) -> Array:
         return ops.maximum(asarray(w, "w"), 0.0)

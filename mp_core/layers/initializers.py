@@ -17,7 +17,7 @@ from mp_core.layers.randomness import key_of, next_key
 from mp_core.layers.seeds import Seed, SeedGenerator, given_seed
 from mp_core.ops import random
 from mp_core.utilities.absent import refusing
-from mp_core.utilities.docstrings import documented, with_sections
+from mp_core.utilities.docstrings import documented, shown
 from mp_core.utilities.registry import named_function, own_config
 
 __all__ = [
@@ -119,27 +119,17 @@ class Constant(_DataclassInitializer):
         return np.full(shape, self.value, _target(dtype))
 
 
+@shown("{}()((2,))", "array([0., 0.], dtype=float32)")
 class Zeros(Initializer):
-    """Zeros.
-
-    Examples
-    --------
-    >>> Zeros()((2,))
-    array([0., 0.], dtype=float32)
-    """
+    """Zeros."""
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
         return np.zeros(shape, _target(dtype))
 
 
+@shown("{}()((2,))", "array([1., 1.], dtype=float32)")
 class Ones(Initializer):
-    """Ones.
-
-    Examples
-    --------
-    >>> Ones()((2,))
-    array([1., 1.], dtype=float32)
-    """
+    """Ones."""
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
         return np.ones(shape, _target(dtype))
@@ -168,10 +158,11 @@ class Identity(_DataclassInitializer):
         return (self.gain * np.eye(*shape)).astype(_target(dtype))
 
 
-_SEED = """
+_seeded = documented(
+    last="""
     seed : int or SeedGenerator, optional
         Default: drawn from the seed of the process, see :func:`mp_core.random.set_seed`."""
-_seeded = documented(last=_SEED)
+)
 
 
 @dataclass
@@ -351,14 +342,6 @@ class VarianceScaling(_RandomInitializer):
         return _scaled_by_fan(shape, keys, self.scale, self.mode, self.distribution)
 
 
-_DEVIATION = """
-    Examples
-    --------
-    >>> {name}(seed=1)((400, 200)).std().round(3)  # sqrt({scale} / {fan})
-    np.float32({found})
-    """
-
-
 @dataclass
 class _NamedScaling(_RandomInitializer):
     """The base of named special cases of :class:`VarianceScaling`."""
@@ -370,9 +353,8 @@ class _NamedScaling(_RandomInitializer):
         super().__init_subclass__(**kwargs)
         scale, mode, _ = cls.variance
         fan = {"fan_in": 400, "fan_avg": 300}[mode]
-        found = round(float(np.sqrt(scale / fan)), 3)
-        example = _DEVIATION.format(name=cls.__name__, scale=scale, fan=fan, found=found)
-        cls.__doc__ = with_sections(cls.__doc__, example, _SEED)
+        call = f"{{}}(seed=1)((400, 200)).std().round(3)  # sqrt({scale} / {fan})"
+        _seeded(shown(call, f"np.float32({round(float(np.sqrt(scale / fan)), 3)})")(cls))
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
         return _scaled_by_fan(shape, keys, *self.variance)
@@ -476,15 +458,11 @@ _NAMES: dict[str, Any] = {
 serialize, deserialize, _get = Family(Initializer, "initializer", _NAMES).functions(__name__)
 
 
+@shown('{}("he_normal").variance', "(2.0, 'fan_in', 'truncated_normal')")
 def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
     """Return the initializer for a name such as ``"he_normal"``, a configuration or a class.
 
     A callable is returned unchanged.
-
-    Examples
-    --------
-    >>> get("he_normal").variance
-    (2.0, 'fan_in', 'truncated_normal')
     """
     found = named_function(identifier)
     found = found() if isinstance(found, type) else found

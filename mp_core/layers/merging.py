@@ -3,7 +3,7 @@
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,31 +17,21 @@ from mp_core.ops.elementwise import concatenated
 from mp_core.ops.norms import over_length
 from mp_core.ops.specs import Shape, Spec, end_to_end, joined, merged
 from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
-from mp_core.utilities.docstrings import with_sections
+from mp_core.utilities.docstrings import shown
 
 __all__ = [
     "Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract",
     "with_merging_example",
 ]  # fmt: skip
 
-T = TypeVar("T")
 
-_EXAMPLE = """
-    Examples
-    --------
-    >>> import numpy as np
-    >>> {call}([np.float32([[1, 5]]), np.float32([[3, 4]])])
-    array([[{numbers}]], dtype=float32)
-    """
-
-
-def with_merging_example(numbers: str) -> Callable[[T], T]:
+def with_merging_example(numbers: str) -> Callable[[Any], Any]:
     """Return a decorator of a merging layer or function that adds the example of this family with its result."""
+    arrays, result = "[np.float32([[1, 5]]), np.float32([[3, 4]])]", f"array([[{numbers}]], dtype=float32)"
 
     def decorate(merging: Any) -> Any:
-        call = f"{merging.__name__}()" if isinstance(merging, type) else merging.__name__
-        merging.__doc__ = with_sections(merging.__doc__, _EXAMPLE.format(call=call, numbers=numbers))
-        return merging
+        made = "()" if isinstance(merging, type) else ""
+        return shown(f"import numpy as np\n>>> {{}}{made}({arrays})", result)(merging)
 
     return decorate
 

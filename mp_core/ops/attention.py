@@ -77,11 +77,8 @@ def dot_product_attention(
 
     Raises
     ------
-    TypeError
-        An argument is not numeric, `mask` is neither bool nor integer, or `is_causal` is not a bool.
     ValueError
-        The shapes do not fit, `scale` is not finite in float32 (float64 in float64), `mask` has numbers other than 0
-        and 1, `reach` is negative, or `softcap` is out of range or given with a bias.
+        The shapes do not fit, or `mask` has numbers other than 0 and 1.
 
     Notes
     -----
@@ -231,12 +228,8 @@ def ragged_attention(
 
     Raises
     ------
-    TypeError
-        The operands are not all of one of the three types, `offsets` is not int32, `is_causal` is not a bool, or there
-        is dropout and `random_key` is not an ndarray of uint32.
     ValueError
-        The shapes do not fit, `offsets` do not ascend within the tokens, `reach` is negative, `dropout` is not from 0
-        to below 1, or `softcap` is out of range or given with a bias.
+        The shapes do not fit, or `offsets` do not ascend within the tokens.
 
     Examples
     --------
@@ -327,14 +320,9 @@ RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
 
 
 def checked_offsets(offsets: Array, tokens: int, shortest: int = 0, longest: int | None = None) -> int:
-    """Check offsets and return the length of the longest sequence; a plan repeats the check in each run.
+    """Check int32 offsets, and return the length of the longest sequence; a plan repeats the check in each run.
 
-    Raises
-    ------
-    TypeError
-        `offsets` is not int32.
-    ValueError
-        `offsets` does not ascend within the tokens, or a sequence is shorter than `shortest` or longer than `longest`.
+    Offsets ascend within the tokens, and a sequence has from `shortest` to `longest` of them.
     """
     if kind_of(offsets) != np.int32:
         raise TypeError(f"`offsets` must be of int32; received {kind_of(offsets)}")

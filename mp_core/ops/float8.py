@@ -40,26 +40,9 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
 
 
 def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
-    """Return the history rolled by one place, with ``max|x|`` at index 0.
+    """Return the history rolled by one place, with ``max|x|`` at index 0, in float32.
 
     If `x` has a NaN, the maximum is NaN; :func:`compute_float8_scale` then keeps the scale.
-
-    Parameters
-    ----------
-    x : array-like
-        Any shape.
-    amax_history : array-like
-        Shape (length, ...).
-
-    Returns
-    -------
-    ndarray of float32
-        In the shape of `amax_history`.
-
-    Raises
-    ------
-    ValueError
-        `amax_history` is empty.
 
     Examples
     --------
@@ -88,13 +71,6 @@ def quantize_and_dequantize(
     quantized_dtype : {"float8_e4m3fn", "float8_e5m2"}
     compute_dtype : dtype
         The dtype of the arithmetic and of the result.
-
-    Raises
-    ------
-    TypeError
-        `compute_dtype` is not a float type.
-    ValueError
-        `quantized_dtype` is another dtype.
 
     Notes
     -----
@@ -125,22 +101,9 @@ def quantize_and_dequantize(
 def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeLike, training: bool) -> Array:
     """Round an operand of a product to float8_e4m3fn by :func:`quantize_and_dequantize` with the current scale.
 
-    The gradient passes straight through. In training the "gradients" of scale and history are their next values: the
-    scale computed from the old history, and the history with the largest magnitude of `x` added.
-
-    Parameters
-    ----------
-    x : ndarray of float
-    scale : ndarray of float32, shape ()
-    history : ndarray of float32, shape (length,)
-    compute_dtype : dtype
-    training : bool
-        Whether scale and history are updated.
-
-    Returns
-    -------
-    ndarray
-        In the shape of `x` and in `compute_dtype`.
+    The gradient passes straight through. In training the "gradients" of the float32 scale, shape (), and history, shape
+    (length,), are their next values: the scale computed from the old history, and the history with the largest
+    magnitude of `x` added.
 
     Examples
     --------
@@ -157,16 +120,6 @@ def with_float8_gradient(x: Array, scale: Array, history: Array) -> Any:
 
     The "gradients" of scale and history are their next values, as for :func:`delayed_float8`: the largest magnitude of
     the gradient of `x` is added to the history.
-
-    Parameters
-    ----------
-    x : ndarray of float
-    scale : ndarray of float32, shape ()
-    history : ndarray of float32, shape (length,)
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------

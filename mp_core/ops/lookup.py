@@ -37,11 +37,6 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     ------
     IndexError
         An index is outside of the table.
-    TypeError
-        `table` is neither a float array nor quantized, `indices` is not an ndarray of integers, or `dtype` is not a
-        float type.
-    ValueError
-        `table` does not have two axes.
 
     Examples
     --------
@@ -87,17 +82,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
 
 
 def check_indices(indices: Array, rows: int, what: str, error: type[Exception] = IndexError) -> None:
-    """Raise unless all elements are from 0 to ``rows - 1``. Recorded arrays are checked when the plan looks rows up.
-
-    Parameters
-    ----------
-    indices : ndarray of int
-    rows : int
-    what : str
-        The name of the indices in the error message.
-    error : type
-        The class of the error.
-    """
+    """Raise `error`, which calls the indices `what`, if one is not from 0 to ``rows - 1``; plans check in each run."""
     if not is_recorded(indices) and indices.size and not 0 <= indices.min() <= indices.max() < rows:
         raise error(f"{what} must be from 0 to {rows - 1}; received {indices.min()} to {indices.max()}")
 
@@ -128,13 +113,6 @@ def token_places(ids: Array, padding: int) -> Array:
     Returns
     -------
     ndarray of int32, shape (n, length)
-
-    Raises
-    ------
-    TypeError
-        `ids` is not an ndarray of integers, or `padding` is not an integer.
-    ValueError
-        `ids` does not have two axes, or an id, `padding` or a position does not fit int32.
 
     Examples
     --------

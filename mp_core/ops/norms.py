@@ -53,13 +53,7 @@ def squared(x: Array, axis: Any, epsilon: float = 0.0) -> Squared:
 
     If the sum of squares of a vector is above 2^126 or NaN, the vector is multiplied by 2^-96 and squared again. If the
     sum and `epsilon` are below 2^-100, it is multiplied by 2^100. In float64 they are 2^1020, 2^-768, 2^-960 and 2^800.
-
-    Parameters
-    ----------
-    x : ndarray of float32 or float64
-    axis : int, sequence of int or None
-    epsilon : float
-        The caller takes the maximum of the sum and `epsilon`. So if `epsilon` is large, small sums need no precision.
+    The caller takes the maximum of the sum and `epsilon`. So if `epsilon` is large, small sums need no precision.
     """
     bounds = _RANGES[F64 if x.dtype == F64 else F32]
     with np.errstate(over="ignore", under="ignore"):
@@ -77,11 +71,6 @@ def length(x: Array, axis: Any = None) -> Array:
     """Return the Euclidean norms of `x` along axes, which are kept with length 1; infinite if the dtype overflows.
 
     The gradient at a vector of zeros is 0.
-
-    Parameters
-    ----------
-    x : ndarray of float32 or float64
-    axis : int, sequence of int or None
     """
     _, squares, by = squared(x, axis)
     is_zero = equal(squares, 0.0)
@@ -90,14 +79,7 @@ def length(x: Array, axis: Any = None) -> Array:
 
 
 def over_length(x: Array, axis: Any, least: float) -> Array:
-    """Return `x` divided by the larger one of its Euclidean norm along axes and `least`.
-
-    Parameters
-    ----------
-    x : ndarray of float32 or float64
-    axis : int, sequence of int or None
-    least : float
-    """
+    """Return `x` divided by the larger one of its Euclidean norm along axes and `least`."""
     x, squares, by = squared(x, axis, least * least)
     # The maximum is taken before the root, since sqrt has no gradient at 0.
     return divide(x, sqrt(maximum(squares, least * least if by is None else square(multiply(by, least)))))

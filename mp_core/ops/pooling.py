@@ -46,11 +46,8 @@ def ragged_pool(
 
     Raises
     ------
-    TypeError
-        `x` has another type, `offsets` is not int32, or `skipped` or `longest` is not an integer.
     ValueError
-        `pooling` is unknown, `x` does not have two axes, `offsets` do not ascend within its rows, `skipped` is
-        negative, or a sequence has at most `skipped` or more than `longest` rows.
+        `offsets` do not ascend within the rows, or a sequence has at most `skipped` or more than `longest` rows.
 
     Examples
     --------

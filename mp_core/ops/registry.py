@@ -63,13 +63,7 @@ class Row:
         return {ours: theirs for theirs, ours in self.options.items()} | dict(self.names)
 
     def arguments(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Split the arguments of a call of `function`: this row's function, or the general path of a compiled one.
-
-        Raises
-        ------
-        TypeError
-            An argument is not its default, and Keras' class has no such argument.
-        """
+        """Split the arguments of a call of `function`: this row's function, or the general path of a compiled one."""
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
         found = Arguments([], {}, {})
@@ -91,13 +85,7 @@ class Row:
         return found
 
     def checked_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the class's constructor that `function` has, with Keras' defaults.
-
-        Raises
-        ------
-        ValueError
-            Keras' class has no such argument, or it has a value that `function` cannot compute.
-        """
+        """Return the arguments of the class's constructor that `function` has, with Keras' defaults."""
         allowed = self.options.keys() | self.fixed.keys()
         if not isinstance(options, Mapping) or not options.keys() <= allowed:
             raise ValueError(f"`options` of {self.name} must be of {sorted(allowed)}; received {options!r:.200}")
@@ -107,13 +95,7 @@ class Row:
         return {**self.defaults, **{name: value for name, value in options.items() if name in self.options}}
 
     def keywords(self, operands: Sequence[Any], named: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call of Keras' class as keywords of `function` and `rule`.
-
-        Raises
-        ------
-        TypeError
-            The number of operands is wrong.
-        """
+        """Return the arguments of a call of Keras' class as keywords of `function` and `rule`."""
         if not self._required_operands <= len(operands) <= len(self.operands):
             raise TypeError(f"{self.name} takes {self._required_operands} operands; received {len(operands)}")
         back = {theirs: ours for ours, theirs in self._keras_names.items()}
@@ -136,16 +118,9 @@ def register(row: Row, *functions: Callable[..., Any]) -> None:
 def operation(
     rule: Rule, operands: str = "x", options: str | Mapping[str, str] = "", home: str = "numpy", **others: Any
 ) -> Callable[[F], F]:
-    """Return a decorator that registers a function as an operation that takes symbolic arrays.
+    """Return a decorator that registers a function as an operation that takes symbolic arrays, by a :class:`Row`.
 
-    Parameters
-    ----------
-    rule, home, **others
-        The attributes of :class:`Row`.
-    operands : str
-        The names of the operands, separated by spaces.
-    options : str or mapping
-        The names of the options, separated by spaces, if Keras has the same names; otherwise as in :class:`Row`.
+    `operands` and `options` are names separated by spaces; options whose names differ from Keras' are a mapping.
     """
     names: Mapping[str, str] = options if isinstance(options, Mapping) else {name: name for name in options.split()}
 

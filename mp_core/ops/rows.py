@@ -78,11 +78,8 @@ def softmax(
 
     Raises
     ------
-    TypeError
-        `x` is not numeric, `mask` is neither bool nor integer, `axis` is not of integers, or `out` has another type.
     ValueError
-        `axis` is out of range, empty, or names an axis twice, `scale` is not finite in float32 (float64 for float64
-        `x`), `mask` has numbers other than 0 and 1, or the shapes do not fit.
+        `mask` has numbers other than 0 and 1, or the shapes do not fit.
 
     Examples
     --------
@@ -134,13 +131,6 @@ def log_softmax(x: ArrayLike, *, axis: int | Sequence[int] = -1) -> Array:
     ndarray
         The shape and type of `x`, computed in float32. A row with NaN or +Inf, or with only -Inf, gives NaN.
 
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `axis` is not of integers.
-    ValueError
-        `axis` is out of range, empty, or names an axis twice.
-
     Examples
     --------
     >>> log_softmax(np.array([0.0, 0.0, -1000.0], np.float32))
@@ -188,14 +178,6 @@ def layer_norm(
     -------
     ndarray
         The shape and type of `x`. Sums for mean and variance are float32 (float64 for float64).
-
-    Raises
-    ------
-    TypeError
-        An argument is not numeric, `axis` is neither an integer nor a sequence of them, or `out` has another type than
-        `x`.
-    ValueError
-        `axis` is out of range, empty, or names an axis twice, shapes do not fit, or `epsilon` is negative or NaN.
 
     Examples
     --------
