@@ -145,8 +145,6 @@ class Job:
 
 @dataclass
 class _WorkerModel:
-    """A model on a worker."""
-
     name: str
     parts: Any
     variables: list[AutoCastVariable]

@@ -62,14 +62,10 @@ class _Adaptive(Spatial):
 
 
 class _Max(_Adaptive):
-    """The base of adaptive max pooling."""
-
     _function = staticmethod(ops.max)
 
 
 class _Average(_Adaptive):
-    """The base of adaptive average pooling."""
-
     _function = staticmethod(ops.mean)
 
 

@@ -61,7 +61,6 @@ class ProjectedAttention(Layer):
         self.bias_initializer = initializers.checked(bias_initializer)
 
     def _projection_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments that all projections share."""
         return {
             **self._penalties,
             "kernel_initializer": initializers.with_new_keys(self.kernel_initializer),

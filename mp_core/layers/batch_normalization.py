@@ -120,7 +120,6 @@ class BatchNormalization(Affine):
         return rounded(lambda x: (x - mean) * factor + beta, x, dtype=self._compute)
 
     def _move(self, variable: AutoCastVariable, old: Array, new: Array) -> None:
-        """Update a moving average with the statistic of a batch."""
         kept, rest = (old.dtype.type(share) for share in (self.momentum, 1 - self.momentum))
         variable.assign((old * kept + new * rest).reshape(-1))
 

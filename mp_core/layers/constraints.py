@@ -79,6 +79,7 @@ class _NormConstraint(Constraint):
         raise NotImplementedError
 
 
+@shown("{}(5.0)(np.float32([[6.0], [8.0]])).round(4)", "array([[3.],\n       [4.]], dtype=float32)")
 class MaxNorm(_NormConstraint):
     """Scale vectors down to the norm `max_value` if theirs is larger.
 
@@ -87,12 +88,6 @@ class MaxNorm(_NormConstraint):
     max_value : float
     axis : int or sequence of int
         The axes over which norms are computed: 0 for the kernel of Dense.
-
-    Examples
-    --------
-    >>> MaxNorm(5.0)(np.float32([[6.0], [8.0]])).round(4)
-    array([[3.],
-           [4.]], dtype=float32)
     """
 
     _arguments = ("max_value", "axis")
@@ -106,6 +101,7 @@ class MaxNorm(_NormConstraint):
         return result
 
 
+@shown("{}()(np.float32([[3.0], [4.0]])).round(4)", "array([[0.6],\n       [0.8]], dtype=float32)")
 class UnitNorm(_NormConstraint):
     """Scale vectors to a norm of 1.
 
@@ -113,12 +109,6 @@ class UnitNorm(_NormConstraint):
     ----------
     axis : int or sequence of int
         The axes over which norms are computed.
-
-    Examples
-    --------
-    >>> UnitNorm()(np.float32([[3.0], [4.0]])).round(4)
-    array([[0.6],
-           [0.8]], dtype=float32)
     """
 
     _arguments = ("axis",)
@@ -131,6 +121,7 @@ class UnitNorm(_NormConstraint):
         return result
 
 
+@shown("{}(5.0, 6.0, rate=0.5)(np.float32([[1.8], [2.4]])).round(4)", "array([[2.4],\n       [3.2]], dtype=float32)")
 class MinMaxNorm(_NormConstraint):
     """Scale vectors to the norm ``rate * clip(norm, min_value, max_value) + (1 - rate) * norm``.
 
@@ -141,12 +132,6 @@ class MinMaxNorm(_NormConstraint):
         From 0 to 1.
     axis : int or sequence of int
         The axes over which norms are computed.
-
-    Examples
-    --------
-    >>> MinMaxNorm(5.0, 6.0, rate=0.5)(np.float32([[1.8], [2.4]])).round(4)
-    array([[2.4],
-           [3.2]], dtype=float32)
     """
 
     _arguments = ("min_value", "max_value", "rate", "axis")

@@ -108,7 +108,6 @@ class Dense(AdaptableLayer):
         return None if unfit or not activations.keeps_shape(self.activation) else (*shape[:-1], self.units)
 
     def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
-        """Return the outputs plus the product of LoRA."""
         return lora.added(outputs, ops.matmul(floating(inputs, self._compute), lora.a.read_value()))
 
     def rows_of(self, inputs: Array) -> Array:

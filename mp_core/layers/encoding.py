@@ -15,12 +15,14 @@ from mp_core.layers.statistics import batches_in
 from mp_core.ops.lookup import check_indices
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import number, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["CategoryEncoding", "Discretization"]
 
 _MODES = ("multi_hot", "one_hot", "count")
 
 
+@shown("{}(4)(np.array([[3, 1, 1]]))", "array([[0., 1., 0., 1.]], dtype=float32)")
 class CategoryEncoding(Layer):
     """Encode integers as vectors with one element per category.
 
@@ -34,11 +36,6 @@ class CategoryEncoding(Layer):
     sparse : bool
         An argument of Keras; it must be False.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> CategoryEncoding(4)(np.array([[3, 1, 1]]))
-    array([[0., 1., 0., 1.]], dtype=float32)
     """
 
     _arrays = ("inputs",)
@@ -65,6 +62,7 @@ class CategoryEncoding(Layer):
         return encode_categories(indices, self.num_tokens, self.output_mode, self.variable_dtype, count_weights)
 
 
+@shown("{}([0.0, 1.0])(np.array([-3.0, 0.0, 0.5, 7.0]))", "array([0, 1, 1, 2], dtype=int32)")
 class Discretization(WithSpecRule, Layer):
     """Replace each number by the number of the interval (bin) that contains it.
 
@@ -82,11 +80,6 @@ class Discretization(WithSpecRule, Layer):
     sparse : bool
         An argument of Keras; it must be False.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Discretization([0.0, 1.0])(np.array([-3.0, 0.0, 0.5, 7.0]))
-    array([0, 1, 1, 2], dtype=int32)
     """
 
     _arrays = ("inputs",)

@@ -10,11 +10,13 @@ from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["GroupNormalization"]
 
 
 @with_affine_parameters
+@shown("{}(2, epsilon=0.0)(np.array([[1.0, 3.0, 10.0, 30.0]]))", "array([[-1.,  1., -1.,  1.]], dtype=float32)")
 class GroupNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, with statistics of each group of channels, in float32.
 
@@ -24,11 +26,6 @@ class GroupNormalization(Affine):
         The number of groups, a divisor of the number of channels; -1: one group per channel.
     axis : int
         The channels axis.
-
-    Examples
-    --------
-    >>> GroupNormalization(2, epsilon=0.0)(np.array([[1.0, 3.0, 10.0, 30.0]]))
-    array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
 
     _sample_independence = "always"

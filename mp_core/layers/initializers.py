@@ -100,17 +100,13 @@ def _target(dtype: Any) -> np.dtype[Any]:
 
 
 @dataclass
+@shown("{}(2.0)((2,))", "array([2., 2.], dtype=float32)")
 class Constant(_DataclassInitializer):
     """All elements equal to `value`.
 
     Parameters
     ----------
     value : float
-
-    Examples
-    --------
-    >>> Constant(2.0)((2,))
-    array([2., 2.], dtype=float32)
     """
 
     value: Any = 0.0
@@ -136,18 +132,13 @@ class Ones(Initializer):
 
 
 @dataclass
+@shown("{}(2.0)((2, 2))", "array([[2., 0.],\n       [0., 2.]], dtype=float32)")
 class Identity(_DataclassInitializer):
     """`gain` on the diagonal of a matrix, zeros elsewhere.
 
     Parameters
     ----------
     gain : float
-
-    Examples
-    --------
-    >>> Identity(2.0)((2, 2))
-    array([[2., 0.],
-           [0., 2.]], dtype=float32)
     """
 
     gain: float = 1.0
@@ -186,7 +177,6 @@ class _RandomInitializer(_DataclassInitializer):
         raise NotImplementedError
 
     def _call_keys(self) -> Iterator[Array]:
-        """Yield the keys of the random numbers of one call."""
         seed: Seed = vars(self)["seed"]
         while isinstance(seed, SeedGenerator):
             yield seed.next()
@@ -214,17 +204,13 @@ def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float
 
 @_seeded
 @dataclass
+@shown("{}(-1.0, 1.0, seed=1)((2,)).round(3)", "array([0.619, 0.054], dtype=float32)")
 class RandomUniform(_RandomInitializer):
     """Uniform random numbers in [minval, maxval).
 
     Parameters
     ----------
     minval, maxval : float
-
-    Examples
-    --------
-    >>> RandomUniform(-1.0, 1.0, seed=1)((2,)).round(3)
-    array([0.619, 0.054], dtype=float32)
     """
 
     minval: float = -0.05
@@ -237,17 +223,13 @@ class RandomUniform(_RandomInitializer):
 
 @_seeded
 @dataclass
+@shown("{}(stddev=2.0, seed=1)((2,)).round(3)", "array([0.067, 3.928], dtype=float32)")
 class RandomNormal(_RandomInitializer):
     """Normal random numbers.
 
     Parameters
     ----------
     mean, stddev : float
-
-    Examples
-    --------
-    >>> RandomNormal(stddev=2.0, seed=1)((2,)).round(3)
-    array([0.067, 3.928], dtype=float32)
     """
 
     mean: float = 0.0
@@ -344,8 +326,6 @@ class VarianceScaling(_RandomInitializer):
 
 @dataclass
 class _NamedScaling(_RandomInitializer):
-    """The base of named special cases of :class:`VarianceScaling`."""
-
     variance: ClassVar[tuple[float, str, str]]
     seed: Seed = None
 

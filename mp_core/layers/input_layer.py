@@ -13,10 +13,12 @@ from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.policies import dtype_policies
 from mp_core.policies.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.utilities.arguments import boolean, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["Input", "InputLayer", "tensor_of"]
 
 
+@shown("{}((None, 2))(np.array([[1, 2]]))", "array([[1., 2.]], dtype=float32)")
 class InputLayer(Layer):
     """The first layer of a :class:`Sequential`, and each input of a :class:`Functional`: casts inputs to a dtype.
 
@@ -34,11 +36,6 @@ class InputLayer(Layer):
     batch_size : int, optional
         Only with `shape`; default: any.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> InputLayer((None, 2))(np.array([[1, 2]]))
-    array([[1., 2.]], dtype=float32)
     """
 
     _sample_independence = "always"

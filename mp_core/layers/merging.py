@@ -253,6 +253,7 @@ class Concatenate(Merge):
         return functools.reduce(operator.or_, full) if axis == inputs[0].ndim - 1 else np.concatenate(full, axis)
 
 
+@shown("{}(axes=1)([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])])", "array([[11.]], dtype=float32)")
 class Dot(Merge):
     """The dot product of two inputs along one axis of each, for each sample.
 
@@ -263,11 +264,6 @@ class Dot(Merge):
     normalize : bool
         Whether to divide vectors along these axes by their Euclidean norm first.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Dot(axes=1)([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])])
-    array([[11.]], dtype=float32)
     """
 
     _least = _most = 2
@@ -310,7 +306,6 @@ class Dot(Merge):
         return Spec((a[0], *rest), joined(*(Spec((), kind) for kind in kinds)))
 
     def _summed_axes(self, inputs: Sequence[Any]) -> list[int]:
-        """Return the axis of each input to sum over."""
         self._check(inputs)
         pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes
         return [axis_of(axis, x.ndim) for axis, x in zip(pair, inputs, strict=True)]

@@ -15,7 +15,7 @@ from mp_core.layers.shapes import same_shape
 from mp_core.ops.axes import as_last, from_last
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
-from mp_core.utilities.docstrings import documented
+from mp_core.utilities.docstrings import documented, shown
 
 __all__ = ["Affine", "LayerNormalization", "RMSNormalization", "with_affine_parameters"]
 
@@ -64,6 +64,7 @@ class Affine(Layer):
 
 
 @with_affine_parameters
+@shown("{}(epsilon=0.0)(np.array([[1.0, 3.0]]))", "array([[-1.,  1.]], dtype=float32)")
 class LayerNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with statistics, gamma and beta in float32.
 
@@ -72,11 +73,6 @@ class LayerNormalization(Affine):
     axis : int or sequence of int
         The axes that are normalized together. After the layer is built, the attribute is a sorted list of non-negative
         axes, as in Keras. Configurations keep the original axes, so that -1 means the last axis for any number of axes.
-
-    Examples
-    --------
-    >>> LayerNormalization(epsilon=0.0)(np.array([[1.0, 3.0]]))
-    array([[-1.,  1.]], dtype=float32)
     """
 
     _sample_independence = "always"
@@ -146,6 +142,7 @@ class LayerNormalization(Affine):
         return super().get_config() | {"axis": self.axis if self._original_axes is None else self._original_axes}
 
 
+@shown("{}(epsilon=0.0)(np.array([[1.0, -1.0]]))", "array([[ 1., -1.]], dtype=float32)")
 class RMSNormalization(Layer):
     """``x / sqrt(mean(x**2) + epsilon) * scale``, computed in float32.
 
@@ -155,11 +152,6 @@ class RMSNormalization(Layer):
         The axes that are normalized together. After the layer is built, the attribute is a sorted list, as in Keras.
     epsilon : float
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> RMSNormalization(epsilon=0.0)(np.array([[1.0, -1.0]]))
-    array([[ 1., -1.]], dtype=float32)
     """
 
     _sample_independence = "always"

@@ -14,12 +14,14 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape, same_shape, same_shape_along
 from mp_core.utilities.arguments import axis_or_axes, number
+from mp_core.utilities.docstrings import shown
 
 __all__ = [
     "ELU", "Activation", "ActivityRegularization", "Identity", "LeakyReLU", "Masking", "ReLU", "Softmax",
 ]  # fmt: skip
 
 
+@shown('{}("relu")(np.array([-1.0, 2.0]))', "array([0., 2.], dtype=float32)")
 class Activation(Layer):
     """An activation function as a layer.
 
@@ -27,11 +29,6 @@ class Activation(Layer):
     ----------
     activation : str or callable
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Activation("relu")(np.array([-1.0, 2.0]))
-    array([0., 2.], dtype=float32)
     """
 
     _builds_nothing = True
@@ -51,6 +48,7 @@ class Activation(Layer):
         return shape if activations.keeps_shape(self.activation) else None
 
 
+@shown("{}(max_value=6.0)(np.array([-1.0, 2.0, 9.0]))", "array([0., 2., 6.], dtype=float32)")
 class ReLU(Layer):
     """``min(x, max_value)`` where ``x > threshold``, else ``negative_slope * (x - threshold)``.
 
@@ -59,11 +57,6 @@ class ReLU(Layer):
     max_value : float, optional
     negative_slope, threshold : float
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> ReLU(max_value=6.0)(np.array([-1.0, 2.0, 9.0]))
-    array([0., 2., 6.], dtype=float32)
     """
 
     _builds_nothing = True
@@ -87,6 +80,7 @@ class ReLU(Layer):
         return activations.relu(x, self.negative_slope, self.max_value, self.threshold)
 
 
+@shown("{}(0.5)(np.array([-1.0, 2.0]))", "array([-0.5,  2. ], dtype=float32)")
 class LeakyReLU(Layer):
     """``x`` where ``x >= 0``, else ``negative_slope * x``.
 
@@ -94,11 +88,6 @@ class LeakyReLU(Layer):
     ----------
     negative_slope : float
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> LeakyReLU(0.5)(np.array([-1.0, 2.0]))
-    array([-0.5,  2. ], dtype=float32)
     """
 
     _builds_nothing = True
@@ -117,6 +106,7 @@ class LeakyReLU(Layer):
         return activations.leaky_relu(floating(inputs, self._compute), self.negative_slope)
 
 
+@shown("{}()(np.array([0.0, 2.0]))", "array([0., 2.], dtype=float32)")
 class ELU(Layer):
     """``x`` where ``x >= 0``, else ``alpha * (exp(x) - 1)``.
 
@@ -124,11 +114,6 @@ class ELU(Layer):
     ----------
     alpha : float
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> ELU()(np.array([0.0, 2.0]))
-    array([0., 2.], dtype=float32)
     """
 
     _builds_nothing = True
@@ -147,6 +132,7 @@ class ELU(Layer):
         return activations.elu(floating(inputs, self._compute), self.alpha)
 
 
+@shown("{}()(np.array([1.0, 1.0, 5.0]), mask=np.array([True, True, False]))", "array([0.5, 0.5, 0. ], dtype=float32)")
 class Softmax(Layer):
     """Softmax along an axis.
 
@@ -155,11 +141,6 @@ class Softmax(Layer):
     axis : int or sequence of int
         The axes over which the outputs sum to 1.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Softmax()(np.array([1.0, 1.0, 5.0]), mask=np.array([True, True, False]))
-    array([0.5, 0.5, 0. ], dtype=float32)
     """
 
     _builds_nothing = True
@@ -221,14 +202,9 @@ class Masking(Layer):
         return np.any(np.not_equal(inputs, value), axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
+@shown('{}(dtype="float16")(np.float32([1.0, 1 / 3]))  # its compute dtype', "array([1.    , 0.3333], dtype=float16)")
 class Identity(Layer):
-    """The inputs, unchanged except for the cast to the compute dtype.
-
-    Examples
-    --------
-    >>> Identity(dtype="float16")(np.float32([1.0, 1 / 3]))  # its compute dtype
-    array([1.    , 0.3333], dtype=float16)
-    """
+    """The inputs, unchanged except for the cast to the compute dtype."""
 
     _builds_nothing = True
     _sample_independence = "always"

@@ -45,8 +45,6 @@ _GLOBAL_PARAMETERS = """
 
 
 class _Pooling(Spatial):
-    """The base of max and average pooling."""
-
     _builds_nothing = True
     _sample_independence = "always"
     _arrays = ("inputs",)
@@ -98,8 +96,6 @@ class _Pooling(Spatial):
 
 
 class _Max(_Pooling):
-    """The base of max pooling."""
-
     def _pooled(self, x: Array) -> Array:
         return rounded(self._maxima, x) if x.dtype.itemsize == 1 else self._maxima(x)  # float8 may have no infinity
 
@@ -108,8 +104,6 @@ class _Max(_Pooling):
 
 
 class _Average(_Pooling):
-    """The base of average pooling."""
-
     def _pooled(self, x: Array) -> Array:
         return rounded(lambda x: self._sums(x) / self._sums(np.ones((1, *x.shape[1:-1], 1), x.dtype)), x)
 
@@ -154,8 +148,6 @@ class AveragePooling3D(_Average):
 
 
 class _Global(Spatial):
-    """The base of global pooling."""
-
     _builds_nothing = True
     _sample_independence = "always"
     _arrays = ("inputs",)
@@ -173,7 +165,6 @@ class _Global(Spatial):
 
     @property
     def _spatial_axes(self) -> tuple[int, ...]:
-        """The spatial axes."""
         first = 1 if self.data_format == "channels_last" else 2
         return tuple(range(first, first + self._rank))
 

@@ -11,10 +11,12 @@ from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axes_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["PReLU"]
 
 
+@shown('{}("ones")(np.array([[-1.0, 2.0]]))', "array([[-1.,  2.]], dtype=float32)")
 class PReLU(Layer):
     """``x`` where ``x > 0``, else ``alpha * x``, with trained slopes `alpha`.
 
@@ -24,11 +26,6 @@ class PReLU(Layer):
     shared_axes : int or sequence of int, optional
         The axes along which the slope is constant. Axis 1 is the first after the batch axis.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> PReLU("ones")(np.array([[-1.0, 2.0]]))
-    array([[-1.,  2.]], dtype=float32)
     """
 
     _sample_independence = "always"

@@ -363,7 +363,6 @@ def _states_at_start(cell: Any, batch_size: int) -> Any:
 
 
 def _initial_states(cell: Any, batch_size: int) -> list[Any]:
-    """Return the states of a cell before the first step as a list."""
     states = _states_at_start(cell, batch_size)
     return list(states) if isinstance(states, list | tuple) else [states]
 

@@ -128,7 +128,6 @@ class Cell(Layer, nameable=False):
         return (columns,)
 
     def _bias_start(self) -> Any:
-        """Return the initializer of the bias."""
         return self.bias_initializer
 
     def call(self, inputs: Array, states: Any, training: bool | None = False) -> tuple[Array, Any]:
@@ -252,7 +251,6 @@ class Cell(Layer, nameable=False):
         return bias.derived(("wide", bias.dtype), lambda _: widened(bias.read_value()))
 
     def _rounded(self, x: Array) -> Array:
-        """Return a new state in the compute dtype."""
         return x if x.dtype == self._compute else ops.cast(x, self._compute)
 
 
@@ -261,7 +259,6 @@ def _steps_first(x: Array) -> Array:
 
 
 def _gated(function: Any, x: Array, y: Array) -> Array:
-    """Return ``function(x) * y``."""
     name = activations.FUSED.get(function)
     product: Array = ops.multiply(function(x), y) if name is None else ops.gate(x, y, name)
     return product

@@ -12,10 +12,12 @@ from mp_core.layers.shapes import Shape, WithSpecRule
 from mp_core.layers.spatial import data_format_of
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import integer, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["Flatten", "Permute", "RepeatVector", "Reshape"]
 
 
+@shown("{}()(np.ones((2, 3, 4), np.float32)).shape", "(2, 12)")
 class Flatten(Layer):
     """Join all axes after the batch axis to one.
 
@@ -24,11 +26,6 @@ class Flatten(Layer):
     data_format : {"channels_last", "channels_first"}, optional
         Position of the channels axis in the inputs; default: last. Channels vary fastest in the outputs.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Flatten()(np.ones((2, 3, 4), np.float32)).shape
-    (2, 12)
     """
 
     _sample_independence = "always"
@@ -50,6 +47,7 @@ class Flatten(Layer):
         return (*shape[:1], _elements(shape[1:]))
 
 
+@shown("{}((2, 1))(np.ones((2, 3, 4), np.float32)).shape", "(2, 4, 3)")
 class Permute(Layer):
     """Permute the axes after the batch axis.
 
@@ -58,11 +56,6 @@ class Permute(Layer):
     dims : sequence of int
         The axes in their new order. Axis 1 is the first after the batch axis.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Permute((2, 1))(np.ones((2, 3, 4), np.float32)).shape
-    (2, 4, 3)
     """
 
     _sample_independence = "always"
@@ -87,6 +80,7 @@ class Permute(Layer):
         return (shape[0], *(shape[axis] for axis in self.dims)) if len(shape) == len(self.dims) + 1 else None
 
 
+@shown("{}(3)(np.ones((2, 4), np.float32)).shape", "(2, 3, 4)")
 class RepeatVector(Layer):
     """Repeat each row `n` times: (batch, features) becomes (batch, n, features).
 
@@ -94,11 +88,6 @@ class RepeatVector(Layer):
     ----------
     n : int
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> RepeatVector(3)(np.ones((2, 4), np.float32)).shape
-    (2, 3, 4)
     """
 
     _sample_independence = "always"
@@ -119,6 +108,7 @@ class RepeatVector(Layer):
         return (shape[0], self.n, shape[1]) if len(shape) == 2 else None
 
 
+@shown("{}((-1, 2))(np.ones((2, 3, 4), np.float32)).shape", "(2, 6, 2)")
 class Reshape(WithSpecRule, Layer):
     """Reshape all axes after the batch axis.
 
@@ -127,11 +117,6 @@ class Reshape(WithSpecRule, Layer):
     target_shape : sequence of int
         Without the batch axis. One length may be -1: it is computed from the number of elements.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Reshape((-1, 2))(np.ones((2, 3, 4), np.float32)).shape
-    (2, 6, 2)
     """
 
     _builds_nothing = True

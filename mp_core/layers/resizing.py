@@ -83,8 +83,6 @@ def _widths_of(value: Any, argument: str, rank: int) -> Any:
 
 
 class _Cropping(_AtBorders):
-    """The base of cropping layers."""
-
     _width = "cropping"
 
     _sample_independence = "always"
@@ -106,8 +104,6 @@ class _Cropping(_AtBorders):
 
 
 class _ZeroPadding(_AtBorders):
-    """The base of zero padding."""
-
     _width = "padding"
 
     _sample_independence = "always"
@@ -123,8 +119,6 @@ class _ZeroPadding(_AtBorders):
 
 
 class _UpSampling(Spatial):
-    """The base of upsampling layers."""
-
     _sample_independence = "always"
     _arrays = ("inputs",)
     _repr_arguments = ("size",)

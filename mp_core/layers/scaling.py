@@ -17,10 +17,12 @@ from mp_core.layers.statistics import batches_in, moments_of
 from mp_core.ops.norms import over_length
 from mp_core.policies.autocast.variable import assign_each
 from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["Normalization", "Rescaling", "UnitNormalization"]
 
 
+@shown("{}(1 / 255)(np.array([0, 255], np.uint8))", "array([0., 1.], dtype=float32)")
 class Rescaling(Layer):
     """``inputs * scale + offset`` in the compute dtype; integers are cast to it.
 
@@ -29,11 +31,6 @@ class Rescaling(Layer):
     scale, offset : float or array-like
         An array has one number for each channel (last axis).
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Rescaling(1 / 255)(np.array([0, 255], np.uint8))
-    array([0., 1.], dtype=float32)
     """
 
     _sample_independence = "always"
@@ -54,6 +51,7 @@ class Rescaling(Layer):
         return rounded(scaled, inputs, dtype=self._compute)
 
 
+@shown("{}(mean=3.0, variance=4.0)(np.array([[3.0], [7.0]]))", "array([[0.],\n       [2.]], dtype=float32)")
 class Normalization(Layer):
     """``(inputs - mean) / sqrt(variance)`` in the compute dtype, with the mean and variance of a data set.
 
@@ -66,12 +64,6 @@ class Normalization(Layer):
     invert : bool
         Whether to return ``inputs * sqrt(variance) + mean`` instead.
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> Normalization(mean=3.0, variance=4.0)(np.array([[3.0], [7.0]]))
-    array([[0.],
-           [2.]], dtype=float32)
     """
 
     _arrays = ("inputs",)
@@ -226,6 +218,7 @@ class Normalization(Layer):
         return value.reshape(shape)
 
 
+@shown("{}()(np.array([[3.0, 4.0]]))", "array([[0.6, 0.8]], dtype=float32)")
 class UnitNormalization(Layer):
     """The inputs divided by their Euclidean norm along `axis`.
 
@@ -233,11 +226,6 @@ class UnitNormalization(Layer):
     ----------
     axis : int or sequence of int
     **kwargs : those of :class:`Layer`
-
-    Examples
-    --------
-    >>> UnitNormalization()(np.array([[3.0, 4.0]]))
-    array([[0.6, 0.8]], dtype=float32)
     """
 
     _builds_nothing = True

@@ -93,7 +93,6 @@ class _SeparableConv(DepthwiseBase):
         return self._arranged(self.activation(outputs) if fused is None else outputs)
 
     def _matrix(self) -> Any:
-        """Return the pointwise kernel as a packed matrix."""
         kernel = self.pointwise_kernel
         dtype = kernel.dtype
         return kernel.derived(("matrix", dtype), lambda stored: packed(stored.reshape(-1, self.filters), dtype))

@@ -43,7 +43,6 @@ class Spatial(Layer):
     data_format: str
 
     def _length_of_channels(self, shape: Shape) -> int | None:
-        """Return the number of channels of inputs."""
         return shape[-1 if self.data_format == "channels_last" else 1]
 
     def _channels_last(self, inputs: Array) -> Array:

@@ -20,8 +20,6 @@ __all__ = ["check_outputs", "first_layer"]
 
 
 class _Owner(Protocol):
-    """An object with a network."""
-
     model: TextNetwork
     has_told: bool
 

@@ -148,7 +148,6 @@ _TOKENS = 128
 
 
 def _activation(head: _Head, config: Mapping[str, Any], path: Any) -> str:
-    """Return the name of the activation after the first product."""
     name = "gelu" if head.activation is None else config.get(head.activation, "gelu")
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise unexpected(path, str(head.activation), name, choices(ACTIVATIONS))
@@ -156,7 +155,6 @@ def _activation(head: _Head, config: Mapping[str, Any], path: Any) -> str:
 
 
 def _biases(head: _Head, config: Mapping[str, Any], path: Any) -> tuple[bool, bool]:
-    """Return whether the first product and the norm have a bias."""
     if head.switches is None:
         return True, True
     dense, norm = (config.get(entry, False) for entry in head.switches)

@@ -228,7 +228,6 @@ def _read_static(folder: Path, route: str | None) -> Modules | None:
 
 
 def _read_transformer(folder: Path, route: str | None) -> Modules:
-    """Return the modules of a folder with a transformer."""
     network, layers, pooling, others = _module_folders(folder, route)
     found = read_pooled(network, pooling, others)
     return replace(

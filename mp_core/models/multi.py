@@ -20,7 +20,7 @@ from mp_core.arrays.quantization import quantize
 from mp_core.models.colbert import format_of, read_colbert
 from mp_core.models.folder import read_object
 from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network, read_prompts
-from mp_core.models.prompted import PromptedModel, TextError
+from mp_core.models.prompted import ATTRIBUTES, PromptedModel, TextError
 from mp_core.models.rules import Rule, check, only, read_known
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.steps import KINDS_OF_STEPS, apply_steps, read_steps
@@ -29,6 +29,7 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["MultiVectorEncoder", "max_similarity"]
 
@@ -104,21 +105,11 @@ def _matrices(given: Sequence[Any], name: str) -> list[Array]:
     return found
 
 
+@documented(ATTRIBUTES)
 class MultiVectorEncoder(PromptedModel):
     """A multi-vector encoder: texts in, one vector for each token out. Create it by :meth:`from_folder`.
 
-    Attributes
-    ----------
-    model : TextNetwork
-        The network.
-    dim : int
-        The length of a vector.
-    max_length : int
-        The most tokens of a text, special tokens included. :meth:`encode_multi` truncates longer texts.
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text. ``"query"`` and ``"document"`` belong to the tasks.
-    tensor_names, kernel_names : dict of str to str
-        As in :class:`TextEncoder`.
+    Of its `prompts`, ``"query"`` and ``"document"`` belong to the tasks.
 
     Examples
     --------
@@ -329,7 +320,6 @@ def _late(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) ->
 
 
 def _expansion(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, int, bool]:
-    """Return :attr:`LateSettings.expansion`."""
     word = options.get("token") or tokenizer.special("mask_token") or tokenizer.special("eos_token")
     index = None if word is None else tokenizer.index_of(word)
     if index is None:

@@ -176,7 +176,6 @@ class TextNetwork(Layer):
         return _within(ids, "ids", self.settings.vocab_size)
 
     def _change_policy(self, policy: DTypePolicy) -> None:
-        """Set the policy of all layers."""
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):
             raise already_quantized(self, f"dtype_policy={policy.name}")

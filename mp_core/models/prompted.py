@@ -10,7 +10,26 @@ from mp_core.models.texts import Text, TextModel, Tokens, encodable, list_of_tex
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.policies.dtype_policies import DTypePolicy
 
-__all__ = ["PromptedModel", "TextError"]
+__all__ = ["ATTRIBUTES", "PromptedModel", "TextError"]
+
+ATTRIBUTES = """
+    Attributes
+    ----------
+    model : TextNetwork
+    dim : int
+        The length of a vector.
+    max_length : int
+        The most tokens of a text, special tokens included. Longer texts are truncated.
+    prompts : dict of str to str
+        Name -> prompt, a text that is put before each text.
+    default_prompt_name : str or None
+        The name of the default prompt.
+    tensor_names : dict of str to str
+        The path of each layer with weights -> the start of its tensor names in the checkpoint.
+    kernel_names : dict of str to str
+        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
+"""
+"""The docstring section of the attributes that all encoders have."""
 
 
 class TextError(ValueError):
@@ -111,7 +130,6 @@ class PromptedModel(TextModel):
         return () if self._modules.router is None else self._modules.router.tasks
 
     def _prompt(self, prompt: str | None, name: str | None) -> str:
-        """Return the prompt before each text."""
         if prompt is not None:
             if name is not None:
                 raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")

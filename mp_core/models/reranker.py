@@ -213,7 +213,6 @@ class Reranker(TextModel):
     def _checked_arguments(
         self, batch_size: int, activation: str | Callable[[Array], Array] | None
     ) -> tuple[int, Callable[[Array], Array]]:
-        """Return the checked batch size, and the activation function."""
         size = positive_integer(batch_size, "batch_size")
         return size, activations.get(self.activation if activation is None else activation)
 

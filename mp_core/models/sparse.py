@@ -30,7 +30,7 @@ from mp_core.models.modules import (
     router_in,
 )
 from mp_core.models.network import TextNetwork
-from mp_core.models.prompted import PromptedModel
+from mp_core.models.prompted import ATTRIBUTES, PromptedModel
 from mp_core.models.rules import only
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
@@ -38,6 +38,7 @@ from mp_core.models.steps import KINDS_OF_STEPS, apply_steps
 from mp_core.models.texts import Text, Tokens, as_ragged, list_of_texts
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
+from mp_core.utilities.docstrings import documented
 from mp_core.utilities.system import is_present
 
 __all__ = ["SparseEncoder", "SparseVectors"]
@@ -133,23 +134,9 @@ class SparseVectors:
         return products
 
 
+@documented(ATTRIBUTES)
 class SparseEncoder(PromptedModel):
-    """A sparse encoder: texts in, weights of tokens out. Create it by :meth:`from_folder`.
-
-    Attributes
-    ----------
-    model : TextNetwork
-        The network.
-    dim : int
-        The length of a vector: the size of the vocabulary.
-    max_length : int
-        The most tokens of a text, special tokens included. :meth:`encode_sparse` truncates longer texts.
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text.
-    default_prompt_name : str or None
-        The name of the default prompt of :meth:`encode_sparse`.
-    tensor_names, kernel_names : dict of str to str
-        As in :class:`TextEncoder`.
+    """A sparse encoder: texts in, weights of all tokens of the vocabulary out. Create it by :meth:`from_folder`.
 
     Examples
     --------
@@ -337,7 +324,6 @@ class _Parts:
 
 
 def _read(folder: Path) -> _Parts:
-    """Read the settings of a folder."""
     prompts, router = read_prompts(folder / "config_sentence_transformers.json", "SparseEncoder"), router_in(folder)
     weights: dict[str, Modules] = {}
     networks: list[str | None] = []

@@ -13,7 +13,7 @@ from mp_core.arrays import Array, as_mask, imported
 from mp_core.arrays.finite import all_finite
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
-from mp_core.models.prompted import PromptedModel
+from mp_core.models.prompted import ATTRIBUTES, PromptedModel
 from mp_core.models.ragged import Plans
 from mp_core.models.sentence_transformers import (
     Options,
@@ -29,33 +29,17 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["BertEncoder", "TextEncoder"]
 
 
+@documented(ATTRIBUTES)
 class TextEncoder(SentenceTransformerNames, PromptedModel):
     """A sentence encoder: texts in, one float32 vector for each out. Create it by :meth:`from_folder`.
 
-    It can replace a ``SentenceTransformer``, for example in the evaluators and utilities of that library.
-
-    Attributes
-    ----------
-    model : TextNetwork
-        The network.
-    dim : int
-        The length of an embedding.
-    max_length : int
-        The most tokens of a text, special tokens included. :meth:`encode` truncates longer texts.
-    poolings : tuple of str
-        The names of the poolings; the results of several are concatenated.
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text.
-    default_prompt_name : str or None
-        The name of the default prompt of :meth:`encode`.
-    tensor_names : dict of str to str
-        The path of each layer with weights -> the start of its tensor names in the checkpoint.
-    kernel_names : dict of str to str
-        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
+    It can replace a ``SentenceTransformer``, for example in the evaluators and utilities of that library. Its attribute
+    `poolings` has the names of the poolings; the results of several are concatenated.
 
     Examples
     --------
@@ -74,7 +58,6 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         self._use_modules(modules)
 
     def _use_modules(self, modules: Modules) -> None:
-        """Use the pooling and the steps of `modules`."""
         self._modules = modules
         self.poolings = modules.poolings
         widths = [modules.settings.vector_size * len(modules.poolings), *(step.width for step in modules.steps)]
@@ -276,7 +259,6 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
     def _checked_arguments(
         self, batch_size: int, normalize: bool | None, truncate_dim: int | None
     ) -> tuple[int, bool | None, int]:
-        """Return the checked batch size, `normalize`, and the number of dimensions to keep."""
         batch_size = positive_integer(batch_size, "batch_size")
         dim = (
             self.dim if truncate_dim is None else min(positive_integer(truncate_dim, "truncate_dim"), self._pooled_dim)

@@ -113,7 +113,6 @@ def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pad
 
 
 def _class_of(settings: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> tuple[str, bool]:
-    """Return the name of the tokenizer class of a folder, and whether a file names it."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
     code = settings.get("auto_map")
     has_code = isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer") is not None)

@@ -102,14 +102,9 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
 
 
 @operation(specs.concatenated, "xs", "axis")
+@shown("{}([np.float16([1]), np.float32([2, 3])])", "array([1., 2., 3.], dtype=float32)")
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
-    """Concatenate arrays along an axis, in their common type.
-
-    Examples
-    --------
-    >>> concatenate([np.float16([1]), np.float32([2, 3])])
-    array([1., 2., 3.], dtype=float32)
-    """
+    """Concatenate arrays along an axis, in their common type."""
     arrays = [array_of(x) for x in xs]
     if not arrays or arrays[0].ndim == 0:
         raise ValueError(f"`xs` must be arrays with at least one axis; received {len(arrays)} arrays")
@@ -123,15 +118,9 @@ def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
 
 
 @operation(specs.stacked, options="axis")
+@shown("{}([[1.0, 2.0], [3.0, 4.0]], axis=1)", "array([[1., 3.],\n       [2., 4.]])")
 def stack(x: Sequence[ArrayLike], axis: int = 0) -> Array:
-    """Stack arrays of one shape along a new axis.
-
-    Examples
-    --------
-    >>> stack([[1.0, 2.0], [3.0, 4.0]], axis=1)
-    array([[1., 3.],
-           [2., 4.]])
-    """
+    """Stack arrays of one shape along a new axis."""
     arrays = [array_of(each) for each in x]
     if len({each.shape for each in arrays}) != 1:
         raise ValueError(f"`x` must be arrays of one shape; received {[each.shape for each in arrays]}")
@@ -176,13 +165,8 @@ def stop_gradient(x: ArrayLike) -> Array:
 
 
 @operation(specs.indexed, "x key")
+@shown("{}([[1, 2], [3, 4]], (slice(None), 0))", "array([1, 3])")
 def get_item(x: ArrayLike, key: Any) -> Array:
-    """Return ``x[key]``: the operation that Keras' files have for indexing. A list in `key` means a tuple, as in them.
-
-    Examples
-    --------
-    >>> get_item([[1, 2], [3, 4]], (slice(None), 0))
-    array([1, 3])
-    """
+    """Return ``x[key]``: the operation that Keras' files have for indexing. As in them, a list in `key` is a tuple."""
     part: Array = array_of(x)[tuple(key) if isinstance(key, list) else key]
     return part

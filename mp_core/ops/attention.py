@@ -303,7 +303,6 @@ def _rows_of_bias(bias: Array) -> Array:
 
 
 def _check_ragged(query: Array, key: Array, value: Array) -> None:
-    """Raise ValueError unless the shapes of ragged sequences fit."""
     shapes = query.shape, key.shape, value.shape
     fits = query.ndim == key.ndim == 3 and key.shape == value.shape
     fits = fits and (query.shape[0], query.shape[2]) == (key.shape[0], key.shape[2])

@@ -49,6 +49,7 @@ def argsort(x: ArrayLike, axis: int = -1) -> Array:
 
 @operation(specs.largest, options="k sorted", home="math")
 @recordable
+@shown("{}([3.0, 1.0, 2.0], 2)", "TopK(values=array([3., 2.]), indices=array([0, 2], dtype=int32))")
 def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
     """Return the `k` largest elements of each row and their indices, the largest first.
 
@@ -67,11 +68,6 @@ def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
     -------
     TopK
         ``values`` and ``indices``, the latter in int32.
-
-    Examples
-    --------
-    >>> top_k([3.0, 1.0, 2.0], 2)
-    TopK(values=array([3., 2.]), indices=array([0, 2], dtype=int32))
     """
     array = asarray(x)
     length = array.shape[axis_of(-1, array.ndim)]
@@ -83,6 +79,7 @@ def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
 
 
 @operation(specs.taken, "x indices", "axis")
+@shown("{}(np.float32([[1, 2, 3], [4, 5, 6]]), [0, -1], axis=1)", "array([[1., 3.],\n       [4., 6.]], dtype=float32)")
 def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
     """Return the slices of an array at `indices` along an axis.
 
@@ -93,12 +90,6 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
         Negative indices count from the end.
     axis : int, optional
         Default: the indices count the elements of the flattened array.
-
-    Examples
-    --------
-    >>> take(np.float32([[1, 2, 3], [4, 5, 6]]), [0, -1], axis=1)
-    array([[1., 3.],
-           [4., 6.]], dtype=float32)
     """
     array, places = array_of(x), array_of(indices)
     if not is_float(array.dtype):

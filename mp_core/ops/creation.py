@@ -45,6 +45,7 @@ def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = Non
     return full(array.shape, fill_value, array.dtype if dtype is None else dtype)
 
 
+@shown("{}(3), arange(0.0, 1.0, 0.5)", "(array([0, 1, 2], dtype=int32), array([0. , 0.5], dtype=float32))")
 def arange(start: float, stop: float | None = None, step: float | None = None, dtype: DTypeLike | None = None) -> Array:
     """Return evenly spaced numbers from `start` to below `stop`. With one argument, it is `stop` and they start at 0.
 
@@ -53,11 +54,6 @@ def arange(start: float, stop: float | None = None, step: float | None = None, d
     start, stop, step : number
     dtype : dtype, optional
         Default: int32 for integers, otherwise float32.
-
-    Examples
-    --------
-    >>> arange(3), arange(0.0, 1.0, 0.5)
-    (array([0, 1, 2], dtype=int32), array([0. , 0.5], dtype=float32))
     """
     first, end = (0, start) if stop is None else (start, stop)
     numbers = convert_to_tensor(np.arange(first, end, 1 if step is None else step).tolist())
@@ -84,6 +80,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
 
 
 @operation(specs.classes, options="num_classes axis dtype", home="nn", fixed={"sparse": (False,)})
+@shown("{}([0, 2, -1], 3)", "array([[1., 0., 0.],\n       [0., 0., 1.],\n       [0., 0., 0.]], dtype=float32)")
 def one_hot(x: ArrayLike, num_classes: int, axis: int = -1, dtype: DTypeLike | None = None) -> Array:
     """Return one-hot vectors of class numbers along a new axis. A number outside of the classes gives zeros.
 
@@ -96,13 +93,6 @@ def one_hot(x: ArrayLike, num_classes: int, axis: int = -1, dtype: DTypeLike | N
         The position of the new axis.
     dtype : dtype, optional
         Default: :func:`mp_core.config.floatx`.
-
-    Examples
-    --------
-    >>> one_hot([0, 2, -1], 3)
-    array([[1., 0., 0.],
-           [0., 0., 1.],
-           [0., 0., 0.]], dtype=float32)
     """
     array = array_of(x)
     specs.check_integers(array.dtype)

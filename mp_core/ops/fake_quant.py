@@ -19,6 +19,7 @@ __all__ = ["fake_quant_with_min_max_vars", "nudged_range"]
 
 @recordable
 @with_numbers
+@shown("{}([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()", "[0.0, 0.0, 3.0]")
 def fake_quant_with_min_max_vars(
     inputs: ArrayLike,
     min_vals: ArrayLike,
@@ -61,11 +62,6 @@ def fake_quant_with_min_max_vars(
     ------
     ValueError
         ``min_vals > max_vals``, or a range is too wide or too narrow for the dtype of the computation.
-
-    Examples
-    --------
-    >>> fake_quant_with_min_max_vars([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()
-    [0.0, 0.0, 3.0]
     """
     given = asarray(inputs, "inputs")
     if not dtypes.is_float(given.dtype):

@@ -12,6 +12,7 @@ from mp_core.arrays import Array, asarray, cast, dtypes
 from mp_core.arrays.recorded import constant, recordable, with_numbers
 from mp_core.core.convert import copied
 from mp_core.ops.elementwise import combined
+from mp_core.utilities.docstrings import shown
 
 
 def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, margin: int = 0) -> Array:
@@ -39,15 +40,11 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
     return np.where((new > 0) & np.isfinite(new), new, kept)
 
 
+@shown("{}([1.0, -5.0], [4.0, 3.0, 2.0]).tolist()", "[5.0, 2.0, 4.0]")
 def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     """Return the history rolled by one place, with ``max|x|`` at index 0, in float32.
 
     If `x` has a NaN, the maximum is NaN; :func:`compute_float8_scale` then keeps the scale.
-
-    Examples
-    --------
-    >>> compute_float8_amax_history([1.0, -5.0], [4.0, 3.0, 2.0]).tolist()
-    [5.0, 2.0, 4.0]
     """
     past = cast(amax_history, "float32")
     if past.ndim == 0 or len(past) == 0:
@@ -59,6 +56,7 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
 
 @recordable
 @with_numbers
+@shown('{}([1.0, 1000.0], 2.0, "float8_e4m3fn", "float32").tolist()', "[1.0, 896.0]")
 def quantize_and_dequantize(
     inputs: ArrayLike, scale: ArrayLike, quantized_dtype: DTypeLike, compute_dtype: DTypeLike
 ) -> Array:
@@ -75,11 +73,6 @@ def quantize_and_dequantize(
     Notes
     -----
     Infinities are clipped too; NaN stays NaN. The gradient passes straight through, also where inputs are clipped.
-
-    Examples
-    --------
-    >>> quantize_and_dequantize([1.0, 1000.0], 2.0, "float8_e4m3fn", "float32").tolist()
-    [1.0, 896.0]
     """
     target = dtypes.parse(quantized_dtype, "quantized_dtype")
     if target.name not in ("float8_e4m3fn", "float8_e5m2"):
@@ -115,15 +108,11 @@ def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeL
 
 @recordable
 @with_numbers
+@shown("{}(np.float32([1.0, 17.0]), np.float32(1), np.zeros(4, np.float32))", "array([ 1., 17.], dtype=float32)")
 def with_float8_gradient(x: Array, scale: Array, history: Array) -> Any:
     """Return `x`; in the backward pass, its gradient is rounded to float8_e5m2 with the current scale.
 
     The "gradients" of scale and history are their next values, as for :func:`delayed_float8`: the largest magnitude of
     the gradient of `x` is added to the history.
-
-    Examples
-    --------
-    >>> with_float8_gradient(np.float32([1.0, 17.0]), np.float32(1), np.zeros(4, np.float32))
-    array([ 1., 17.], dtype=float32)
     """
     return copied(x)

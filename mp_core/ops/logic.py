@@ -26,6 +26,7 @@ def _truth(x: ArrayLike) -> Array:
 
 
 @operation(specs.both, "x1 x2")
+@shown("{}([True, True, False], [2, 0, 1])", "array([ True, False, False])")
 def logical_and(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return for each pair of elements whether both are true.
 
@@ -37,11 +38,6 @@ def logical_and(x1: ArrayLike, x2: ArrayLike) -> Array:
     Returns
     -------
     ndarray of bool
-
-    Examples
-    --------
-    >>> logical_and([True, True, False], [2, 0, 1])
-    array([ True, False, False])
     """
     return greater(minimum(_truth(x1), _truth(x2)), 0.0)
 
@@ -82,7 +78,6 @@ def any(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = 
 
 
 def _magnitude(x: ArrayLike) -> Array:
-    """Return the magnitudes of floats; zeros for integers, which are all finite."""
     array = array_of(x)
     return absolute(array) if is_float(array.dtype) else np.zeros(array.shape, F32)
 

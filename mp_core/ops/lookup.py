@@ -12,6 +12,7 @@ from mp_core.arrays.quantization.recipe import KINDS
 from mp_core.arrays.recorded import comes_from_input, is_recorded, recordable
 from mp_core.core.lookup import count_places, gather, gather_numbers
 from mp_core.utilities.arguments import integer, kind_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["check_indices", "take_rows", "token_places"]
 
@@ -99,6 +100,7 @@ def _is_gathered(table: QuantizedArray) -> bool:
 
 
 @recordable
+@shown("{}(np.array([[5, 6, 1], [1, 7, 7]]), 1)", "array([[2, 3, 1],\n       [1, 2, 3]], dtype=int32)")
 def token_places(ids: Array, padding: int) -> Array:
     """Return the positions of tokens: ``padding + 1``, ``padding + 2``, ... in each row, skipping padding tokens.
 
@@ -113,12 +115,6 @@ def token_places(ids: Array, padding: int) -> Array:
     Returns
     -------
     ndarray of int32, shape (n, length)
-
-    Examples
-    --------
-    >>> token_places(np.array([[5, 6, 1], [1, 7, 7]]), 1)
-    array([[2, 3, 1],
-           [1, 2, 3]], dtype=int32)
     """
     _check_integers(ids, "ids")
     if ids.ndim != 2:

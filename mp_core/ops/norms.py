@@ -21,6 +21,7 @@ from mp_core.ops.functions import sqrt, square, where
 from mp_core.ops.pairs import divide, maximum, multiply
 from mp_core.ops.registry import operation
 from mp_core.ops.sums import sum as sum_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["length", "normalize", "over_length", "squared"]
 
@@ -89,6 +90,7 @@ def over_length(x: Array, axis: Any, least: float) -> Array:
     specs.rows, options="axis epsilon", home="nn", defaults={"epsilon": None}, fixed={"order": (2,)},
     forms={"epsilon": (math.sqrt, lambda length: (1e-7 if length is None else length) ** 2)},  # Keras: of the length
 )  # fmt: skip
+@shown("{}(np.array([[3.0, 4.0]], np.float32))", "array([[0.6, 0.8]], dtype=float32)")
 def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     """Return `x` divided by its Euclidean norm along an axis: ``x / sqrt(maximum(sum(x**2), epsilon))``.
 
@@ -108,11 +110,6 @@ def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     -------
     ndarray
         The shape and type of `x`.
-
-    Examples
-    --------
-    >>> normalize(np.array([[3.0, 4.0]], np.float32))
-    array([[0.6, 0.8]], dtype=float32)
     """
     x = array_of(x)
     x = x if is_float(x.dtype) else cast(x, F32)

@@ -126,6 +126,7 @@ def minimum(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 @_FLOATS
+@shown('{}(np.array([-1, 2], np.float32), np.array([3, 4], np.float32), "relu")', "array([0., 8.], dtype=float32)")
 def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     """Return ``activation(x) * y``, computed in float32 and rounded once, as in gated perceptrons.
 
@@ -133,11 +134,6 @@ def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     ----------
     activation : str
         The name of an activation that products apply, or ``"linear"``.
-
-    Examples
-    --------
-    >>> gate(np.array([-1, 2], np.float32), np.array([3, 4], np.float32), "relu")
-    array([0., 8.], dtype=float32)
     """
     name = None if activation == "linear" else activation
     if name not in ACTIVATIONS:

@@ -91,7 +91,6 @@ def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | N
 
 
 def _weights(pooling: str, skipped: int, longest: int, dtype: Any) -> Array:
-    """Return the weight of each row of a sequence."""
     weights = np.arange(1, longest + 1).astype(dtype) if pooling == "weightedmean" else np.ones(longest, dtype)
     weights[:skipped] = 0
     return weights

@@ -31,6 +31,7 @@ from mp_core.ops import specs
 from mp_core.ops.axes import several_axes
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axes_of, axis_of, integer, number
+from mp_core.utilities.docstrings import shown
 
 __all__ = [
     "checked_scale",
@@ -47,6 +48,7 @@ _LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
 @operation(specs.rows, options="axis", home="nn")
 @several_axes
 @recordable
+@shown("{}(np.zeros(4, np.float32), mask=[True, True, False, False])", "array([0.5, 0.5, 0. , 0. ], dtype=float32)")
 def softmax(
     x: ArrayLike,
     *,
@@ -80,11 +82,6 @@ def softmax(
     ------
     ValueError
         `mask` has numbers other than 0 and 1, or the shapes do not fit.
-
-    Examples
-    --------
-    >>> softmax(np.zeros(4, np.float32), mask=[True, True, False, False])
-    array([0.5, 0.5, 0. , 0. ], dtype=float32)
     """
     axis, scale = integer(axis, "axis"), number(scale, "scale")
     held = imported_out(out)
@@ -230,6 +227,7 @@ def layer_norm(
 
 
 @recordable
+@shown("{}(np.array([1, 7], np.float16), [1.0, 0.5], epsilon=0.0)", "array([0.2, 0.7], dtype=float16)")
 def rms_norm(
     x: ArrayLike,
     gamma: ArrayLike | None = None,
@@ -255,11 +253,6 @@ def rms_norm(
     -------
     ndarray
         The shape and type of `x`. The sum of squares is float32 (float64 for float64).
-
-    Examples
-    --------
-    >>> rms_norm(np.array([1, 7], np.float16), [1.0, 0.5], epsilon=0.0)
-    array([0.2, 0.7], dtype=float16)
     """
     axes, epsilon = _axes(axis), number(epsilon, "epsilon", 0.0)
     held = imported_out(out)

@@ -127,16 +127,12 @@ def windows_of(x: Array, size: Sequence[int], strides: Sequence[int], dilation: 
 
 
 @recordable
+@shown("{}(np.ones((1, 3, 2, 1), np.float32), [1], [1])[0, :, 0]", "array([1., 2., 2., 1.], dtype=float32)")
 def overlap_add(x: Array, strides: Sequence[int], dilation: Sequence[int]) -> Array:
     """Return the sum of overlapping windows, each added at its position: the transpose of :func:`windows_of`.
 
     Each element starts at +0. The elements of the windows are added in C order (batch, windows, places of a window), in
     float32. In float64 the outermost loop is that over the places of a window, and the result is float64.
-
-    Examples
-    --------
-    >>> overlap_add(np.ones((1, 3, 2, 1), np.float32), [1], [1])[0, :, 0]
-    array([1., 2., 2., 1.], dtype=float32)
     """
     rank = len(strides)
     counts, size = x.shape[1 : rank + 1], x.shape[rank + 1 : -1]

@@ -121,8 +121,6 @@ def _arithmetic(ufunc: Function) -> Callable[[Function], Function]:
 
 
 def _rows(function: Function) -> Callable[[Function], Function]:
-    """Return the maker of a function along one axis."""
-
     def make(original: Function) -> Function:
         def rows(x: Any, axis: Any = -1) -> Any:
             served = isinstance(x, np.ndarray) and x.dtype in _FLOATS and x.size and type(axis) is int
@@ -136,8 +134,6 @@ def _rows(function: Function) -> Callable[[Function], Function]:
 
 
 def _elements(function: Function) -> Callable[[Function], Function]:
-    """Return the maker of an activation."""
-
     def make(original: Function) -> Function:
         def elements(x: Any, **kwargs: Any) -> Any:
             served = isinstance(x, np.ndarray) and x.dtype in _FLOATS and x.ndim

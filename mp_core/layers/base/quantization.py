@@ -310,7 +310,6 @@ class PolicyOwner(LossOwner):
         raise NotImplementedError
 
     def _convert(self, form: Form) -> None:
-        """Convert the floats of the matrix to a form."""
         raise NotImplementedError
 
     def _quantized_form(self, policy: DTypePolicy) -> Form | None:
@@ -318,7 +317,6 @@ class PolicyOwner(LossOwner):
         return None
 
     def _keeps_form(self, policy: DTypePolicy) -> bool:
-        """Return whether the matrix keeps its form under another policy."""
         return True
 
     def _follows_policy(self, variable: AutoCastVariable) -> bool:

@@ -32,8 +32,6 @@ _INT4 = dtypes.STORED["int4"]
 
 
 class _IntegerForm(Form):
-    """The base of the int8 and int4 forms."""
-
     @property
     def scale_name(self) -> str:
         """The name of the variable of the scales."""

@@ -17,6 +17,7 @@ from mp_core.ops.elementwise import compared, computed, where
 from mp_core.ops.functions import exp
 from mp_core.ops.gradients.custom import custom_gradient
 from mp_core.policies.autocast import AutoCastVariable
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["TrainedCodes", "rounded"]
 
@@ -26,14 +27,9 @@ _UNIT = F32.type(128)
 chosen."""
 
 
+@shown("{}(np.float32([0.5, 1.5, 9.0]), np.float32(-7), np.float32(7))", "array([0., 2., 7.], dtype=float32)")
 def rounded(x: Array, low: Array, high: Array) -> Array:
-    """Round to nearest, ties to even, and clip; gradients pass straight through where nothing is clipped.
-
-    Examples
-    --------
-    >>> rounded(np.float32([0.5, 1.5, 9.0]), np.float32(-7), np.float32(7))
-    array([0., 2., 7.], dtype=float32)
-    """
+    """Round to nearest, ties to even, and clip; gradients pass straight through where nothing is clipped."""
     low, high, zero = (constant(np.asarray(bound, np.float32)) for bound in (low, high, 0.0))
 
     @custom_gradient

@@ -39,6 +39,7 @@ from mp_core.layers.plans.recorded_call import Buffer, RecordedCall
 from mp_core.ops.gradients.parts import PartWalk, SharedSum, Sums, dependents
 from mp_core.ops.gradients.reverse import gradients
 from mp_core.policies.autocast import AutoCastVariable
+from mp_core.utilities.docstrings import shown
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Each", "PartDescription", "PartGradients", "PartRun", "unit_of"]
@@ -203,14 +204,9 @@ def _added(total: list[Any], found: list[Any]) -> list[Any]:
         ]
 
 
+@shown("{}([SharedSum(6, 1024)], 6), unit_of([SharedSum(6 * 28 * 28, 1024)], 6)", "(1024, 64)")
 def unit_of(shared_sums: Sequence[SharedSum], samples: int) -> int:
-    """Return the smallest number of samples with which every sum of a part of `samples` samples has whole K blocks.
-
-    Examples
-    --------
-    >>> unit_of([SharedSum(6, 1024)], 6), unit_of([SharedSum(6 * 28 * 28, 1024)], 6)
-    (1024, 64)
-    """
+    """Return the smallest number of samples with which every sum of a part of `samples` samples has whole K blocks."""
     unit = 1
     for rows, block in shared_sums:
         each, rest = divmod(rows, samples)

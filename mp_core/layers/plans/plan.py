@@ -247,7 +247,6 @@ class ForwardPlan(Generic[R]):
         return found
 
     def _recorded(self) -> tuple[object, RecordedCall]:
-        """Return the change count before the recording, and a new recording."""
         if not self._examples:
             raise ValueError("`inputs` must have at least one array, from which the plan computes; received none")
         run_trial(self._layer, *self._tree[0], **self._tree[1])  # builds the layer and packs its kernels

@@ -151,7 +151,6 @@ class EmbeddingGemmaArchitecture(GatedArchitecture):
         return GatedArchitecture._axes(self, settings) | signals | last
 
     def _kinds(self, config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-        """Return the kind of attention of each block; the last one is full."""
         return [*GatedArchitecture._kinds(self, config, blocks, path)[:-1], FULL]
 
     def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:

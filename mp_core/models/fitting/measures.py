@@ -78,7 +78,6 @@ def _rows(outputs: Array) -> Array:
 
 
 def _size_of_output(outputs: Array) -> int:
-    """Return the number of elements of one output."""
     return math.prod(outputs.shape[1:])
 
 

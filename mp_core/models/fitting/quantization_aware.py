@@ -197,13 +197,11 @@ def _outputs(model: Any, texts: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def _rate(student: LayerLike) -> float:
-    """Return the default learning rate for the trained codes."""
     trained = {layer.form.scheme.codes for layer in _kernels(student) if layer.form.is_trained}
     return _INT8_RATE if trained == {"int8"} else _RATE
 
 
 def _kernels(model: object) -> list[Any]:
-    """Return the layers with a kernel."""
     if not isinstance(model, LayerLike):
         raise TypeError(f"`model` must be a Layer, or have its methods; received {type(model).__name__}")
     return [layer for layer in parts_of(model) if isinstance(layer, Dense | EinsumDense)]

@@ -237,7 +237,6 @@ class _Search:
         return [whole * median(one[index] / sum(one) for one in rounds) for index in range(len(runs))]
 
     def _seconds(self, run: Run, count: int) -> float:
-        """Return the CPU time of this process for a run over the sample."""
         start = process_time()
         for _ in range(count):
             self._trial.outputs(run.model)

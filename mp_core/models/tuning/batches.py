@@ -112,5 +112,4 @@ class TextBatches(Batches):
         return groups if len(groups) > 1 else groups[0]
 
     def _texts(self, chosen: Array) -> dict[str, Any]:
-        """Return the texts of some examples, column by column."""
         return ragged_inputs(self.model, Tokens.joined([column.select(chosen.tolist()) for column in self.columns]))

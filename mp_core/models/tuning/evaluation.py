@@ -8,6 +8,7 @@ from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.models.tuning.examples import Examples
 from mp_core.models.tuning.scoring import inputs_and_targets
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["correlation", "cosines", "differences", "measured", "measured_scores", "ranking", "retrieval"]
 
@@ -66,15 +67,11 @@ def correlation(
     return {"pearson": _pearson(cosines, labels), "spearman": _pearson(_ranks(cosines), _ranks(labels))}
 
 
+@shown("{}(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([[2.0, 0.0], [4.0, 3.0]]))", "{'least': 0.96, 'mean': 0.98}")
 def cosines(vectors: Array, others: Array) -> dict[str, float]:
     """Return the ``least`` and the ``mean`` cosine of ``vectors[i]`` and ``others[i]``.
 
     The cosine of two zero vectors, such as static embeddings of empty texts, counts as 1; of one zero vector, as 0.
-
-    Examples
-    --------
-    >>> cosines(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([[2.0, 0.0], [4.0, 3.0]]))
-    {'least': 0.96, 'mean': 0.98}
     """
     x, y = (np.asarray(each, np.float64) for each in (vectors, others))
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
@@ -105,6 +102,7 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
     return {"pearson": _pearson(shown, labels), "spearman": _pearson(_ranks(scores), _ranks(labels))}
 
 
+@shown('{}(["a", "a", "b"], np.array([0.2, 0.7, 0.1]), np.array([1.0, 0.0, 1.0]))["mrr@10"]', "0.5")
 def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float]:
     """Evaluate how well scores rank the documents of each query by their labels: means over the queries.
 
@@ -112,11 +110,6 @@ def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float
     rank of the first document with the highest label, or 0 for ranks above 10. ``ndcg@10`` is the sum of ``label /
     log2(rank + 1)`` over ten ranks, divided by its largest possible value. Queries whose documents all have the same
     label are left out; the result is empty if no query is left.
-
-    Examples
-    --------
-    >>> ranking(["a", "a", "b"], np.array([0.2, 0.7, 0.1]), np.array([1.0, 0.0, 1.0]))["mrr@10"]
-    0.5
     """
     places: dict[str, list[int]] = {}
     for place, query in enumerate(queries):
@@ -142,14 +135,9 @@ def _gain(labels: Array) -> float:
     return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
 
 
+@shown("{}(np.array([[1.0], [2.0]]), np.array([[1.5], [2.0]]))", "{'largest': 0.5, 'mean': 0.25}")
 def differences(scores: Array, others: Array) -> dict[str, float]:
-    """Return the ``largest`` and the ``mean`` absolute difference of scores, shape (n, labels).
-
-    Examples
-    --------
-    >>> differences(np.array([[1.0], [2.0]]), np.array([[1.5], [2.0]]))
-    {'largest': 0.5, 'mean': 0.25}
-    """
+    """Return the ``largest`` and the ``mean`` absolute difference of scores, shape (n, labels)."""
     found = np.abs(np.asarray(scores, np.float64) - others)
     return {"largest": float(found.max()), "mean": float(found.mean())}
 

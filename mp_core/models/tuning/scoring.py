@@ -151,7 +151,6 @@ def inputs_and_targets(
 
 
 def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
-    """Return labels as rows of `count` scores."""
     labels = examples.numbers(argument)
     if labels[0].size != count:
         raise ValueError(f"labels of `{argument}` must be {count} scores of a teacher; received {labels[0].size}")
@@ -159,7 +158,6 @@ def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
 
 
 def _shares(examples: Examples, count: int, argument: str) -> Array:
-    """Return labels as rows of `count` numbers from 0 to 1."""
     labels = examples.numbers(argument)
     if labels.shape[1:] != (count,) or not ((labels >= 0) & (labels <= 1)).all():
         raise ValueError(
