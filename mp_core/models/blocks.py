@@ -340,8 +340,8 @@ class PositionBias(Part):
 def by_distance(values: Array) -> Array:
     """Return a bias of attention that depends only on the distance of two tokens, shape (1, heads, length, length).
 
-    It is a view of `values`, shape (heads, 2 * length - 1): the bias for ``query - key`` of ``length - 1, ..., 1 -
-    length``.
+    It is a view of `values`, shape (heads, 2 * length - 1): the bias for ``query - key`` of
+    ``length - 1, ..., 1 - length``.
     """
     windows = sliding_window_view(values, (values.shape[1] + 1) // 2, axis=1)
     return windows[np.newaxis, :, ::-1]

@@ -32,8 +32,9 @@ def check_outputs(
 ) -> None:
     """Warn of the first outputs that are not finite, or raise NonFiniteError: see :mod:`mp_core.utilities.nonfinite`.
 
-    There is an item of `outputs` for each input, and `positions` has the inputs' numbers in messages. ``run(network,
-    i)`` runs a copy of the network on input i. The first warning sets `has_told` of `owner`; no other warning follows.
+    There is an item of `outputs` for each input, and `positions` has the inputs' numbers in messages.
+    ``run(network, i)`` runs a copy of the network on input i. The first warning sets `has_told` of `owner`; no other
+    warning follows.
     """
     action = action_here()
     if action == "ignore" or (action == "warn" and owner.has_told) or all_finite(outputs):

@@ -136,7 +136,7 @@ class SparseVectors:
 
 @documented(ATTRIBUTES)
 class SparseEncoder(PromptedModel):
-    """A sparse encoder: texts in, weights of all tokens of the vocabulary out. Create it by :meth:`from_folder`.
+    """A sparse encoder: texts in, weights of the vocabulary's tokens out. Create it by :meth:`from_folder`.
 
     Examples
     --------

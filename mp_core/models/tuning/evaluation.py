@@ -106,10 +106,10 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
 def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float]:
     """Evaluate how well scores rank the documents of each query by their labels: means over the queries.
 
-    Documents with equal queries are ranked together; among equal scores, lower labels come first. ``mrr@10`` is 1 /
-    rank of the first document with the highest label, or 0 for ranks above 10. ``ndcg@10`` is the sum of ``label /
-    log2(rank + 1)`` over ten ranks, divided by its largest possible value. Queries whose documents all have the same
-    label are left out; the result is empty if no query is left.
+    Documents with equal queries are ranked together; among equal scores, lower labels come first. ``mrr@10`` is the
+    reciprocal rank of the first document with the highest label, or 0 for ranks above 10. ``ndcg@10`` is the sum of
+    ``label / log2(rank + 1)`` over ten ranks, divided by its largest possible value. Queries whose documents all have
+    the same label are left out; the result is empty if no query is left.
     """
     places: dict[str, list[int]] = {}
     for place, query in enumerate(queries):
