@@ -331,10 +331,11 @@ class _NamedScaling(_RandomInitializer):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        scale, mode, _ = cls.variance
-        fan = {"fan_in": 400, "fan_avg": 300}[mode]
-        call = f"{{}}(seed=1)((400, 200)).std().round(3)  # sqrt({scale} / {fan})"
-        _seeded(shown(call, f"np.float32({round(float(np.sqrt(scale / fan)), 3)})")(cls))
+        if "variance" in vars(cls):
+            scale, mode, _ = cls.variance
+            fan = {"fan_in": 400, "fan_out": 200, "fan_avg": 300}[mode]
+            call = f"{{}}(seed=1)((400, 200)).std().round(3)  # sqrt({scale} / {fan})"
+            _seeded(shown(call, f"np.float32({round(float(np.sqrt(scale / fan)), 3)})")(cls))
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
         return _scaled_by_fan(shape, keys, *self.variance)
