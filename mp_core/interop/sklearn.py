@@ -167,7 +167,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.seed = seed
 
     def fit(self, X: Iterable[str], y: Any) -> Self:  # noqa: N803
-        """Open the model and train the classifier on labels, numbers or strings, of at least two classes."""
+        """Open the model and train the classifier.
+
+        Parameters
+        ----------
+        X : iterable of str
+        y : array-like, shape (n,)
+            The label of each text: numbers or strings, at least two different ones.
+        """
         from mp_core.models.tuning.fitting import Recipe  # loads training, which embedding does not need
         from mp_core.models.tuning.scoring import fit_classifier, fit_head  # as above
 

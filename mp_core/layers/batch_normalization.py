@@ -95,8 +95,13 @@ class BatchNormalization(Affine):
     def call(self, inputs: Array, training: bool | None = False, mask: ArrayLike | None = None) -> Array:
         """Return the normalized inputs in the compute dtype.
 
-        In training, only elements where `mask` is True count for the statistics. It must broadcast to the shape of the
-        inputs without the last axis, with the same number of axes.
+        Parameters
+        ----------
+        inputs : ndarray
+        training : bool, optional
+        mask : array-like of bool, optional
+            In training, only elements where it is True count for the statistics. It must broadcast to the shape of
+            the inputs without the last axis, with the same number of axes.
         """
         if inputs.ndim != self._rank or inputs.shape[self.axis] != self._channels:
             raise ValueError(

@@ -50,7 +50,11 @@ class CategoryEncoding(Layer):
     def call(self, inputs: Array, count_weights: Array | None = None) -> Array:
         """Return the vectors in the dtype of the variables, as Keras does.
 
-        In mode "count", `count_weights` of the shape of `inputs` are the weights of the integers.
+        Parameters
+        ----------
+        inputs : ndarray
+        count_weights : ndarray, optional
+            In mode "count": the weight of each integer, in the shape of `inputs`.
         """
         if count_weights is not None and (self.output_mode != "count" or count_weights.shape != inputs.shape):
             raise ValueError(

@@ -133,9 +133,14 @@ class MaskedMerge(Merge, nameable=False):
     """The base of merging layers that skip masked elements, except where all inputs are masked."""
 
     def call(self, inputs: Sequence[Array], mask: Sequence[Any] | None = None) -> Array:
-        """Return the merged inputs, in the compute dtype; each item of `mask` is None or a mask without the last axis.
+        """Return the merged inputs, in the compute dtype.
 
-        As in Keras, the mask of an input with fewer axes than others is ignored.
+        Parameters
+        ----------
+        inputs : sequence of ndarray
+        mask : sequence of (ndarray of bool or None), optional
+            A mask for each input, without the last axis. As in Keras, the mask of an input with fewer axes than others
+            is ignored.
         """
         self._check(inputs)
         masks: Any = [None] * len(inputs) if mask is None else mask

@@ -314,7 +314,14 @@ class StackedRNNCells(Layer):
             input_shape = (input_shape[0], _output_size(cell))
 
     def call(self, inputs: Array, states: Any, training: bool | None = False) -> tuple[Array, list[Any]]:
-        """Return the outputs of the last cell, and the states of each."""
+        """Return the outputs of the last cell, and the states of each.
+
+        Parameters
+        ----------
+        inputs : ndarray, shape (batch, ...)
+        states : list of (ndarray or list of them)
+        training : bool, optional
+        """
         after = []
         for cell, before in zip(self.cells, states, strict=True):
             options = {"training": training} if has_argument(type(cell).call, "training") else {}

@@ -48,9 +48,14 @@ class TimeDistributed(Wrapping):
             self.layer.build((input_shape[0], *input_shape[2:]))
 
     def call(self, inputs: Array, training: bool | None = None, mask: Any = None) -> Array:
-        """Return the outputs, shape (batch, steps, ...); `inputs` and `mask` begin with the axes (batch, steps) too.
+        """Return the outputs, shape (batch, steps, ...).
 
-        The layer gets the mask of each step, if its ``call`` has an argument ``mask``.
+        Parameters
+        ----------
+        inputs : ndarray, shape (batch, steps, ...)
+        training : bool, optional
+        mask : array-like of bool, shape (batch, steps, ...), optional
+            The layer gets the mask of each step, if its ``call`` has an argument ``mask``.
         """
         self._check_steps(inputs.shape)
         keep = None if mask is None else self._checked(mask, inputs)

@@ -209,7 +209,10 @@ class SentenceTransformerNames:
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of ``embeddings1[i]`` and ``embeddings2[i]`` for each i, float32 of shape (n,).
 
-        Both are as in :meth:`similarity`, and have the same shape.
+        Parameters
+        ----------
+        embeddings1, embeddings2 : arrays or tensors of torch, shape (n, dim), or (dim,) for one
+            As in :meth:`similarity`.
         """
         a, b = _rows(embeddings1, "embeddings1"), _rows(embeddings2, "embeddings2")
         if a.shape != b.shape:

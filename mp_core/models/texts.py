@@ -268,7 +268,14 @@ class TextModel(AdaptedModel):
         return self._tokenizer.pieces(list_of_texts(texts, "texts"), boolean(special, "special"), most)
 
     def decode(self, rows: Iterable[Sequence[int]], *, skip_special: bool = True) -> list[str]:
-        """Return the texts for rows of vocabulary indices, with `skip_special` without special tokens."""
+        """Return the texts for rows of vocabulary indices.
+
+        Parameters
+        ----------
+        rows : iterable of sequences of int
+        skip_special : bool
+            Whether to leave out special tokens.
+        """
         return self._tokenizer.decode([list(map(int, row)) for row in rows], boolean(skip_special, "skip_special"))
 
     @property

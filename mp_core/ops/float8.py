@@ -45,6 +45,13 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     """Return the history rolled by one place, with ``max|x|`` at index 0, in float32.
 
     If `x` has a NaN, the maximum is NaN; :func:`compute_float8_scale` then keeps the scale.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape.
+    amax_history : array-like
+        Shape (length, ...); the length is at least 1.
     """
     past = cast(amax_history, "float32")
     if past.ndim == 0 or len(past) == 0:

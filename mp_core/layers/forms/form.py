@@ -186,17 +186,28 @@ class Form:
         check_finite(floats, self.geometry)
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
-        """Return the values of the variables by name; `dtype` is that of the variables whose description has none.
+        """Return the values of the variables by name.
 
-        `floats` have the shape of the layer's variable, and :meth:`check` has accepted them.
+        Parameters
+        ----------
+        floats : ndarray
+            In the shape of the layer's variable; :meth:`check` has accepted them.
+        dtype : str
+            The variable dtype of the policy. Variables with dtype None have it.
         """
         raise NotImplementedError
 
     def add(self, add_weight: AddWeight, values: Values = MappingProxyType({}), late: bool = False) -> None:
-        """Create the variables that are `late`, or those that are not, by ``layer.add_weight``.
+        """Create the variables that are `late`, or those that are not.
 
-        `values` has arrays, which are not copied, or initializers by name. An initializer is used if the variable has
-        none.
+        Parameters
+        ----------
+        add_weight : callable
+            The method :meth:`Layer.add_weight` of the layer.
+        values : mapping of str to ndarray or initializer
+            Name of a variable -> value. Arrays are not copied. An initializer is used if the variable has none.
+        late : bool
+            Which variables to create.
         """
         for name, variable in self.variables_of().items():
             if variable.late == late:
@@ -221,9 +232,14 @@ class Form:
             self.variables[name].assign(value, copy=is_shared(value))
 
     def merged(self, delta: Array, dtype: str) -> "Form":
-        """Return a form with new variables for the matrix plus `delta`, which has the shape of the layer's variable.
+        """Return a form with new variables for the matrix plus `delta`; raise ValueError if it cannot be quantized.
 
-        `dtype` is the variable dtype of the policy. Raise ValueError if the sum must be quantized, but is not finite.
+        Parameters
+        ----------
+        delta : ndarray
+            In the shape of the layer's variable.
+        dtype : str
+            The variable dtype of the policy.
         """
         values = self._with_added(delta, dtype)
         form = type(self)(self.geometry, self.policy, self.config())
@@ -269,10 +285,20 @@ class Form:
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
     ) -> Array:  # fmt: skip
-        """Return ``activation(rows @ kernel + bias)``, shape (..., outputs), for rows of shape (..., inputs).
+        """Return ``activation(rows @ kernel + bias)``, shape (..., outputs).
 
-        Rows of integers and booleans are cast to `compute`, the compute dtype of the layer, first. `activation` is the
-        name of one that products can fuse, or None. In `training`, delayed scaling updates its histories.
+        Parameters
+        ----------
+        rows : ndarray, shape (..., inputs)
+            Integers and booleans are cast to `compute` first.
+        bias : AutoCastVariable or None
+            One element per output.
+        activation : str or None
+            The name of an activation that products can fuse.
+        compute : dtype
+            The compute dtype of the layer.
+        training : bool
+            Whether the call is part of training, so that delayed scaling updates its histories.
         """
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
@@ -295,8 +321,14 @@ class Form:
     def free_packed(self, operand: PackedMatrix | Array, stamps: Mapping[str, object], begin: int = 0) -> None:
         """Free variables whose values the packed matrix already holds. This form frees none.
 
-        `operand` may hold several matrices side by side; `begin` is the first column of this one. `stamps` are
-        :attr:`stamps` before the matrix was read.
+        Parameters
+        ----------
+        operand : PackedMatrix or ndarray
+            The packed matrix; it may hold several matrices side by side.
+        stamps : mapping of str to object
+            :attr:`stamps` before the matrix was read.
+        begin : int
+            The first column of `operand` that belongs to this matrix.
         """
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:

@@ -305,10 +305,17 @@ class ForwardPlan(Generic[R]):
         return Memory(plan.layout(self._sizes.first)[1], sum(distinct.values()))
 
     def profile(self, *inputs: Any, repeat: int = 10, cut: int | None = None) -> list[Operation]:
-        """Return each operation with its time, the median of `repeat` runs on these inputs, by default the examples.
+        """Return each operation with its time, the median of several runs.
 
-        With `cut`, operations are cut into tasks for this many threads, but run on one thread: this gives the total CPU
-        time on a machine with more cores.
+        Parameters
+        ----------
+        *inputs : array-like
+            As in a call. Default: the examples.
+        repeat : int
+            The number of runs.
+        cut : int, optional
+            Cut operations into tasks for this many threads, but run them on one thread: this gives the total CPU time
+            on a machine with more cores. Default: cut for the threads that run.
         """
         arrays = self._given(inputs, {}) if inputs else self._examples
         repeat = positive_integer(repeat, "repeat")
